@@ -1,0 +1,139 @@
+"""The ports to the world: time, chance, files and objects. The broker takes these and never reaches past them.
+
+The real ones are in `headrace.storage.disk`, `headrace.storage.objects` and `headrace.broker.system`; the
+simulator's, which lose what was not synced, are in `headrace.sim`. All calls are blocking and may be made from a
+worker thread; what may run on the event loop is said at each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple, Protocol, TypeAlias
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+
+class Clock(Protocol):
+    """Two clocks: one for people and records, one for durations."""
+
+    def now_ms(self) -> int:
+        """Wall-clock time in milliseconds since 1970-01-01T00:00Z. It may jump."""
+
+    def monotonic(self) -> float:
+        """Seconds from an arbitrary start. Never falls."""
+
+
+class Random(Protocol):
+    """Chance, so that a seed can take its place. `random.Random` and `random.SystemRandom` satisfy it."""
+
+    def random(self) -> float:
+        """A float in [0, 1)."""
+
+    def randrange(self, start: int, stop: int) -> int:
+        """An int in [start, stop)."""
+
+    def getrandbits(self, k: int, /) -> int:
+        """An int of k random bits."""
+
+
+class File(Protocol):
+    """One open file. Offsets and sizes are in bytes.
+
+    A write reaches the page cache, no more: it survives the death of the process, and a power cut only after a
+    `sync` that began after the write returned. Any method may raise OSError; after a failed `sync` the unsynced
+    bytes are in doubt for ever and it is never called again (see "fsyncgate").
+    """
+
+    @property
+    def path(self) -> Path: ...
+
+    def size(self) -> int:
+        """Current length, the written but unsynced bytes included."""
+
+    def append(self, buffers: Sequence[Buffer]) -> int:
+        """Write all buffers at the end, in order, whole; return the number of bytes. Loop-safe (page cache)."""
+
+    def write_at(self, offset: int, data: Buffer) -> None:
+        """Overwrite in place, whole. For indexes and small headers only."""
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Up to `length` bytes from `offset`; fewer only at the end of the file. Loop-safe for hot data."""
+
+    def truncate(self, size: int) -> None: ...
+
+    def sync(self) -> None:
+        """fdatasync: contents and length are durable on return. Never on the event loop."""
+
+    def close(self) -> None:
+        """Idempotent."""
+
+
+class Lock(Protocol):
+    """An exclusive claim on a path, held until released or the process dies."""
+
+    def release(self) -> None: ...
+
+
+class Disk(Protocol):
+    """A filesystem. Paths are absolute. A new, renamed or removed name survives a power cut only after
+    `sync_directory` of its parent."""
+
+    def open(self, path: Path, *, create: bool = False) -> File:
+        """Open for reading and writing; with `create`, make it where absent. Raises FileNotFoundError."""
+
+    def exists(self, path: Path) -> bool: ...
+
+    def is_directory(self, path: Path) -> bool: ...
+
+    def size(self, path: Path) -> int:
+        """Raises FileNotFoundError."""
+
+    def list_directory(self, path: Path) -> list[str]:
+        """The names in a directory, sorted. Raises FileNotFoundError."""
+
+    def make_directory(self, path: Path) -> None:
+        """Make it and its missing parents. Idempotent."""
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Atomic; replaces a target file."""
+
+    def remove(self, path: Path) -> None:
+        """Remove a file. Raises FileNotFoundError."""
+
+    def remove_tree(self, path: Path) -> None:
+        """Remove a directory and all in it. Idempotent."""
+
+    def sync_directory(self, path: Path) -> None:
+        """fsync of a directory: its entries are durable on return. Never on the event loop."""
+
+    def lock(self, path: Path) -> Lock:
+        """Claim the file, made where absent. Raises BlockingIOError where another process holds it."""
+
+
+class ObjectMeta(NamedTuple):
+    key: str
+    size: int
+    """Bytes."""
+
+
+class Objects(Protocol):
+    """An object store: flat keys with `/` in them, write-once objects. Blocking; never on the event loop."""
+
+    def put(self, key: str, data: Buffer, *, if_absent: bool = True) -> bool:
+        """Store durably before returning. With `if_absent`, False (and nothing changed) where the key exists."""
+
+    def get(self, key: str) -> bytes:
+        """Raises FileNotFoundError."""
+
+    def get_range(self, key: str, start: int, length: int) -> bytes:
+        """Exactly `length` bytes. Raises FileNotFoundError, or EOFError where the object is shorter."""
+
+    def size(self, key: str) -> int:
+        """Raises FileNotFoundError."""
+
+    def list(self, prefix: str) -> Iterable[ObjectMeta]:
+        """All objects whose key begins with `prefix`, in key order."""
+
+    def delete(self, key: str) -> None:
+        """Idempotent."""
