@@ -1,0 +1,65 @@
+"""What a handler is given: the broker's services, and one request's own facts. Handlers keep no state of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from headrace.base.ids import BrokerId
+from headrace.base.ports import Clock, Random
+from headrace.metadata.image import MetadataImage
+
+if TYPE_CHECKING:
+    from headrace.broker.fetch_sessions import FetchSessions
+    from headrace.broker.groups import GroupService
+    from headrace.broker.metadata import MetadataDriver
+    from headrace.broker.partitions import Partitions
+    from headrace.broker.producer_ids import ProducerIdAllocator
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """The broker's parts, as handlers see them. Made once, at boot."""
+
+    node_id: BrokerId
+    configs: Mapping[str, str]
+    """The static broker configs, by Kafka's names, as the user gave them."""
+    clock: Clock
+    random: Random
+    metadata: MetadataDriver
+    partitions: Partitions
+    fetch_sessions: FetchSessions
+    producer_ids: ProducerIdAllocator
+    groups: GroupService
+    api_versions: Mapping[int, tuple[int, int]]
+    """What is advertised: API key to its lowest and highest version."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestContext:
+    """One request's facts. `image` is read once, so that the whole request is answered from one state."""
+
+    services: Services
+    image: MetadataImage
+    version: int
+    client_id: str
+    client_host: str
+    received_bytes: int
+
+
+Handle: TypeAlias = Callable[[Any, RequestContext], Any | Awaitable[Any]]
+"""(request, context) -> response message, or an awaitable of one; None: no answer (acks=0)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    """One API as this broker serves it. Each module in `handlers/` exports one as `HANDLER`."""
+
+    key: int
+    versions: tuple[int, int]
+    """Lowest and highest version served, inclusive: what ApiVersions advertises."""
+    handle: Handle
+    pipelined: bool = False
+    """True: further requests of the connection are taken up while this one waits (produce, fetch). False: as
+    Kafka does, the connection is muted until the answer is there."""
