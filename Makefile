@@ -1,0 +1,80 @@
+# Every job of the project. Each target makes what it needs in .venv, once: `make help`.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+MAKEFLAGS += --no-print-directory --no-builtin-rules
+
+# The first Python that is new enough; `make PYTHON=...` chooses another.
+PYTHON ?= $(or $(shell for p in python3 python3.13 python3.12 python3.11 python3.14; do \
+  $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done),python3)
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --require-hashes --no-build-isolation
+
+# Options: `make demo ROWS=20000`, `make test T="tests/wire -k varint"`, `make swarm SEED=7 RUNS=50`.
+ROWS ?=
+T ?=
+SEED ?= 1
+RUNS ?= 300
+ROUNDS ?= 20
+
+.PHONY: venv demo test check format bench promises swarm lock clean help
+
+venv: $(VENV)/.made/core ## .venv with the command `headrace`, from the locked requirements
+	@echo "$(BIN)/headrace is ready"
+
+demo: $(VENV)/.made/demo ## the main job on real flights: broker, clients, durable segments, Spark
+	@$(BIN)/headrace demo $(if $(ROWS),--rows $(ROWS))
+
+test: $(VENV)/.made/test ## every test
+	@$(BIN)/python -m pytest $(T)
+
+check: $(VENV)/.made/dev ## what CI checks before the tests: format, lint, types, layers, generated code, locks
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+	@$(BIN)/python tools/generate_wire.py --check
+	@$(BIN)/python tools/lock.py --check
+	@$(BIN)/python -m pip --disable-pip-version-check check
+
+format: $(VENV)/.made/dev ## put the code into the project's format
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+bench: $(VENV)/.made/test ## side by side with Apache Kafka (needs Java and Maven)
+	@$(BIN)/python -m benchmarks.load
+
+promises: $(VENV)/.made/test ## the promises at length: kill -9 under load, ROUNDS times
+	@HEADRACE_PROMISE_ROUNDS=$(ROUNDS) $(BIN)/python -m pytest --timeout=3600 tests/promises $(T)
+
+swarm: $(VENV)/.made/test ## simulated power cuts on a faulty disk: RUNS of them from SEED
+	@$(BIN)/python -m headrace.sim --seed $(SEED) --runs $(RUNS)
+
+lock: $(VENV)/.made/dev ## resolve requirements/*.txt anew (UPGRADE=1 moves versions)
+	@PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python tools/lock.py $(if $(UPGRADE),--upgrade)
+
+clean: ## remove the environment and everything that was built
+	@rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .benchmarks
+	@rm -rf tools/kafka/target tests/interop/java/target var
+	@find src tests tools benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# One stamp per set of requirements: a second run does nothing until a lock or pyproject.toml changes.
+$(VENV)/.made/build: requirements/build.txt tools/make_venv.py
+	@test -x $(BIN)/python || { echo "making $(VENV)"; $(PYTHON) tools/make_venv.py $(VENV); }
+	@$(PIP) -r $<
+	@mkdir -p $(@D) && touch $@
+
+$(VENV)/.made/%: requirements/%.txt pyproject.toml $(VENV)/.made/build
+	@echo "installing $< (locked versions, checked hashes)"
+	@$(PIP) -r $<
+	@$(BIN)/python -m pip --disable-pip-version-check install --quiet --no-build-isolation --no-deps --editable .
+	@touch $@
+
+.PRECIOUS: $(VENV)/.made/%
