@@ -98,6 +98,9 @@ class Disk(Protocol):
     def rename(self, source: Path, target: Path) -> None:
         """Atomic; replaces a target file."""
 
+    def link(self, source: Path, target: Path) -> None:
+        """Give a file a second name. Atomic. Raises FileExistsError where the target exists."""
+
     def remove(self, path: Path) -> None:
         """Remove a file. Raises FileNotFoundError."""
 
