@@ -13,6 +13,8 @@ REQUEST_BYTES_MAX: Final = 100 * 1024 * 1024
 ARRAY_ELEMENTS_MAX: Final = 1_000_000
 """Longest array in a request; each element also needs at least one byte of the frame."""
 TAGGED_FIELDS_MAX: Final = 10_000
+UUIDS_CACHED: Final = 16_384
+"""Topic ids that are kept parsed, for requests name the same ones again and again."""
 RECORD_HEADERS_MAX: Final = 100_000
 DECOMPRESSED_BATCH_BYTES_MAX: Final = 256 * 1024 * 1024
 """Most that one batch may unpack to (decompression bombs)."""
@@ -47,3 +49,28 @@ PRODUCER_ID_BLOCK_SIZE: Final = 1_000
 OPEN_SEGMENT_FILES_MAX: Final = 4_096
 METADATA_EVENTS_PER_SNAPSHOT: Final = 10_000
 """Committed events after which the commit log is snapshotted and cut."""
+
+# client
+CLIENT_REQUESTS_IN_FLIGHT_MAX: Final = 64
+"""Requests of one client connection that wait for their answer; further ones wait their turn."""
+CLIENT_ATTEMPTS_MAX: Final = 16
+"""Times that a client tries one request, the first included, before it gives up."""
+CLIENT_BACKOFF_MS: Final = 50
+"""Pause before the second try; it doubles with each further one."""
+CLIENT_BACKOFF_MS_MAX: Final = 1_000
+CLIENT_BUFFER_BYTES_MAX: Final = 32 * 1024 * 1024
+"""Records of one producer that are not yet acknowledged; `send` waits beyond (Kafka's buffer.memory)."""
+CLIENT_CONNECT_TIMEOUT_MS: Final = 5_000
+CLIENT_REQUEST_TIMEOUT_MS: Final = 30_000
+"""Longest wait for one answer, after which the connection is given up."""
+
+# durable segments
+OBJECT_KEY_CHARS_MAX: Final = 900
+"""Longest object key (S3 allows 1,024 bytes, a store's own prefix included)."""
+OBJECT_DIRECTORIES_REMEMBERED_MAX: Final = 10_000
+"""Directories of a store whose names are known to be durable."""
+DURABLE_SEGMENT_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Record batches in one durable segment at which it is cut; one larger batch still makes a segment of its own."""
+SEGMENT_FOOTER_BYTES_MAX: Final = 64 * 1024 * 1024
+CATALOG_DOCUMENT_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Largest JSON document of a store's catalog that a reader accepts."""
