@@ -1,0 +1,187 @@
+"""Metadata events as JSON, one object each, and the image as JSON for people.
+
+Promises: `decode_event(encode_event(e)) == e`; whatever is not such JSON raises CorruptData, nothing else. The shape of
+an event follows from its dataclass, so that a new event needs no code here. An event of an unknown number, or of a
+newer version, is refused rather than half understood.
+"""
+
+from __future__ import annotations
+
+import json
+import types
+import typing
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from functools import cache
+from typing import Any, Final
+
+from headrace.base.errors import CorruptData
+from headrace.metadata.events import MetadataEvent
+from headrace.metadata.image import MetadataImage
+from headrace.metadata.values import BrokerImage, TopicImage
+
+EVENT_TYPES: Final[Mapping[int, type[Any]]] = {event.TYPE: event for event in typing.get_args(MetadataEvent)}
+
+
+def encode_event(event: MetadataEvent) -> dict[str, Any]:
+    """A JSON object: the event's number and version, its name for the reader, and its fields."""
+    cls: Any = type(event)
+    return {"type": cls.TYPE, "version": cls.VERSION, "event": cls.__name__, **_shape(cls).encode(event)}
+
+
+def decode_event(value: object) -> MetadataEvent:
+    """Raises CorruptData."""
+    if not isinstance(value, dict):
+        raise CorruptData(f"A metadata event is not a JSON object: {value!r:.100}.")
+    cls: Any = EVENT_TYPES.get(value.get("type", -1)) if isinstance(value.get("type"), int) else None
+    if cls is None or not isinstance(version := value.get("version"), int) or version > cls.VERSION:
+        raise CorruptData(
+            f"Metadata event {value.get('event')!r:.60} (type {value.get('type')!r:.20}, version "
+            f"{value.get('version')!r:.20}) is unknown here: start the Headrace version that wrote it, or a newer one."
+        )
+    return typing.cast("MetadataEvent", _shape(cls).decode(value, cls.__name__))
+
+
+def encode_events(events: Iterable[MetadataEvent]) -> bytes:
+    """JSON lines, UTF-8: what one commit-log entry holds."""
+    return b"".join(encode_line(event) for event in events)
+
+
+def encode_line(event: MetadataEvent) -> bytes:
+    """One event as a JSON line."""
+    return json.dumps(encode_event(event), separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
+
+
+def decode_events(data: bytes | memoryview) -> tuple[MetadataEvent, ...]:
+    """The inverse of `encode_events`. Raises CorruptData."""
+    return tuple(decode_line(line) for line in bytes(data).splitlines())
+
+
+def decode_line(line: bytes) -> MetadataEvent:
+    """Raises CorruptData."""
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise CorruptData(f"A metadata event is not JSON: {line[:100]!r}.") from error
+    return decode_event(value)
+
+
+def image_as_json(image: MetadataImage) -> dict[str, Any]:
+    """The whole image for people and tools: a dict that `json.dumps` takes, in a fixed order."""
+    topics = sorted(image.topics.values(), key=lambda topic: topic.name)
+    return {
+        "cluster_id": image.cluster_id,
+        "index": image.index,
+        "next_producer_id": image.next_producer_id,
+        "brokers": [_shape(BrokerImage).encode(broker) for _, broker in sorted(image.brokers.items())],
+        "broker_configs": {
+            "default" if broker is None else str(broker): dict(sorted(configs.items()))
+            for broker, configs in image.broker_configs.items()
+        },
+        "topics": [_shape(TopicImage).encode(topic) for topic in topics],
+        "catalog": dict(_catalog_as_json(image, topics)),
+    }
+
+
+def _catalog_as_json(image: MetadataImage, topics: Iterable[TopicImage]) -> Iterator[tuple[str, Any]]:
+    for key, catalog in sorted(image.catalog.items()):
+        prefix = f"storage/topics/{key.topic_id}/{key.partition}/segments"
+        for entry in catalog:
+            yield f"{prefix}/{entry.descriptor.start_offset:020d}", entry.to_json()
+        yield f"{prefix}/cur", {"head": catalog.head, "end_offset": catalog.end_offset}
+
+
+# How a Python type looks in JSON. Shapes are built once per type, from its annotations.
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """`encode` takes a value of the type; `decode` takes parsed JSON and where it stands, and raises CorruptData."""
+
+    encode: Callable[[Any], Any]
+    decode: Callable[[Any, str], Any]
+
+
+@cache
+def _shape(kind: Any) -> _Shape:
+    while hasattr(kind, "__supertype__"):  # a NewType is its base on disk
+        kind = kind.__supertype__
+    if kind in (int, str, bool):
+        return _plain(kind)
+    if kind is uuid.UUID:
+        return _Shape(str, _decode_uuid)
+    if is_dataclass(kind):
+        return _object(kind)
+    arguments = typing.get_args(kind)
+    if isinstance(kind, types.UnionType):
+        return _optional(_shape(arguments[0]))
+    if typing.get_origin(kind) is tuple:
+        return _list(_shape(arguments[0]))
+    return _mapping(_shape(arguments[1]))  # Mapping[str, X]
+
+
+def _plain(kind: type) -> _Shape:
+    def decode(value: Any, where: str) -> Any:
+        if type(value) is not kind:
+            raise _wrong(value, where, kind.__name__)
+        return value
+
+    return _Shape(lambda value: value, decode)
+
+
+def _decode_uuid(value: Any, where: str) -> uuid.UUID:
+    try:
+        return uuid.UUID(value)
+    except (ValueError, TypeError, AttributeError) as error:
+        raise _wrong(value, where, "UUID") from error
+
+
+def _optional(inner: _Shape) -> _Shape:
+    return _Shape(
+        lambda value: None if value is None else inner.encode(value),
+        lambda value, where: None if value is None else inner.decode(value, where),
+    )
+
+
+def _list(inner: _Shape) -> _Shape:
+    def decode(value: Any, where: str) -> tuple[Any, ...]:
+        if not isinstance(value, list):
+            raise _wrong(value, where, "list")
+        return tuple(inner.decode(item, where) for item in value)
+
+    return _Shape(lambda value: [inner.encode(item) for item in value], decode)
+
+
+def _mapping(inner: _Shape) -> _Shape:
+    def decode(value: Any, where: str) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise _wrong(value, where, "object")
+        return {key: inner.decode(item, f"{where}.{key}") for key, item in value.items()}
+
+    return _Shape(lambda value: {key: inner.encode(item) for key, item in sorted(value.items())}, decode)
+
+
+def _object(kind: Any) -> _Shape:
+    hints = typing.get_type_hints(kind)
+    parts = [(field.name, _shape(hints[field.name]), field.default is not MISSING) for field in fields(kind)]
+
+    def encode(value: Any) -> dict[str, Any]:
+        return {name: shape.encode(getattr(value, name)) for name, shape, _ in parts}
+
+    def decode(value: Any, where: str) -> Any:
+        if not isinstance(value, dict):
+            raise _wrong(value, where, "object")
+        found = {}
+        for name, shape, optional in parts:
+            if name in value:
+                found[name] = shape.decode(value[name], f"{where}.{name}")
+            elif not optional:
+                raise CorruptData(f"A metadata event has no {where}.{name}.")
+        return kind(**found)
+
+    return _Shape(encode, decode)
+
+
+def _wrong(value: object, where: str, wanted: str) -> CorruptData:
+    return CorruptData(f"A metadata event's {where} is {value!r:.100}, not {wanted}.")

@@ -1,0 +1,436 @@
+"""The one table of configs: what each is called, what it may be, and what it is where nobody said.
+
+Promises: a value that is accepted is honoured; one that no code honours yet is refused, never swallowed. To add a
+config: one `ConfigDef` here, one field in `TopicConfig` where it is a topic's, and the code that honours it. Source:
+Kafka's TopicConfig and AbstractKafkaConfig, KIP-226 (sources and synonyms).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+from headrace.base.errors import UsageError
+from headrace.base.ids import BrokerId
+from headrace.metadata.image import MetadataImage
+from headrace.metadata.values import TopicImage
+
+INT_MAX: Final = 2**31 - 1
+LONG_MAX: Final = 2**63 - 1
+
+
+class ConfigType(IntEnum):
+    """As DescribeConfigs numbers them (KIP-569)."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+    CLASS = 8
+    PASSWORD = 9
+
+
+class ConfigSource(IntEnum):
+    """Where a value comes from, as DescribeConfigs numbers them (KIP-226)."""
+
+    UNKNOWN = 0
+    DYNAMIC_TOPIC_CONFIG = 1
+    DYNAMIC_BROKER_CONFIG = 2
+    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
+    STATIC_BROKER_CONFIG = 4
+    DEFAULT_CONFIG = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigDef:
+    """One config. Values travel and are stored as strings; `parse` makes them typed."""
+
+    key: str
+    type: ConfigType
+    default: str
+    doc: str
+    topic: bool = False
+    """Whether topics have it (under `key`); else only brokers do."""
+    broker_key: str | None = None
+    """The broker config that gives a topic config its default; for a broker-only config None: `key` itself."""
+    dynamic: bool = True
+    """Whether it can be changed while a broker runs."""
+    low: int | None = None
+    high: int | None = None
+    values: tuple[str, ...] | None = None
+    """The values that it may take, where they are few."""
+    honoured: tuple[str, ...] | None = None
+    """Those of `values` that code honours; None: all."""
+
+    def problem(self, value: str) -> str | None:
+        """Why the value cannot be, as a sentence that names the key; None where it can."""
+        text = value.strip()
+        reason = self._number_problem(text) if self.type in _NUMBERS else self._word_problem(text)
+        return None if reason is None else f"Invalid value {value} for configuration {self.key}: {reason}."
+
+    def _number_problem(self, text: str) -> str | None:
+        try:
+            number = int(text)
+        except ValueError:
+            return "it is not a number"
+        low, high = self.low, self.high
+        if high is None:
+            high = LONG_MAX if self.type is ConfigType.LONG else INT_MAX
+        if (low is not None and number < low) or number > high:
+            return f"it must be between {low} and {high}"
+        return None
+
+    def _word_problem(self, text: str) -> str | None:
+        if self.type is ConfigType.BOOLEAN:
+            return None if text.lower() in ("true", "false") else "it must be true or false"
+        if self.values is not None and text not in self.values:
+            return f"it must be one of {', '.join(self.values)}"
+        if self.honoured is not None and text not in self.honoured:
+            return f"it is not supported yet, only {', '.join(self.honoured)} is"
+        return None
+
+
+_NUMBERS: Final = (ConfigType.INT, ConfigType.SHORT, ConfigType.LONG)
+
+
+def _topic(key: str, type_: ConfigType, default: str, broker_key: str, doc: str, **rest: object) -> ConfigDef:
+    return ConfigDef(key=key, type=type_, default=default, broker_key=broker_key, doc=doc, topic=True, **rest)  # type: ignore[arg-type]  # a table's short form
+
+
+TOPIC_DEFS: Final[Mapping[str, ConfigDef]] = {
+    definition.key: definition
+    for definition in (
+        _topic(
+            "cleanup.policy",
+            ConfigType.LIST,
+            "delete",
+            "log.cleanup.policy",
+            "What happens to old segments: delete drops them by age and size.",
+            values=("delete", "compact", "compact,delete", "delete,compact"),
+            honoured=("delete",),
+        ),
+        _topic(
+            "compression.type",
+            ConfigType.STRING,
+            "producer",
+            "compression.type",
+            "The codec that batches are kept in: producer keeps each as it came.",
+            values=("producer", "uncompressed", "none", "gzip", "snappy", "lz4", "zstd"),
+            honoured=("producer",),
+        ),
+        _topic(
+            "durable.enable",
+            ConfigType.BOOLEAN,
+            "true",
+            "durable.enable",
+            "Whether closed segments are exported to the durable store, where the broker has one (durable.url).",
+        ),
+        _topic(
+            "durable.export.max.lag.ms",
+            ConfigType.LONG,
+            "-1",
+            "durable.export.max.lag.ms",
+            "Longest time that a record waits in an open segment before it is exported; -1: until the segment closes.",
+            low=-1,
+        ),
+        _topic(
+            "flush.policy",
+            ConfigType.STRING,
+            "fsync",
+            "flush.policy",
+            "When acks=all is answered: fsync, once the disk has it; os, once the page cache has it (weaker).",
+            values=("fsync", "os"),
+        ),
+        _topic(
+            "index.interval.bytes",
+            ConfigType.INT,
+            "4096",
+            "log.index.interval.bytes",
+            "Bytes of log between two entries of its offset index.",
+            low=0,
+        ),
+        _topic(
+            "max.message.bytes",
+            ConfigType.INT,
+            "1048588",
+            "message.max.bytes",
+            "Largest record batch that is taken, in bytes, as compressed by the producer.",
+            low=0,
+        ),
+        _topic(
+            "message.timestamp.type",
+            ConfigType.STRING,
+            "CreateTime",
+            "log.message.timestamp.type",
+            "Whose time a record carries: its producer's (CreateTime) or the broker's (LogAppendTime).",
+            values=("CreateTime", "LogAppendTime"),
+            honoured=("CreateTime",),
+        ),
+        _topic(
+            "min.insync.replicas",
+            ConfigType.INT,
+            "1",
+            "min.insync.replicas",
+            "Fewest in-sync replicas for acks=all. Where nobody sets it: 2 from 3 replicas on, else 1.",
+            low=1,
+        ),
+        _topic(
+            "retention.bytes",
+            ConfigType.LONG,
+            "-1",
+            "log.retention.bytes",
+            "Bytes that a partition keeps before its oldest segments are deleted; -1: no limit.",
+            low=-1,
+        ),
+        _topic(
+            "retention.ms",
+            ConfigType.LONG,
+            "604800000",
+            "log.retention.ms",
+            "Time that a record is kept before its segment is deleted; -1: for ever.",
+            low=-1,
+        ),
+        _topic(
+            "segment.bytes",
+            ConfigType.INT,
+            "1073741824",
+            "log.segment.bytes",
+            "Bytes at which a log segment is closed and the next begun.",
+            low=1024,
+        ),
+        _topic(
+            "segment.ms",
+            ConfigType.LONG,
+            "604800000",
+            "log.roll.ms",
+            "Time after which a segment is closed even where it is not full.",
+            low=1,
+        ),
+        _topic(
+            "storage.compression",
+            ConfigType.STRING,
+            "none",
+            "storage.compression",
+            "The codec of durable segments, beyond that of the batches inside.",
+            values=("none", "zstd"),
+            honoured=("none",),
+        ),
+        _topic(
+            "unclean.leader.election.enable",
+            ConfigType.BOOLEAN,
+            "false",
+            "unclean.leader.election.enable",
+            "Whether a replica that is not in sync may lead where no other is left, at the price of lost records.",
+        ),
+    )
+}
+"""Every topic config, by name."""
+
+_BROKER_ONLY: Final = (
+    ConfigDef(
+        key="auto.create.topics.enable",
+        type=ConfigType.BOOLEAN,
+        default="true",
+        doc="Whether a metadata request that allows it makes a topic that is not there.",
+    ),
+    ConfigDef(
+        key="default.replication.factor",
+        type=ConfigType.INT,
+        default="3",
+        low=1,
+        high=32767,
+        doc="Replicas of a partition whose creator names no number; fewer while fewer brokers are registered.",
+    ),
+    ConfigDef(
+        key="delete.topic.enable",
+        type=ConfigType.BOOLEAN,
+        default="true",
+        doc="Whether topics can be deleted.",
+    ),
+    ConfigDef(
+        key="durable.url",
+        type=ConfigType.STRING,
+        default="",
+        dynamic=False,
+        doc="Where durable segments are kept, a file:// or object store URL; empty: nowhere, nothing is exported.",
+    ),
+    ConfigDef(
+        key="log.retention.check.interval.ms",
+        type=ConfigType.LONG,
+        default="300000",
+        low=1,
+        dynamic=False,
+        doc="Time between two looks for segments that are past their retention.",
+    ),
+    ConfigDef(
+        key="num.partitions",
+        type=ConfigType.INT,
+        default="1",
+        low=1,
+        doc="Partitions of a topic whose creator names no number.",
+    ),
+)
+
+BROKER_DEFS: Final[Mapping[str, ConfigDef]] = {definition.key: definition for definition in _BROKER_ONLY} | {
+    definition.broker_key: definition for definition in TOPIC_DEFS.values() if definition.broker_key is not None
+}
+"""Every broker config, by the broker's name for it (`log.retention.ms`, not `retention.ms`)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigValue:
+    """One effective value with its story."""
+
+    key: str
+    """The name under which it was asked: the topic's, or the broker's."""
+    value: str
+    source: ConfigSource
+    definition: ConfigDef
+    synonyms: tuple[tuple[str, str, ConfigSource], ...]
+    """(name, value, source) of every level that sets it, the one in force first, the built-in default last."""
+
+    @property
+    def is_default(self) -> bool:
+        return self.source is ConfigSource.DEFAULT_CONFIG
+
+    @property
+    def read_only(self) -> bool:
+        return not self.definition.dynamic
+
+    def boolean(self) -> bool:
+        return self.value.strip().lower() == "true"
+
+    def number(self) -> int:
+        return int(self.value)
+
+
+def topic_values(
+    image: MetadataImage,
+    topic_configs: Mapping[str, str],
+    broker_configs: Mapping[str, str],
+    *,
+    node: BrokerId | None = None,
+    replicas: int = 1,
+) -> dict[str, ConfigValue]:
+    """Every topic config as it holds on broker `node` for a topic with these configs of its own, by name, sorted.
+    `broker_configs` are the static ones, which that broker was started with."""
+    return {
+        key: _value(key, definition, topic_configs, _levels(image, broker_configs, node), replicas)
+        for key, definition in sorted(TOPIC_DEFS.items())
+    }
+
+
+def broker_values(
+    image: MetadataImage, broker_configs: Mapping[str, str], *, node: BrokerId | None = None
+) -> dict[str, ConfigValue]:
+    """Every broker config as it holds on broker `node`, by the broker's name for it, sorted."""
+    levels = _levels(image, broker_configs, node)
+    return {key: _value(key, definition, {}, levels, 1) for key, definition in sorted(BROKER_DEFS.items())}
+
+
+def broker_value(
+    image: MetadataImage, broker_configs: Mapping[str, str], key: str, *, node: BrokerId | None = None
+) -> ConfigValue:
+    """One broker config. The key is in the table, or the caller is wrong."""
+    return _value(key, BROKER_DEFS[key], {}, _levels(image, broker_configs, node), 1)
+
+
+def _levels(
+    image: MetadataImage, broker_configs: Mapping[str, str], node: BrokerId | None
+) -> tuple[tuple[Mapping[str, str], ConfigSource], ...]:
+    own = image.broker_configs.get(node) if node is not None else None
+    return (
+        (own or {}, ConfigSource.DYNAMIC_BROKER_CONFIG),
+        (image.broker_configs.get(None) or {}, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
+        (broker_configs, ConfigSource.STATIC_BROKER_CONFIG),
+    )
+
+
+def _value(
+    key: str,
+    definition: ConfigDef,
+    topic_configs: Mapping[str, str],
+    levels: Iterable[tuple[Mapping[str, str], ConfigSource]],
+    replicas: int,
+) -> ConfigValue:
+    broker_key = definition.broker_key or definition.key
+    synonyms = []
+    if (own := topic_configs.get(definition.key)) is not None:
+        synonyms.append((definition.key, own, ConfigSource.DYNAMIC_TOPIC_CONFIG))
+    for configs, source in levels:
+        if (found := configs.get(broker_key)) is not None:
+            synonyms.append((broker_key, found, source))
+    default = "2" if definition.key == "min.insync.replicas" and replicas >= 3 else definition.default
+    synonyms.append((broker_key, default, ConfigSource.DEFAULT_CONFIG))
+    _, value, source = synonyms[0]
+    return ConfigValue(key=key, value=value, source=source, definition=definition, synonyms=tuple(synonyms))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicConfig:
+    """A topic's effective configs, typed. -1 means no limit where a limit is meant."""
+
+    cleanup_policy: str
+    compression_type: str
+    durable_enable: bool
+    durable_export_max_lag_ms: int
+    flush_policy: str
+    index_interval_bytes: int
+    max_message_bytes: int
+    message_timestamp_type: str
+    min_insync_replicas: int
+    retention_bytes: int
+    retention_ms: int
+    segment_bytes: int
+    segment_ms: int
+    storage_compression: str
+    unclean_leader_election_enable: bool
+
+
+def topic_config(
+    image: MetadataImage, topic: TopicImage, broker_configs: Mapping[str, str], *, node: BrokerId | None = None
+) -> TopicConfig:
+    """What holds for this topic on broker `node`. Costs tens of microseconds: keep it until `LocalChanges` says that
+    the topic is reconfigured."""
+    replicas = max((len(partition.replicas) for partition in topic.partitions), default=1)
+    values = topic_values(image, topic.configs, broker_configs, node=node, replicas=replicas)
+    return TopicConfig(**{key.replace(".", "_"): _typed(value) for key, value in values.items()})  # type: ignore[arg-type]  # a test compares the names and types
+
+
+def _typed(value: ConfigValue) -> str | int | bool:
+    if value.definition.type is ConfigType.BOOLEAN:
+        return value.boolean()
+    return value.number() if value.definition.type in _NUMBERS else value.value.strip()
+
+
+def topic_config_problem(configs: Mapping[str, str | None]) -> str | None:
+    """The first reason for which these cannot be a topic's configs, as a sentence naming the key; None: they can."""
+    return _first_problem(configs, TOPIC_DEFS, "topic")
+
+
+def broker_config_problem(configs: Mapping[str, str | None]) -> str | None:
+    """The same for a broker's, under the broker's names."""
+    return _first_problem(configs, BROKER_DEFS, "broker")
+
+
+def _first_problem(configs: Mapping[str, str | None], table: Mapping[str, ConfigDef], kind: str) -> str | None:
+    for key, value in configs.items():
+        definition = table.get(key)
+        if definition is None:
+            return f"Unknown {kind} config name: {key}."
+        if value is None:
+            return f"Null value not supported for {kind} config: {key}."
+        if problem := definition.problem(value):
+            return problem
+    return None
+
+
+def check_broker_configs(configs: Mapping[str, str]) -> None:
+    """Raises UsageError, naming the key, where a static broker config is unknown or cannot be."""
+    if problem := broker_config_problem(configs):
+        raise UsageError(problem)

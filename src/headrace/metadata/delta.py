@@ -1,0 +1,114 @@
+"""What one committed entry changed, and what that asks of one broker.
+
+Promises: costs what the change costs, not what the cluster holds (where the touched topics are known). Never says how
+a log is opened or closed: that is the broker's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from headrace.base.ids import BrokerId, TopicId, TopicPartition
+from headrace.metadata.events import ConfigChanged, MetadataEvent
+from headrace.metadata.image import MetadataImage
+from headrace.metadata.values import PartitionImage, TopicImage
+
+
+@dataclass(frozen=True, slots=True)
+class LocalPartition:
+    """A partition that one broker holds, with its topic, both as of the new image."""
+
+    topic: TopicImage
+    partition: PartitionImage
+
+    @property
+    def key(self) -> TopicPartition:
+        return TopicPartition(self.topic.id, self.partition.index)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalChanges:
+    """What one broker is to do. To be carried out in the order of the fields."""
+
+    deleted: tuple[TopicPartition, ...]
+    """Held before and not any more: the topic is gone, or this broker is no replica of it."""
+    leaders: tuple[LocalPartition, ...]
+    """Led by this broker, and new or changed. Where the leader epoch is the known one, only the ISR changed."""
+    followers: tuple[LocalPartition, ...]
+    """Held but not led, and new or changed."""
+    reconfigured: tuple[TopicImage, ...]
+    """Topics of which it holds a partition and whose effective configs may have changed; new topics are not among
+    them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImageDelta:
+    """Two images, one entry apart (or a snapshot apart)."""
+
+    before: MetadataImage
+    after: MetadataImage
+    topic_ids: frozenset[TopicId] | None = None
+    """The topics that may differ; None: compare all."""
+
+    @classmethod
+    def of(cls, before: MetadataImage, events: Iterable[MetadataEvent], *, index: int | None = None) -> ImageDelta:
+        """The delta that a committed entry makes."""
+        events = tuple(events)
+        named = (getattr(event, "topic_id", None) for event in events)
+        touched = None if _changes_a_broker_config(events) else frozenset(name for name in named if name is not None)
+        return cls(before, before.replay(events, index=index), touched)
+
+    def changed_topics(self) -> Iterator[tuple[TopicImage | None, TopicImage | None]]:
+        """(before, after) of every topic that differs; None where it is not there."""
+        topic_ids = self.topic_ids
+        if topic_ids is None:
+            topic_ids = frozenset(self.before.topics) | frozenset(self.after.topics)
+        for topic_id in topic_ids:
+            before, after = self.before.topics.get(topic_id), self.after.topics.get(topic_id)
+            if before is not after:
+                yield before, after
+
+    def local_changes(self, node: BrokerId) -> LocalChanges:
+        """What this change asks of broker `node`, in a deterministic order."""
+        deleted: list[TopicPartition] = []
+        leaders: list[LocalPartition] = []
+        followers: list[LocalPartition] = []
+        for before, after in self.changed_topics():
+            old, new = _held(before, node), _held(after, node)
+            deleted.extend(key for key in old if key not in new)
+            for key, local in new.items():
+                known = old.get(key)
+                if known is not None and known.partition == local.partition:
+                    continue
+                (leaders if local.partition.leader == node else followers).append(local)
+        return LocalChanges(
+            deleted=tuple(sorted(deleted)),
+            leaders=tuple(sorted(leaders, key=lambda local: local.key)),
+            followers=tuple(sorted(followers, key=lambda local: local.key)),
+            reconfigured=tuple(self._reconfigured(node)),
+        )
+
+    def _reconfigured(self, node: BrokerId) -> Iterator[TopicImage]:
+        for_all = any(
+            self.before.broker_configs.get(name) != self.after.broker_configs.get(name) for name in (node, None)
+        )
+        if for_all:
+            pairs = [(self.before.topics.get(topic.id), topic) for topic in self.after.topics.values()]
+        else:
+            pairs = [(before, after) for before, after in self.changed_topics() if after is not None]
+        for before, after in sorted(pairs, key=lambda pair: pair[1].name):
+            changed = before is not None and (for_all or before.configs != after.configs)
+            if changed and any(node in partition.replicas for partition in after.partitions):
+                yield after
+
+
+def _held(topic: TopicImage | None, node: BrokerId) -> dict[TopicPartition, LocalPartition]:
+    if topic is None:
+        return {}
+    locals_ = (LocalPartition(topic, partition) for partition in topic.partitions if node in partition.replicas)
+    return {local.key: local for local in locals_}
+
+
+def _changes_a_broker_config(events: Iterable[MetadataEvent]) -> bool:
+    return any(isinstance(event, ConfigChanged) and event.topic_id is None for event in events)

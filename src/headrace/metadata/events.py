@@ -1,0 +1,176 @@
+"""The facts that make up cluster state: each one something that has happened, in the past tense.
+
+Promises: an event carries absolute values (the epoch that now holds, not "one more"), so that replaying it twice
+changes nothing; its `TYPE` number is never reused and its `VERSION` rises when a field is added. Never decides and
+never reads a clock. Numbers 4, 11 to 15, 17, 18 and 20 to 24 are kept for
+events that no code emits yet (docs/ARCHITECTURE.md names them).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, TypeAlias
+
+from headrace.base.ids import (
+    BrokerEpoch,
+    BrokerId,
+    ClusterId,
+    DirectoryId,
+    LeaderEpoch,
+    PartitionEpoch,
+    PartitionIndex,
+    ProducerId,
+    TopicId,
+)
+from headrace.metadata.segments import SegmentDescriptor
+from headrace.metadata.values import Endpoint, PartitionImage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterBorn:
+    """The first event of every cluster: its identity, given once."""
+
+    TYPE: ClassVar[int] = 0
+    VERSION: ClassVar[int] = 0
+    cluster_id: ClusterId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerRegistered:
+    """One process start of a broker: a new incarnation, fenced until a `BrokerUnfenced` of the same epoch."""
+
+    TYPE: ClassVar[int] = 1
+    VERSION: ClassVar[int] = 0
+    broker_id: BrokerId
+    broker_epoch: BrokerEpoch
+    directory_id: DirectoryId
+    endpoints: tuple[Endpoint, ...]
+    rack: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerFenced:
+    """The broker may lead nothing and joins no ISR, until it is unfenced."""
+
+    TYPE: ClassVar[int] = 2
+    VERSION: ClassVar[int] = 0
+    broker_id: BrokerId
+    broker_epoch: BrokerEpoch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerUnfenced:
+    TYPE: ClassVar[int] = 3
+    VERSION: ClassVar[int] = 0
+    broker_id: BrokerId
+    broker_epoch: BrokerEpoch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicCreated:
+    """A topic with all its partitions, their first leaders and its own configs (never the defaults)."""
+
+    TYPE: ClassVar[int] = 5
+    VERSION: ClassVar[int] = 0
+    topic_id: TopicId
+    name: str
+    partitions: tuple[PartitionImage, ...]
+    configs: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicDeleted:
+    """The topic, its partitions, configs and catalog are gone; its name is free."""
+
+    TYPE: ClassVar[int] = 6
+    VERSION: ClassVar[int] = 0
+    topic_id: TopicId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionsAdded:
+    """More partitions, numbered on from those that the topic has."""
+
+    TYPE: ClassVar[int] = 7
+    VERSION: ClassVar[int] = 0
+    topic_id: TopicId
+    partitions: tuple[PartitionImage, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigChanged:
+    """Configs set or (None) removed: of a topic, else of a broker, else the default of all brokers."""
+
+    TYPE: ClassVar[int] = 8
+    VERSION: ClassVar[int] = 0
+    topic_id: TopicId | None = None
+    broker_id: BrokerId | None = None
+    changes: Mapping[str, str | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaderChanged:
+    """An election: a new leader epoch, with the leader (or NO_LEADER) and the ISR that it starts with."""
+
+    TYPE: ClassVar[int] = 9
+    VERSION: ClassVar[int] = 0
+    topic_id: TopicId
+    partition: PartitionIndex
+    leader: BrokerId
+    leader_epoch: LeaderEpoch
+    partition_epoch: PartitionEpoch
+    isr: tuple[BrokerId, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IsrChanged:
+    """The in-sync replicas changed within one leader epoch."""
+
+    TYPE: ClassVar[int] = 10
+    VERSION: ClassVar[int] = 0
+    topic_id: TopicId
+    partition: PartitionIndex
+    leader_epoch: LeaderEpoch
+    partition_epoch: PartitionEpoch
+    isr: tuple[BrokerId, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentPublished:
+    """A durable segment joined the catalog. `previous_hash` is the chain's head that it continues."""
+
+    TYPE: ClassVar[int] = 16
+    VERSION: ClassVar[int] = 0
+    topic_id: TopicId
+    partition: PartitionIndex
+    descriptor: SegmentDescriptor
+    previous_hash: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerIdsAllocated:
+    """A broker may hand out producer ids `start` to `end - 1` (KIP-730)."""
+
+    TYPE: ClassVar[int] = 19
+    VERSION: ClassVar[int] = 0
+    broker_id: BrokerId
+    broker_epoch: BrokerEpoch
+    start: ProducerId
+    end: ProducerId
+
+
+MetadataEvent: TypeAlias = (
+    ClusterBorn
+    | BrokerRegistered
+    | BrokerFenced
+    | BrokerUnfenced
+    | TopicCreated
+    | TopicDeleted
+    | PartitionsAdded
+    | ConfigChanged
+    | LeaderChanged
+    | IsrChanged
+    | SegmentPublished
+    | ProducerIdsAllocated
+)

@@ -1,0 +1,153 @@
+"""All cluster state at one moment. `MetadataImage.replay` is the only place where state changes.
+
+Promises: an image never changes and shares structure with the one before it; `replay` is total (an event that cannot
+apply is passed over, never raised on), deterministic, and idempotent (epochs and names decide whether an event is
+news). Never decides: an event that should not have been emitted is the controller's fault, not judged here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import immutables
+
+from headrace.base.ids import (
+    NO_PRODUCER_ID,
+    BrokerEpoch,
+    BrokerId,
+    ClusterId,
+    ProducerId,
+    TopicId,
+    TopicPartition,
+)
+from headrace.metadata.events import (
+    BrokerRegistered,
+    BrokerUnfenced,
+    ClusterBorn,
+    ConfigChanged,
+    MetadataEvent,
+    ProducerIdsAllocated,
+    SegmentPublished,
+    TopicCreated,
+)
+from headrace.metadata.replay import ImageBuilder
+from headrace.metadata.segments import PartitionCatalog
+from headrace.metadata.values import BrokerImage, PartitionImage, TopicImage
+
+__all__ = ["EMPTY_IMAGE", "BrokerImage", "MetadataImage", "PartitionImage", "TopicImage"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataImage:
+    """All cluster state after the commit log's entry `index`.
+
+    Invariants: `topic_ids` is exactly the inverse of `topics` by name; `catalog` has an entry only for a partition
+    that exists; every broker in a replica list has been registered (it may be fenced).
+    """
+
+    cluster_id: ClusterId
+    index: int
+    """Of the last commit-log entry replayed; 0 before the first."""
+    brokers: immutables.Map[BrokerId, BrokerImage]
+    topics: immutables.Map[TopicId, TopicImage]
+    topic_ids: immutables.Map[str, TopicId]
+    broker_configs: immutables.Map[BrokerId | None, immutables.Map[str, str]]
+    """Dynamic broker configs; under None those of all brokers."""
+    catalog: immutables.Map[TopicPartition, PartitionCatalog]
+    """Durable segments; absent until a partition's first."""
+    next_producer_id: ProducerId
+
+    def topic(self, name: str) -> TopicImage | None:
+        topic_id = self.topic_ids.get(name)
+        return None if topic_id is None else self.topics[topic_id]
+
+    def topic_by_id(self, topic_id: TopicId) -> TopicImage | None:
+        return self.topics.get(topic_id)
+
+    def partition(self, key: TopicPartition) -> PartitionImage | None:
+        topic = self.topics.get(key.topic_id)
+        if topic is None or not 0 <= key.partition < len(topic.partitions):
+            return None
+        return topic.partitions[key.partition]
+
+    def durable(self, key: TopicPartition) -> PartitionCatalog:
+        """The partition's catalog, empty where nothing was published."""
+        return self.catalog.get(key) or PartitionCatalog.empty(*key)
+
+    def live_brokers(self) -> list[BrokerImage]:
+        """The unfenced ones, by id."""
+        return sorted((broker for broker in self.brokers.values() if not broker.fenced), key=lambda broker: broker.id)
+
+    def replay(self, events: Iterable[MetadataEvent], *, index: int | None = None) -> MetadataImage:
+        """The image after one committed entry, at `index` where given. An entry at or below `self.index` is old news
+        and gives this image back."""
+        if index is not None and index <= self.index:
+            return self
+        builder = ImageBuilder(self)
+        for event in events:
+            builder.apply(event)
+        return MetadataImage(
+            cluster_id=builder.cluster_id,
+            index=self.index if index is None else index,
+            brokers=builder.brokers.finish(),
+            topics=builder.finish_topics(),
+            topic_ids=builder.topic_ids.finish(),
+            broker_configs=builder.broker_configs.finish(),
+            catalog=builder.catalog.finish(),
+            next_producer_id=builder.next_producer_id,
+        )
+
+    def snapshot(self) -> Iterator[MetadataEvent]:
+        """Events that replay on `EMPTY_IMAGE` (at this index) to an equal image. Lazy: safe to run in a thread."""
+        if self.cluster_id:
+            yield ClusterBorn(cluster_id=self.cluster_id)
+        for broker in sorted(self.brokers.values(), key=lambda broker: broker.id):
+            yield BrokerRegistered(
+                broker_id=broker.id,
+                broker_epoch=broker.epoch,
+                directory_id=broker.directory_id,
+                endpoints=broker.endpoints,
+                rack=broker.rack,
+            )
+            if not broker.fenced:
+                yield BrokerUnfenced(broker_id=broker.id, broker_epoch=broker.epoch)
+        for broker_id, configs in self.broker_configs.items():
+            yield ConfigChanged(broker_id=broker_id, changes=dict(configs))
+        yield from self._snapshot_of_topics()
+        if self.next_producer_id:
+            yield ProducerIdsAllocated(
+                broker_id=BrokerId(-1),
+                broker_epoch=BrokerEpoch(-1),
+                start=NO_PRODUCER_ID,
+                end=self.next_producer_id,
+            )
+
+    def _snapshot_of_topics(self) -> Iterator[MetadataEvent]:
+        for _, topic_id in sorted(self.topic_ids.items()):
+            topic = self.topics[topic_id]
+            yield TopicCreated(
+                topic_id=topic.id, name=topic.name, partitions=topic.partitions, configs=dict(topic.configs)
+            )
+            for partition in topic.partitions:
+                for entry in self.catalog.get(TopicPartition(topic_id, partition.index), ()):
+                    yield SegmentPublished(
+                        topic_id=topic_id,
+                        partition=partition.index,
+                        descriptor=entry.descriptor,
+                        previous_hash=entry.previous_hash,
+                    )
+
+
+EMPTY_IMAGE: Final = MetadataImage(
+    cluster_id=ClusterId(""),
+    index=0,
+    brokers=immutables.Map(),
+    topics=immutables.Map(),
+    topic_ids=immutables.Map(),
+    broker_configs=immutables.Map(),
+    catalog=immutables.Map(),
+    next_producer_id=ProducerId(0),
+)
+"""The state before the first entry of the commit log."""

@@ -1,0 +1,189 @@
+"""How each event changes the image: a mutable working copy of one image, for one committed entry.
+
+Promises: `apply` is total: an event that names what is not there, or is older than what is, changes nothing. A
+thousand changes to one topic in one entry copy its partitions once. Used by `MetadataImage.replay` alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, assert_never
+
+import immutables
+
+from headrace.base.ids import BrokerEpoch, BrokerId, PartitionIndex, TopicId, TopicPartition
+from headrace.metadata.events import (
+    BrokerFenced,
+    BrokerRegistered,
+    BrokerUnfenced,
+    ClusterBorn,
+    ConfigChanged,
+    IsrChanged,
+    LeaderChanged,
+    MetadataEvent,
+    PartitionsAdded,
+    ProducerIdsAllocated,
+    SegmentPublished,
+    TopicCreated,
+    TopicDeleted,
+)
+from headrace.metadata.segments import PartitionCatalog
+from headrace.metadata.values import BrokerImage, PartitionImage, TopicImage
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headrace.metadata.image import MetadataImage
+
+NO_CONFIGS: immutables.Map[str, str] = immutables.Map()
+
+
+class ImageBuilder:
+    """One image being changed. `partitions` holds the lists of the topics whose partitions changed."""
+
+    def __init__(self, image: MetadataImage) -> None:
+        self.cluster_id = image.cluster_id
+        self.next_producer_id = image.next_producer_id
+        self.brokers = image.brokers.mutate()
+        self.topics = image.topics.mutate()
+        self.topic_ids = image.topic_ids.mutate()
+        self.broker_configs = image.broker_configs.mutate()
+        self.catalog = image.catalog.mutate()
+        self.partitions: dict[TopicId, list[PartitionImage]] = {}
+
+    def finish_topics(self) -> immutables.Map[TopicId, TopicImage]:
+        for topic_id, partitions in self.partitions.items():
+            self.topics[topic_id] = replace(self.topics[topic_id], partitions=tuple(partitions))
+        return self.topics.finish()
+
+    def apply(self, event: MetadataEvent) -> None:
+        match event:
+            case ClusterBorn():
+                self.cluster_id = self.cluster_id or event.cluster_id
+            case BrokerRegistered():
+                self._register(event)
+            case BrokerFenced():
+                self._set_fenced(event.broker_id, event.broker_epoch, True)
+            case BrokerUnfenced():
+                self._set_fenced(event.broker_id, event.broker_epoch, False)
+            case TopicCreated():
+                self._create_topic(event)
+            case TopicDeleted():
+                self._delete_topic(event)
+            case PartitionsAdded():
+                self._add_partitions(event)
+            case ConfigChanged():
+                self._change_config(event)
+            case LeaderChanged():
+                self._change_leader(event)
+            case IsrChanged():
+                self._change_isr(event)
+            case SegmentPublished():
+                self._publish_segment(event)
+            case ProducerIdsAllocated():
+                self.next_producer_id = max(self.next_producer_id, event.end)
+            case _:
+                assert_never(event)
+
+    def _register(self, event: BrokerRegistered) -> None:
+        known = self.brokers.get(event.broker_id)
+        if known is not None and known.epoch >= event.broker_epoch:
+            return
+        self.brokers[event.broker_id] = BrokerImage(
+            id=event.broker_id,
+            epoch=event.broker_epoch,
+            directory_id=event.directory_id,
+            endpoints=event.endpoints,
+            rack=event.rack,
+            fenced=True,
+        )
+
+    def _set_fenced(self, broker_id: BrokerId, broker_epoch: BrokerEpoch, fenced: bool) -> None:
+        known = self.brokers.get(broker_id)
+        if known is not None and known.epoch == broker_epoch:
+            self.brokers[broker_id] = replace(known, fenced=fenced)
+
+    def _create_topic(self, event: TopicCreated) -> None:
+        if event.topic_id in self.topics or event.name in self.topic_ids:
+            return
+        self.topic_ids[event.name] = event.topic_id
+        self.topics[event.topic_id] = TopicImage(
+            name=event.name, id=event.topic_id, partitions=event.partitions, configs=immutables.Map(event.configs)
+        )
+
+    def _delete_topic(self, event: TopicDeleted) -> None:
+        topic = self.topics.get(event.topic_id)
+        if topic is None:
+            return
+        count = len(self.partitions.pop(topic.id, topic.partitions))
+        del self.topics[topic.id]
+        del self.topic_ids[topic.name]
+        for index in range(count):
+            self.catalog.pop(TopicPartition(topic.id, PartitionIndex(index)), None)
+
+    def _list(self, topic_id: TopicId) -> list[PartitionImage] | None:
+        """The topic's partitions, to be changed in place; None where there is no such topic."""
+        found = self.partitions.get(topic_id)
+        if found is None and (topic := self.topics.get(topic_id)) is not None:
+            found = self.partitions[topic_id] = list(topic.partitions)
+        return found
+
+    def _add_partitions(self, event: PartitionsAdded) -> None:
+        partitions = self._list(event.topic_id)
+        if partitions is None:
+            return
+        for partition in event.partitions:
+            if partition.index == len(partitions):
+                partitions.append(partition)
+
+    def _change_config(self, event: ConfigChanged) -> None:
+        if event.topic_id is None:
+            configs = changed(self.broker_configs.get(event.broker_id, NO_CONFIGS), event.changes)
+            if configs:
+                self.broker_configs[event.broker_id] = configs
+            else:
+                self.broker_configs.pop(event.broker_id, None)
+        elif (topic := self.topics.get(event.topic_id)) is not None:
+            self.topics[topic.id] = replace(topic, configs=changed(topic.configs, event.changes))
+
+    def _change_leader(self, event: LeaderChanged) -> None:
+        partitions = self._list(event.topic_id)
+        if partitions is None or not 0 <= event.partition < len(partitions):
+            return
+        known = partitions[event.partition]
+        if event.leader_epoch > known.leader_epoch and event.partition_epoch > known.partition_epoch:
+            partitions[event.partition] = replace(
+                known,
+                leader=event.leader,
+                leader_epoch=event.leader_epoch,
+                partition_epoch=event.partition_epoch,
+                isr=event.isr,
+            )
+
+    def _change_isr(self, event: IsrChanged) -> None:
+        partitions = self._list(event.topic_id)
+        if partitions is None or not 0 <= event.partition < len(partitions):
+            return
+        known = partitions[event.partition]
+        if event.leader_epoch == known.leader_epoch and event.partition_epoch > known.partition_epoch:
+            partitions[event.partition] = replace(known, partition_epoch=event.partition_epoch, isr=event.isr)
+
+    def _publish_segment(self, event: SegmentPublished) -> None:
+        key = TopicPartition(event.topic_id, event.partition)
+        topic = self.topics.get(event.topic_id)
+        if topic is None or not 0 <= key.partition < len(self.partitions.get(topic.id, topic.partitions)):
+            return
+        catalog = self.catalog.get(key) or PartitionCatalog.empty(*key)
+        if catalog.refusal(event.descriptor, event.previous_hash) is None:
+            self.catalog[key] = catalog.published(event.descriptor)
+
+
+def changed(configs: immutables.Map[str, str], changes: Mapping[str, str | None]) -> immutables.Map[str, str]:
+    """The configs with the changes made; a None removes its key."""
+    working = configs.mutate()
+    for key, value in changes.items():
+        if value is None:
+            working.pop(key, None)
+        else:
+            working[key] = value
+    return working.finish()

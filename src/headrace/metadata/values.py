@@ -1,0 +1,74 @@
+"""The nouns that metadata events and the metadata image share. Promises: frozen, comparable, no behaviour of their own
+beyond reading themselves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import immutables
+
+from headrace.base.ids import (
+    BrokerEpoch,
+    BrokerId,
+    DirectoryId,
+    LeaderEpoch,
+    PartitionEpoch,
+    PartitionIndex,
+    TopicId,
+)
+
+INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """Where a broker is reached: the address that it advertises, not the one that it binds."""
+
+    listener: str
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionImage:
+    """One partition as the cluster sees it.
+
+    Invariants: `isr` is a subset of `replicas`, in replica order, and never empty; `leader` is a member of `isr` or
+    NO_LEADER; both epochs only rise.
+    """
+
+    index: PartitionIndex
+    leader: BrokerId
+    leader_epoch: LeaderEpoch
+    partition_epoch: PartitionEpoch
+    replicas: tuple[BrokerId, ...]
+    isr: tuple[BrokerId, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerImage:
+    """One registered broker, in its last incarnation."""
+
+    id: BrokerId
+    epoch: BrokerEpoch
+    directory_id: DirectoryId
+    endpoints: tuple[Endpoint, ...]
+    rack: str | None
+    fenced: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicImage:
+    """One topic. Invariant: `partitions[i].index == i`."""
+
+    name: str
+    id: TopicId
+    partitions: tuple[PartitionImage, ...]
+    configs: immutables.Map[str, str]
+    """The topic's own; the defaults are in `headrace.metadata.configs`."""
+
+    @property
+    def internal(self) -> bool:
+        """Whether Kafka keeps it for itself (clients hide it by default)."""
+        return self.name in INTERNAL_TOPICS
