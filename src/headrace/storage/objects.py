@@ -1,0 +1,277 @@
+"""Object stores: a directory of the owner, or anything that obstore reaches (S3, Google, Azure, memory).
+
+Promises: an object appears whole and durable or not at all, and is never changed by a put-if-absent.
+Never lists, reads or keeps a half-written object. All calls block: never make them on the event loop.
+"""
+
+from __future__ import annotations
+
+import random as chance
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+from urllib.parse import unquote, urlsplit
+
+from headrace.base.errors import StorageFailure, UsageError
+from headrace.base.limits import OBJECT_DIRECTORIES_REMEMBERED_MAX, OBJECT_KEY_CHARS_MAX
+from headrace.base.ports import Buffer, Disk, ObjectMeta, Objects, Random
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
+INCOMING: Final = ".incoming"
+"""Directory under the root for objects that are not whole yet; no key may begin with it."""
+
+T = TypeVar("T")
+
+
+def check_key(key: str) -> str:
+    """The key itself. Raises UsageError where it is empty, too long, or would leave the store's root."""
+    parts = key.split("/")
+    if not key or len(key) > OBJECT_KEY_CHARS_MAX or "\0" in key or any(part in ("", ".", "..") for part in parts):
+        raise UsageError(f"'{key:.200}' is no object key: parts between '/' must not be empty, '.' or '..'.")
+    if parts[0] == INCOMING:
+        raise UsageError(f"'{key:.200}' is no object key: '{INCOMING}' is kept for objects being written.")
+    return key
+
+
+class DirectoryObjects:
+    """Objects as files under one directory: a key is a relative path.
+
+    A put writes a file of a random name under `.incoming`, syncs it, and gives it its name by `link` (put-if-absent)
+    or `rename` (replace); then the directories on the way are synced. Several processes may share one root.
+    """
+
+    def __init__(self, disk: Disk, root: Path, *, random: Random | None = None) -> None:
+        self._disk = disk
+        self._root = root
+        self._random: Random = random or chance.SystemRandom()
+        self._durable: set[Path] = set()
+        self._guard = threading.Lock()
+
+    def put(self, key: str, data: Buffer, *, if_absent: bool = True) -> bool:
+        target = self._path(key)
+        try:
+            return self._put(target, data, if_absent)
+        except FileExistsError as error:
+            raise StorageFailure(
+                f"Object '{key}' cannot be stored: a file stands where a directory must be."
+            ) from error
+        except OSError as error:
+            raise StorageFailure(f"Object '{key}' could not be stored under {self._root}: {error}.") from error
+
+    def _put(self, target: Path, data: Buffer, if_absent: bool) -> bool:
+        self._make_durable_directory(target.parent)
+        if if_absent and self._disk.exists(target):
+            self._disk.sync_directory(target.parent)
+            return False
+        temporary = self._write_incoming(data)
+        stored = True
+        try:
+            if if_absent:
+                stored = self._link(temporary, target)
+            else:
+                self._disk.rename(temporary, target)
+        finally:
+            if self._disk.exists(temporary):
+                self._disk.remove(temporary)
+        self._disk.sync_directory(target.parent)
+        return stored
+
+    def _link(self, temporary: Path, target: Path) -> bool:
+        try:
+            self._disk.link(temporary, target)
+        except FileExistsError:
+            return False
+        return True
+
+    def _write_incoming(self, data: Buffer) -> Path:
+        directory = self._root / INCOMING
+        self._disk.make_directory(directory)
+        temporary = directory / f"{self._random.getrandbits(128):032x}"
+        file = self._disk.open(temporary, create=True)
+        try:
+            file.append([data])
+            file.sync()
+        except OSError:
+            file.close()
+            self._disk.remove(temporary)
+            raise
+        file.close()
+        return temporary
+
+    def _make_durable_directory(self, directory: Path) -> None:
+        """The directory and its parents up to the root's exist and survive a power cut; remembered per directory.
+
+        Directories that exist are synced too, once: the process that made them may have died before its sync.
+        """
+        with self._guard:
+            if directory in self._durable:
+                return
+        self._disk.make_directory(directory)
+        at = directory
+        while at != self._root.parent and at != at.parent:
+            self._disk.sync_directory(at.parent)
+            at = at.parent
+        with self._guard:
+            if len(self._durable) >= OBJECT_DIRECTORIES_REMEMBERED_MAX:
+                self._durable.clear()
+            self._durable.add(directory)
+
+    def get(self, key: str) -> bytes:
+        return self._read(key, 0, None)
+
+    def get_range(self, key: str, start: int, length: int) -> bytes:
+        data = self._read(key, start, length)
+        if len(data) != length:
+            raise EOFError(f"Object '{key}' ends before byte {start + length}.")
+        return data
+
+    def _read(self, key: str, start: int, length: int | None) -> bytes:
+        file = self._disk.open(self._existing(key))
+        try:
+            return file.read(start, file.size() if length is None else length)
+        finally:
+            file.close()
+
+    def size(self, key: str) -> int:
+        return self._disk.size(self._existing(key))
+
+    def list(self, prefix: str) -> Iterable[ObjectMeta]:
+        base = prefix.rpartition("/")[0]
+        found = self._walk(self._root / base, f"{base}/" if base else "", prefix)
+        return iter(sorted(found))
+
+    def _walk(self, directory: Path, at: str, prefix: str) -> Iterator[ObjectMeta]:
+        if not self._disk.is_directory(directory):
+            return
+        for name in self._disk.list_directory(directory):
+            key, path = at + name, directory / name
+            if key == INCOMING or not (key.startswith(prefix) or prefix.startswith(f"{key}/")):
+                continue
+            if self._disk.is_directory(path):
+                yield from self._walk(path, f"{key}/", prefix)
+            else:
+                try:
+                    yield ObjectMeta(key, self._disk.size(path))
+                except FileNotFoundError:  # removed since its name was read
+                    continue
+
+    def delete(self, key: str) -> None:
+        try:
+            path = self._existing(key)
+            self._disk.remove(path)
+            self._disk.sync_directory(path.parent)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise StorageFailure(f"Object '{key}' could not be deleted under {self._root}: {error}.") from error
+
+    def _existing(self, key: str) -> Path:
+        path = self._path(key)
+        if not self._disk.exists(path) or self._disk.is_directory(path):
+            raise FileNotFoundError(f"No object '{key}' under {self._root}.")
+        return path
+
+    def _path(self, key: str) -> Path:
+        return self._root / check_key(key)
+
+
+class RemoteObjects:
+    """Objects in a store that obstore reaches. The store itself makes a put atomic, durable and conditional."""
+
+    def __init__(self, store: ObjectStore, url: str) -> None:
+        import obstore
+
+        self._api: Any = obstore
+        self._store = store
+        self._url = url
+
+    def put(self, key: str, data: Buffer, *, if_absent: bool = True) -> bool:
+        mode = "create" if if_absent else "overwrite"
+        try:
+            self._call(key, lambda: self._api.put(self._store, check_key(key), bytes(data), mode=mode))
+        except self._api.exceptions.AlreadyExistsError:
+            return False
+        return True
+
+    def get(self, key: str) -> bytes:
+        return bytes(self._call(key, lambda: self._api.get(self._store, check_key(key)).bytes()))
+
+    def get_range(self, key: str, start: int, length: int) -> bytes:
+        try:
+            data = self._api.get_range(self._store, check_key(key), start=start, length=length)
+        except self._api.exceptions.BaseError as error:
+            if self.size(key) < start + length:
+                raise EOFError(f"Object '{key}' ends before byte {start + length}.") from error
+            raise StorageFailure(f"Object '{key}' could not be read from {self._url}: {_first_line(error)}.") from error
+        if len(data) != length:
+            raise EOFError(f"Object '{key}' ends before byte {start + length}.")
+        return bytes(data)
+
+    def size(self, key: str) -> int:
+        return int(self._call(key, lambda: self._api.head(self._store, check_key(key)))["size"])
+
+    def list(self, prefix: str) -> Iterable[ObjectMeta]:
+        base = prefix.rpartition("/")[0]
+        pages = self._call(prefix, lambda: list(self._api.list(self._store, prefix=base or None)))
+        found = (ObjectMeta(item["path"], item["size"]) for page in pages for item in page)
+        return iter(sorted(meta for meta in found if meta.key.startswith(prefix)))
+
+    def delete(self, key: str) -> None:
+        try:
+            self._call(key, lambda: self._api.delete(self._store, check_key(key)))
+        except FileNotFoundError:
+            return
+
+    def _call(self, key: str, act: Callable[[], T]) -> T:
+        """Carry out one call; the store's failures become StorageFailure. FileNotFoundError passes through."""
+        try:
+            return act()
+        except self._api.exceptions.AlreadyExistsError:
+            raise
+        except self._api.exceptions.NotFoundError as error:
+            raise FileNotFoundError(f"No object '{key}' in {self._url}.") from error
+        except self._api.exceptions.BaseError as error:
+            raise StorageFailure(f"Object '{key}' in {self._url}: {_first_line(error)}.") from error
+
+
+def open_objects(url: str, disk: Disk | None = None) -> Objects:
+    """The store at a URL: ``file:///path`` or a plain path (over `disk`, default the machine's), else obstore's.
+
+    obstore takes credentials and endpoints from the environment (AWS_*, GOOGLE_*, AZURE_*). Raises UsageError
+    where the URL names no store, or its scheme needs a package that is not installed.
+    """
+    scheme = urlsplit(url).scheme
+    if scheme in ("", "file"):
+        return DirectoryObjects(disk or _local_disk(), directory_of(url))
+    try:
+        from obstore.store import from_url
+    except ImportError as error:
+        raise UsageError(f"A store at {scheme}:// needs the package obstore: pip install 'headrace[s3]'.") from error
+    try:
+        store = from_url(url)
+    except Exception as error:
+        raise UsageError(f"'{url}' is no store that can be opened: {_first_line(error)}.") from error
+    return RemoteObjects(store, url)
+
+
+def directory_of(url: str) -> Path:
+    """The absolute directory of a ``file://`` URL or plain path. Raises UsageError where it names another host."""
+    parts = urlsplit(url)
+    if not parts.scheme and url:
+        return Path(url).expanduser().resolve()
+    if parts.scheme != "file" or parts.netloc not in ("", "localhost") or not parts.path:
+        raise UsageError(f"'{url}' is no directory: write file:///absolute/path.")
+    return Path(unquote(parts.path))
+
+
+def _local_disk() -> Disk:
+    from headrace.storage.disk import LocalDisk
+
+    return LocalDisk()
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n", 1)[0].rstrip(".")[:300] or type(error).__name__
