@@ -1,0 +1,155 @@
+"""The filesystem of this machine, behind the port `Disk`.
+
+Promises that an append is one `pwritev` where the kernel takes it whole, that a sync is `fdatasync`, and that a
+directory's entries are durable after `sync_directory`. Never retries a failed sync and never hides an OSError.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from headrace.base.ports import Buffer, File, Lock
+
+BUFFERS_PER_WRITE_MAX: Final = 1024
+"""IOV_MAX on Linux: more buffers than this go in several writes."""
+
+
+class LocalFile:
+    """One open file. Appends are at the end as this handle knows it: one writer per file, any number of readers."""
+
+    __slots__ = ("_descriptor", "_end", "path")
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self.path: Final = path
+        self._descriptor = descriptor
+        self._end = os.fstat(descriptor).st_size
+
+    def size(self) -> int:
+        return os.fstat(self._descriptor).st_size
+
+    def append(self, buffers: Sequence[Buffer]) -> int:
+        total = sum(map(len, buffers))
+        if len(buffers) <= BUFFERS_PER_WRITE_MAX:
+            written = os.pwritev(self._descriptor, buffers, self._end)
+            if written != total:
+                self._write_rest(buffers, written)
+        else:
+            self._write_rest(buffers, 0)
+        self._end += total
+        return total
+
+    def _write_rest(self, buffers: Sequence[Buffer], written: int) -> None:
+        """Go on after a short write, or in groups that the kernel takes. `_end` moves only once all is written."""
+        left = [memoryview(buffer).cast("B") for buffer in buffers]
+        at, skip = self._end + written, written
+        while left:
+            while left and skip >= len(left[0]):
+                skip -= len(left.pop(0))
+            if not left:
+                return
+            left[0], skip = left[0][skip:], 0
+            skip = os.pwritev(self._descriptor, left[:BUFFERS_PER_WRITE_MAX], at)
+            at += skip
+
+    def write_at(self, offset: int, data: Buffer) -> None:
+        view = memoryview(data).cast("B")
+        at = 0
+        while at < len(view):
+            at += os.pwrite(self._descriptor, view[at:], offset + at)
+        self._end = max(self._end, offset + len(view))
+
+    def read(self, offset: int, length: int) -> bytes:
+        data = os.pread(self._descriptor, length, offset)
+        if len(data) == length or not data:
+            return data
+        parts = [data]
+        missing = length - len(data)
+        while missing and (data := os.pread(self._descriptor, missing, offset + length - missing)):
+            parts.append(data)
+            missing -= len(data)
+        return b"".join(parts)
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._descriptor, size)
+        self._end = size
+
+    def sync(self) -> None:
+        os.fdatasync(self._descriptor)
+
+    def close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+class LocalLock:
+    """An exclusive `flock`, which the kernel drops when the process dies."""
+
+    __slots__ = ("_descriptor",)
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def release(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+class LocalDisk:
+    """The port `Disk` on the local filesystem."""
+
+    def open(self, path: Path, *, create: bool = False) -> File:
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        return LocalFile(path, os.open(path, flags, 0o644))
+
+    def exists(self, path: Path) -> bool:
+        return path.exists()
+
+    def is_directory(self, path: Path) -> bool:
+        return path.is_dir()
+
+    def size(self, path: Path) -> int:
+        return path.stat().st_size
+
+    def list_directory(self, path: Path) -> list[str]:
+        return sorted(os.listdir(path))
+
+    def make_directory(self, path: Path) -> None:
+        path.mkdir(parents=True, exist_ok=True)
+
+    def rename(self, source: Path, target: Path) -> None:
+        source.replace(target)
+
+    def link(self, source: Path, target: Path) -> None:
+        os.link(source, target)
+
+    def remove(self, path: Path) -> None:
+        path.unlink()
+
+    def remove_tree(self, path: Path) -> None:
+        try:
+            shutil.rmtree(path)
+        except FileNotFoundError:
+            return
+
+    def sync_directory(self, path: Path) -> None:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def lock(self, path: Path) -> Lock:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return LocalLock(descriptor)

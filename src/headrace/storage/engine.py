@@ -1,0 +1,245 @@
+"""The one port to partition logs: what the broker asks of an engine, whatever it keeps the batches in.
+
+A `PartitionLog` belongs to the event loop: no call blocks on a sync, and no two calls run at once, except where a
+method says that a worker thread may make it. Everything slow goes through a `FlushTicket`, whose `sync` runs in a
+worker thread. What counts as durable is below `flushed_end`, and nothing else is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from headrace.base.errors import CorruptData, StorageFailure
+from headrace.base.ids import DirectoryId, LeaderEpoch, Offset, PartitionIndex, TopicId
+from headrace.base.ports import Buffer
+from headrace.wire.batches import BatchHeader
+
+
+class StampMismatch(StorageFailure):
+    """The directory holds this topic's data, but of another disk or another assignment: whether it counts is not for
+    the engine to say. `LogEngine.set_aside` moves it out of the way."""
+
+
+class DamagedLog(CorruptData):
+    """What was flushed is gone or unreadable. It is never cut silently: the partition stays offline."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogIdentity:
+    """Whose log it is. Stamped on the directory at its first append and compared when it is opened again."""
+
+    topic_name: str
+    topic_id: TopicId
+    partition: PartitionIndex
+    directory_id: DirectoryId
+    assignment_epoch: int = 0
+    """Rises when the partition is assigned here anew; one assignment keeps its number over restarts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogConfig:
+    """Kafka's topic configs, as far as a log heeds them. -1 is 'without bound' for the retentions."""
+
+    segment_bytes: int = 1024 * 1024 * 1024
+    segment_ms: int = 7 * 24 * 3600 * 1000
+    """A segment is closed when its records' times would span more than this (by the wall clock where there are none)."""
+    retention_ms: int = 7 * 24 * 3600 * 1000
+    retention_bytes: int = -1
+    index_interval_bytes: int = 4096
+    max_message_bytes: int = 1048588
+    """For the one who takes batches from clients: the log itself takes any size."""
+    fsync: bool = True
+    """False: `flush.policy=os`, an append counts as flushed at once, and only housekeeping is synced."""
+    log_append_time: bool = False
+    """`message.timestamp.type=LogAppendTime`: the leader stamps batches with the time of their append."""
+
+
+class Appended(NamedTuple):
+    """Where an append stands."""
+
+    base_offset: Offset
+    last_offset: Offset
+    log_append_time_ms: int = -1
+    """-1 where the records keep their own times."""
+
+
+class FoundOffset(NamedTuple):
+    """Answer of a look-up by time."""
+
+    offset: Offset
+    timestamp: int
+    leader_epoch: LeaderEpoch
+
+
+class EpochEnd(NamedTuple):
+    """Where an epoch ended (KIP-101); (-1, -1) where it is not known."""
+
+    epoch: LeaderEpoch
+    end: Offset
+
+
+class SegmentInfo(NamedTuple):
+    """One closed segment: nothing is added to it any more."""
+
+    base_offset: Offset
+    next_offset: Offset
+    path: Path
+    size: int
+    """Bytes."""
+    max_timestamp: int
+    """Highest of its records' times, milliseconds; -1 where they have none."""
+
+
+class FlushTicket(Protocol):
+    """One flush under way."""
+
+    def sync(self) -> None:
+        """Blocking: in a worker thread, once. Raises OSError, after which only `fail_flush` may follow."""
+
+
+class PartitionLog(Protocol):
+    """One partition's batches. See the module for who may call what."""
+
+    @property
+    def identity(self) -> LogIdentity: ...
+
+    @property
+    def config(self) -> LogConfig: ...
+
+    @property
+    def directory(self) -> Path: ...
+
+    @property
+    def set_aside(self) -> Path | None:
+        """Where `open` moved what it found under this name and did not belong to it. For one line in the log."""
+
+    @property
+    def log_start_offset(self) -> Offset:
+        """First offset that may be read. May lie inside a batch."""
+
+    @property
+    def log_end_offset(self) -> Offset:
+        """The next append's base offset."""
+
+    @property
+    def flushed_end(self) -> Offset:
+        """Everything below is durable (with `flush.policy=os`: in the page cache)."""
+
+    @property
+    def size_bytes(self) -> int: ...
+
+    @property
+    def failed(self) -> bool:
+        """A disk failed: no append is taken any more; what was flushed may still be read."""
+
+    @property
+    def needs_flush(self) -> bool:
+        """`begin_flush` would give a ticket, now or once the present one is finished."""
+
+    @property
+    def epochs(self) -> Sequence[tuple[LeaderEpoch, Offset]]:
+        """Leader epochs with their start offsets, rising."""
+
+    def append(
+        self, batches: Buffer, headers: Sequence[tuple[int, BatchHeader]], *, leader_epoch: LeaderEpoch, now_ms: int
+    ) -> Appended:
+        """Append checked batches (`check_batches`: position and header of each), giving them offsets and epoch.
+
+        One write; `batches` is neither copied nor changed. Raises StorageFailure: nothing of it is in the log then.
+        """
+
+    def append_verbatim(self, batches: Buffer, headers: Sequence[tuple[int, BatchHeader]], *, now_ms: int) -> Appended:
+        """Append a leader's batches as they are. Raises CorruptBatch where they do not go on at the log's end."""
+
+    def read(self, start: Offset, max_bytes: int, end: Offset, *, at_least_one: bool) -> memoryview:
+        """Whole batches below `end`, from the one that holds `start` (at or above `log_start_offset`).
+
+        At most `max_bytes`; with `at_least_one` the first batch is given whatever its size. Ends at a segment's end,
+        so that fewer bytes do not mean the end of the log; empty only where there is none below `end`, or none fits.
+        Raises StorageFailure, or CorruptData where the bytes are no batches.
+        """
+
+    def begin_flush(self) -> FlushTicket | None:
+        """Take up what is to be synced now; None where nothing is, or while a ticket is out."""
+
+    def finish_flush(self, ticket: FlushTicket) -> Offset:
+        """The ticket's sync succeeded: the new `flushed_end`."""
+
+    def fail_flush(self, ticket: FlushTicket) -> None:
+        """The ticket's sync raised: the log has failed for good, and its unflushed tail is dropped."""
+
+    def epoch_at(self, offset: Offset) -> LeaderEpoch:
+        """Epoch of the batch at `offset` (or of the next to come, at the end); -1 where none is known."""
+
+    def assign_epoch(self, epoch: LeaderEpoch) -> None:
+        """A leadership begins at the log's end: its entry is known before its first append (KIP-101)."""
+
+    def end_offset_for_epoch(self, epoch: LeaderEpoch) -> EpochEnd:
+        """The largest epoch not above `epoch`, and where it ended: the log's end for the newest (KIP-101, KIP-279)."""
+
+    def offset_for_timestamp(self, timestamp: int) -> FoundOffset | None:
+        """The first record at or after `timestamp`. Any thread; reads the disk and may unpack a batch."""
+
+    def max_timestamp(self) -> FoundOffset | None:
+        """The first record with the highest timestamp (KIP-734). Any thread, as above."""
+
+    def batches_from(self, start: Offset) -> Iterator[BatchHeader]:
+        """Headers from the batch that holds `start` to the end. Any thread, before the log is appended to."""
+
+    def roll(self) -> None:
+        """Close the active segment, where it holds anything; the next append opens another."""
+
+    def closed_segments(self) -> list[SegmentInfo]:
+        """Closed segments that are flushed, in offset order. The first touch of each may read 12 bytes."""
+
+    def apply_retention(self, now_ms: int, up_to: Offset) -> list[SegmentInfo]:
+        """Drop the oldest segments that are too old or too many, none that reaches above `up_to`.
+
+        The log's start moves now; files go with the next flush, after the new start is durable. Closes the active
+        segment where it is all too old. Records without times never grow old.
+        """
+
+    def delete_records_before(self, offset: Offset) -> Offset:
+        """Move the log's start up to `offset` (KIP-107), durable with the next flush; returns the new start."""
+
+    def truncate_to(self, offset: Offset) -> None:
+        """Cut all batches that reach above `offset`, durably. Blocking: in a worker thread, with no other call to
+        this log under way and no ticket out. Raises StorageFailure."""
+
+    def reconfigure(self, config: LogConfig) -> None:
+        """Holds from the next append on."""
+
+    def write_producer_snapshot(self, data: bytes, offset: Offset) -> None:
+        """Keep the producers' state as of `offset` (the log's end); durable with the next flush."""
+
+    def latest_producer_snapshot(self) -> tuple[Offset, bytes] | None:
+        """The newest durable one. Blocking (reads a file); in a worker thread, before the log is appended to."""
+
+    def close(self, *, clean: bool = True) -> None:
+        """Blocking, in a worker thread. Clean: all is flushed and the next open has nothing to check."""
+
+
+class LogEngine(Protocol):
+    """Keeps the logs of one data directory. All calls are blocking: in a worker thread."""
+
+    def start(self) -> None:
+        """Once, before any `open`: finish deletions that a crash cut short. Raises StorageFailure."""
+
+    def identities(self) -> list[LogIdentity]:
+        """What is stamped on the directories that are there."""
+
+    def open(self, identity: LogIdentity, config: LogConfig, *, start: Offset = ...) -> PartitionLog:
+        """Recover the partition's log, or begin an empty one at `start` (no file is made before the first append).
+
+        A directory of another topic's id, or without a stamp (nothing in it was ever flushed), is set aside. Ends
+        by flushing what it accepted. Raises StampMismatch, DamagedLog, StorageFailure.
+        """
+
+    def set_aside(self, identity: LogIdentity) -> Path | None:
+        """Rename the partition's directory, durably, so that `open` finds nothing. None where there is none."""
+
+    def delete(self, identity: LogIdentity) -> None:
+        """Delete the partition's directory, where it is of this topic id. The log must be closed."""

@@ -1,0 +1,223 @@
+"""Record batches, version 2 (KIP-98; format in Kafka's protocol guide): headers read in place, records on demand.
+
+Promises that a header costs one `unpack_from`, that nothing is copied to check a batch, and that bad bytes raise
+`CorruptBatch` and nothing else. Never changes a buffer that it is given; older formats (magic 0 and 1) are refused.
+
+Layout, big-endian: base offset 8, length 4 (of what follows), leader epoch 4, magic 1, CRC32C 4 (of what follows),
+attributes 2, last offset delta 4, base timestamp 8, max timestamp 8, producer id 8, producer epoch 2, base sequence 4,
+count 4, then the records, compressed as one block. Base offset and leader epoch lie outside the CRC, so that a broker
+can set them in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from struct import Struct
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from headrace.base.errors import CorruptData
+from headrace.base.limits import DECOMPRESSED_BATCH_BYTES_MAX
+from headrace.base.ports import Buffer
+from headrace.wire.compression import Compression, compress, decompress
+from headrace.wire.records import Record, pack_records, unpack_records
+
+HEADER_BYTES: Final = 61
+LENGTH_END: Final = 12
+"""Bytes before which `batch_length` does not count: base offset and the length itself."""
+CRC_START: Final = 21
+"""The CRC covers everything from here."""
+MAGIC: Final = 2
+
+HEADER: Final = Struct(">qiibIhiqqqhii")
+OFFSET_AND_LENGTH: Final = Struct(">qi")
+PREFIX: Final = Struct(">qii")
+"""Base offset, length, leader epoch: the 16 bytes that a leader writes anew."""
+
+COMPRESSION_MASK: Final = 0x07
+LOG_APPEND_TIME: Final = 0x08
+TRANSACTIONAL: Final = 0x10
+CONTROL: Final = 0x20
+DELETE_HORIZON: Final = 0x40
+
+SEQUENCE_MAX: Final = 2**31 - 1
+
+
+class CorruptBatch(CorruptData):
+    """Bytes that are not a whole, valid record batch."""
+
+
+class BatchHeader(NamedTuple):
+    """The fixed fields of one batch, in wire order. Timestamps in milliseconds since 1970."""
+
+    base_offset: int
+    batch_length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, on purpose: this is the field's name
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole batch."""
+        return LENGTH_END + self.batch_length
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequence of the last record, wrapped as Kafka wraps it: 2^31 - 1 is followed by 0. -1 without a producer."""
+        if self.base_sequence < 0:
+            return -1
+        return (self.base_sequence + self.last_offset_delta) & SEQUENCE_MAX
+
+    @property
+    def compression(self) -> Compression:
+        return Compression(self.attributes & COMPRESSION_MASK)
+
+    @property
+    def is_transactional(self) -> bool:
+        return self.attributes & TRANSACTIONAL != 0
+
+    @property
+    def is_control(self) -> bool:
+        return self.attributes & CONTROL != 0
+
+    @property
+    def is_log_append_time(self) -> bool:
+        return self.attributes & LOG_APPEND_TIME != 0
+
+
+def parse_header(buffer: Buffer, at: int = 0) -> BatchHeader:
+    """Read the header at `at`; nothing is checked but that it is there. Raises CorruptBatch where it is cut."""
+    if len(buffer) - at < HEADER_BYTES:
+        raise CorruptBatch(f"A batch header needs {HEADER_BYTES} bytes; {max(0, len(buffer) - at)} are left.")
+    return BatchHeader._make(HEADER.unpack_from(buffer, at))
+
+
+def check_batch(buffer: Buffer, at: int = 0, end: int | None = None) -> BatchHeader:
+    """Read and check the batch at `at`, which must lie whole before `end` (the buffer's end by default).
+
+    Checks length, magic, codec, CRC32C, and last offset delta + 1 = count > 0; unpacks nothing. Raises CorruptBatch.
+    """
+    if end is None:
+        end = len(buffer)
+    if end - at < HEADER_BYTES:
+        raise CorruptBatch(f"A batch header needs {HEADER_BYTES} bytes; {max(0, end - at)} are left.")
+    header = BatchHeader._make(HEADER.unpack_from(buffer, at))
+    batch_end = at + LENGTH_END + header.batch_length
+    if batch_end > end or header.batch_length < HEADER_BYTES - LENGTH_END:
+        raise CorruptBatch(f"A batch says {header.batch_length} bytes; {end - at - LENGTH_END} are left.")
+    if header.magic != MAGIC:
+        raise CorruptBatch(f"Record format {header.magic} is not read here: only version {MAGIC} is.")
+    if crc32c(memoryview(buffer)[at + CRC_START : batch_end]) != header.crc:
+        raise CorruptBatch(f"The batch at offset {header.base_offset} fails its CRC32C.")
+    if header.count <= 0 or header.last_offset_delta + 1 != header.count:
+        raise CorruptBatch(f"A batch of {header.count} records has last offset delta {header.last_offset_delta}.")
+    if header.attributes & COMPRESSION_MASK > Compression.ZSTD:
+        raise CorruptBatch(f"Compression codec {header.attributes & COMPRESSION_MASK} is not known.")
+    return header
+
+
+def check_batches(buffer: Buffer) -> list[tuple[int, BatchHeader]]:
+    """Check every batch of a produce request's records: positions and headers. Raises CorruptBatch, also where bytes
+    are left over."""
+    found: list[tuple[int, BatchHeader]] = []
+    at, end = 0, len(buffer)
+    while at < end:
+        header = check_batch(buffer, at, end)
+        found.append((at, header))
+        at += LENGTH_END + header.batch_length
+    return found
+
+
+def iterate_headers(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
+    """Position and header of each batch; CRCs are not checked. Raises CorruptBatch where the last one is cut."""
+    at, end = 0, len(buffer)
+    while at < end:
+        header = parse_header(buffer, at)
+        if header.batch_length < HEADER_BYTES - LENGTH_END or at + header.size > end:
+            raise CorruptBatch(f"A batch says {header.batch_length} bytes; {end - at - LENGTH_END} are left.")
+        yield at, header
+        at += header.size
+
+
+def whole_batches(buffer: Buffer) -> int:
+    """Bytes of the whole batches that `buffer` opens with: a fetch may cut the last one. CRCs are not checked."""
+    at, end = 0, len(buffer)
+    while end - at >= HEADER_BYTES:
+        length = OFFSET_AND_LENGTH.unpack_from(buffer, at)[1]
+        if length < HEADER_BYTES - LENGTH_END or at + LENGTH_END + length > end:
+            break
+        at += LENGTH_END + length
+    return at
+
+
+def decode_records(batch: Buffer, *, limit: int = DECOMPRESSED_BATCH_BYTES_MAX) -> list[Record]:
+    """Unpack one batch (`check_batch` is the caller's: the CRC is not checked again). With log append time, each
+    record's timestamp is the batch's. Raises CorruptBatch; never unpacks more than `limit` bytes."""
+    header = parse_header(batch)
+    if header.size > len(batch) or header.count < 0:
+        raise CorruptBatch(f"A batch says {header.batch_length} bytes and {header.count} records.")
+    packed = memoryview(batch)[HEADER_BYTES : header.size]
+    try:
+        data = bytes(decompress(Compression(header.attributes & COMPRESSION_MASK), packed, limit))
+        records = unpack_records(data, header.count, header.base_offset, header.base_timestamp)
+    except (CorruptData, ValueError) as error:
+        raise CorruptBatch(f"The batch at offset {header.base_offset} cannot be unpacked: {error}") from error
+    if header.is_log_append_time:
+        return [record._replace(timestamp=header.max_timestamp) for record in records]
+    return records
+
+
+def encode_batch(
+    records: Sequence[Record],
+    *,
+    base_offset: int | None = None,
+    compression: Compression = Compression.NONE,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    leader_epoch: int = -1,
+    log_append_time: bool = False,
+    transactional: bool = False,
+    control: bool = False,
+) -> bytes:
+    """Pack records, at least one, offsets rising, into one batch whose base offset is the first record's, or
+    `base_offset` where it is given. `base_timestamp` is the first record's, as the Java client writes it."""
+    assert records, "a batch holds at least one record"
+    first, base_timestamp = records[0].offset, records[0].timestamp
+    payload = compress(compression, pack_records(records, first, base_timestamp))
+    attributes = int(compression)
+    attributes |= (LOG_APPEND_TIME * log_append_time) | (TRANSACTIONAL * transactional) | (CONTROL * control)
+    header = HEADER.pack(
+        first if base_offset is None else base_offset,
+        HEADER_BYTES - LENGTH_END + len(payload),
+        leader_epoch,
+        MAGIC,
+        0,
+        attributes,
+        records[-1].offset - first,
+        base_timestamp,
+        max(record.timestamp for record in records),
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        len(records),
+    )
+    crc = crc32c(payload, crc32c(header[CRC_START:]))
+    return b"".join((header[: CRC_START - 4], crc.to_bytes(4, "big"), header[CRC_START:], payload))

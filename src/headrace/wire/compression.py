@@ -1,0 +1,152 @@
+"""The five codecs of a record batch (KIP-98, KIP-110), byte-compatible with the Java client.
+
+Promises that unpacking is bounded by the caller's limit, whatever the input, and that bad input raises `CorruptData`
+and nothing else. Never logs, never guesses a codec.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any, Final
+
+import cramjam
+import lz4.frame  # type: ignore[import-untyped]  # the package ships no types
+
+from headrace.base.errors import CorruptData
+from headrace.base.ports import Buffer
+
+
+class Compression(IntEnum):
+    """The lowest three bits of a batch's attributes."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+XERIAL_HEADER: Final = b"\x82SNAPPY\x00" + (1).to_bytes(4, "big") + (1).to_bytes(4, "big")
+"""What snappy-java's stream opens with: magic, version, lowest compatible version."""
+XERIAL_MAGIC: Final = XERIAL_HEADER[:8]
+XERIAL_BLOCK_BYTES: Final = 32 * 1024
+FIRST_GUESS_BYTES: Final = 64 * 1024
+
+
+def compress(codec: Compression, data: Buffer) -> bytes:
+    """Pack `data` so that Java's Kafka client can read it."""
+    match codec:
+        case Compression.NONE:
+            return bytes(data)
+        case Compression.GZIP:
+            return bytes(cramjam.gzip.compress(data))
+        case Compression.SNAPPY:
+            return _compress_xerial(data)
+        case Compression.LZ4:
+            # Java's reader refuses linked blocks and wants blocks of 64 KB.
+            packed: bytes = lz4.frame.compress(
+                data, block_linked=False, block_size=lz4.frame.BLOCKSIZE_MAX64KB, store_size=False
+            )
+            return packed
+        case Compression.ZSTD:
+            return bytes(cramjam.zstd.compress(data))
+
+
+def decompress(codec: Compression, data: Buffer, limit: int) -> Buffer:
+    """Unpack to at most `limit` bytes. Raises CorruptData on bad input, or where it would unpack to more."""
+    match codec:
+        case Compression.NONE:
+            if len(data) > limit:
+                raise _too_much(limit)
+            return data
+        case Compression.GZIP:
+            return _into_growing_buffer(cramjam.gzip, data, limit)
+        case Compression.SNAPPY:
+            return _decompress_snappy(memoryview(data), limit)
+        case Compression.LZ4:
+            return _decompress_lz4(data, limit)
+        case Compression.ZSTD:
+            return _into_growing_buffer(cramjam.zstd, data, limit)
+
+
+def _too_much(limit: int) -> CorruptData:
+    return CorruptData(f"A compressed batch unpacks to more than {limit} bytes.")
+
+
+def _compress_xerial(data: Buffer) -> bytes:
+    view = memoryview(data)
+    parts = [XERIAL_HEADER]
+    for at in range(0, len(view), XERIAL_BLOCK_BYTES):
+        block = bytes(cramjam.snappy.compress_raw(view[at : at + XERIAL_BLOCK_BYTES]))
+        parts += (len(block).to_bytes(4, "big"), block)
+    return b"".join(parts)
+
+
+def _decompress_snappy(view: memoryview, limit: int) -> Buffer:
+    """Both framings that are in use: snappy-java's blocks, and librdkafka's one raw block."""
+    if view[:8] != XERIAL_MAGIC:
+        return _snappy_block(view, limit)
+    unpacked = bytearray()
+    at, end = len(XERIAL_HEADER), len(view)
+    while at < end:
+        size = int.from_bytes(view[at : at + 4], "big")
+        at += 4
+        if size > end - at or at > end:
+            raise CorruptData("A snappy block is longer than its batch.")
+        unpacked += _snappy_block(view[at : at + size], limit - len(unpacked))
+        at += size
+    return unpacked
+
+
+def _snappy_block(block: memoryview, limit: int) -> bytearray:
+    size = _snappy_unpacked_length(block)
+    if size > limit:
+        raise _too_much(limit)
+    unpacked = bytearray(size)
+    try:
+        written = cramjam.snappy.decompress_raw_into(block, unpacked)
+    except cramjam.DecompressionError as error:
+        raise CorruptData(f"A batch's snappy block is damaged: {error}.") from error
+    if written != size:
+        raise CorruptData("A batch's snappy block is shorter than it says.")
+    return unpacked
+
+
+def _snappy_unpacked_length(block: memoryview) -> int:
+    """The varint (base 128, at most 32 bits) that a raw snappy block opens with."""
+    value = 0
+    for shift, byte in zip(range(0, 35, 7), block, strict=False):
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value
+    raise CorruptData("A batch's snappy block has no length.")
+
+
+def _decompress_lz4(data: Buffer, limit: int) -> Buffer:
+    reader = lz4.frame.LZ4FrameDecompressor()
+    try:
+        unpacked: bytes = reader.decompress(data, max_length=limit + 1)
+    except (RuntimeError, ValueError) as error:
+        raise CorruptData(f"A batch's lz4 frame is damaged: {error}.") from error
+    if len(unpacked) > limit:
+        raise _too_much(limit)
+    if not reader.eof or reader.unused_data:
+        raise CorruptData("A batch's lz4 frame does not end where the batch ends.")
+    return unpacked
+
+
+def _into_growing_buffer(codec: Any, data: Buffer, limit: int) -> Buffer:
+    """gzip and zstd frames do not say their unpacked size: double a buffer until it holds all."""
+    size = min(limit, max(FIRST_GUESS_BYTES, 8 * len(data)))
+    while True:
+        buffer = bytearray(size)
+        try:
+            written: int = codec.decompress_into(data, buffer)
+        except cramjam.DecompressionError as error:
+            if str(error) != "failed to write whole buffer":
+                raise CorruptData(f"A compressed batch is damaged: {error}.") from error
+        else:
+            return memoryview(buffer)[:written]
+        if size >= limit:
+            raise _too_much(limit)
+        size = min(limit, size * 4)

@@ -1,0 +1,144 @@
+"""The records inside a batch, version 2: unpacked to and packed from tuples.
+
+Promises that every varint, length and count is checked against the bytes that are there, and that bad ones raise
+`CorruptData`. For tools, tests, coordinators and our own client: the data path never unpacks a record.
+
+A record is: length, attributes (unused), timestamp delta, offset delta, key, value, headers; all integers are zigzag
+varints, and length -1 is null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, TypeAlias
+
+from headrace.base.errors import CorruptData
+from headrace.base.limits import RECORD_HEADERS_MAX
+
+RecordHeaders: TypeAlias = tuple[tuple[str, bytes | None], ...]
+
+
+class Record(NamedTuple):
+    """One record. To encode, `offset` counts only in relation to the first record's of the batch."""
+
+    offset: int
+    timestamp: int
+    """Milliseconds since 1970; -1 for none."""
+    key: bytes | None
+    value: bytes | None
+    headers: RecordHeaders = ()
+
+
+def unpack_records(data: bytes, count: int, base_offset: int, base_timestamp: int) -> list[Record]:
+    """Read exactly `count` records, which must end where `data` ends. Raises CorruptData."""
+    records: list[Record] = []
+    at = 0
+    try:
+        for _ in range(count):
+            record, at = _read_record(data, at, base_offset, base_timestamp)
+            records.append(record)
+    except (IndexError, UnicodeDecodeError) as error:
+        raise CorruptData(f"A record is cut or its header's name is not UTF-8: {error}.") from error
+    if at != len(data):
+        raise CorruptData(f"{len(data) - at} bytes follow the last record.")
+    return records
+
+
+def pack_records(records: Sequence[Record], base_offset: int, base_timestamp: int) -> bytearray:
+    """The inverse of `unpack_records`."""
+    body = bytearray()
+    for record in records:
+        _write_record(body, record, base_offset, base_timestamp)
+    return body
+
+
+def _read_record(data: bytes, at: int, base_offset: int, base_timestamp: int) -> tuple[Record, int]:
+    length, at = _read_varint(data, at)
+    end = at + length
+    if length < 0 or end > len(data):
+        raise CorruptData(f"A record of {length} bytes does not fit.")
+    timestamp_delta, at = _read_varint(data, at + 1)
+    offset_delta, at = _read_varint(data, at)
+    key, at = _read_bytes(data, at, end)
+    value, at = _read_bytes(data, at, end)
+    headers, at = _read_headers(data, at, end)
+    if at != end:
+        raise CorruptData(f"A record says {length} bytes and ends {end - at} off.")
+    return Record(base_offset + offset_delta, base_timestamp + timestamp_delta, key, value, headers), at
+
+
+def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+    """Zigzag, at most 64 bits. Raises IndexError at the end of the data."""
+    byte = data[at]
+    at += 1
+    if byte < 0x80:
+        return (byte >> 1) ^ -(byte & 1), at
+    value, shift = byte & 0x7F, 7
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if value >= 1 << 64:
+                raise CorruptData("A varint has more than 64 bits.")
+            return (value >> 1) ^ -(value & 1), at
+        shift += 7
+        if shift > 63:
+            raise CorruptData("A varint has more than 64 bits.")
+
+
+def _read_bytes(data: bytes, at: int, end: int) -> tuple[bytes | None, int]:
+    length, at = _read_varint(data, at)
+    if length < 0:
+        if length != -1:
+            raise CorruptData(f"A field has length {length}.")
+        return None, at
+    if length > end - at:
+        raise CorruptData(f"A field of {length} bytes does not fit in its record.")
+    return data[at : at + length], at + length
+
+
+def _read_headers(data: bytes, at: int, end: int) -> tuple[RecordHeaders, int]:
+    count, at = _read_varint(data, at)
+    if count == 0:
+        return (), at
+    if not 0 < count <= min(RECORD_HEADERS_MAX, (end - at) // 2):
+        raise CorruptData(f"A record has {count} headers.")
+    headers: list[tuple[str, bytes | None]] = []
+    for _ in range(count):
+        name, at = _read_bytes(data, at, end)
+        if name is None:
+            raise CorruptData("A record header has no name.")
+        value, at = _read_bytes(data, at, end)
+        headers.append((name.decode(), value))
+    return tuple(headers), at
+
+
+def _write_varint(out: bytearray, value: int) -> None:
+    value = (value << 1) ^ (value >> 63)
+    while value > 0x7F:
+        out.append((value & 0x7F) | 0x80)
+        value >>= 7
+    out.append(value)
+
+
+def _write_bytes(out: bytearray, data: bytes | None) -> None:
+    if data is None:
+        out.append(1)
+        return
+    _write_varint(out, len(data))
+    out += data
+
+
+def _write_record(out: bytearray, record: Record, base_offset: int, base_timestamp: int) -> None:
+    body = bytearray(1)
+    _write_varint(body, record.timestamp - base_timestamp)
+    _write_varint(body, record.offset - base_offset)
+    _write_bytes(body, record.key)
+    _write_bytes(body, record.value)
+    _write_varint(body, len(record.headers))
+    for name, value in record.headers:
+        _write_bytes(body, name.encode())
+        _write_bytes(body, value)
+    _write_varint(out, len(body))
+    out += body
