@@ -1,0 +1,183 @@
+"""An asyncio event loop on virtual time: no clock, no selector, no socket; time jumps to the next timer.
+
+Promises: one seed gives one order of events, to the letter; a killed process never runs again; work given to an
+executor runs at a random later moment, with random moments between its disk operations, and never in parallel
+with the loop. Never waits in real time. Anything that would need the real world raises.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+import traceback
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, NoReturn, TypeVar
+
+from headrace.base.ports import Random
+from headrace.sim.network import Network
+from headrace.sim.process import Process, ProcessDied, owner
+from headrace.sim.workers import Workers
+
+T = TypeVar("T")
+
+TURNS_WITHOUT_TIME_MAX: Final = 100_000
+"""Turns of the loop without virtual time moving after which the run counts as a busy loop."""
+
+
+class Stuck(Exception):  # noqa: N818 - a state of the run
+    """Nothing will ever happen again, or nothing but work that takes no time."""
+
+
+class _Jump:
+    """Stands where BaseEventLoop has its selector: instead of waiting it moves the clock to the next timer."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        self._loop = loop
+        self._turns = 0
+
+    def select(self, timeout: float | None) -> list[object]:
+        if timeout is None:
+            raise Stuck("nothing is ready and no timer is set: every task waits for ever")
+        if timeout > 0:
+            self._turns = 0
+            self._loop.jump()
+        else:
+            self._turns += 1
+            if self._turns > TURNS_WITHOUT_TIME_MAX:
+                self._turns = 0
+                raise Stuck(f"{TURNS_WITHOUT_TIME_MAX} turns of the loop at one moment: something spins")
+        return []
+
+
+class VirtualLoop(asyncio.BaseEventLoop):
+    """See the module. `failures` holds what nobody caught, each with the process it came from."""
+
+    _ready: deque[asyncio.Handle]
+    _scheduled: list[asyncio.TimerHandle]
+
+    def __init__(self, random: Random) -> None:
+        super().__init__()
+        self._now = 0.0
+        self._clock_resolution = 1e-6
+        self._selector = _Jump(self)
+        self._thread = threading.get_ident()
+        self.network = Network(self, random)
+        self.workers = Workers(self, random)
+        self.failures: list[str] = []
+        self.set_task_factory(_make_task)
+        self.set_exception_handler(_note_failure)
+
+    # time
+
+    def time(self) -> float:
+        return self._now
+
+    def jump(self) -> None:
+        """Move the clock to the next timer. Called by the loop itself, when nothing is ready."""
+        self._now = max(self._now, self._scheduled[0].when())
+
+    def _process_events(self, event_list: list[object]) -> None:
+        """There are none: everything comes by timer."""
+
+    def _write_to_self(self) -> None:
+        """Nobody else is awake while the loop runs, so there is nobody to wake it."""
+
+    # processes
+
+    def call_soon(  # type: ignore[override]
+        self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.Handle:
+        handle = super().call_soon(callback, *args, context=context)
+        process = owner(context)
+        if process is not None and not process.alive:
+            handle.cancel()
+        return handle
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.TimerHandle:
+        handle = super().call_at(when, callback, *args, context=context)
+        process = owner(context)
+        if process is not None and not process.alive:
+            handle.cancel()
+        return handle
+
+    def call_soon_threadsafe(  # type: ignore[override]
+        self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.Handle:
+        if threading.get_ident() != self._thread and not self.workers.running:
+            raise RuntimeError("a real thread called into the simulated loop")
+        return self.call_soon(callback, *args, context=context)
+
+    def spawn(self, process: Process, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Start a task that belongs to `process`, and so do all that it starts."""
+        return self.create_task(coroutine, context=process.context())
+
+    def kill(self, process: Process) -> None:
+        """End it at once, as by SIGKILL: no `finally`, no callback, no exception handler of its own takes effect."""
+        if not process.alive:
+            return
+        process.alive = False
+        for handle in [*self._ready, *self._scheduled]:
+            if owner(handle._context) is process:  # type: ignore[attr-defined]  # asyncio keeps it there
+                handle.cancel()
+        for callback in process.at_death:
+            callback()
+        contextvars.Context().run(self.call_soon, self._bury, process)
+
+    def _bury(self, process: Process) -> None:
+        """Close what is left of its coroutines and threads, so that no later garbage collection can run any of it."""
+        self.workers.bury(process)
+        for task in list(process.tasks):
+            task._log_destroy_pending = False  # type: ignore[attr-defined]  # no warning for a task that was killed
+            coroutine = task.get_coro()
+            try:
+                process.context().run(coroutine.close)
+            except BaseException as error:  # whatever its `finally` did, it did to a dead process
+                del error
+
+    # the rest of the world
+
+    def run_in_executor(  # type: ignore[override]
+        self, executor: None, func: Callable[..., T], *args: Any
+    ) -> asyncio.Future[T]:
+        if executor is not None:
+            raise RuntimeError("an executor of its own: only the loop's default one is simulated")
+        return self.workers.submit(func, *args)
+
+    async def create_server(self, protocol_factory: Any, host: Any = None, port: Any = None, **options: Any) -> Any:
+        return await self.network.create_server(protocol_factory, host, port, options)
+
+    async def create_connection(self, protocol_factory: Any, host: Any = None, port: Any = None, **options: Any) -> Any:
+        return await self.network.create_connection(protocol_factory, host, port, options)
+
+    def _refuse(self, *args: object, **options: object) -> NoReturn:
+        raise RuntimeError("the simulated loop has no such door to the real world")
+
+    add_signal_handler = _refuse
+    add_reader = _refuse
+    add_writer = _refuse
+    getaddrinfo = _refuse
+    subprocess_exec = _refuse
+
+
+def _make_task(loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any) -> asyncio.Task[Any]:
+    task = asyncio.Task(coroutine, loop=loop, **options)
+    process = owner(options.get("context"))
+    if process is not None:
+        process.tasks.add(task)
+        if not process.alive:
+            task._log_destroy_pending = False  # type: ignore[attr-defined]  # as in _bury
+    return task
+
+
+def _note_failure(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """An exception that nobody caught is a failure of the run, unless it is a death."""
+    assert isinstance(loop, VirtualLoop)
+    error = context.get("exception")
+    if isinstance(error, ProcessDied):
+        return
+    frames = traceback.format_exception(error) if isinstance(error, BaseException) else []
+    loop.failures.append(f"{context.get('message')}: {error!r}\n{''.join(frames)}".rstrip())

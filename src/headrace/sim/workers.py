@@ -1,0 +1,150 @@
+"""Worker threads that take turns with the loop: the default executor of the virtual loop.
+
+A function runs in a real thread, so that it may pause in the middle (at a disk operation) while the loop and other
+workers go on, but only one of all these ever runs at a time: each hands the turn over and waits for it. So a race
+between the loop and a worker is found, and is found again from the same seed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from headrace.base.ports import Random
+from headrace.sim.process import CURRENT, Process
+
+if TYPE_CHECKING:
+    from headrace.sim.loop import VirtualLoop
+
+T = TypeVar("T")
+
+START_SECONDS_MAX: Final = 0.002
+"""Longest that a function waits for a thread."""
+FINISH_SECONDS_MAX: Final = 0.001
+"""Longest from a function's end to the loop's hearing of it."""
+
+
+class _Job:
+    """One function given to the executor."""
+
+    def __init__(self, future: asyncio.Future[Any], call: Callable[[], Any]) -> None:
+        self.future = future
+        self.call = call
+        self.context = contextvars.copy_context()
+        self.process = CURRENT.get()
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self.done = False
+
+
+class _Thread:
+    """A pooled thread and the two locks by which it and the loop hand each other the turn."""
+
+    def __init__(self) -> None:
+        self.job: _Job | None = None
+        self._mine = threading.Lock()
+        self._loops = threading.Lock()
+        self._mine.acquire()
+        self._loops.acquire()
+        thread = threading.Thread(target=self._serve, daemon=True, name="headrace-sim-worker")
+        contextvars.Context().run(thread.start)
+
+    def give_turn(self) -> None:
+        """Called on the loop: returns when the thread pauses or has finished its job."""
+        self._mine.release()
+        self._loops.acquire()
+
+    def take_pause(self) -> None:
+        """Called in the thread: returns when the loop gives it the next turn."""
+        self._loops.release()
+        self._mine.acquire()
+
+    def _serve(self) -> None:
+        while True:
+            self._mine.acquire()
+            job = self.job
+            if job is None:
+                self._loops.release()
+                return
+            try:
+                job.result = job.context.run(job.call)
+            except BaseException as error:  # all of them cross over to the future
+                job.error = error
+            job.done = True
+            self._loops.release()
+
+
+class Workers:
+    """The threads of one loop. `running` is the job whose turn it is, if any."""
+
+    def __init__(self, loop: VirtualLoop, random: Random) -> None:
+        self._loop = loop
+        self._random = random
+        self._idle: list[_Thread] = []
+        self._busy: dict[_Thread, _Job] = {}
+        self.running: _Thread | None = None
+
+    def submit(self, func: Callable[..., T], *args: Any) -> asyncio.Future[T]:
+        """Run it at a random moment from now, and deliver its result at a random moment after it ended."""
+        future: asyncio.Future[T] = self._loop.create_future()
+        job = _Job(future, lambda: func(*args))
+        self._loop.call_later(self._random.random() * START_SECONDS_MAX, self._start, job)
+        return future
+
+    def pause(self, seconds: float) -> None:
+        """Let virtual time pass inside a worker. On the loop itself it returns at once: there nothing may wait."""
+        thread = self.running
+        if thread is None:
+            return
+        self._loop.call_later(seconds, self._turn, thread)
+        self.running = None
+        thread.take_pause()
+        self.running = thread
+        process = self._busy[thread].process
+        if process is not None:
+            process.check_alive()
+
+    def bury(self, process: Process) -> None:
+        """Unwind every paused function of a dead process."""
+        for thread, job in list(self._busy.items()):
+            if job.process is process:
+                self._turn(thread)
+
+    def close(self) -> None:
+        """End the idle threads. Every process must be dead or done."""
+        for thread in self._idle:
+            thread.job = None
+            thread.give_turn()
+        self._idle.clear()
+
+    def _start(self, job: _Job) -> None:
+        if job.future.cancelled():
+            return
+        thread = self._idle.pop() if self._idle else _Thread()
+        thread.job = job
+        self._busy[thread] = job
+        self._turn(thread)
+
+    def _turn(self, thread: _Thread) -> None:
+        job = self._busy[thread]
+        self.running = thread
+        thread.give_turn()
+        self.running = None
+        if job.done:
+            del self._busy[thread]
+            self._idle.append(thread)
+            if job.process is None or job.process.alive:
+                delay = self._random.random() * FINISH_SECONDS_MAX
+                self._loop.call_later(delay, _deliver, job, context=job.context)
+
+
+def _deliver(job: _Job) -> None:
+    if job.future.cancelled():
+        return
+    if job.error is not None:
+        job.future.set_exception(job.error)
+    else:
+        job.future.set_result(job.result)
