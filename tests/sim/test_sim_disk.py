@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from headrace.sim.disk import Mount, SimDisk
 from headrace.sim.loop import VirtualLoop
-from headrace.sim.nodes import FileNode, Resize, Write, apply_change, survivors
+from headrace.sim.nodes import Change, FileNode, Resize, Write, apply_change, survivors
 from headrace.sim.process import Process, ProcessDied
 
 HOME = Path("/data")
