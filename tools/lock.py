@@ -1,4 +1,4 @@
-"""The locked requirements: `python tools/lock.py` writes requirements/*.txt anew, `--check` says whether they still fit.
+"""The locked requirements: `python tools/lock.py` writes requirements/*.txt anew, `--check` says whether they fit.
 
 Every lock names exact versions with hashes, and all name the same version of the same package: the lock of `dev` is
 resolved first and binds the others. Versions move only with `--upgrade`; requirements/pins.txt holds what must not

@@ -15,7 +15,7 @@ from pathlib import Path
 
 
 def main(target: Path) -> int:
-    if sys.version_info < (3, 11):
+    if sys.version_info < (3, 11):  # noqa: UP036 - this file runs on whatever Python is there, to say so
         return _fail(f"Headrace needs Python 3.11 or newer, and this is {sys.version.split()[0]}.")
     if importlib.util.find_spec("ensurepip") is not None:
         venv.EnvBuilder(with_pip=True, clear=True, symlinks=True).create(target)

@@ -1,0 +1,24 @@
+"""One broker for all interop tests: Headrace as its users start it, or the one that HEADRACE_TEST_BOOTSTRAP names.
+
+Naming an Apache Kafka there proves the tests themselves: they state what Kafka does, not what Headrace happens to do.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tests.promises.processes import BrokerProcess
+
+
+@pytest.fixture(scope="session")
+def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of the broker under test."""
+    named = os.environ.get("HEADRACE_TEST_BOOTSTRAP")
+    if named:
+        yield named
+        return
+    with BrokerProcess(tmp_path_factory.mktemp("interop")) as broker:
+        yield broker.bootstrap
