@@ -1,0 +1,101 @@
+"""Messages that travel inside others, each led by an int16: a version, or the type of a record's key.
+
+The consumer protocol (in JoinGroup and SyncGroup) and the records of `__consumer_offsets`, whose keys are led by their
+type (1 offset commit, 2 group) and whose values are led by their version.
+"""
+
+from __future__ import annotations
+
+import struct
+from importlib import import_module
+from typing import Any, Final
+
+from headrace.base.ports import Buffer
+from headrace.wire.apis import decode_whole, encode_whole
+from headrace.wire.codec import DecodeError
+
+_PREFIX: Final = struct.Struct(">h")
+
+
+class VersionedData:
+    """Bytes led by their version."""
+
+    def __init__(self, module: str, min_version: int, max_version: int, *, lenient: bool = False) -> None:
+        messages = import_module(f"headrace.wire.messages.{module}")
+        self.name: Final = module
+        self.min_version: Final = min_version
+        self.max_version: Final = max_version
+        self.lenient: Final = lenient
+        """Read a version that is too new as the newest known, and ignore what follows: the consumer protocol's rule."""
+        self._readers: Final = messages.READERS
+        self._writers: Final = messages.WRITERS
+
+    def encode(self, version: int, message: Any) -> bytes:
+        """Version and message. Raises EncodeError."""
+        if not self.min_version <= version <= self.max_version:
+            raise DecodeError(f"{self.name} has no version {version}")
+        out = bytearray(_PREFIX.pack(version))
+        return b"".join(encode_whole(self._writers[version - self.min_version], message, out, version))
+
+    def decode(self, data: Buffer) -> tuple[int, Any]:
+        """(version, message). Raises DecodeError on anything wrong, a version that is not known included."""
+        view = memoryview(data)
+        if len(view) < 2:
+            raise DecodeError(f"{self.name} is cut off")
+        (version,) = _PREFIX.unpack_from(view)
+        known = min(version, self.max_version) if self.lenient else version
+        if not self.min_version <= known <= self.max_version:
+            raise DecodeError(f"{self.name} has no version {version}")
+        reader = self._readers[known - self.min_version]
+        if self.lenient:
+            return version, _decode_start(reader, view, self.name)
+        return version, decode_whole(reader, view, 2, f"{self.name} v{version}")
+
+
+class TypedKey:
+    """A record's key, led by its type."""
+
+    def __init__(self, module: str, record_type: int) -> None:
+        messages = import_module(f"headrace.wire.messages.{module}")
+        self.name: Final = module
+        self.record_type: Final = record_type
+        self._reader: Final = messages.READERS[0]
+        self._writer: Final = messages.WRITERS[0]
+
+    def encode(self, message: Any) -> bytes:
+        out = bytearray(_PREFIX.pack(self.record_type))
+        return b"".join(encode_whole(self._writer, message, out, 0))
+
+    def decode(self, data: Buffer) -> Any:
+        """Raises DecodeError, also where the key is of another type: see `key_type`."""
+        if key_type(data) != self.record_type:
+            raise DecodeError(f"a key of type {key_type(data)} is no {self.name}")
+        return decode_whole(self._reader, memoryview(data), 2, self.name)
+
+
+def key_type(data: Buffer) -> int:
+    """The type that leads a record's key. Raises DecodeError."""
+    if len(data) < 2:
+        raise DecodeError("a record's key is cut off")
+    record_type: int = _PREFIX.unpack_from(data)[0]
+    return record_type
+
+
+def _decode_start(reader: Any, view: memoryview, name: str) -> Any:
+    """Read one message that more bytes may follow."""
+    end: list[int] = []
+
+    def measured(data: memoryview, at: int) -> tuple[Any, int]:
+        message, position = reader(data, at)
+        end.append(position)
+        return message, len(data) if position < len(data) else position
+
+    return decode_whole(measured, view, 2, name)
+
+
+CONSUMER_SUBSCRIPTION: Final = VersionedData("consumer_protocol_subscription", 0, 3, lenient=True)
+CONSUMER_ASSIGNMENT: Final = VersionedData("consumer_protocol_assignment", 0, 3, lenient=True)
+OFFSET_COMMIT_KEY: Final = TypedKey("offset_commit_key", 1)
+OFFSET_COMMIT_VALUE: Final = VersionedData("offset_commit_value", 0, 4)
+GROUP_METADATA_KEY: Final = TypedKey("group_metadata_key", 2)
+GROUP_METADATA_VALUE: Final = VersionedData("group_metadata_value", 0, 4)

@@ -1,0 +1,84 @@
+"""Take the facts of Kafka's message definitions into our own table, `tools/kafka_messages.txt`.
+
+    python tools/kafka_schema.py JAR [JAR ...]
+
+Each JAR holds `common/message/*.json`: kafka-clients (the protocol) and kafka-group-coordinator (the records in
+`__consumer_offsets`). Only facts are kept: names, types, versions, tags, nullability, defaults. It is run by hand when
+Kafka's protocol grows; `tools/generate_wire.py` turns the table into codecs. Nothing of the jar is kept.
+
+The table, one line a thing, children indented by two spaces:
+
+    message KIND KEY NAME VERSIONS flexible=VERSIONS
+      FIELD TYPE VERSIONS [null=VERSIONS] [tag=N@VERSIONS] [default=VALUE] [flexible=none] [ignorable]
+      struct NAME
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+TABLE = Path(__file__).with_name("kafka_messages.txt")
+KINDS = {"request": 0, "response": 1, "header": 2, "data": 3, "coordinator-key": 4, "coordinator-value": 5}
+COORDINATOR_RECORDS = {"OffsetCommitKey", "OffsetCommitValue", "GroupMetadataKey", "GroupMetadataValue"}
+HEADER = "# Facts of the Kafka protocol, written by tools/kafka_schema.py, which says how to read them.\n"
+
+
+def main(jars: list[str]) -> int:
+    if not jars:
+        print(__doc__, file=sys.stderr)
+        return 2
+    messages = [message for jar in jars for message in definitions(Path(jar))]
+    messages.sort(key=lambda message: (message.get("apiKey", 1000), KINDS[message["type"]], message["name"]))
+    TABLE.write_text(HEADER + "".join("\n".join(lines(message)) + "\n" for message in messages), encoding="utf-8")
+    print(f"{TABLE}: {len(messages)} messages")
+    return 0
+
+
+def definitions(jar: Path) -> Iterator[dict[str, Any]]:
+    """The messages of a jar that still have a version. The files are JSON with `//` comments on lines of their own."""
+    with zipfile.ZipFile(jar) as archive:
+        for name in archive.namelist():
+            if not re.fullmatch(r"common/message/\w+\.json", name):
+                continue
+            text = re.sub(r"^\s*//.*$", "", archive.read(name).decode(), flags=re.MULTILINE)
+            message: dict[str, Any] = json.loads(text)
+            wanted = not message["type"].startswith("coordinator") or message["name"] in COORDINATOR_RECORDS
+            if wanted and message["validVersions"] != "none":
+                yield message
+
+
+def lines(message: dict[str, Any]) -> Iterator[str]:
+    key = message.get("apiKey", "-")
+    flexible = message.get("flexibleVersions", "none")
+    yield f"message {message['type']} {key} {message['name']} {message['validVersions']} flexible={flexible}"
+    yield from fields(message["fields"], "  ")
+    for struct in message.get("commonStructs", []):
+        yield f"  struct {struct['name']}"
+        yield from fields(struct["fields"], "    ")
+
+
+def fields(definitions: list[dict[str, Any]], indent: str) -> Iterator[str]:
+    for field in definitions:
+        words = [field["name"], field["type"], field["versions"]]
+        if "nullableVersions" in field:
+            words.append(f"null={field['nullableVersions']}")
+        if "tag" in field:
+            words.append(f"tag={field['tag']}@{field['taggedVersions']}")
+        if "default" in field:
+            words.append(f"default={field['default']}")
+        if "flexibleVersions" in field:
+            words.append(f"flexible={field['flexibleVersions']}")
+        if field.get("ignorable") in (True, "true"):
+            words.append("ignorable")
+        yield indent + " ".join(words)
+        yield from fields(field.get("fields", []), indent + "  ")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

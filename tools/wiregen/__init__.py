@@ -1,0 +1,1 @@
+"""The generator of `headrace.wire.messages`: table -> model (`table`) -> readers, writers, classes (`modules`)."""
