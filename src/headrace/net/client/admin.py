@@ -1,0 +1,220 @@
+"""Administration over the wire: topics, partitions, configs, the cluster. One method per request, values in and out.
+
+Promises: a refusal is a RefusedError that names its subject and gives the broker's own words. A request whose answer
+was lost is asked again, so a creation may then be refused as already there, as with the Java client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+from headrace.net.client.cluster import Cluster, UnknownTopicError
+from headrace.net.client.errors import RefusedError, check
+from headrace.net.client.view import ClusterView, TopicView
+from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode
+
+ADMIN_TIMEOUT_MS = 20_000
+TOPIC_RESOURCE = 2
+BROKER_RESOURCE = 4
+
+
+class ConfigSource(IntEnum):
+    """Where a config's value comes from (KIP-226's numbers)."""
+
+    UNKNOWN = 0
+    DYNAMIC_TOPIC_CONFIG = 1
+    DYNAMIC_BROKER_CONFIG = 2
+    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
+    STATIC_BROKER_CONFIG = 4
+    DEFAULT_CONFIG = 5
+
+
+class AlterOperation(IntEnum):
+    """What IncrementalAlterConfigs does with a value (KIP-339's numbers)."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigValue:
+    """One effective config of a topic or broker; `value` is None where it is secret or unset."""
+
+    name: str
+    value: str | None
+    source: str
+    is_default: bool
+    read_only: bool
+    documentation: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreatedTopic:
+    """What a broker says that it made. `partitions` and `replication_factor` are -1 where it does not say."""
+
+    name: str
+    id: str
+    partitions: int
+    replication_factor: int
+
+
+class Admin:
+    """The administrative requests of one cluster. Keeps no state of its own."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    async def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int = -1,
+        replication_factor: int = -1,
+        configs: Mapping[str, str] | None = None,
+        validate_only: bool = False,
+    ) -> CreatedTopic:
+        """Create one topic; -1 takes the broker's default. Raises RefusedError (TOPIC_ALREADY_EXISTS, ...)."""
+        from headrace.wire.messages import create_topics as wire
+
+        topic = wire.CreatableTopic(
+            name=name,
+            num_partitions=partitions,
+            replication_factor=replication_factor,
+            configs=tuple(wire.CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()),
+        )
+        request = wire.CreateTopicsRequest(topics=(topic,), timeout_ms=ADMIN_TIMEOUT_MS, validate_only=validate_only)
+
+        async def ask() -> CreatedTopic:
+            response = await self._cluster.ask_controller(ApiKey.CREATE_TOPICS, request)
+            (result,) = response.topics
+            check(result.error_code, f"Topic '{name}'", result.error_message)
+            return CreatedTopic(
+                name=result.name,
+                id=str(result.topic_id),
+                partitions=result.num_partitions,
+                replication_factor=result.replication_factor,
+            )
+
+        return await self._cluster.retried(ask)
+
+    async def delete_topic(self, name: str) -> None:
+        """Delete one topic by name. Raises RefusedError where it does not exist."""
+        from headrace.wire.messages import delete_topics as wire
+
+        request = wire.DeleteTopicsRequest(
+            topics=(wire.DeleteTopicState(name=name),), topic_names=(name,), timeout_ms=ADMIN_TIMEOUT_MS
+        )
+
+        async def ask() -> None:
+            response = await self._cluster.ask_controller(ApiKey.DELETE_TOPICS, request)
+            (result,) = response.responses
+            if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise UnknownTopicError(name)
+            check(result.error_code, f"Topic '{name}'", result.error_message)
+
+        await self._cluster.retried(ask)
+        self._cluster.forget((name,))
+
+    async def create_partitions(self, name: str, *, total: int) -> None:
+        """Raise a topic's number of partitions to `total`."""
+        from headrace.wire.messages import create_partitions as wire
+
+        topic = wire.CreatePartitionsTopic(name=name, count=total, assignments=None)
+        request = wire.CreatePartitionsRequest(topics=(topic,), timeout_ms=ADMIN_TIMEOUT_MS, validate_only=False)
+
+        async def ask() -> None:
+            response = await self._cluster.ask_controller(ApiKey.CREATE_PARTITIONS, request)
+            (result,) = response.results
+            if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise UnknownTopicError(name)
+            check(result.error_code, f"Topic '{name}'", result.error_message)
+
+        await self._cluster.retried(ask)
+        self._cluster.forget((name,))
+
+    async def topic_configs(self, name: str) -> tuple[ConfigValue, ...]:
+        """Every effective config of a topic, in the broker's order."""
+        return await self._configs(TOPIC_RESOURCE, name, f"Topic '{name}'")
+
+    async def alter_topic_configs(
+        self, name: str, *, set_: Mapping[str, str] | None = None, delete: Sequence[str] = ()
+    ) -> None:
+        """Set and remove configs of one topic, all or none."""
+        from headrace.wire.messages import incremental_alter_configs as wire
+
+        changes = [
+            *((key, AlterOperation.SET, value) for key, value in (set_ or {}).items()),
+            *((key, AlterOperation.DELETE, None) for key in delete),
+        ]
+        resource = wire.AlterConfigsResource(
+            resource_type=TOPIC_RESOURCE,
+            resource_name=name,
+            configs=tuple(
+                wire.AlterableConfig(name=key, config_operation=int(operation), value=value)
+                for key, operation, value in changes
+            ),
+        )
+        request = wire.IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False)
+
+        async def ask() -> None:
+            response = await self._cluster.ask_controller(ApiKey.INCREMENTAL_ALTER_CONFIGS, request)
+            (result,) = response.responses
+            if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise UnknownTopicError(name)
+            check(result.error_code, f"Topic '{name}'", result.error_message)
+
+        await self._cluster.retried(ask)
+
+    async def topics(self) -> tuple[TopicView, ...]:
+        """All topics, by name."""
+        view = await self.cluster_view()
+        return tuple(sorted(view.topics.values(), key=lambda topic: topic.name))
+
+    async def cluster_view(self, topics: Iterable[str] | None = None) -> ClusterView:
+        """Fresh metadata of the cluster with the named topics (None: all)."""
+        names = None if topics is None else tuple(topics)
+
+        async def ask() -> ClusterView:
+            return await self._cluster.metadata(names)
+
+        return await self._cluster.retried(ask)
+
+    async def _configs(self, kind: int, name: str, subject: str) -> tuple[ConfigValue, ...]:
+        from headrace.wire.messages import describe_configs as wire
+
+        resource = wire.DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
+        request = wire.DescribeConfigsRequest(resources=(resource,), include_synonyms=False, include_documentation=True)
+
+        async def ask() -> tuple[ConfigValue, ...]:
+            response = await self._cluster.ask_any(ApiKey.DESCRIBE_CONFIGS, request)
+            (result,) = response.results
+            if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and kind == TOPIC_RESOURCE:
+                raise UnknownTopicError(name)
+            check(result.error_code, subject, result.error_message)
+            return tuple(_config_value(config) for config in result.configs)
+
+        return await self._cluster.retried(ask)
+
+
+def _config_value(config: Any) -> ConfigValue:
+    try:
+        source = ConfigSource(config.config_source).name
+    except ValueError:
+        source = ConfigSource.UNKNOWN.name
+    return ConfigValue(
+        name=config.name,
+        value=None if config.is_sensitive else config.value,
+        source=source,
+        is_default=source == ConfigSource.DEFAULT_CONFIG.name,
+        read_only=config.read_only,
+        documentation=config.documentation,
+    )
+
+
+__all__ = ["Admin", "AlterOperation", "ConfigSource", "ConfigValue", "CreatedTopic", "RefusedError"]

@@ -1,0 +1,223 @@
+"""A cluster as one client sees it: the bootstrap list, open connections, cached metadata, and who leads what.
+
+Promises: at most one connection per broker and lane; a request goes to the broker that it is meant for or fails;
+retries are bounded. Never hands out a closed connection, never keeps metadata that a broker has called stale.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from headrace.base.ids import BrokerId, PartitionIndex
+from headrace.base.limits import CLIENT_CONNECT_TIMEOUT_MS, CLIENT_REQUEST_TIMEOUT_MS
+from headrace.net.client.address import Address, parse_bootstrap
+from headrace.net.client.connection import Connection, connect
+from headrace.net.client.errors import ClientError, ConnectionLostError, NoBrokerError, RefusedError, check
+from headrace.net.client.retry import Backoff, retried
+from headrace.net.client.view import ClusterView, PartitionView, TopicView, view_of
+from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+
+T = TypeVar("T")
+
+BOOTSTRAP_ROUNDS = 3
+"""Times that the whole bootstrap list is tried at first contact before the client says that nobody answers."""
+
+
+class Cluster:
+    """The client's view of one cluster and its connections to it. An async context manager."""
+
+    def __init__(
+        self,
+        bootstrap: str | Sequence[Address],
+        *,
+        client_id: str = "headrace",
+        backoff: Backoff | None = None,
+        connect_timeout_ms: int = CLIENT_CONNECT_TIMEOUT_MS,
+        request_timeout_ms: int = CLIENT_REQUEST_TIMEOUT_MS,
+    ) -> None:
+        self._bootstrap = parse_bootstrap(bootstrap) if isinstance(bootstrap, str) else tuple(bootstrap)
+        self._client_id = client_id
+        self._connect_timeout_ms = connect_timeout_ms
+        self.request_timeout_ms = request_timeout_ms
+        self.backoff = backoff or Backoff()
+        self._connections: dict[tuple[Address, str], asyncio.Task[Connection]] = {}
+        self._view: ClusterView | None = None
+        self._topics: dict[str, TopicView] = {}
+        self._closing = False
+        self._was_connected = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close every connection. Idempotent."""
+        self._closing = True
+        opening, self._connections = list(self._connections.values()), {}
+        for task in opening:
+            if not task.done():
+                task.cancel()
+        for result in await asyncio.gather(*opening, return_exceptions=True):
+            if isinstance(result, Connection):
+                await result.close()
+
+    # connections
+
+    async def any_connection(self) -> Connection:
+        """A connection to any broker: an open one, or else the first that answers of the known and the bootstrap
+        brokers, in that order. Raises NoBrokerError where nobody answers."""
+        for task in self._connections.values():
+            if _is_open(task):
+                return task.result()
+        rounds = 1 if self._was_connected else BOOTSTRAP_ROUNDS
+        last: ClientError | None = None
+        for round_ in range(1, rounds + 1):
+            for address in self._candidates():
+                try:
+                    return await self._connection(address, "")
+                except ClientError as error:
+                    last = error
+            if round_ < rounds:
+                await asyncio.sleep(self.backoff.pause_ms(round_) / 1000)
+        raise NoBrokerError(self._candidates(), last, retriable=self._was_connected) from last
+
+    async def broker_connection(self, broker: BrokerId, lane: str = "") -> Connection:
+        """The connection to one broker. Raises ConnectionLostError where it is unknown or does not answer.
+
+        Requests of different lanes do not wait for each other: a long-polling fetch has a lane of its own.
+        """
+        known = self._view.brokers.get(broker) if self._view is not None else None
+        if known is None:
+            raise ConnectionLostError(f"Broker {broker} is not known.")
+        return await self._connection(known.address, lane)
+
+    def _candidates(self) -> list[Address]:
+        known = [broker.address for broker in self._view.brokers.values()] if self._view is not None else []
+        return list(dict.fromkeys([*known, *self._bootstrap]))
+
+    async def _connection(self, address: Address, lane: str) -> Connection:
+        assert not self._closing, "the cluster was closed"
+        key = (address, lane)
+        task = self._connections.get(key)
+        if task is None or (task.done() and not _is_open(task)):
+            opening = connect(address, client_id=self._client_id, timeout_ms=self._connect_timeout_ms)
+            task = self._connections[key] = asyncio.ensure_future(opening)
+        connection = await asyncio.shield(task)
+        self._was_connected = True
+        return connection
+
+    # requests
+
+    async def ask_any(self, key: ApiKey, message: Any, *, version: int | None = None) -> Any:
+        """One request to any broker, not retried."""
+        connection = await self.any_connection()
+        return await connection.request(key, message, version=version, timeout_ms=self.request_timeout_ms)
+
+    async def ask_controller(self, key: ApiKey, message: Any) -> Any:
+        """One request to the controller where one is known, else to any broker; not retried."""
+        view = self._view or await self.metadata(())
+        if view.controller in view.brokers:
+            connection = await self.broker_connection(view.controller)
+        else:
+            connection = await self.any_connection()
+        return await connection.request(key, message, timeout_ms=self.request_timeout_ms)
+
+    async def retried(self, action: Callable[[], Awaitable[T]], topics: Iterable[str] = ()) -> T:
+        """`action` until it succeeds, within the limits; before each further try the metadata of `topics` is renewed,
+        or dropped where no broker can give it."""
+        names = tuple(topics)
+
+        async def renew(_: ClientError) -> None:
+            self.forget(names)
+            try:
+                await self.metadata(names)
+            except ClientError:
+                self._view = None
+
+        return await retried(action, self.backoff, before_retry=renew)
+
+    # metadata
+
+    async def metadata(self, topics: Iterable[str] | None, *, auto_create: bool = False) -> ClusterView:
+        """Fresh metadata of the named topics; None: of all. Topics that do not exist have an error code.
+
+        What comes back is also kept for `leader`. Raises ClientError where no broker answers.
+        """
+        wanted = None if topics is None else tuple(MetadataRequestTopic(name=name) for name in topics)
+        request = MetadataRequest(topics=wanted, allow_auto_topic_creation=auto_create)
+        response = await self.ask_any(ApiKey.METADATA, request)
+        view = view_of(response)
+        self._view = view
+        self._topics.update(view.topics)
+        return view
+
+    async def topic(self, name: str, *, fresh: bool = False, auto_create: bool = False) -> TopicView:
+        """One topic, from the cache where it is there. Raises RefusedError where it does not exist."""
+        cached = None if fresh else self._topics.get(name)
+        if cached is None or cached.error_code:
+            view = await self.metadata((name,), auto_create=auto_create)
+            cached = view.topics.get(name)
+        if cached is None:
+            raise RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}'", "it does not exist")
+        check(cached.error_code, f"Topic '{name}'")
+        return cached
+
+    async def existing_topic(self, name: str) -> TopicView:
+        """One topic, fresh, for a user who named it: a topic that does not exist is final, not retried, and the
+        sentence says how to make it."""
+        try:
+            return await self.topic(name, fresh=True)
+        except RefusedError as error:
+            if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+            raise UnknownTopicError(name) from error
+
+    async def partition(self, topic: str, partition: int) -> PartitionView:
+        """A partition with a live leader. Raises RefusedError (retriable) where it has none."""
+        view = await self.topic(topic)
+        if not 0 <= partition < len(view.partitions):
+            raise RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Partition {partition} of topic '{topic}'")
+        found = view.partitions[partition]
+        if self._view is None or found.leader not in self._view.brokers:
+            raise RefusedError(ErrorCode.LEADER_NOT_AVAILABLE, f"Partition {partition} of topic '{topic}'")
+        return found
+
+    async def by_leader(
+        self, partitions: Iterable[tuple[str, PartitionIndex]]
+    ) -> dict[BrokerId, list[tuple[str, PartitionView]]]:
+        """The given partitions, grouped by the broker that leads them. Raises as `partition` does."""
+        grouped: dict[BrokerId, list[tuple[str, PartitionView]]] = {}
+        for topic, index in partitions:
+            found = await self.partition(topic, index)
+            grouped.setdefault(found.leader, []).append((topic, found))
+        return grouped
+
+    def forget(self, topics: Iterable[str]) -> None:
+        """Drop what is cached of these topics: a broker has called it stale."""
+        for name in topics:
+            self._topics.pop(name, None)
+
+
+class UnknownTopicError(RefusedError):
+    """A topic that the user named does not exist: no pause will change that."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            f"Topic '{name}' does not exist",
+            f"make it with 'headrace topic create {name}', or see 'headrace topic list'",
+        )
+        self.retriable = False
+
+
+def _is_open(task: asyncio.Task[Connection]) -> bool:
+    return task.done() and not task.cancelled() and task.exception() is None and task.result().is_open

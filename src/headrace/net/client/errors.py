@@ -1,0 +1,68 @@
+"""What can go wrong for a client, as types; each text is one sentence that says what to do where that is known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headrace.base.errors import HeadraceError
+from headrace.net.client.address import Address
+from headrace.wire.errors import ErrorCode, error_of
+
+
+class ClientError(HeadraceError):
+    """Base of the failures of this room."""
+
+    retriable: bool = False
+    """True: the same request may succeed after a pause, perhaps at another broker."""
+
+
+class ConnectionLostError(ClientError):
+    """No connection, or one that broke or went silent: whether the request was carried out is not known."""
+
+    retriable = True
+
+
+class NoBrokerError(ConnectionLostError):
+    """None of the brokers that the client knows of, and none of the bootstrap list, takes a connection."""
+
+    def __init__(self, tried: Sequence[Address], last: ClientError | None, *, retriable: bool) -> None:
+        """`retriable` where the cluster was there before and so may come back."""
+        places = ", ".join(str(address) for address in tried)
+        reason = f" ({str(last).rstrip('.')})" if last is not None else ""
+        super().__init__(
+            f"No broker answers at {places}{reason}; start one with 'headrace up' or name another with "
+            "--bootstrap HOST:PORT."
+        )
+        self.retriable = retriable
+
+
+class UnsupportedError(ClientError):
+    """The broker and this client have no version of an API in common."""
+
+
+class RefusedError(ClientError):
+    """A broker answered with a Kafka error code."""
+
+    def __init__(self, code: ErrorCode, subject: str, detail: str | None = None) -> None:
+        """`subject` names what was refused ("Topic 'orders'"); `detail` is the broker's own message, if any."""
+        text = (detail or code.message).strip().rstrip(".")
+        super().__init__(f"{subject}: {text} ({code.name}).")
+        self.code = code
+        self.subject = subject
+        self.detail = detail
+        self.retriable = code.retriable
+
+
+class GaveUpError(ClientError):
+    """Every try that the limits allow has failed; the last failure is the cause."""
+
+
+def refusal(code: int, subject: str, detail: str | None = None) -> RefusedError | None:
+    """The error that a response's code stands for, or None for success. Unknown codes are UNKNOWN_SERVER_ERROR."""
+    return None if code == ErrorCode.NONE else RefusedError(error_of(code), subject, detail)
+
+
+def check(code: int, subject: str, detail: str | None = None) -> None:
+    """Raise RefusedError where `code` is not NONE."""
+    if (error := refusal(code, subject, detail)) is not None:
+        raise error

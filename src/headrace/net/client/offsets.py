@@ -1,0 +1,63 @@
+"""Finds offsets: the earliest, the latest, or the first at or after a timestamp (ListOffsets). Reads no records."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from headrace.base.ids import BrokerId, Offset, PartitionIndex
+from headrace.net.client.cluster import Cluster
+from headrace.net.client.errors import check
+from headrace.net.client.view import PartitionView
+from headrace.wire.apis import ApiKey
+from headrace.wire.messages import list_offsets as wire
+
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+CONSUMER_REPLICA_ID = -1
+
+
+class Found(NamedTuple):
+    """An offset and its record's timestamp (ms); the timestamp is -1 where none was asked for, both where no record
+    fits."""
+
+    offset: Offset
+    timestamp_ms: int
+
+
+async def list_offsets(cluster: Cluster, topic: str, partitions: Iterable[int], at: int) -> dict[PartitionIndex, Found]:
+    """For each partition the offset `at` LATEST (the high watermark), EARLIEST, MAX_TIMESTAMP, or of the first record
+    whose timestamp is `at` (ms since 1970) or later. Raises ClientError."""
+    wanted = [PartitionIndex(index) for index in partitions]
+
+    async def ask() -> dict[PartitionIndex, Found]:
+        groups = await cluster.by_leader((topic, index) for index in wanted)
+        answers = await asyncio.gather(
+            *(_ask(cluster, leader, topic, [view for _, view in views], at) for leader, views in groups.items())
+        )
+        return {index: found for answer in answers for index, found in answer.items()}
+
+    found = await cluster.retried(ask, (topic,))
+    return {index: found[index] for index in wanted}
+
+
+async def _ask(
+    cluster: Cluster, leader: BrokerId, topic: str, views: list[PartitionView], at: int
+) -> dict[PartitionIndex, Found]:
+    connection = await cluster.broker_connection(leader)
+    parts = tuple(
+        wire.ListOffsetsPartition(partition_index=view.index, current_leader_epoch=view.leader_epoch, timestamp=at)
+        for view in views
+    )
+    request = wire.ListOffsetsRequest(
+        replica_id=CONSUMER_REPLICA_ID, topics=(wire.ListOffsetsTopic(name=topic, partitions=parts),)
+    )
+    response = await connection.request(ApiKey.LIST_OFFSETS, request, timeout_ms=cluster.request_timeout_ms)
+    found: dict[PartitionIndex, Found] = {}
+    for answer in response.topics:
+        for part in answer.partitions:
+            check(part.error_code, f"Partition {part.partition_index} of topic '{topic}'")
+            found[PartitionIndex(part.partition_index)] = Found(Offset(part.offset), part.timestamp)
+    return found
