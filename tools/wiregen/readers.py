@@ -7,6 +7,8 @@ Fixed-width fields that follow each other, together with the first byte of the l
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tools.wiregen.code import LETTERS, WIDTHS, Lines, Module, default_of, local
 from tools.wiregen.table import Field, Message, Struct
 
@@ -75,8 +77,7 @@ class StructReader:
         self.flush()
         self.lines.block("if n > 127:", lambda: self.lines.add("n, at = long_varint(data, at, n)"))
 
-    def maybe_null(self, child: Field, nullable: bool, otherwise: object) -> None:
-        assert callable(otherwise)
+    def maybe_null(self, child: Field, nullable: bool, otherwise: Callable[[], None]) -> None:
         is_null = "n == 0" if self.flexible and not child.never_flexible else "n < 0"
         if nullable:
             self.lines.block(f"if {is_null}:", lambda: self.lines.add(f"{local(child)} = None"))
@@ -130,7 +131,7 @@ class StructReader:
             self.lines.block("if tags:", lambda: self.lines.add("at = skip_tags(data, at, tags)"))
             return
         for child in known:
-            self.lines.add(f"{local(child)} = {tag_default(child)}")
+            self.lines.add(f"{annotated(child)} = {default_of(child)}")
         function = tags_reader(self.module, self.message, struct, known, self.version)
         names = ", ".join(local(child) for child in known)
         self.lines.block("if tags:", lambda: self.lines.add(f"{names}, at = {function}(data, at, tags)"))
@@ -140,11 +141,6 @@ class StructReader:
         values = [local(child) if self.version in child.versions else default_of(child) for child in struct.fields]
         comma = "," if len(values) == 1 else ""
         return f"new({struct.python}, ({', '.join(values)}{comma}))"
-
-
-def tag_default(child: Field) -> str:
-    """What a tagged field holds when it is not sent."""
-    return default_of(child)
 
 
 def struct_reader(module: Module, message: Message, struct: Struct, version: int) -> str:
@@ -173,7 +169,7 @@ def array_reader(module: Module, message: Message, struct: Struct, version: int)
 def tags_reader(module: Module, message: Message, struct: Struct, known: list[Field], version: int) -> str:
     lines = Lines()
     for child in known:
-        lines.add(f"{annotated(child)} = {tag_default(child)}")
+        lines.add(f"{annotated(child)} = {default_of(child)}")
     lines.add("tags = split_tags(data, at, first)", "for tag, start, end_of_tag in tags:")
     lines.depth += 1
     for position, child in enumerate(known):

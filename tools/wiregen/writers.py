@@ -6,8 +6,8 @@ buffers, and returns the bytearray to go on with: records are put between two by
 
 from __future__ import annotations
 
-from tools.wiregen.code import LETTERS, Lines, Module, is_default, is_not_default, local
-from tools.wiregen.readers import SCALAR_ARRAYS
+from tools.wiregen.code import LETTERS, Lines, Module, default_of, is_default, is_not_default, local
+from tools.wiregen.readers import SCALAR_ARRAYS, python_type
 from tools.wiregen.table import Field, Message, Struct
 
 
@@ -38,8 +38,10 @@ class StructWriter:
         """A request must not lose, without a word, a field that the version lacks."""
         for child in struct.fields:
             if self.version not in child.versions and not child.ignorable:
-                raising = f"raise unsayable({self.owner}, {child.python!r})"
-                self.lines.block(f"if {is_not_default(self.owner, child)}:", lambda text=raising: self.lines.add(text))
+                self.refuse_if(is_not_default(self.owner, child), child)
+
+    def refuse_if(self, condition: str, child: Field) -> None:
+        self.lines.block(f"if {condition}:", lambda: self.lines.add(f"raise unsayable({self.owner}, {child.python!r})"))
 
     def flush(self) -> None:
         if self.run:
@@ -53,10 +55,13 @@ class StructWriter:
         values = ", ".join(expression for letter, expression in run if letter != "x")
         return f"{self.module.pack(letters)}({values})"
 
-    def field(self, child: Field) -> None:
-        """Write one field that is not tagged."""
+    def field(self, child: Field, *, known_set: bool = False) -> None:
+        """Write one field's value. `known_set`: the code is already within a check that it is not its default."""
         value = f"{self.owner}.{child.python}"
-        nullable = self.version in child.nullable
+        never_null = known_set and default_of(child) == "None"
+        nullable = self.version in child.nullable and not never_null
+        if not nullable and not never_null and python_type(child).endswith("| None"):
+            self.refuse_if(f"{value} is None", child)
         if child.kind in LETTERS and not child.is_array:
             self.run.append((LETTERS[child.kind], f"{value}.bytes" if child.kind == "uuid" else value))
         elif child.struct is not None and not child.is_array:
@@ -188,7 +193,7 @@ def tags_writer(module: Module, message: Message, struct: Struct, known: list[Fi
         lines.depth += 1
         lines.add("out = bytearray()")
         writer = StructWriter(module, message, version, lines, "item")
-        writer.field(child)
+        writer.field(child, known_set=True)
         writer.flush()
         lines.add(f"tags.append(({child.tag}, out))")
         lines.depth -= 1

@@ -272,10 +272,10 @@ def read_api_versions_response_v3(data: memoryview, at: int) -> tuple[ApiVersion
     api_keys, at = read_api_version_array_v3(data, at, n - 1)
     throttle_time_ms, tags = unpack_iB(data, at)
     at += 5
-    supported_features = ()
-    finalized_features_epoch = -1
-    finalized_features = ()
-    zk_migration_ready = False
+    supported_features: tuple[SupportedFeatureKey, ...] = ()
+    finalized_features_epoch: int = -1
+    finalized_features: tuple[FinalizedFeatureKey, ...] = ()
+    zk_migration_ready: bool = False
     if tags:
         supported_features, finalized_features_epoch, finalized_features, zk_migration_ready, at = read_api_versions_response_tags_v3(
             data, at, tags

@@ -531,7 +531,7 @@ def read_creatable_topic_result_array_v5(
             configs, at = read_creatable_topic_configs_array_v5(data, at, n - 1)
         tags = data[at]
         at += 1
-        topic_config_error_code = 0
+        topic_config_error_code: int = 0
         if tags:
             topic_config_error_code, at = read_creatable_topic_result_tags_v5(data, at, tags)
         items.append(
@@ -592,7 +592,7 @@ def read_creatable_topic_result_array_v7(
             configs, at = read_creatable_topic_configs_array_v5(data, at, n - 1)
         tags = data[at]
         at += 1
-        topic_config_error_code = 0
+        topic_config_error_code: int = 0
         if tags:
             topic_config_error_code, at = read_creatable_topic_result_tags_v5(data, at, tags)
         items.append(

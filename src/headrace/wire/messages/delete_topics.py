@@ -357,6 +357,8 @@ def read_delete_topics_response_v6(data: memoryview, at: int) -> tuple[DeleteTop
 
 def write_deletable_topic_result_array_v1(items: tuple[DeletableTopicResult, ...], out: bytearray) -> None:
     for item in items:
+        if item.name is None:
+            raise unsayable(item, 'name')
         name = item.name.encode()
         n = len(name)
         out += pack_h(n)
@@ -375,6 +377,8 @@ def write_delete_topics_response_v1(item: DeleteTopicsResponse, out: bytearray, 
 
 def write_deletable_topic_result_array_v4(items: tuple[DeletableTopicResult, ...], out: bytearray) -> None:
     for item in items:
+        if item.name is None:
+            raise unsayable(item, 'name')
         name = item.name.encode()
         n = len(name) + 1
         if n < 128:
@@ -400,6 +404,8 @@ def write_delete_topics_response_v4(item: DeleteTopicsResponse, out: bytearray, 
 
 def write_deletable_topic_result_array_v5(items: tuple[DeletableTopicResult, ...], out: bytearray) -> None:
     for item in items:
+        if item.name is None:
+            raise unsayable(item, 'name')
         name = item.name.encode()
         n = len(name) + 1
         if n < 128:

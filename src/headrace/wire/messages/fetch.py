@@ -516,7 +516,7 @@ def read_fetch_request_v12(data: memoryview, at: int) -> tuple[FetchRequest, int
     at = end
     tags = data[at]
     at += 1
-    cluster_id = None
+    cluster_id: str | None = None
     if tags:
         cluster_id, at = read_fetch_request_tags_v12(data, at, tags)
     return new(
@@ -594,7 +594,7 @@ def read_fetch_request_v13(data: memoryview, at: int) -> tuple[FetchRequest, int
     at = end
     tags = data[at]
     at += 1
-    cluster_id = None
+    cluster_id: str | None = None
     if tags:
         cluster_id, at = read_fetch_request_tags_v12(data, at, tags)
     return new(
@@ -662,8 +662,8 @@ def read_fetch_request_v15(data: memoryview, at: int) -> tuple[FetchRequest, int
     at = end
     tags = data[at]
     at += 1
-    cluster_id = None
-    replica_state = ReplicaState()
+    cluster_id: str | None = None
+    replica_state: ReplicaState = ReplicaState()
     if tags:
         cluster_id, replica_state, at = read_fetch_request_tags_v15(data, at, tags)
     return new(
@@ -693,7 +693,7 @@ def read_fetch_partition_array_v17(data: memoryview, at: int, count: int) -> tup
             data, at
         )
         at += 33
-        replica_directory_id = NO_UUID
+        replica_directory_id: UUID = NO_UUID
         if tags:
             replica_directory_id, at = read_fetch_partition_tags_v17(data, at, tags)
         items.append(
@@ -749,8 +749,8 @@ def read_fetch_request_v17(data: memoryview, at: int) -> tuple[FetchRequest, int
     at = end
     tags = data[at]
     at += 1
-    cluster_id = None
-    replica_state = ReplicaState()
+    cluster_id: str | None = None
+    replica_state: ReplicaState = ReplicaState()
     if tags:
         cluster_id, replica_state, at = read_fetch_request_tags_v15(data, at, tags)
     return new(
@@ -786,8 +786,8 @@ def read_fetch_partition_array_v18(data: memoryview, at: int, count: int) -> tup
             data, at
         )
         at += 33
-        replica_directory_id = NO_UUID
-        high_watermark = 9223372036854775807
+        replica_directory_id: UUID = NO_UUID
+        high_watermark: int = 9223372036854775807
         if tags:
             replica_directory_id, high_watermark, at = read_fetch_partition_tags_v18(data, at, tags)
         items.append(
@@ -843,8 +843,8 @@ def read_fetch_request_v18(data: memoryview, at: int) -> tuple[FetchRequest, int
     at = end
     tags = data[at]
     at += 1
-    cluster_id = None
-    replica_state = ReplicaState()
+    cluster_id: str | None = None
+    replica_state: ReplicaState = ReplicaState()
     if tags:
         cluster_id, replica_state, at = read_fetch_request_tags_v15(data, at, tags)
     return new(
@@ -1069,17 +1069,13 @@ def write_fetch_request_tags_v12(item: FetchRequest, out: bytearray) -> None:
     whole = out
     if item.cluster_id is not None:
         out = bytearray()
-        cluster_id = item.cluster_id
-        if cluster_id is None:
-            n, raw = 0, b''
-        else:
-            raw = cluster_id.encode()
-            n = len(raw) + 1
+        cluster_id = item.cluster_id.encode()
+        n = len(cluster_id) + 1
         if n < 128:
             out.append(n)
         else:
             out += varint(n)
-        out += raw
+        out += cluster_id
         tags.append((0, out))
     write_tags(tags, whole)
 
@@ -1197,17 +1193,13 @@ def write_fetch_request_tags_v15(item: FetchRequest, out: bytearray) -> None:
     whole = out
     if item.cluster_id is not None:
         out = bytearray()
-        cluster_id = item.cluster_id
-        if cluster_id is None:
-            n, raw = 0, b''
-        else:
-            raw = cluster_id.encode()
-            n = len(raw) + 1
+        cluster_id = item.cluster_id.encode()
+        n = len(cluster_id) + 1
         if n < 128:
             out.append(n)
         else:
             out += varint(n)
-        out += raw
+        out += cluster_id
         tags.append((0, out))
     if item.replica_state != ReplicaState():
         out = bytearray()
@@ -1684,9 +1676,9 @@ def read_partition_data_array_v12(data: memoryview, at: int, count: int) -> tupl
             at = end
         tags = data[at]
         at += 1
-        diverging_epoch = EpochEndOffset()
-        current_leader = LeaderIdAndEpoch()
-        snapshot_id = SnapshotId()
+        diverging_epoch: EpochEndOffset = EpochEndOffset()
+        current_leader: LeaderIdAndEpoch = LeaderIdAndEpoch()
+        snapshot_id: SnapshotId = SnapshotId()
         if tags:
             diverging_epoch, current_leader, snapshot_id, at = read_partition_data_tags_v12(data, at, tags)
         items.append(
@@ -1836,7 +1828,7 @@ def read_fetch_response_v16(data: memoryview, at: int) -> tuple[FetchResponse, i
     responses, at = read_fetchable_topic_response_array_v13(data, at, n - 1)
     tags = data[at]
     at += 1
-    node_endpoints = ()
+    node_endpoints: tuple[NodeEndpoint, ...] = ()
     if tags:
         node_endpoints, at = read_fetch_response_tags_v16(data, at, tags)
     return new(FetchResponse, (throttle_time_ms, error_code, session_id, responses, node_endpoints)), at

@@ -934,6 +934,8 @@ def write_join_group_response_member_array_v0(items: tuple[JoinGroupResponseMemb
 
 
 def write_join_group_response_v0(item: JoinGroupResponse, out: bytearray, done: list[Buffer]) -> bytearray:
+    if item.protocol_name is None:
+        raise unsayable(item, 'protocol_name')
     protocol_name = item.protocol_name.encode()
     n = len(protocol_name)
     out += pack_hih(item.error_code, item.generation_id, n)
@@ -955,6 +957,8 @@ def write_join_group_response_v0(item: JoinGroupResponse, out: bytearray, done: 
 
 
 def write_join_group_response_v2(item: JoinGroupResponse, out: bytearray, done: list[Buffer]) -> bytearray:
+    if item.protocol_name is None:
+        raise unsayable(item, 'protocol_name')
     protocol_name = item.protocol_name.encode()
     n = len(protocol_name)
     out += pack_ihih(item.throttle_time_ms, item.error_code, item.generation_id, n)
@@ -996,6 +1000,8 @@ def write_join_group_response_member_array_v5(items: tuple[JoinGroupResponseMemb
 
 
 def write_join_group_response_v5(item: JoinGroupResponse, out: bytearray, done: list[Buffer]) -> bytearray:
+    if item.protocol_name is None:
+        raise unsayable(item, 'protocol_name')
     protocol_name = item.protocol_name.encode()
     n = len(protocol_name)
     out += pack_ihih(item.throttle_time_ms, item.error_code, item.generation_id, n)
@@ -1047,6 +1053,8 @@ def write_join_group_response_member_array_v6(items: tuple[JoinGroupResponseMemb
 
 
 def write_join_group_response_v6(item: JoinGroupResponse, out: bytearray, done: list[Buffer]) -> bytearray:
+    if item.protocol_name is None:
+        raise unsayable(item, 'protocol_name')
     protocol_name = item.protocol_name.encode()
     n = len(protocol_name) + 1
     if n < 128:

@@ -289,6 +289,8 @@ def read_metadata_request_v11(data: memoryview, at: int) -> tuple[MetadataReques
 
 def write_metadata_request_topic_array_v0(items: tuple[MetadataRequestTopic, ...], out: bytearray) -> None:
     for item in items:
+        if item.name is None:
+            raise unsayable(item, 'name')
         name = item.name.encode()
         n = len(name)
         out += pack_h(n)
@@ -302,6 +304,8 @@ def write_metadata_request_v0(item: MetadataRequest, out: bytearray, done: list[
         raise unsayable(item, 'include_cluster_authorized_operations')
     if item.include_topic_authorized_operations is not False:
         raise unsayable(item, 'include_topic_authorized_operations')
+    if item.topics is None:
+        raise unsayable(item, 'topics')
     topics = item.topics
     n = len(topics)
     out += pack_i(n)
@@ -354,6 +358,8 @@ def write_metadata_request_v8(item: MetadataRequest, out: bytearray, done: list[
 
 def write_metadata_request_topic_array_v9(items: tuple[MetadataRequestTopic, ...], out: bytearray) -> None:
     for item in items:
+        if item.name is None:
+            raise unsayable(item, 'name')
         name = item.name.encode()
         n = len(name) + 1
         if n < 128:
@@ -1184,6 +1190,8 @@ def write_metadata_response_partition_array_v0(items: tuple[MetadataResponsePart
 
 def write_metadata_response_topic_array_v0(items: tuple[MetadataResponseTopic, ...], out: bytearray) -> None:
     for item in items:
+        if item.name is None:
+            raise unsayable(item, 'name')
         name = item.name.encode()
         n = len(name)
         out += pack_hh(item.error_code, n)
@@ -1227,6 +1235,8 @@ def write_metadata_response_broker_array_v1(items: tuple[MetadataResponseBroker,
 
 def write_metadata_response_topic_array_v1(items: tuple[MetadataResponseTopic, ...], out: bytearray) -> None:
     for item in items:
+        if item.name is None:
+            raise unsayable(item, 'name')
         name = item.name.encode()
         n = len(name)
         out += pack_hh(item.error_code, n)
@@ -1317,6 +1327,8 @@ def write_metadata_response_partition_array_v5(items: tuple[MetadataResponsePart
 
 def write_metadata_response_topic_array_v5(items: tuple[MetadataResponseTopic, ...], out: bytearray) -> None:
     for item in items:
+        if item.name is None:
+            raise unsayable(item, 'name')
         name = item.name.encode()
         n = len(name)
         out += pack_hh(item.error_code, n)
@@ -1371,6 +1383,8 @@ def write_metadata_response_partition_array_v7(items: tuple[MetadataResponsePart
 
 def write_metadata_response_topic_array_v7(items: tuple[MetadataResponseTopic, ...], out: bytearray) -> None:
     for item in items:
+        if item.name is None:
+            raise unsayable(item, 'name')
         name = item.name.encode()
         n = len(name)
         out += pack_hh(item.error_code, n)
@@ -1406,6 +1420,8 @@ def write_metadata_response_v7(item: MetadataResponse, out: bytearray, done: lis
 
 def write_metadata_response_topic_array_v8(items: tuple[MetadataResponseTopic, ...], out: bytearray) -> None:
     for item in items:
+        if item.name is None:
+            raise unsayable(item, 'name')
         name = item.name.encode()
         n = len(name)
         out += pack_hh(item.error_code, n)
@@ -1495,6 +1511,8 @@ def write_metadata_response_partition_array_v9(items: tuple[MetadataResponsePart
 
 def write_metadata_response_topic_array_v9(items: tuple[MetadataResponseTopic, ...], out: bytearray) -> None:
     for item in items:
+        if item.name is None:
+            raise unsayable(item, 'name')
         name = item.name.encode()
         n = len(name) + 1
         if n < 128:
@@ -1547,6 +1565,8 @@ def write_metadata_response_v9(item: MetadataResponse, out: bytearray, done: lis
 
 def write_metadata_response_topic_array_v10(items: tuple[MetadataResponseTopic, ...], out: bytearray) -> None:
     for item in items:
+        if item.name is None:
+            raise unsayable(item, 'name')
         name = item.name.encode()
         n = len(name) + 1
         if n < 128:

@@ -113,7 +113,7 @@ def read_offset_commit_value_v4(data: memoryview, at: int) -> tuple[OffsetCommit
     at = end
     commit_timestamp, tags = unpack_qB(data, at)
     at += 9
-    topic_id = NO_UUID
+    topic_id: UUID = NO_UUID
     if tags:
         topic_id, at = read_offset_commit_value_tags_v4(data, at, tags)
     return new(OffsetCommitValue, (offset, leader_epoch, metadata, commit_timestamp, -1, topic_id)), at

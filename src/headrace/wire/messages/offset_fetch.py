@@ -486,6 +486,8 @@ def write_offset_fetch_request_v1(item: OffsetFetchRequest, out: bytearray, done
     n = len(group_id)
     out += pack_h(n)
     out += group_id
+    if item.topics is None:
+        raise unsayable(item, 'topics')
     topics = item.topics
     n = len(topics)
     out += pack_i(n)

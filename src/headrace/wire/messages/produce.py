@@ -765,7 +765,7 @@ def read_partition_produce_response_array_v10(
             at = end
         tags = data[at]
         at += 1
-        current_leader = LeaderIdAndEpoch()
+        current_leader: LeaderIdAndEpoch = LeaderIdAndEpoch()
         if tags:
             current_leader, at = read_partition_produce_response_tags_v10(data, at, tags)
         items.append(
@@ -863,7 +863,7 @@ def read_produce_response_v10(data: memoryview, at: int) -> tuple[ProduceRespons
     responses, at = read_topic_produce_response_array_v10(data, at, n - 1)
     throttle_time_ms, tags = unpack_iB(data, at)
     at += 5
-    node_endpoints = ()
+    node_endpoints: tuple[NodeEndpoint, ...] = ()
     if tags:
         node_endpoints, at = read_produce_response_tags_v10(data, at, tags)
     return new(ProduceResponse, (responses, throttle_time_ms, node_endpoints)), at
@@ -901,7 +901,7 @@ def read_produce_response_v13(data: memoryview, at: int) -> tuple[ProduceRespons
     responses, at = read_topic_produce_response_array_v13(data, at, n - 1)
     throttle_time_ms, tags = unpack_iB(data, at)
     at += 5
-    node_endpoints = ()
+    node_endpoints: tuple[NodeEndpoint, ...] = ()
     if tags:
         node_endpoints, at = read_produce_response_tags_v10(data, at, tags)
     return new(ProduceResponse, (responses, throttle_time_ms, node_endpoints)), at
