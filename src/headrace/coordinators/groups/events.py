@@ -1,0 +1,253 @@
+"""What happens to a group (events), what it answers (replies), what it wants done (effects), and what it keeps
+(records).
+
+A `waiter` is the driver's number for one request; it gets exactly one `Reply`. A group appends only through `Append`,
+and the driver tells the fate of each with `Written` or `WriteRefused`, in the order of appending.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from headrace.base.ids import LeaderEpoch, Offset, TopicId
+from headrace.coordinators.groups.model import Commit, NamedPartition, Protocol
+from headrace.wire.errors import ErrorCode
+
+# --- events ---
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Join:
+    """JoinGroup (KIP-62, KIP-394)."""
+
+    waiter: int
+    member_id: str
+    """Empty: the client has none yet."""
+    new_member_id: str
+    """What it is called if it has none: chosen by the driver, unique."""
+    require_known_id: bool
+    """JoinGroup 4+: a newcomer is told its id first and joins with that (KIP-394)."""
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocol_type: str
+    protocols: tuple[Protocol, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sync:
+    """SyncGroup; `assignments` (member id to bytes) counts only from the leader."""
+
+    waiter: int
+    member_id: str
+    generation: int
+    protocol_type: str | None = None
+    """None: the version does not say (KIP-559)."""
+    protocol: str | None = None
+    assignments: Mapping[str, bytes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heartbeat:
+    waiter: int
+    member_id: str
+    generation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leave:
+    """LeaveGroup (KIP-345's batch)."""
+
+    waiter: int
+    member_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewOffset:
+    partition: NamedPartition
+    topic_id: TopicId
+    offset: Offset
+    leader_epoch: LeaderEpoch
+    metadata: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitOffsets:
+    """OffsetCommit. A generation below zero with no member id: a consumer that is in no group, or an admin."""
+
+    waiter: int
+    member_id: str
+    generation: int
+    offsets: tuple[NewOffset, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delete:
+    """DeleteGroups, for one group."""
+
+    waiter: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForgetTopics:
+    """These topics were deleted, and what was committed for them goes too."""
+
+    topic_ids: frozenset[TopicId]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expire:
+    """Look for what has outlived offsets.retention.minutes (KIP-211)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tick:
+    """A time asked for with `Wake` has come; one that is early or needless does no harm."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """An append is durable by the acks=all rule; its first record has this offset."""
+
+    write: int
+    log_offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteRefused:
+    """Nothing of an append is in the log, nor will be. (Where that is in doubt, the driver drops the whole shard and
+    loads it again.)"""
+
+    write: int
+    error: ErrorCode
+
+
+Event: TypeAlias = (
+    Join | Sync | Heartbeat | Leave | CommitOffsets | Delete | ForgetTopics | Expire | Tick | Written | WriteRefused
+)
+
+# --- replies ---
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinReply:
+    error: ErrorCode
+    member_id: str
+    generation: int = -1
+    protocol_type: str | None = None
+    protocol: str | None = None
+    leader: str = ""
+    members: tuple[tuple[str, bytes], ...] = ()
+    """Member id and its subscription; for the leader only."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncReply:
+    error: ErrorCode
+    protocol_type: str | None = None
+    protocol: str | None = None
+    assignment: bytes = b""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeartbeatReply:
+    error: ErrorCode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaveReply:
+    """One code for each member of the request; `error` stands for all."""
+
+    error: ErrorCode
+    members: tuple[ErrorCode, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitReply:
+    errors: tuple[ErrorCode, ...]
+    """One for each offset of the request, in its order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteReply:
+    error: ErrorCode
+
+
+AnyReply: TypeAlias = JoinReply | SyncReply | HeartbeatReply | LeaveReply | CommitReply | DeleteReply
+
+# --- records: what the log of the offsets topic holds ---
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetCommitted:
+    group: str
+    partition: NamedPartition
+    commit: Commit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetForgotten:
+    group: str
+    partition: NamedPartition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberRecord:
+    id: str
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    subscription: bytes
+    assignment: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupFormed:
+    """A membership: who, under which protocol, with what assigned. Without members: the group is empty."""
+
+    group: str
+    protocol_type: str
+    generation: int
+    protocol: str | None
+    leader: str | None
+    since_ms: int
+    members: tuple[MemberRecord, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupForgotten:
+    group: str
+
+
+GroupRecord: TypeAlias = OffsetCommitted | OffsetForgotten | GroupFormed | GroupForgotten
+
+# --- effects ---
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    waiter: int
+    reply: AnyReply
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Append these as one batch, and report under this number."""
+
+    write: int
+    records: tuple[GroupRecord, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Wake:
+    """Deliver a `Tick` by then (monotonic ms). A group has all that it needs if the earliest of those asked for is
+    kept; a `Tick` asks for the next."""
+
+    at_ms: int
+
+
+Effect: TypeAlias = Reply | Append | Wake

@@ -1,0 +1,117 @@
+"""The door: `step` takes a group, an event and a moment to the next group and what is to be done.
+
+Promises: deterministic and total over events; a group that has nothing left comes out as None, and None goes in for
+a group that nobody has heard of. Never raises for what a client sends.
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from headrace.coordinators.groups import membership, offsets
+from headrace.coordinators.groups.events import (
+    CommitOffsets,
+    Delete,
+    Effect,
+    Event,
+    Expire,
+    ForgetTopics,
+    Heartbeat,
+    Join,
+    Leave,
+    Sync,
+    Tick,
+    WriteRefused,
+    Written,
+)
+from headrace.coordinators.groups.model import (
+    AssignmentWrite,
+    CommitWrite,
+    DeleteWrite,
+    EmptyWrite,
+    ForgetWrite,
+    Group,
+    GroupConfig,
+    Moment,
+)
+from headrace.coordinators.groups.turn import Turn
+from headrace.wire.errors import ErrorCode
+
+
+def step(
+    group_id: str, group: Group | None, event: Event, now: Moment, config: GroupConfig
+) -> tuple[Group | None, list[Effect]]:
+    """One event on one group."""
+    turn = Turn(group=group or Group(id=group_id), now=now, config=config)
+    _dispatch(turn, event)
+    after, effects = turn.finish()
+    return (None if after.is_nothing else after), effects
+
+
+def _dispatch(turn: Turn, event: Event) -> None:
+    match event:
+        case Heartbeat():
+            membership.on_heartbeat(turn, event)
+        case CommitOffsets():
+            offsets.on_commit(turn, event)
+        case Written():
+            _on_written(turn, event)
+        case WriteRefused():
+            _on_refused(turn, event)
+        case Join():
+            membership.on_join(turn, event)
+        case Sync():
+            membership.on_sync(turn, event)
+        case Leave():
+            membership.on_leave(turn, event)
+        case Tick():
+            membership.on_tick(turn)
+        case Delete():
+            offsets.on_delete(turn, event)
+        case ForgetTopics():
+            offsets.on_forget_topics(turn, event)
+        case Expire():
+            offsets.on_expire(turn)
+        case _:
+            assert_never(event)
+
+
+def _on_written(turn: Turn, event: Written) -> None:
+    write = _take(turn, event.write)
+    match write:
+        case CommitWrite():
+            offsets.on_commit_written(turn, write, event.log_offset)
+        case AssignmentWrite():
+            turn.update(recorded=True)
+            membership.on_assignment_settled(turn, write, ErrorCode.NONE)
+        case EmptyWrite():
+            turn.update(recorded=True)
+        case ForgetWrite():
+            offsets.on_forgotten(turn, write, event.log_offset)
+        case DeleteWrite():
+            offsets.on_delete_settled(turn, write, ErrorCode.NONE)
+        case _:
+            assert_never(write)
+
+
+def _on_refused(turn: Turn, event: WriteRefused) -> None:
+    write = _take(turn, event.write)
+    match write:
+        case CommitWrite():
+            offsets.on_commit_refused(turn, write, event.error)
+        case AssignmentWrite():
+            membership.on_assignment_settled(turn, write, event.error)
+        case DeleteWrite():
+            offsets.on_delete_settled(turn, write, event.error)
+        case EmptyWrite() | ForgetWrite():
+            pass
+        case _:
+            assert_never(write)
+
+
+def _take(turn: Turn, number: int) -> CommitWrite | AssignmentWrite | EmptyWrite | ForgetWrite | DeleteWrite:
+    """The settled write. Appends settle in the order in which they were made: another is the driver's mistake."""
+    assert number == next(iter(turn.group.writes)), "writes settle in the order of the log"
+    write = turn.group.writes[number]
+    turn.update(writes={other: left for other, left in turn.group.writes.items() if other != number})
+    return write

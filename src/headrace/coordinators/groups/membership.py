@@ -1,0 +1,240 @@
+"""JoinGroup, SyncGroup, Heartbeat and LeaveGroup, and the deadlines that stand in for members that are silent.
+
+Promises: every request is answered once, at once or when its generation is decided; only a member of the current
+generation gets an assignment or keeps its session.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from headrace.coordinators.groups import rebalance
+from headrace.coordinators.groups.events import (
+    Heartbeat,
+    HeartbeatReply,
+    Join,
+    JoinReply,
+    Leave,
+    LeaveReply,
+    Sync,
+    SyncReply,
+)
+from headrace.coordinators.groups.model import AssignmentWrite, Group, GroupConfig, GroupState, Member
+from headrace.coordinators.groups.turn import Turn
+from headrace.wire.errors import ErrorCode
+
+
+def on_join(turn: Turn, event: Join) -> None:
+    member = turn.group.members.get(event.member_id)
+    error = _join_error(turn.group, event, turn.config)
+    if error is not ErrorCode.NONE:
+        turn.reply(event.waiter, JoinReply(error=error, member_id=event.member_id))
+    elif member is not None:
+        _rejoin(turn, event, member)
+    elif event.member_id:
+        turn.drop_pending(event.member_id)
+        _admit(turn, event, event.member_id)
+    elif event.require_known_id:
+        due = turn.now.monotonic_ms + event.session_timeout_ms
+        turn.update(pending={**turn.group.pending, event.new_member_id: due})
+        turn.wake(due)
+        turn.reply(event.waiter, JoinReply(error=ErrorCode.MEMBER_ID_REQUIRED, member_id=event.new_member_id))
+    else:
+        _admit(turn, event, event.new_member_id)
+
+
+def _join_error(group: Group, event: Join, config: GroupConfig) -> ErrorCode:
+    if not config.group_min_session_timeout_ms <= event.session_timeout_ms <= config.group_max_session_timeout_ms:
+        return ErrorCode.INVALID_SESSION_TIMEOUT
+    if group.state is GroupState.DEAD:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if event.member_id and event.member_id not in group.members and event.member_id not in group.pending:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    if not event.member_id and len(group.members) + len(group.pending) >= config.group_max_size:
+        return ErrorCode.GROUP_MAX_SIZE_REACHED
+    if not event.protocol_type or not _fits(group, event):
+        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    return ErrorCode.NONE
+
+
+def _fits(group: Group, event: Join) -> bool:
+    """Whether it shares a protocol with all the other members, so that one can be chosen."""
+    common = {protocol.name for protocol in event.protocols}
+    others = [member for member in group.members.values() if member.id != event.member_id]
+    if others and group.protocol_type != event.protocol_type:
+        return False
+    return bool(common.intersection(*({protocol.name for protocol in other.protocols} for other in others)))
+
+
+def _admit(turn: Turn, event: Join, member_id: str) -> None:
+    """Let a newcomer in. It cannot send heartbeats while it waits, so it has a fixed time to get its first
+    generation; a client that is still there tries again."""
+    first = not turn.group.members
+    turn.put(
+        Member(
+            id=member_id,
+            client_id=event.client_id,
+            client_host=event.client_host,
+            session_timeout_ms=event.session_timeout_ms,
+            rebalance_timeout_ms=event.rebalance_timeout_ms,
+            protocols=event.protocols,
+            join_waiter=event.waiter,
+            new=True,
+            deadline_ms=turn.now.monotonic_ms + turn.config.new_member_join_timeout_ms,
+        )
+    )
+    if first:
+        turn.update(leader=member_id, protocol_type=event.protocol_type)
+    if turn.group.state is GroupState.PREPARING:
+        turn.update(newcomer=True)
+        rebalance.complete_if_joined(turn)
+    else:
+        rebalance.prepare(turn)
+
+
+def _rejoin(turn: Turn, event: Join, member: Member) -> None:
+    """A member asks again: because it lost the answer, was told to, subscribes to something else, or (the leader)
+    because the topics changed."""
+    group = turn.group
+    leader_asks = group.state is GroupState.STABLE and member.id == group.leader
+    if group.state is not GroupState.PREPARING and member.protocols == event.protocols and not leader_asks:
+        turn.reply(event.waiter, rebalance.joined(group, member))
+        return
+    again = ErrorCode.REBALANCE_IN_PROGRESS
+    turn.reply(member.join_waiter, JoinReply(error=again, member_id=member.id))
+    turn.reply(member.sync_waiter, SyncReply(error=again))
+    turn.put(
+        replace(
+            member,
+            client_id=event.client_id,
+            client_host=event.client_host,
+            session_timeout_ms=event.session_timeout_ms,
+            rebalance_timeout_ms=event.rebalance_timeout_ms,
+            protocols=event.protocols,
+            join_waiter=event.waiter,
+            sync_waiter=None,
+            deadline_ms=member.deadline_ms if member.new else None,
+        )
+    )
+    if len(group.members) == 1:
+        turn.update(protocol_type=event.protocol_type)
+    if group.state is GroupState.PREPARING:
+        rebalance.complete_if_joined(turn)
+    else:
+        rebalance.prepare(turn)
+
+
+def on_sync(turn: Turn, event: Sync) -> None:
+    group, member = turn.group, turn.group.members.get(event.member_id)
+    error = _member_error(group, event.member_id, event.generation)
+    if error is ErrorCode.NONE and not _same_protocol(group, event):
+        error = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    if error is ErrorCode.NONE and group.state is GroupState.PREPARING:
+        error = ErrorCode.REBALANCE_IN_PROGRESS
+    if error is not ErrorCode.NONE or member is None:
+        turn.reply(event.waiter, SyncReply(error=error))
+    elif group.state is GroupState.STABLE:
+        turn.reply(event.waiter, rebalance.assigned(group, member))
+        turn.put(replace(member, synced=True, deadline_ms=turn.session(member)))
+    else:
+        turn.reply(member.sync_waiter, SyncReply(error=ErrorCode.REBALANCE_IN_PROGRESS))
+        turn.put(replace(member, synced=True, sync_waiter=event.waiter, deadline_ms=None))
+        if member.id == group.leader:
+            _write_assignment(turn, event)
+
+
+def _write_assignment(turn: Turn, event: Sync) -> None:
+    """The leader has decided. Its first word in a generation counts; asking again only waits again."""
+    group = turn.group
+    for write in group.writes.values():
+        if isinstance(write, AssignmentWrite) and write.generation == group.generation:
+            return
+    assignments = {member_id: event.assignments.get(member_id, b"") for member_id in group.members}
+    record = rebalance.formed(group, assignments)
+    turn.append((record,), AssignmentWrite(generation=group.generation, assignments=assignments))
+
+
+def on_assignment_settled(turn: Turn, write: AssignmentWrite, error: ErrorCode) -> None:
+    """An assignment is durable, or will never be. A generation that has passed meanwhile takes no notice."""
+    group = turn.group
+    if group.state is not GroupState.COMPLETING or group.generation != write.generation:
+        return
+    rebalance.hand_out(turn, write.assignments, error)
+    if error is ErrorCode.NONE:
+        turn.update(state=GroupState.STABLE)
+    else:
+        rebalance.prepare(turn)
+
+
+def on_heartbeat(turn: Turn, event: Heartbeat) -> None:
+    """A member of a generation that is ending keeps its session and is told to join again."""
+    group, member = turn.group, turn.group.members.get(event.member_id)
+    error = _member_error(group, event.member_id, event.generation)
+    if error is ErrorCode.NONE and member is not None:
+        renew(turn, member)
+        if group.state is GroupState.PREPARING:
+            error = ErrorCode.REBALANCE_IN_PROGRESS
+    turn.reply(event.waiter, HeartbeatReply(error=error))
+
+
+def renew(turn: Turn, member: Member) -> None:
+    """A sign of life. One that waits in a request has no session to renew."""
+    if member.join_waiter is None and member.sync_waiter is None:
+        turn.put(replace(member, deadline_ms=turn.session(member)))
+
+
+def on_leave(turn: Turn, event: Leave) -> None:
+    if turn.group.state is GroupState.DEAD:
+        turn.reply(event.waiter, LeaveReply(error=ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        return
+    errors = []
+    for member_id in event.member_ids:
+        member = turn.group.members.get(member_id)
+        known = member is not None or member_id in turn.group.pending
+        errors.append(ErrorCode.NONE if known else ErrorCode.UNKNOWN_MEMBER_ID)
+        if member is not None:
+            rebalance.remove(turn, member)
+        elif known:
+            turn.drop_pending(member_id)
+            rebalance.complete_if_joined(turn)
+    turn.reply(event.waiter, LeaveReply(error=ErrorCode.NONE, members=tuple(errors)))
+
+
+def on_tick(turn: Turn) -> None:
+    """Carry out what is due, then ask for the next time."""
+    now = turn.now.monotonic_ms
+    for member_id, due in turn.group.pending.items():
+        if due <= now:
+            turn.drop_pending(member_id)
+    rebalance.complete_if_joined(turn)
+    for member_id in list(turn.group.members):
+        member = turn.group.members.get(member_id)
+        if member is not None and member.deadline_ms is not None and member.deadline_ms <= now:
+            rebalance.remove(turn, member)
+    if turn.group.rebalance_deadline_ms is not None and turn.group.rebalance_deadline_ms <= now:
+        rebalance.on_rebalance_due(turn)
+    if turn.group.sync_deadline_ms is not None and turn.group.sync_deadline_ms <= now:
+        _on_sync_due(turn)
+    turn.wake(turn.group.earliest_deadline_ms())
+
+
+def _on_sync_due(turn: Turn) -> None:
+    """Members that took their generation and never asked for their assignment are out."""
+    turn.update(sync_deadline_ms=None)
+    for member in list(turn.group.members.values()):
+        if not member.synced and member.id in turn.group.members:
+            rebalance.remove(turn, member)
+
+
+def _member_error(group: Group, member_id: str, generation: int) -> ErrorCode:
+    if group.state is GroupState.DEAD:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if member_id not in group.members:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    if generation != group.generation:
+        return ErrorCode.ILLEGAL_GENERATION
+    return ErrorCode.NONE
+
+
+def _same_protocol(group: Group, event: Sync) -> bool:
+    return event.protocol_type in (None, group.protocol_type) and event.protocol in (None, group.protocol)

@@ -1,0 +1,240 @@
+"""One consumer group as a value: who is in it, what it decided, and how far it has read.
+
+Promises: frozen, and every change makes a new value; `validate` states what holds after every step. Never reads a
+clock: times are given, milliseconds of the driver's monotonic clock for deadlines and of the wall clock for records.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple, TypeAlias
+
+import immutables
+
+from headrace.base.ids import NO_EPOCH, NO_TOPIC_ID, LeaderEpoch, Offset, TopicId
+from headrace.wire.errors import ErrorCode
+
+
+class GroupState(StrEnum):
+    """Kafka's names, as DescribeGroups and ListGroups print them."""
+
+    EMPTY = "Empty"
+    PREPARING = "PreparingRebalance"
+    """Members are joining; their JoinGroup requests wait."""
+    COMPLETING = "CompletingRebalance"
+    """A generation was formed; its leader's assignment is awaited or being written."""
+    STABLE = "Stable"
+    DEAD = "Dead"
+    """Its tombstones are being written; gone once they are durable."""
+
+
+class Moment(NamedTuple):
+    """One instant on both clocks."""
+
+    monotonic_ms: int
+    """For deadlines. Never falls."""
+    wall_ms: int
+    """For records: since 1970-01-01T00:00Z."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupConfig:
+    """What an operator sets, by Kafka's names with underscores."""
+
+    group_min_session_timeout_ms: int = 6_000
+    group_max_session_timeout_ms: int = 1_800_000
+    group_initial_rebalance_delay_ms: int = 3_000
+    group_max_size: int = 10_000
+    """Members of one group, those that have not yet come back with their member id included."""
+    offset_metadata_max_bytes: int = 4_096
+    offsets_retention_ms: int = 7 * 24 * 3_600_000
+    new_member_join_timeout_ms: int = 300_000
+    """Kafka's, and fixed there: a new member that waits this long for its first generation is dropped."""
+
+
+class NamedPartition(NamedTuple):
+    """What an offset is committed for: by name, as the record format has it."""
+
+    topic: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """A committed position of one partition."""
+
+    offset: Offset
+    """The next one to read."""
+    leader_epoch: LeaderEpoch = NO_EPOCH
+    metadata: str = ""
+    timestamp_ms: int
+    """Wall clock, when it was accepted."""
+    topic_id: TopicId = NO_TOPIC_ID
+    """The topic that the name meant then; the zero id where the record (an older one) does not say."""
+    log_offset: int = -1
+    """Its record's offset in the offsets topic: of two commits for a partition the higher one stands."""
+
+
+class Protocol(NamedTuple):
+    """One way to share out partitions that a member offers, with its subscription in that protocol's own format."""
+
+    name: str
+    metadata: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """One consumer. At most one of the two waiters is set."""
+
+    id: str
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocols: tuple[Protocol, ...]
+    """In the member's order of preference."""
+    assignment: bytes = b""
+    join_waiter: int | None = None
+    """The JoinGroup request that waits for the next generation."""
+    sync_waiter: int | None = None
+    """The SyncGroup request that waits for the leader's assignment."""
+    synced: bool = False
+    """It has sent SyncGroup in this generation."""
+    new: bool = False
+    """It has not yet been given a generation."""
+    deadline_ms: int | None = None
+    """Monotonic; when its session ends. None while it waits in a request, for then it cannot send heartbeats."""
+
+    def metadata(self, protocol: str | None) -> bytes:
+        """Its subscription under one protocol, empty where it does not offer that."""
+        return next((offer.metadata for offer in self.protocols if offer.name == protocol), b"")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitWrite:
+    waiter: int
+    commits: tuple[tuple[NamedPartition, Commit], ...]
+    """In the order of the appended records."""
+    errors: tuple[ErrorCode, ...]
+    """The answer, one code for each offset of the request."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssignmentWrite:
+    generation: int
+    assignments: Mapping[str, bytes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmptyWrite:
+    """The group was left by its last member."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForgetWrite:
+    """Tombstones of some partitions' offsets."""
+
+    partitions: tuple[NamedPartition, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteWrite:
+    """Tombstones of everything."""
+
+    waiter: int | None
+    """None where nobody asked: the group had outlived its use."""
+
+
+Write: TypeAlias = CommitWrite | AssignmentWrite | EmptyWrite | ForgetWrite | DeleteWrite
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """One group. A group with nothing in it does not exist (`is_nothing`)."""
+
+    id: str
+    state: GroupState = GroupState.EMPTY
+    generation: int = 0
+    """Counts the memberships: rises with each, and fences members of an older one."""
+    protocol_type: str = ""
+    """`consumer`, `connect`...; empty until somebody joins."""
+    protocol: str | None = None
+    """Chosen for this generation."""
+    leader: str | None = None
+    """The member that computes the assignment."""
+    members: Mapping[str, Member] = field(default_factory=dict)
+    """By id, in the order of joining."""
+    pending: Mapping[str, int] = field(default_factory=dict)
+    """Member ids given out (KIP-394) that have not yet come back, with the monotonic time at which they lapse."""
+    rebalance_deadline_ms: int | None = None
+    """PREPARING only: the generation is formed then, without those who have not joined."""
+    initial_delay_left_ms: int | None = None
+    """PREPARING from EMPTY only: by how much newcomers may still put off the first generation."""
+    newcomer: bool = False
+    """Somebody new joined since the initial delay last began."""
+    sync_deadline_ms: int | None = None
+    """Members of this generation that have not sent SyncGroup by then are dropped."""
+    offsets: immutables.Map[NamedPartition, Commit] = field(default_factory=immutables.Map)
+    """What is durably committed."""
+    writes: Mapping[int, Write] = field(default_factory=dict)
+    """Appended, not yet durable; in the order of the log."""
+    next_write: int = 0
+    since_ms: int = -1
+    """Wall clock: when the membership last changed."""
+    recorded: bool = False
+    """The log holds a metadata record of this group, so that a delete needs a tombstone for it."""
+
+    @property
+    def is_nothing(self) -> bool:
+        """Nobody would miss it: no member, no offset, no record, nothing under way."""
+        idle = self.state in (GroupState.EMPTY, GroupState.DEAD) and not self.pending and not self.writes
+        return idle and (self.state is GroupState.DEAD or not (self.offsets or self.recorded))
+
+    @property
+    def all_joined(self) -> bool:
+        return not self.pending and all(member.join_waiter is not None for member in self.members.values())
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+
+    def earliest_deadline_ms(self) -> int | None:
+        """When something in it is due, on the monotonic clock."""
+        due = [member.deadline_ms for member in self.members.values() if member.deadline_ms is not None]
+        due.extend(self.pending.values())
+        due.extend(at for at in (self.rebalance_deadline_ms, self.sync_deadline_ms) if at is not None)
+        return min(due, default=None)
+
+    def validate(self) -> None:
+        """Assert what holds between any two steps."""
+        members = self.members.values()
+        assert (self.leader in self.members) if self.members else (self.leader is None)
+        assert not self.members.keys() & self.pending.keys()
+        assert (self.rebalance_deadline_ms is not None) == (self.state is GroupState.PREPARING)
+        assert self.initial_delay_left_ms is None or self.state is GroupState.PREPARING
+        for member in members:
+            assert member.join_waiter is None or member.sync_waiter is None
+            waits = member.join_waiter is not None or member.sync_waiter is not None
+            assert (member.deadline_ms is not None) or (waits and not member.new)
+            assert member.join_waiter is None or self.state is GroupState.PREPARING
+            assert member.sync_waiter is None or self.state is GroupState.COMPLETING
+        match self.state:
+            case GroupState.EMPTY | GroupState.DEAD:
+                assert not self.members
+            case GroupState.COMPLETING | GroupState.STABLE:
+                assert self.members
+                assert self.protocol is not None
+                assert self.generation > 0
+                assert not any(member.new for member in members)
+                unsynced = any(not member.synced for member in members)
+                assert not unsynced or self.sync_deadline_ms is not None
+            case GroupState.PREPARING:
+                assert self.sync_deadline_ms is None
+
+
+def topic_matches(commit: Commit, topic_id: uuid.UUID | None) -> bool:
+    """Whether a commit was made for the topic that bears its name now; None: no topic does."""
+    return topic_id is not None and (commit.topic_id in (NO_TOPIC_ID, topic_id))

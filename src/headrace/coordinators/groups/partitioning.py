@@ -1,0 +1,14 @@
+"""Which partition of the offsets topic keeps a group: Kafka's choice, so that its tools agree."""
+
+from __future__ import annotations
+
+
+def partition_for(group_id: str, partitions: int) -> int:
+    """Java's `String.hashCode` (over UTF-16 units, 32 bits, wrapping), made positive, modulo the partition count."""
+    value = 0
+    encoded = group_id.encode("utf-16-be", "surrogatepass")
+    for at in range(0, len(encoded), 2):
+        value = (31 * value + (encoded[at] << 8 | encoded[at + 1])) & 0xFFFFFFFF
+    if value >= 1 << 31:
+        value = (1 << 32) - value
+    return 0 if value == 1 << 31 else value % partitions

@@ -1,0 +1,165 @@
+"""How a group gets from one generation to the next: PREPARING (who is in?) -> COMPLETING (who reads what?) -> STABLE.
+
+Promises: a generation's number is used once; an assignment is handed out only once it is durable, and only in the
+generation that it was made for; a member that does not come back in time is left behind, never waited for.
+Behaviour follows Kafka's classic coordinator (KIP-62, KIP-134 initial delay, KIP-394); static members are not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from headrace.coordinators.groups.events import GroupFormed, JoinReply, MemberRecord, SyncReply
+from headrace.coordinators.groups.model import EmptyWrite, Group, GroupState, Member
+from headrace.coordinators.groups.turn import Turn
+from headrace.wire.errors import ErrorCode
+
+
+def prepare(turn: Turn) -> None:
+    """Ask all members to join again. From EMPTY the first generation waits a little for others to come (KIP-134)."""
+    group, now = turn.group, turn.now.monotonic_ms
+    if group.state is GroupState.COMPLETING:
+        hand_out(turn, {}, ErrorCode.REBALANCE_IN_PROGRESS)
+    delay = turn.config.group_initial_rebalance_delay_ms
+    if group.state is GroupState.EMPTY and delay > 0:
+        wait, left = delay, max(0, group.rebalance_timeout_ms - delay)
+        turn.update(initial_delay_left_ms=left, newcomer=False)
+    else:
+        wait = group.rebalance_timeout_ms
+    turn.update(state=GroupState.PREPARING, rebalance_deadline_ms=now + wait, sync_deadline_ms=None)
+    turn.wake(turn.group.rebalance_deadline_ms)
+    complete_if_joined(turn)
+
+
+def complete_if_joined(turn: Turn) -> None:
+    """Form the generation as soon as all have joined; the initial delay is always waited out."""
+    group = turn.group
+    if group.state is GroupState.PREPARING and group.initial_delay_left_ms is None and group.all_joined:
+        complete(turn)
+
+
+def on_rebalance_due(turn: Turn) -> None:
+    """The time for joining is over. While newcomers keep coming the initial delay goes on, up to the rebalance
+    timeout in all."""
+    group, left = turn.group, turn.group.initial_delay_left_ms
+    if left is None or left == 0 or not group.newcomer:
+        complete(turn)
+        return
+    wait = min(turn.config.group_initial_rebalance_delay_ms, left)
+    turn.update(newcomer=False, initial_delay_left_ms=left - wait, rebalance_deadline_ms=turn.now.monotonic_ms + wait)
+
+
+def complete(turn: Turn) -> None:
+    """Form the next generation of those who joined. The others are out."""
+    for member in turn.group.members.values():
+        if member.join_waiter is None:
+            turn.drop(member.id)
+    generation = turn.group.generation + 1
+    assert generation < 2**31
+    turn.update(
+        generation=generation,
+        rebalance_deadline_ms=None,
+        initial_delay_left_ms=None,
+        newcomer=False,
+        since_ms=turn.now.wall_ms,
+    )
+    if turn.group.members:
+        _form(turn)
+    else:
+        turn.update(state=GroupState.EMPTY, protocol=None)
+        turn.append((formed(turn.group, {}),), EmptyWrite())
+
+
+def _form(turn: Turn) -> None:
+    protocol = choose_protocol(turn.group)
+    due = turn.now.monotonic_ms + turn.group.rebalance_timeout_ms
+    turn.update(state=GroupState.COMPLETING, protocol=protocol, sync_deadline_ms=due)
+    turn.wake(due)
+    for member in turn.group.members.values():
+        turn.reply(member.join_waiter, joined(turn.group, member))
+        turn.put(
+            replace(member, join_waiter=None, new=False, synced=False, assignment=b"", deadline_ms=turn.session(member))
+        )
+
+
+def joined(group: Group, member: Member) -> JoinReply:
+    """The generation, as a member is told it; the leader also who is in it and what each subscribes to."""
+    others = ((other.id, other.metadata(group.protocol)) for other in group.members.values())
+    return JoinReply(
+        error=ErrorCode.NONE,
+        member_id=member.id,
+        generation=group.generation,
+        protocol_type=group.protocol_type,
+        protocol=group.protocol,
+        leader=group.leader or "",
+        members=tuple(others) if member.id == group.leader else (),
+    )
+
+
+def choose_protocol(group: Group) -> str:
+    """Each member votes for its first choice among those that all offer; ties go to the leader's preference."""
+    assert group.leader is not None
+    offered = [[protocol.name for protocol in member.protocols] for member in group.members.values()]
+    common = set(offered[0]).intersection(*offered)
+    assert common, "a member that shares no protocol with the others was let in"
+    votes = [next(name for name in names if name in common) for names in offered]
+    preference = [protocol.name for protocol in group.members[group.leader].protocols]
+    return max((name for name in preference if name in common), key=votes.count)
+
+
+def hand_out(turn: Turn, assignments: Mapping[str, bytes], error: ErrorCode) -> None:
+    """Give every member its assignment and answer those who wait for it; their sessions begin anew."""
+    for member in turn.group.members.values():
+        served = replace(member, assignment=assignments.get(member.id, b""))
+        if member.sync_waiter is not None:
+            told = assigned(turn.group, served) if error is ErrorCode.NONE else SyncReply(error=error)
+            turn.reply(member.sync_waiter, told)
+            served = replace(served, sync_waiter=None, deadline_ms=turn.session(member))
+        turn.put(served)
+
+
+def assigned(group: Group, member: Member) -> SyncReply:
+    return SyncReply(
+        error=ErrorCode.NONE,
+        protocol_type=group.protocol_type,
+        protocol=group.protocol,
+        assignment=member.assignment,
+    )
+
+
+def formed(group: Group, assignments: Mapping[str, bytes]) -> GroupFormed:
+    """The group's membership as a record, with these assignments."""
+    members = tuple(
+        MemberRecord(
+            id=member.id,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            session_timeout_ms=member.session_timeout_ms,
+            rebalance_timeout_ms=member.rebalance_timeout_ms,
+            subscription=member.metadata(group.protocol),
+            assignment=assignments.get(member.id, b""),
+        )
+        for member in group.members.values()
+    )
+    return GroupFormed(
+        group=group.id,
+        protocol_type=group.protocol_type,
+        generation=group.generation,
+        protocol=group.protocol,
+        leader=group.leader,
+        since_ms=group.since_ms,
+        members=members,
+    )
+
+
+def remove(turn: Turn, member: Member) -> None:
+    """Take out a member that left, or whose session ended. If it still waits in a request it is told that it is
+    unknown, so that it starts afresh."""
+    turn.reply(member.join_waiter, JoinReply(error=ErrorCode.UNKNOWN_MEMBER_ID, member_id=""))
+    turn.reply(member.sync_waiter, SyncReply(error=ErrorCode.UNKNOWN_MEMBER_ID))
+    turn.drop(member.id)
+    if turn.group.state is GroupState.PREPARING:
+        complete_if_joined(turn)
+    elif turn.group.state in (GroupState.COMPLETING, GroupState.STABLE):
+        prepare(turn)

@@ -1,0 +1,61 @@
+"""One step in the making: the group as it stands and the effects so far.
+
+Promises: the group that went in is never touched; the effects keep their order, with one `Wake` at most, last.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from headrace.coordinators.groups.events import AnyReply, Append, Effect, GroupRecord, Reply, Wake
+from headrace.coordinators.groups.model import Group, GroupConfig, Member, Moment, Write
+
+
+@dataclass(slots=True)
+class Turn:
+    group: Group
+    now: Moment
+    config: GroupConfig
+    effects: list[Effect] = field(default_factory=list)
+    wake_ms: int | None = None
+
+    def finish(self) -> tuple[Group, list[Effect]]:
+        if self.wake_ms is not None:
+            self.effects.append(Wake(self.wake_ms))
+        return self.group, self.effects
+
+    def update(self, **changes: Any) -> None:
+        self.group = replace(self.group, **changes)
+
+    def reply(self, waiter: int | None, reply: AnyReply) -> None:
+        if waiter is not None:
+            self.effects.append(Reply(waiter, reply))
+
+    def wake(self, at_ms: int | None) -> None:
+        if at_ms is not None and (self.wake_ms is None or at_ms < self.wake_ms):
+            self.wake_ms = at_ms
+
+    def append(self, records: tuple[GroupRecord, ...], write: Write) -> None:
+        """Append records, to be followed up by what `write` says once they are durable."""
+        number = self.group.next_write
+        self.update(next_write=number + 1, writes={**self.group.writes, number: write})
+        self.effects.append(Append(number, records))
+
+    def put(self, member: Member) -> None:
+        """Add a member or change one; its deadline is asked for."""
+        self.update(members={**self.group.members, member.id: member})
+        self.wake(member.deadline_ms)
+
+    def drop(self, member_id: str) -> None:
+        """Take a member out; where it led, the one that has been there longest leads."""
+        members = {id_: member for id_, member in self.group.members.items() if id_ != member_id}
+        leader = self.group.leader if self.group.leader in members else next(iter(members), None)
+        self.update(members=members, leader=leader)
+
+    def drop_pending(self, member_id: str) -> None:
+        self.update(pending={id_: due for id_, due in self.group.pending.items() if id_ != member_id})
+
+    def session(self, member: Member) -> int:
+        """When a session that is renewed now will end, unless renewed again."""
+        return self.now.monotonic_ms + member.session_timeout_ms
