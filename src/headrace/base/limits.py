@@ -47,6 +47,8 @@ PRODUCER_ID_BLOCK_SIZE: Final = 1_000
 
 # storage
 OPEN_SEGMENT_FILES_MAX: Final = 4_096
+METADATA_PROPOSALS_MAX: Final = 10_000
+"""Decisions on their way to the commit log; more wait before they are decided."""
 METADATA_EVENTS_PER_SNAPSHOT: Final = 10_000
 """Committed events after which the commit log is snapshotted and cut."""
 
@@ -74,3 +76,5 @@ DURABLE_SEGMENT_BYTES_MAX: Final = 64 * 1024 * 1024
 SEGMENT_FOOTER_BYTES_MAX: Final = 64 * 1024 * 1024
 CATALOG_DOCUMENT_BYTES_MAX: Final = 16 * 1024 * 1024
 """Largest JSON document of a store's catalog that a reader accepts."""
+CATALOG_READS_AT_ONCE_MAX: Final = 16
+"""Catalog documents of a store that a reader has under way at a time."""
