@@ -81,7 +81,7 @@ def default_of(child: Field) -> str:
     if child.is_array:
         return "()"
     if child.struct is not None:
-        return f"{child.struct.python}()"
+        return default_name(child.struct)
     text = child.default or ""
     if child.kind == "string":
         return repr(text)
@@ -94,6 +94,11 @@ def default_of(child: Field) -> str:
     if child.kind == "float64":
         return repr(float(text or 0))
     return str(int(text or "0", 0))
+
+
+def default_name(struct: Struct) -> str:
+    """The constant that holds a struct of defaults only, made once."""
+    return f"DEFAULT_{snake(struct.python).upper()}"
 
 
 def is_default(owner: str, child: Field) -> str:

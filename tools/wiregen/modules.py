@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 
-from tools.wiregen.code import Module, default_of
+from tools.wiregen.code import Module, default_name, default_of
 from tools.wiregen.readers import python_type, struct_reader
 from tools.wiregen.table import OPEN_END, Field, Message, Struct, name_classes, snake
 from tools.wiregen.writers import root_writer
@@ -64,6 +64,9 @@ def class_text(struct: Struct, message: Message) -> str:
         flexible = f", flexible from {message.flexible.start}" if message.flexible else ""
         lines += [f'    """Versions {versions}{flexible}."""', ""]
     lines += [field_text(child) for child in struct.fields]
+    defaults = {default_of(child) for owner in (*message.structs, message.root) for child in owner.fields}
+    if default_name(struct) in defaults:
+        lines += ["", "", f"{default_name(struct)}: Final = {struct.python}()"]
     return "\n".join(lines)
 
 

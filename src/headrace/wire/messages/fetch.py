@@ -31,6 +31,9 @@ class ReplicaState(NamedTuple):
     replica_epoch: int = -1  # 15+
 
 
+DEFAULT_REPLICA_STATE: Final = ReplicaState()
+
+
 class FetchPartition(NamedTuple):
     partition: int = 0  # 0+
     current_leader_epoch: int = -1  # 9+
@@ -59,7 +62,7 @@ class FetchRequest(NamedTuple):
 
     cluster_id: str | None = None  # 12+, tag 0
     replica_id: int = -1  # 0-14
-    replica_state: ReplicaState = ReplicaState()  # 15+, tag 1
+    replica_state: ReplicaState = DEFAULT_REPLICA_STATE  # 15+, tag 1
     max_wait_ms: int = 0  # 0+
     min_bytes: int = 0  # 0+
     max_bytes: int = 2147483647  # 3+
@@ -76,14 +79,23 @@ class EpochEndOffset(NamedTuple):
     end_offset: int = -1  # 12+
 
 
+DEFAULT_EPOCH_END_OFFSET: Final = EpochEndOffset()
+
+
 class LeaderIdAndEpoch(NamedTuple):
     leader_id: int = -1  # 12+
     leader_epoch: int = -1  # 12+
 
 
+DEFAULT_LEADER_ID_AND_EPOCH: Final = LeaderIdAndEpoch()
+
+
 class SnapshotId(NamedTuple):
     end_offset: int = -1  # 0+
     epoch: int = -1  # 0+
+
+
+DEFAULT_SNAPSHOT_ID: Final = SnapshotId()
 
 
 class AbortedTransaction(NamedTuple):
@@ -97,9 +109,9 @@ class PartitionData(NamedTuple):
     high_watermark: int = 0  # 0+
     last_stable_offset: int = -1  # 4+
     log_start_offset: int = -1  # 5+
-    diverging_epoch: EpochEndOffset = EpochEndOffset()  # 12+, tag 0
-    current_leader: LeaderIdAndEpoch = LeaderIdAndEpoch()  # 12+, tag 1
-    snapshot_id: SnapshotId = SnapshotId()  # 12+, tag 2
+    diverging_epoch: EpochEndOffset = DEFAULT_EPOCH_END_OFFSET  # 12+, tag 0
+    current_leader: LeaderIdAndEpoch = DEFAULT_LEADER_ID_AND_EPOCH  # 12+, tag 1
+    snapshot_id: SnapshotId = DEFAULT_SNAPSHOT_ID  # 12+, tag 2
     aborted_transactions: tuple[AbortedTransaction, ...] | None = ()  # 4+
     preferred_read_replica: int = -1  # 11+
     records: Buffer | None = None  # 0+
@@ -226,8 +238,8 @@ def read_fetch_request_v4(data: memoryview, at: int) -> tuple[FetchRequest, int]
         raise unexpected_null('topics')
     topics, at = read_fetch_topic_array_v4(data, at, n)
     return new(
-        FetchRequest, (None, replica_id, ReplicaState(), max_wait_ms, min_bytes, max_bytes, isolation_level, 0, -1,
-        topics, (), '')
+        FetchRequest, (None, replica_id, DEFAULT_REPLICA_STATE, max_wait_ms, min_bytes, max_bytes, isolation_level, 0,
+        -1, topics, (), '')
     ), at
 
 
@@ -271,8 +283,8 @@ def read_fetch_request_v5(data: memoryview, at: int) -> tuple[FetchRequest, int]
         raise unexpected_null('topics')
     topics, at = read_fetch_topic_array_v5(data, at, n)
     return new(
-        FetchRequest, (None, replica_id, ReplicaState(), max_wait_ms, min_bytes, max_bytes, isolation_level, 0, -1,
-        topics, (), '')
+        FetchRequest, (None, replica_id, DEFAULT_REPLICA_STATE, max_wait_ms, min_bytes, max_bytes, isolation_level, 0,
+        -1, topics, (), '')
     ), at
 
 
@@ -311,8 +323,8 @@ def read_fetch_request_v7(data: memoryview, at: int) -> tuple[FetchRequest, int]
         raise unexpected_null('forgotten_topics_data')
     forgotten_topics_data, at = read_forgotten_topic_array_v7(data, at, n)
     return new(
-        FetchRequest, (None, replica_id, ReplicaState(), max_wait_ms, min_bytes, max_bytes, isolation_level, session_id,
-        session_epoch, topics, forgotten_topics_data, '')
+        FetchRequest, (None, replica_id, DEFAULT_REPLICA_STATE, max_wait_ms, min_bytes, max_bytes, isolation_level,
+        session_id, session_epoch, topics, forgotten_topics_data, '')
     ), at
 
 
@@ -363,8 +375,8 @@ def read_fetch_request_v9(data: memoryview, at: int) -> tuple[FetchRequest, int]
         raise unexpected_null('forgotten_topics_data')
     forgotten_topics_data, at = read_forgotten_topic_array_v7(data, at, n)
     return new(
-        FetchRequest, (None, replica_id, ReplicaState(), max_wait_ms, min_bytes, max_bytes, isolation_level, session_id,
-        session_epoch, topics, forgotten_topics_data, '')
+        FetchRequest, (None, replica_id, DEFAULT_REPLICA_STATE, max_wait_ms, min_bytes, max_bytes, isolation_level,
+        session_id, session_epoch, topics, forgotten_topics_data, '')
     ), at
 
 
@@ -389,8 +401,8 @@ def read_fetch_request_v11(data: memoryview, at: int) -> tuple[FetchRequest, int
     rack_id = str(data[at:end], "utf-8")
     at = end
     return new(
-        FetchRequest, (None, replica_id, ReplicaState(), max_wait_ms, min_bytes, max_bytes, isolation_level, session_id,
-        session_epoch, topics, forgotten_topics_data, rack_id)
+        FetchRequest, (None, replica_id, DEFAULT_REPLICA_STATE, max_wait_ms, min_bytes, max_bytes, isolation_level,
+        session_id, session_epoch, topics, forgotten_topics_data, rack_id)
     ), at
 
 
@@ -520,8 +532,8 @@ def read_fetch_request_v12(data: memoryview, at: int) -> tuple[FetchRequest, int
     if tags:
         cluster_id, at = read_fetch_request_tags_v12(data, at, tags)
     return new(
-        FetchRequest, (cluster_id, replica_id, ReplicaState(), max_wait_ms, min_bytes, max_bytes, isolation_level,
-        session_id, session_epoch, topics, forgotten_topics_data, rack_id)
+        FetchRequest, (cluster_id, replica_id, DEFAULT_REPLICA_STATE, max_wait_ms, min_bytes, max_bytes,
+        isolation_level, session_id, session_epoch, topics, forgotten_topics_data, rack_id)
     ), at
 
 
@@ -598,8 +610,8 @@ def read_fetch_request_v13(data: memoryview, at: int) -> tuple[FetchRequest, int
     if tags:
         cluster_id, at = read_fetch_request_tags_v12(data, at, tags)
     return new(
-        FetchRequest, (cluster_id, replica_id, ReplicaState(), max_wait_ms, min_bytes, max_bytes, isolation_level,
-        session_id, session_epoch, topics, forgotten_topics_data, rack_id)
+        FetchRequest, (cluster_id, replica_id, DEFAULT_REPLICA_STATE, max_wait_ms, min_bytes, max_bytes,
+        isolation_level, session_id, session_epoch, topics, forgotten_topics_data, rack_id)
     ), at
 
 
@@ -613,7 +625,7 @@ def read_replica_state_v15(data: memoryview, at: int) -> tuple[ReplicaState, int
 
 def read_fetch_request_tags_v15(data: memoryview, at: int, first: int) -> tuple[str | None, ReplicaState, int]:
     cluster_id: str | None = None
-    replica_state: ReplicaState = ReplicaState()
+    replica_state: ReplicaState = DEFAULT_REPLICA_STATE
     tags = split_tags(data, at, first)
     for tag, start, end_of_tag in tags:
         if tag == 0:
@@ -663,7 +675,7 @@ def read_fetch_request_v15(data: memoryview, at: int) -> tuple[FetchRequest, int
     tags = data[at]
     at += 1
     cluster_id: str | None = None
-    replica_state: ReplicaState = ReplicaState()
+    replica_state: ReplicaState = DEFAULT_REPLICA_STATE
     if tags:
         cluster_id, replica_state, at = read_fetch_request_tags_v15(data, at, tags)
     return new(
@@ -750,7 +762,7 @@ def read_fetch_request_v17(data: memoryview, at: int) -> tuple[FetchRequest, int
     tags = data[at]
     at += 1
     cluster_id: str | None = None
-    replica_state: ReplicaState = ReplicaState()
+    replica_state: ReplicaState = DEFAULT_REPLICA_STATE
     if tags:
         cluster_id, replica_state, at = read_fetch_request_tags_v15(data, at, tags)
     return new(
@@ -844,7 +856,7 @@ def read_fetch_request_v18(data: memoryview, at: int) -> tuple[FetchRequest, int
     tags = data[at]
     at += 1
     cluster_id: str | None = None
-    replica_state: ReplicaState = ReplicaState()
+    replica_state: ReplicaState = DEFAULT_REPLICA_STATE
     if tags:
         cluster_id, replica_state, at = read_fetch_request_tags_v15(data, at, tags)
     return new(
@@ -874,7 +886,7 @@ def write_fetch_topic_array_v4(items: tuple[FetchTopic, ...], out: bytearray) ->
 
 
 def write_fetch_request_v4(item: FetchRequest, out: bytearray, done: list[Buffer]) -> bytearray:
-    if item.replica_state != ReplicaState():
+    if item.replica_state != DEFAULT_REPLICA_STATE:
         raise unsayable(item, 'replica_state')
     if item.forgotten_topics_data != ():
         raise unsayable(item, 'forgotten_topics_data')
@@ -907,7 +919,7 @@ def write_fetch_topic_array_v5(items: tuple[FetchTopic, ...], out: bytearray) ->
 
 
 def write_fetch_request_v5(item: FetchRequest, out: bytearray, done: list[Buffer]) -> bytearray:
-    if item.replica_state != ReplicaState():
+    if item.replica_state != DEFAULT_REPLICA_STATE:
         raise unsayable(item, 'replica_state')
     if item.forgotten_topics_data != ():
         raise unsayable(item, 'forgotten_topics_data')
@@ -933,7 +945,7 @@ def write_forgotten_topic_array_v7(items: tuple[ForgottenTopic, ...], out: bytea
 
 
 def write_fetch_request_v7(item: FetchRequest, out: bytearray, done: list[Buffer]) -> bytearray:
-    if item.replica_state != ReplicaState():
+    if item.replica_state != DEFAULT_REPLICA_STATE:
         raise unsayable(item, 'replica_state')
     topics = item.topics
     n = len(topics)
@@ -975,7 +987,7 @@ def write_fetch_topic_array_v9(items: tuple[FetchTopic, ...], out: bytearray) ->
 
 
 def write_fetch_request_v9(item: FetchRequest, out: bytearray, done: list[Buffer]) -> bytearray:
-    if item.replica_state != ReplicaState():
+    if item.replica_state != DEFAULT_REPLICA_STATE:
         raise unsayable(item, 'replica_state')
     topics = item.topics
     n = len(topics)
@@ -994,7 +1006,7 @@ def write_fetch_request_v9(item: FetchRequest, out: bytearray, done: list[Buffer
 
 
 def write_fetch_request_v11(item: FetchRequest, out: bytearray, done: list[Buffer]) -> bytearray:
-    if item.replica_state != ReplicaState():
+    if item.replica_state != DEFAULT_REPLICA_STATE:
         raise unsayable(item, 'replica_state')
     topics = item.topics
     n = len(topics)
@@ -1081,7 +1093,7 @@ def write_fetch_request_tags_v12(item: FetchRequest, out: bytearray) -> None:
 
 
 def write_fetch_request_v12(item: FetchRequest, out: bytearray, done: list[Buffer]) -> bytearray:
-    if item.replica_state != ReplicaState():
+    if item.replica_state != DEFAULT_REPLICA_STATE:
         raise unsayable(item, 'replica_state')
     topics = item.topics
     n = len(topics) + 1
@@ -1146,7 +1158,7 @@ def write_forgotten_topic_array_v13(items: tuple[ForgottenTopic, ...], out: byte
 
 
 def write_fetch_request_v13(item: FetchRequest, out: bytearray, done: list[Buffer]) -> bytearray:
-    if item.replica_state != ReplicaState():
+    if item.replica_state != DEFAULT_REPLICA_STATE:
         raise unsayable(item, 'replica_state')
     topics = item.topics
     n = len(topics) + 1
@@ -1201,7 +1213,7 @@ def write_fetch_request_tags_v15(item: FetchRequest, out: bytearray) -> None:
             out += varint(n)
         out += cluster_id
         tags.append((0, out))
-    if item.replica_state != ReplicaState():
+    if item.replica_state != DEFAULT_REPLICA_STATE:
         out = bytearray()
         write_replica_state_v15(item.replica_state, out)
         tags.append((1, out))
@@ -1239,7 +1251,7 @@ def write_fetch_request_v15(item: FetchRequest, out: bytearray, done: list[Buffe
     else:
         out += varint(n)
     out += rack_id
-    if item.cluster_id is None and item.replica_state == ReplicaState():
+    if item.cluster_id is None and item.replica_state == DEFAULT_REPLICA_STATE:
         out += b'\0'
     else:
         write_fetch_request_tags_v15(item, out)
@@ -1315,7 +1327,7 @@ def write_fetch_request_v17(item: FetchRequest, out: bytearray, done: list[Buffe
     else:
         out += varint(n)
     out += rack_id
-    if item.cluster_id is None and item.replica_state == ReplicaState():
+    if item.cluster_id is None and item.replica_state == DEFAULT_REPLICA_STATE:
         out += b'\0'
     else:
         write_fetch_request_tags_v15(item, out)
@@ -1395,7 +1407,7 @@ def write_fetch_request_v18(item: FetchRequest, out: bytearray, done: list[Buffe
     else:
         out += varint(n)
     out += rack_id
-    if item.cluster_id is None and item.replica_state == ReplicaState():
+    if item.cluster_id is None and item.replica_state == DEFAULT_REPLICA_STATE:
         out += b'\0'
     else:
         write_fetch_request_tags_v15(item, out)
@@ -1433,8 +1445,9 @@ def read_partition_data_array_v4(data: memoryview, at: int, count: int) -> tuple
             records = data[at:end]
             at = end
         items.append(
-            new(PartitionData, (partition_index, error_code, high_watermark, last_stable_offset, -1, EpochEndOffset(),
-            LeaderIdAndEpoch(), SnapshotId(), aborted_transactions, -1, records))
+            new(PartitionData, (partition_index, error_code, high_watermark, last_stable_offset, -1,
+            DEFAULT_EPOCH_END_OFFSET, DEFAULT_LEADER_ID_AND_EPOCH, DEFAULT_SNAPSHOT_ID, aborted_transactions, -1,
+            records))
         )
     return tuple(items), at
 
@@ -1490,7 +1503,8 @@ def read_partition_data_array_v5(data: memoryview, at: int, count: int) -> tuple
             at = end
         items.append(
             new(PartitionData, (partition_index, error_code, high_watermark, last_stable_offset, log_start_offset,
-            EpochEndOffset(), LeaderIdAndEpoch(), SnapshotId(), aborted_transactions, -1, records))
+            DEFAULT_EPOCH_END_OFFSET, DEFAULT_LEADER_ID_AND_EPOCH, DEFAULT_SNAPSHOT_ID, aborted_transactions, -1,
+            records))
         )
     return tuple(items), at
 
@@ -1555,7 +1569,8 @@ def read_partition_data_array_v11(data: memoryview, at: int, count: int) -> tupl
             at = end
         items.append(
             new(PartitionData, (partition_index, error_code, high_watermark, last_stable_offset, log_start_offset,
-            EpochEndOffset(), LeaderIdAndEpoch(), SnapshotId(), aborted_transactions, preferred_read_replica, records))
+            DEFAULT_EPOCH_END_OFFSET, DEFAULT_LEADER_ID_AND_EPOCH, DEFAULT_SNAPSHOT_ID, aborted_transactions,
+            preferred_read_replica, records))
         )
     return tuple(items), at
 
@@ -1632,9 +1647,9 @@ def read_snapshot_id_v12(data: memoryview, at: int) -> tuple[SnapshotId, int]:
 def read_partition_data_tags_v12(
     data: memoryview, at: int, first: int
 ) -> tuple[EpochEndOffset, LeaderIdAndEpoch, SnapshotId, int]:
-    diverging_epoch: EpochEndOffset = EpochEndOffset()
-    current_leader: LeaderIdAndEpoch = LeaderIdAndEpoch()
-    snapshot_id: SnapshotId = SnapshotId()
+    diverging_epoch: EpochEndOffset = DEFAULT_EPOCH_END_OFFSET
+    current_leader: LeaderIdAndEpoch = DEFAULT_LEADER_ID_AND_EPOCH
+    snapshot_id: SnapshotId = DEFAULT_SNAPSHOT_ID
     tags = split_tags(data, at, first)
     for tag, start, end_of_tag in tags:
         if tag == 0:
@@ -1676,9 +1691,9 @@ def read_partition_data_array_v12(data: memoryview, at: int, count: int) -> tupl
             at = end
         tags = data[at]
         at += 1
-        diverging_epoch: EpochEndOffset = EpochEndOffset()
-        current_leader: LeaderIdAndEpoch = LeaderIdAndEpoch()
-        snapshot_id: SnapshotId = SnapshotId()
+        diverging_epoch: EpochEndOffset = DEFAULT_EPOCH_END_OFFSET
+        current_leader: LeaderIdAndEpoch = DEFAULT_LEADER_ID_AND_EPOCH
+        snapshot_id: SnapshotId = DEFAULT_SNAPSHOT_ID
         if tags:
             diverging_epoch, current_leader, snapshot_id, at = read_partition_data_tags_v12(data, at, tags)
         items.append(
@@ -1994,15 +2009,15 @@ def write_snapshot_id_v12(item: SnapshotId, out: bytearray) -> None:
 def write_partition_data_tags_v12(item: PartitionData, out: bytearray) -> None:
     tags: list[tuple[int, bytearray]] = []
     whole = out
-    if item.diverging_epoch != EpochEndOffset():
+    if item.diverging_epoch != DEFAULT_EPOCH_END_OFFSET:
         out = bytearray()
         write_epoch_end_offset_v12(item.diverging_epoch, out)
         tags.append((0, out))
-    if item.current_leader != LeaderIdAndEpoch():
+    if item.current_leader != DEFAULT_LEADER_ID_AND_EPOCH:
         out = bytearray()
         write_leader_id_and_epoch_v12(item.current_leader, out)
         tags.append((1, out))
-    if item.snapshot_id != SnapshotId():
+    if item.snapshot_id != DEFAULT_SNAPSHOT_ID:
         out = bytearray()
         write_snapshot_id_v12(item.snapshot_id, out)
         tags.append((2, out))
@@ -2034,9 +2049,9 @@ def write_partition_data_array_v12(items: tuple[PartitionData, ...], out: bytear
         if records:
             out = add_records(records, out, done)
         if (
-            item.diverging_epoch == EpochEndOffset()
-            and item.current_leader == LeaderIdAndEpoch()
-            and item.snapshot_id == SnapshotId()
+            item.diverging_epoch == DEFAULT_EPOCH_END_OFFSET
+            and item.current_leader == DEFAULT_LEADER_ID_AND_EPOCH
+            and item.snapshot_id == DEFAULT_SNAPSHOT_ID
         ):
             out += b'\0'
         else:

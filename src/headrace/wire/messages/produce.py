@@ -54,6 +54,9 @@ class LeaderIdAndEpoch(NamedTuple):
     leader_epoch: int = -1  # 10+
 
 
+DEFAULT_LEADER_ID_AND_EPOCH: Final = LeaderIdAndEpoch()
+
+
 class PartitionProduceResponse(NamedTuple):
     index: int = 0  # type: ignore[assignment]  # a tuple has a method of that name  # 0+
     error_code: int = 0  # 0+
@@ -62,7 +65,7 @@ class PartitionProduceResponse(NamedTuple):
     log_start_offset: int = -1  # 5+
     record_errors: tuple[BatchIndexAndErrorMessage, ...] = ()  # 8+
     error_message: str | None = None  # 8+
-    current_leader: LeaderIdAndEpoch = LeaderIdAndEpoch()  # 10+, tag 0
+    current_leader: LeaderIdAndEpoch = DEFAULT_LEADER_ID_AND_EPOCH  # 10+, tag 0
 
 
 class TopicProduceResponse(NamedTuple):
@@ -455,7 +458,7 @@ def read_partition_produce_response_array_v3(
         at += 22
         items.append(
             new(PartitionProduceResponse, (index, error_code, base_offset, log_append_time_ms, -1, (), None,
-            LeaderIdAndEpoch()))
+            DEFAULT_LEADER_ID_AND_EPOCH))
         )
     return tuple(items), at
 
@@ -503,7 +506,7 @@ def read_partition_produce_response_array_v5(
         at += 30
         items.append(
             new(PartitionProduceResponse, (index, error_code, base_offset, log_append_time_ms, log_start_offset, (),
-            None, LeaderIdAndEpoch()))
+            None, DEFAULT_LEADER_ID_AND_EPOCH))
         )
     return tuple(items), at
 
@@ -580,7 +583,7 @@ def read_partition_produce_response_array_v8(
             at = end
         items.append(
             new(PartitionProduceResponse, (index, error_code, base_offset, log_append_time_ms, log_start_offset,
-            record_errors, error_message, LeaderIdAndEpoch()))
+            record_errors, error_message, DEFAULT_LEADER_ID_AND_EPOCH))
         )
     return tuple(items), at
 
@@ -671,7 +674,7 @@ def read_partition_produce_response_array_v9(
             at = skip_tags(data, at, tags)
         items.append(
             new(PartitionProduceResponse, (index, error_code, base_offset, log_append_time_ms, log_start_offset,
-            record_errors, error_message, LeaderIdAndEpoch()))
+            record_errors, error_message, DEFAULT_LEADER_ID_AND_EPOCH))
         )
     return tuple(items), at
 
@@ -730,7 +733,7 @@ def read_leader_id_and_epoch_v10(data: memoryview, at: int) -> tuple[LeaderIdAnd
 
 
 def read_partition_produce_response_tags_v10(data: memoryview, at: int, first: int) -> tuple[LeaderIdAndEpoch, int]:
-    current_leader: LeaderIdAndEpoch = LeaderIdAndEpoch()
+    current_leader: LeaderIdAndEpoch = DEFAULT_LEADER_ID_AND_EPOCH
     tags = split_tags(data, at, first)
     for tag, start, end_of_tag in tags:
         if tag == 0:
@@ -765,7 +768,7 @@ def read_partition_produce_response_array_v10(
             at = end
         tags = data[at]
         at += 1
-        current_leader: LeaderIdAndEpoch = LeaderIdAndEpoch()
+        current_leader: LeaderIdAndEpoch = DEFAULT_LEADER_ID_AND_EPOCH
         if tags:
             current_leader, at = read_partition_produce_response_tags_v10(data, at, tags)
         items.append(
@@ -1101,7 +1104,7 @@ def write_leader_id_and_epoch_v10(item: LeaderIdAndEpoch, out: bytearray) -> Non
 def write_partition_produce_response_tags_v10(item: PartitionProduceResponse, out: bytearray) -> None:
     tags: list[tuple[int, bytearray]] = []
     whole = out
-    if item.current_leader != LeaderIdAndEpoch():
+    if item.current_leader != DEFAULT_LEADER_ID_AND_EPOCH:
         out = bytearray()
         write_leader_id_and_epoch_v10(item.current_leader, out)
         tags.append((0, out))
@@ -1133,7 +1136,7 @@ def write_partition_produce_response_array_v10(items: tuple[PartitionProduceResp
         else:
             out += varint(n)
         out += raw
-        if item.current_leader == LeaderIdAndEpoch():
+        if item.current_leader == DEFAULT_LEADER_ID_AND_EPOCH:
             out += b'\0'
         else:
             write_partition_produce_response_tags_v10(item, out)
