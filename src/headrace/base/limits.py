@@ -78,3 +78,12 @@ CATALOG_DOCUMENT_BYTES_MAX: Final = 16 * 1024 * 1024
 """Largest JSON document of a store's catalog that a reader accepts."""
 CATALOG_READS_AT_ONCE_MAX: Final = 16
 """Catalog documents of a store that a reader has under way at a time."""
+
+# export
+EXPORT_TICK_MS: Final = 250
+"""Time between two looks for closed segments to export."""
+EXPORT_READ_BYTES: Final = 1024 * 1024
+"""Bytes of a log read on the event loop at a time, for an export."""
+EXPORT_RETRY_MS_MIN: Final = 1_000
+EXPORT_RETRY_MS_MAX: Final = 60_000
+"""Pause after a failed export: doubles from the first to the last of these."""

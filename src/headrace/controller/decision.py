@@ -1,0 +1,38 @@
+"""What deciding gives: events to commit, and what to tell whoever asked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, TypeAlias, TypeVar
+
+from headrace.metadata.events import MetadataEvent
+from headrace.wire.errors import ErrorCode
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An expected no: an error code of the protocol and one sentence for people."""
+
+    code: ErrorCode
+    message: str
+
+
+Verdict: TypeAlias = list[MetadataEvent] | Refusal
+"""On one thing that was asked for: the events that do it, or why not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision(Generic[T_co]):
+    """On a whole request. The events are committed as one entry, all or none; `result` is handed back after that."""
+
+    events: tuple[MetadataEvent, ...]
+    result: T_co
+
+
+def decided(verdict: Verdict) -> Decision[Refusal | None]:
+    """The decision on a request for one thing; its result is the refusal, or None."""
+    if isinstance(verdict, Refusal):
+        return Decision((), verdict)
+    return Decision(tuple(verdict), None)
