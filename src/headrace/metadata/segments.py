@@ -173,7 +173,13 @@ class PartitionCatalog:
 
     def __iter__(self) -> Iterator[CatalogEntry]:
         """The entries in offset order."""
-        at = self.start_offset
+        return self._from(self.start_offset)
+
+    def above(self, offset: Offset) -> Iterator[CatalogEntry]:
+        """The entries that begin above `offset`, which is the end of one of them or below all."""
+        return self._from(max(self.start_offset, Offset(offset + 1)))
+
+    def _from(self, at: Offset) -> Iterator[CatalogEntry]:
         while (entry := self.entries.get(at)) is not None:
             yield entry
             at = entry.descriptor.next_offset

@@ -1,0 +1,127 @@
+"""Makes one durable segment of whole record batches.
+
+Promises: what is stored was checked (every CRC32C, offsets without a gap, nothing at or above the bound), and is
+durable when the descriptor is returned. Never publishes it: until the metadata accept the descriptor, the object is
+an orphan that costs only space, so a crash between the two loses nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from crc32c import crc32c
+
+from headrace.base.errors import CorruptData
+from headrace.base.ids import ClusterId, LeaderEpoch, Offset, PartitionIndex, TopicId
+from headrace.base.ports import Buffer, Objects
+from headrace.metadata.segments import SegmentDescriptor
+from headrace.storage.tier.format import (
+    INDEX_INTERVAL_BYTES,
+    AbortedTransaction,
+    EpochStart,
+    IndexEntry,
+    SegmentFooter,
+    encode_footer,
+    segment_key,
+)
+from headrace.wire.batches import check_batches
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportSource:
+    """Whose batches these are, and between which offsets they must lie."""
+
+    cluster_id: ClusterId
+    topic_id: TopicId
+    topic: str
+    partition: PartitionIndex
+    leader_epoch: LeaderEpoch
+    """Of the exporting leader: part of the object's key, so that a stale leader never overwrites."""
+    start_offset: Offset
+    """The catalog's end + 1: the base offset of the first batch."""
+    limit_offset: Offset
+    """Exclusive: the high watermark, or the last stable offset. No batch may reach it."""
+    producers: Any = None
+    """Producer snapshot after the last batch: any JSON value."""
+    aborted_transactions: tuple[AbortedTransaction, ...] = ()
+
+
+def export_segment(objects: Objects, source: ExportSource, batches: Buffer | Iterable[Buffer]) -> SegmentDescriptor:
+    """Store whole batches (one buffer, or chunks of whole batches) as one durable segment. Blocking: never on the loop.
+
+    The caller bounds the bytes by DURABLE_SEGMENT_BYTES_MAX; they are held in memory once. Exporting the same again
+    stores nothing and returns the same descriptor. Raises CorruptData where the batches are not what `source` says,
+    StorageFailure where the store refuses.
+    """
+    chunks = [batches] if isinstance(batches, (bytes, bytearray, memoryview)) else list(batches)
+    footer = _describe(source, chunks)
+    body = b"".join([*chunks, encode_footer(footer)])
+    digest = hashlib.sha256(body).hexdigest()
+    key = segment_key(footer, digest)
+    if not objects.put(key, body) and hashlib.sha256(objects.get(key)).hexdigest() != digest:
+        raise CorruptData(f"Object '{key}' is in the store already and does not hold what its name says: remove it.")
+    return SegmentDescriptor(
+        key=key,
+        start_offset=footer.start_offset,
+        end_offset=footer.end_offset,
+        leader_epoch=footer.leader_epoch,
+        first_timestamp_ms=footer.first_timestamp_ms,
+        last_timestamp_ms=footer.last_timestamp_ms,
+        records=footer.records,
+        batch_bytes=footer.batch_bytes,
+        object_bytes=len(body),
+        crc32c=footer.crc32c,
+        sha256=digest,
+    )
+
+
+def _describe(source: ExportSource, chunks: Sequence[Buffer]) -> SegmentFooter:
+    """Check every batch and gather what the footer says."""
+    expected, records, checksum, position = int(source.start_offset), 0, 0, 0
+    first_timestamp, last_timestamp = -1, -1
+    epochs: list[EpochStart] = []
+    index: list[IndexEntry] = []
+    for chunk in chunks:
+        for at, header in check_batches(chunk):
+            if header.base_offset != expected or header.next_offset > source.limit_offset:
+                raise _misplaced(source, header.base_offset, header.last_offset, expected)
+            if not index:
+                first_timestamp = header.base_timestamp
+            last_timestamp = max(last_timestamp, header.max_timestamp)
+            if not epochs or epochs[-1].leader_epoch != header.leader_epoch:
+                epochs.append(EpochStart(header.leader_epoch, expected))
+            if not index or position + at - index[-1].position >= INDEX_INTERVAL_BYTES:
+                index.append(IndexEntry(expected, position + at, last_timestamp))
+            expected, records = header.next_offset, records + header.count
+        checksum = crc32c(chunk, checksum)
+        position += len(chunk)
+    if not index:
+        raise CorruptData(f"There is nothing to export of {source.topic}-{source.partition} at {source.start_offset}.")
+    return SegmentFooter(
+        cluster_id=source.cluster_id,
+        topic_id=source.topic_id,
+        topic=source.topic,
+        partition=source.partition,
+        start_offset=source.start_offset,
+        end_offset=Offset(expected - 1),
+        leader_epoch=source.leader_epoch,
+        first_timestamp_ms=first_timestamp,
+        last_timestamp_ms=last_timestamp,
+        records=records,
+        batch_bytes=position,
+        crc32c=checksum,
+        leader_epochs=tuple(epochs),
+        index=tuple(index),
+        producers=source.producers,
+        aborted_transactions=source.aborted_transactions,
+    )
+
+
+def _misplaced(source: ExportSource, base: int, last: int, expected: int) -> CorruptData:
+    return CorruptData(
+        f"A batch of {source.topic}-{source.partition} holds offsets {base} to {last}, "
+        f"where {expected} should follow, below {source.limit_offset}: not exported."
+    )

@@ -1,0 +1,146 @@
+"""A durable segment object, byte by byte.
+
+Promises: the record batches are the object's first bytes, verbatim as in the log; everything else about them can be
+read from the end of the object, and is proven by a checksum. Never compresses or rewrites a batch.
+
+Layout (integers big-endian, unsigned)::
+
+    0                  record batches, version 2 (KIP-98), back to back; nothing between them
+    batch_bytes        footer: one JSON object, UTF-8, sorted keys, no spaces
+    size - 24          4  length of the footer
+    size - 20          4  CRC32C of the footer
+    size - 16          4  format version: 1
+    size - 12          4  zero
+    size - 8           8  the letters HEADRACE
+
+The footer's fields: ``format`` ("headrace durable segment"); ``version``; ``cluster_id``; ``topic_id``; ``topic`` (its
+name at the export); ``partition``; ``start_offset`` and ``end_offset`` (inclusive); ``leader_epoch`` of the exporter;
+``first_timestamp_ms`` and ``last_timestamp_ms`` (of the first record; the largest); ``records``; ``batch_bytes``;
+``crc32c`` of the batches; ``leader_epochs``: ``[epoch, first offset here]``; ``index``: ``[base offset, position,
+largest timestamp up to and in this batch]``, the first batch and then one per 64 KiB or more; ``producers``: the
+producer snapshot after the last batch, as the log's own snapshot file holds it; ``aborted_transactions``:
+``[producer id, first offset, last offset, last stable offset]`` of each that ends in this segment.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import dataclass
+from struct import Struct
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from crc32c import crc32c
+
+from headrace.base.errors import CorruptData
+from headrace.base.ids import ClusterId, LeaderEpoch, Offset, PartitionIndex, TopicId
+from headrace.base.limits import SEGMENT_FOOTER_BYTES_MAX
+
+FORMAT: Final = "headrace durable segment"
+FORMAT_VERSION: Final = 1
+MAGIC: Final = b"HEADRACE"
+TRAILER: Final = Struct(">IIII8s")
+INDEX_INTERVAL_BYTES: Final = 64 * 1024
+TAIL_GUESS_BYTES: Final = 64 * 1024
+"""What a reader asks for first: the footer of a 64 MiB segment usually fits."""
+
+
+class EpochStart(NamedTuple):
+    leader_epoch: int
+    start_offset: int
+
+
+class IndexEntry(NamedTuple):
+    base_offset: int
+    position: int
+    """Of the batch in the object, in bytes."""
+    max_timestamp_ms: int
+    """The largest timestamp of all records up to and in this batch."""
+
+
+class AbortedTransaction(NamedTuple):
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentFooter:
+    """What a segment says of itself. Invariant: `index` rises and opens with the first batch at position 0."""
+
+    cluster_id: ClusterId
+    topic_id: TopicId
+    topic: str
+    partition: PartitionIndex
+    start_offset: Offset
+    end_offset: Offset
+    leader_epoch: LeaderEpoch
+    first_timestamp_ms: int
+    last_timestamp_ms: int
+    records: int
+    batch_bytes: int
+    crc32c: int
+    leader_epochs: tuple[EpochStart, ...]
+    index: tuple[IndexEntry, ...]
+    producers: Any
+    aborted_transactions: tuple[AbortedTransaction, ...]
+
+    def floor(self, offset: int) -> IndexEntry:
+        """The last indexed batch that does not begin above `offset`; the first where all do."""
+        at = bisect_right(self.index, offset, key=lambda entry: entry.base_offset)
+        return self.index[max(0, at - 1)]
+
+
+def encode_footer(footer: SegmentFooter) -> bytes:
+    """The footer and the trailer: what follows the batches in the object."""
+    fields = {name: getattr(footer, name) for name in SegmentFooter.__slots__}
+    fields |= {"topic_id": str(footer.topic_id), "format": FORMAT, "version": FORMAT_VERSION}
+    text = json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    return text + TRAILER.pack(len(text), crc32c(text), FORMAT_VERSION, 0, MAGIC)
+
+
+def footer_length(tail: bytes) -> int:
+    """Bytes of footer and trailer together, from an object's last bytes. Raises CorruptData."""
+    if len(tail) < TRAILER.size:
+        raise CorruptData("it is too short to be a durable segment")
+    length, _, version, _, magic = TRAILER.unpack_from(tail, len(tail) - TRAILER.size)
+    if magic != MAGIC:
+        raise CorruptData("it does not end as a durable segment does")
+    if version != FORMAT_VERSION:
+        raise CorruptData(f"its format version is {version}, and only {FORMAT_VERSION} is known here")
+    if length > SEGMENT_FOOTER_BYTES_MAX:
+        raise CorruptData(f"its footer says {length} bytes")
+    return int(length) + TRAILER.size
+
+
+def decode_footer(tail: bytes) -> SegmentFooter:
+    """From an object's last bytes, at least `footer_length` of them. Raises CorruptData."""
+    length = footer_length(tail)
+    text = tail[len(tail) - length : len(tail) - TRAILER.size]
+    if len(text) + TRAILER.size != length or crc32c(text) != TRAILER.unpack_from(tail, len(tail) - TRAILER.size)[1]:
+        raise CorruptData("its footer fails its CRC32C")
+    try:
+        return _footer_from(json.loads(text))
+    except (KeyError, TypeError, ValueError) as error:
+        raise CorruptData(f"its footer is malformed: {error!r}") from error
+
+
+def _footer_from(fields: Mapping[str, Any]) -> SegmentFooter:
+    known = {name: fields[name] for name in SegmentFooter.__slots__}
+    known["topic_id"] = TopicId(UUID(fields["topic_id"]))
+    known["leader_epochs"] = tuple(EpochStart(*item) for item in fields["leader_epochs"])
+    known["index"] = tuple(IndexEntry(*item) for item in fields["index"])
+    known["aborted_transactions"] = tuple(AbortedTransaction(*item) for item in fields["aborted_transactions"])
+    if not known["index"]:
+        raise ValueError("its offset index is empty")
+    return SegmentFooter(**known)
+
+
+def segment_key(footer: SegmentFooter, sha256: str) -> str:
+    """The key of the object that holds this segment: unique by content."""
+    offsets = f"{footer.start_offset:020d}-{footer.end_offset:020d}"
+    directory = f"clusters/{footer.cluster_id}/topics/{footer.topic_id}/{footer.partition}"
+    return f"{directory}/{offsets}-{footer.leader_epoch:010d}-{sha256[:16]}.segment"

@@ -1,0 +1,349 @@
+"""Reads durable history straight from a store, with no broker running.
+
+Promises: what it yields was checked: the catalog's hash chain and continuity, every batch's CRC32C, offsets without a
+gap. Damage raises `DamagedHistory`, which names topic, partition, offset and object. Never writes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final, NamedTuple, TypeAlias
+
+from crc32c import crc32c
+
+from headrace.base.errors import CorruptData, UsageError
+from headrace.base.ids import Offset, PartitionIndex
+from headrace.base.limits import CATALOG_READS_AT_ONCE_MAX
+from headrace.base.ports import Disk, Objects
+from headrace.metadata.segments import CatalogEntry, PartitionCatalog, SegmentDescriptor
+from headrace.storage.objects import open_objects
+from headrace.storage.tier.format import TAIL_GUESS_BYTES, SegmentFooter, decode_footer, footer_length
+from headrace.storage.tier.mirror import (
+    NAMES,
+    MirroredState,
+    MirroredTopic,
+    read_document,
+    segment_document_key,
+    segments_prefix,
+    state_key,
+)
+from headrace.wire.batches import BatchHeader, CorruptBatch, check_batch, check_batches, whole_batches
+
+READ_BYTES: Final = 4 * 1024 * 1024
+"""Asked of the store at a time while batches are read."""
+
+CheckedBatches: TypeAlias = list[tuple[int, BatchHeader]]
+"""Positions in a buffer and headers of whole, checked batches."""
+
+
+class DamagedHistory(CorruptData):
+    """Durable history that is not what its catalog says. The text names topic, partition, offset and object."""
+
+    def __init__(self, topic: str, partition: int, offset: int, key: str, reason: object) -> None:
+        super().__init__(topic, partition, offset, key, str(reason))  # all in args, so that it survives pickling
+        self.topic, self.partition, self.offset, self.key, self.reason = self.args
+
+    def __str__(self) -> str:
+        return (
+            f"Durable history of topic '{self.topic}', partition {self.partition} is damaged at offset {self.offset} "
+            f"in object '{self.key}': {self.reason}"
+        )
+
+
+class SegmentSlice(NamedTuple):
+    """Whole batches of one segment, to be read on their own: cheap to pickle. Bytes and offsets, ends exclusive."""
+
+    topic: str
+    partition: int
+    key: str
+    position: int
+    end_position: int
+    base_offset: int
+    """Of the batch at `position`."""
+    end_offset: int
+    """After the last batch of the slice."""
+    first_offset: int
+    """The first one wanted: records below it in the first batch are not."""
+    next_offset: int
+    """Records from here on in the last batch are not wanted."""
+    crc32c: int | None
+    """Of these bytes, where they are a whole segment's."""
+
+    def damaged(self, offset: int, reason: object) -> DamagedHistory:
+        return DamagedHistory(self.topic, self.partition, offset, self.key, reason)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifiedPartition:
+    """What `Store.verify` found to hold."""
+
+    partition: PartitionIndex
+    start_offset: Offset
+    end_offset: Offset
+    """Inclusive; -1 where there is no history."""
+    segments: int
+    records: int
+    object_bytes: int
+    head: str
+
+
+class Store:
+    """A store opened for reading. Not bound to a cluster: it may hold the history of several."""
+
+    def __init__(self, objects: Objects, url: str = "") -> None:
+        self._objects = objects
+        self._url = url
+
+    @classmethod
+    def open(cls, url: str, disk: Disk | None = None) -> Store:
+        """Raises UsageError where the URL names no store."""
+        return cls(open_objects(url, disk), url)
+
+    def topics(self) -> list[MirroredTopic]:
+        """All topics that are not deleted, by name. Raises CorruptData."""
+        found = []
+        for meta in self._objects.list(NAMES):
+            document = read_document(self._objects, meta.key)
+            if document is not None:
+                found.append(MirroredTopic.from_json(document))
+        return sorted((topic for topic in found if not topic.deleted), key=lambda topic: (topic.name, topic.topic_id))
+
+    def topic(self, name: str) -> MirroredTopic:
+        """By name or id. Raises UsageError where there is none, or several of this name."""
+        topics = self.topics()
+        found = [topic for topic in topics if name in (topic.name, str(topic.topic_id))]
+        if not found:
+            there = ", ".join(topic.name for topic in topics[:20]) or "none at all"
+            raise UsageError(f"The store {self._url} holds no topic '{name}'; it holds: {there}.")
+        if len(found) > 1:
+            ids = ", ".join(str(topic.topic_id) for topic in found)
+            raise UsageError(f"The store {self._url} holds several topics '{name}': name one by its id ({ids}).")
+        return found[0]
+
+    def catalog(self, topic: MirroredTopic, partition: PartitionIndex) -> PartitionCatalog:
+        """One partition's catalog, chain and continuity verified; empty where nothing was exported yet."""
+        key = state_key(topic.topic_id, partition)
+        try:
+            document = read_document(self._objects, key)
+            if document is None:
+                return PartitionCatalog.empty(topic.topic_id, partition)
+            state = MirroredState.from_json(document)
+        except CorruptData as error:
+            raise DamagedHistory(topic.name, partition, 0, key, error) from error
+        catalog = PartitionCatalog.empty(topic.topic_id, partition)
+        for at, entry in self._entries(topic, partition, state):
+            reason = catalog.refusal(entry.descriptor, entry.previous_hash)
+            if reason or entry.descriptor.start_offset != at:
+                raise DamagedHistory(topic.name, partition, at, entry.descriptor.key, reason or "It is misplaced.")
+            catalog = catalog.published(entry.descriptor)
+        if MirroredState.of(catalog, state.raft_index) != state:
+            at = catalog.end_offset + 1
+            raise DamagedHistory(topic.name, partition, at, key, "The segments listed are not those that it counts.")
+        return catalog
+
+    def _entries(
+        self, topic: MirroredTopic, partition: PartitionIndex, state: MirroredState
+    ) -> Iterator[tuple[int, CatalogEntry]]:
+        """Start offset (as the document's name says) and entry, in order; those that `state` does not count are left
+        out: they are being written."""
+        if not state.segments:
+            return
+        prefix = segments_prefix(topic.topic_id, partition)
+        low, high = (
+            segment_document_key(topic.topic_id, partition, offset) for offset in (state.start_offset, state.last_start)
+        )
+        keys = [meta.key for meta in self._objects.list(prefix) if low <= meta.key <= high]
+        with ThreadPoolExecutor(CATALOG_READS_AT_ONCE_MAX) as pool:
+            for key, document in zip(keys, pool.map(self._document_of, keys), strict=True):
+                at = int(key.removeprefix(prefix))
+                try:
+                    if isinstance(document, CorruptData):
+                        raise document
+                    yield at, CatalogEntry.from_json(document)
+                except CorruptData as error:
+                    raise DamagedHistory(topic.name, partition, at, key, error) from error
+
+    def _document_of(self, key: str) -> dict[str, object] | CorruptData | None:
+        try:
+            return read_document(self._objects, key)
+        except CorruptData as error:
+            return error
+
+    def footer(self, topic: str, partition: int, descriptor: SegmentDescriptor) -> SegmentFooter:
+        """A segment's footer: one range read, two where it is long. Raises DamagedHistory."""
+        try:
+            tail = self._tail(descriptor, min(TAIL_GUESS_BYTES, descriptor.object_bytes))
+            if (length := footer_length(tail)) > len(tail):
+                tail = self._tail(descriptor, min(length, descriptor.object_bytes))
+            footer = decode_footer(tail)
+            _compare(descriptor, footer)
+        except (CorruptData, EOFError, FileNotFoundError) as error:
+            raise DamagedHistory(topic, partition, descriptor.start_offset, descriptor.key, error) from error
+        return footer
+
+    def _tail(self, descriptor: SegmentDescriptor, length: int) -> bytes:
+        return self._objects.get_range(descriptor.key, descriptor.object_bytes - length, length)
+
+    def slices(
+        self, topic: str, partition: int, catalog: PartitionCatalog, start: int, end: int, *, slice_bytes: int
+    ) -> list[SegmentSlice]:
+        """Cut the range [start, end) into slices of about `slice_bytes`, at batch boundaries, in offset order.
+
+        Reads the footers of those segments alone that must be cut. The range must lie within the catalog.
+        """
+        found: list[SegmentSlice] = []
+        for entry in catalog:
+            segment = entry.descriptor
+            if segment.end_offset < start or segment.start_offset >= end:
+                continue
+            whole = start <= segment.start_offset and segment.next_offset <= end
+            if whole and segment.batch_bytes <= slice_bytes + slice_bytes // 2:
+                cuts = [(int(segment.start_offset), 0), (int(segment.next_offset), segment.batch_bytes)]
+            else:
+                cuts = _cuts(self.footer(topic, partition, segment), start, end, slice_bytes)
+            for (base, position), (after, end_position) in pairwise(cuts):
+                complete = position == 0 and end_position == segment.batch_bytes
+                found.append(
+                    SegmentSlice(
+                        topic=topic,
+                        partition=partition,
+                        key=segment.key,
+                        position=position,
+                        end_position=end_position,
+                        base_offset=base,
+                        end_offset=after,
+                        first_offset=max(start, base),
+                        next_offset=min(end, after),
+                        crc32c=segment.crc32c if complete else None,
+                    )
+                )
+        return found
+
+    def read(self, part: SegmentSlice, *, read_bytes: int = READ_BYTES) -> Iterator[tuple[bytes, CheckedBatches]]:
+        """The slice's batches in buffers of about `read_bytes` (one batch at least), all of them checked.
+
+        Raises DamagedHistory. Objects are read by ranges; a batch is never split.
+        """
+        position, expected, checksum = part.position, part.base_offset, 0
+        while position < part.end_position:
+            try:
+                buffer = self._whole_batches(part, position, read_bytes)
+                batches = check_batches(buffer)
+            except (CorruptBatch, EOFError, FileNotFoundError) as error:
+                raise self._locate(part, position, expected, error) from error
+            for _, header in batches:
+                if header.base_offset != expected:
+                    raise part.damaged(expected, f"A batch begins at offset {header.base_offset}.")
+                expected = header.next_offset
+            checksum = crc32c(buffer, checksum)
+            position += len(buffer)
+            yield buffer, batches
+        if expected != part.end_offset:
+            raise part.damaged(expected, f"Its batches end before offset {part.end_offset}.")
+        if part.crc32c not in (None, checksum):
+            raise part.damaged(part.base_offset, "The segment fails its CRC32C.")
+
+    def _whole_batches(self, part: SegmentSlice, position: int, read_bytes: int) -> bytes:
+        wanted = min(read_bytes, part.end_position - position)
+        buffer = self._objects.get_range(part.key, position, wanted)
+        whole = whole_batches(buffer)
+        if not whole and wanted < part.end_position - position:
+            wanted = min(part.end_position - position, 12 + int.from_bytes(buffer[8:12], "big"))
+            buffer = self._objects.get_range(part.key, position, wanted)
+            whole = whole_batches(buffer)
+        if not whole:
+            raise CorruptBatch("A batch is longer than its segment.")
+        return buffer[:whole]
+
+    def _locate(self, part: SegmentSlice, position: int, expected: int, error: Exception) -> DamagedHistory:
+        """Find the first bad batch, so that the error names its offset."""
+        try:
+            buffer, at = self._objects.get_range(part.key, position, part.end_position - position), 0
+            while at < len(buffer):
+                header = check_batch(buffer, at)
+                expected, at = header.next_offset, at + header.size
+        except (CorruptBatch, EOFError, FileNotFoundError) as first:
+            return part.damaged(expected, first)
+        return part.damaged(expected, error)
+
+    def batches(
+        self, topic: MirroredTopic, partition: PartitionIndex, start: int, end: int
+    ) -> Iterator[tuple[memoryview, BatchHeader]]:
+        """Every batch that holds a record of [start, end), in order, checked. Raises DamagedHistory."""
+        catalog = self.catalog(topic, partition)
+        for part in self.slices(topic.name, partition, catalog, start, end, slice_bytes=1 << 40):
+            for buffer, batches in self.read(part):
+                view = memoryview(buffer)
+                for at, header in batches:
+                    if header.next_offset > start and header.base_offset < end:
+                        yield view[at : at + header.size], header
+
+    def verify(self, topic: MirroredTopic, partition: PartitionIndex) -> VerifiedPartition:
+        """Read all of one partition and prove it: chain, SHA-256, CRC32C, footers, batches, continuity.
+
+        Raises DamagedHistory at the first thing that does not hold.
+        """
+        catalog = self.catalog(topic, partition)
+        records = size = 0
+        for entry in catalog:
+            self._verify_segment(topic.name, partition, entry.descriptor)
+            records += entry.descriptor.records
+            size += entry.descriptor.object_bytes
+        return VerifiedPartition(
+            partition=partition,
+            start_offset=catalog.start_offset,
+            end_offset=catalog.end_offset,
+            segments=len(catalog.entries),
+            records=records,
+            object_bytes=size,
+            head=catalog.head,
+        )
+
+    def _verify_segment(self, topic: str, partition: int, segment: SegmentDescriptor) -> None:
+        try:
+            body = self._objects.get(segment.key)
+            if len(body) != segment.object_bytes or hashlib.sha256(body).hexdigest() != segment.sha256:
+                raise CorruptData("it fails its SHA-256")
+            _compare(segment, decode_footer(body))
+            batches = memoryview(body)[: segment.batch_bytes]
+            if crc32c(batches) != segment.crc32c:
+                raise CorruptData("its batches fail their CRC32C")
+            _check_contents(segment, check_batches(batches))
+        except (CorruptData, FileNotFoundError) as error:
+            raise DamagedHistory(topic, partition, segment.start_offset, segment.key, error) from error
+
+
+def _check_contents(segment: SegmentDescriptor, batches: Sequence[tuple[int, BatchHeader]]) -> None:
+    expected = int(segment.start_offset)
+    for _, header in batches:
+        if header.base_offset != expected:
+            raise CorruptData(f"a batch begins at offset {header.base_offset} where {expected} should follow")
+        expected = header.next_offset
+    if expected != segment.next_offset or sum(header.count for _, header in batches) != segment.records:
+        raise CorruptData(f"its batches end at offset {expected - 1}")
+
+
+def _compare(segment: SegmentDescriptor, footer: SegmentFooter) -> None:
+    for name in ("start_offset", "end_offset", "leader_epoch", "records", "batch_bytes", "crc32c"):
+        if getattr(segment, name) != getattr(footer, name):
+            raise CorruptData(f"its footer's {name} is {getattr(footer, name)}, the catalog's {getattr(segment, name)}")
+
+
+def _cuts(footer: SegmentFooter, start: int, end: int, slice_bytes: int) -> list[tuple[int, int]]:
+    """(base offset, position) of the slices' beginnings and of the last one's end, by the footer's index."""
+    first = footer.floor(start)
+    tail = (int(footer.end_offset) + 1, footer.batch_bytes)
+    within = [(e.base_offset, e.position) for e in footer.index if first.base_offset < e.base_offset] + [tail]
+    last = next(index for index, (base, _) in enumerate(within) if base >= min(end, tail[0]))
+    within = within[: last + 1]
+    total = within[-1][1] - first.position
+    step = total / max(1, round(total / slice_bytes))
+    cuts = [(first.base_offset, first.position)]
+    for base, position in within[:-1]:
+        if position - cuts[-1][1] >= step:
+            cuts.append((base, position))
+    return [*cuts, within[-1]]
