@@ -1,0 +1,246 @@
+"""A little world around the group machine: one partition of the offsets topic, its log, its timers, and the laws that
+are checked after every step. Knows the machine by its door only (events in, effects out)."""
+
+from __future__ import annotations
+
+import uuid
+from collections import deque
+from dataclasses import dataclass, field
+
+from headrace.base.ids import LeaderEpoch, Offset, TopicId
+from headrace.coordinators.groups import events as ev
+from headrace.coordinators.groups import records
+from headrace.coordinators.groups.machine import step
+from headrace.coordinators.groups.model import Group, GroupConfig, Moment, NamedPartition, Protocol
+from headrace.coordinators.groups.replay import Replay
+from headrace.wire.errors import ErrorCode
+
+TOPIC_ID = TopicId(uuid.UUID(int=7))
+WALL_AT_START_MS = 1_700_000_000_000
+CONFIG = GroupConfig(group_initial_rebalance_delay_ms=0)
+
+
+@dataclass
+class InFlight:
+    group: str
+    write: int
+    log_offset: int
+
+
+@dataclass
+class World:
+    """Drives `step` as the broker's driver does. `log` is what was appended; the durable part ends at `durable`."""
+
+    config: GroupConfig = CONFIG
+    autowrite: bool = True
+    """Appends are durable at once."""
+    groups: dict[str, Group] = field(default_factory=dict)
+    log: list[tuple[bytes, bytes | None] | None] = field(default_factory=list)
+    in_flight: deque[InFlight] = field(default_factory=deque)
+    armed: dict[str, int] = field(default_factory=dict)
+    replies: dict[int, ev.AnyReply] = field(default_factory=dict)
+    asked: dict[int, str] = field(default_factory=dict)
+    now_ms: int = 0
+    effects_seen: list[ev.Effect] = field(default_factory=list)
+
+    def waiter(self, group: str) -> int:
+        number = len(self.asked)
+        self.asked[number] = group
+        return number
+
+    @property
+    def waiting(self) -> set[int]:
+        return self.asked.keys() - self.replies.keys()
+
+    def moment(self) -> Moment:
+        return Moment(monotonic_ms=self.now_ms, wall_ms=WALL_AT_START_MS + self.now_ms)
+
+    def send(self, group: str, event: ev.Event) -> None:
+        after, effects = step(group, self.groups.get(group), event, self.moment(), self.config)
+        if after is None:
+            self.groups.pop(group, None)
+        else:
+            self.groups[group] = after
+        self._carry_out(group, effects)
+        self._check(group)
+        while self.autowrite and self.in_flight:
+            self.settle()
+
+    def _carry_out(self, group: str, effects: list[ev.Effect]) -> None:
+        self.effects_seen.extend(effects)
+        for effect in effects:
+            match effect:
+                case ev.Reply(waiter=waiter, reply=reply):
+                    assert waiter not in self.replies, "answered twice"
+                    self.replies[waiter] = reply
+                case ev.Append(write=write, records=batch):
+                    assert batch
+                    self.in_flight.append(InFlight(group, write, len(self.log)))
+                    self.log.extend(records.encode(record) for record in batch)
+                case ev.Wake(at_ms=at_ms):
+                    self.armed[group] = min(self.armed.get(group, at_ms), at_ms)
+
+    def _check(self, name: str) -> None:
+        group = self.groups.get(name)
+        if group is None:
+            return
+        group.validate()
+        assert not group.is_nothing
+        due = group.earliest_deadline_ms()
+        assert due is None or self.armed[name] <= due, "a deadline that nobody is woken for"
+
+    def settle(self, error: ErrorCode = ErrorCode.NONE) -> None:
+        """The oldest append in flight is durable, or was refused (then nothing of it is in the log)."""
+        done = self.in_flight.popleft()
+        if error is ErrorCode.NONE:
+            self.send(done.group, ev.Written(write=done.write, log_offset=done.log_offset))
+            return
+        end = self.in_flight[0].log_offset if self.in_flight else len(self.log)
+        self.log[done.log_offset : end] = [None] * (end - done.log_offset)
+        self.send(done.group, ev.WriteRefused(write=done.write, error=error))
+
+    def advance(self, by_ms: int) -> None:
+        """Let time pass, and wake whom it is time to wake, in order."""
+        until = self.now_ms + by_ms
+        while True:
+            due = min(((at, name) for name, at in self.armed.items() if at <= until), default=None)
+            if due is None:
+                break
+            at, name = due
+            self.now_ms = max(self.now_ms, at)
+            del self.armed[name]
+            self.send(name, ev.Tick())
+        self.now_ms = until
+
+    @property
+    def durable(self) -> int:
+        return self.in_flight[0].log_offset if self.in_flight else len(self.log)
+
+    def replayed(self, end: int | None = None) -> dict[str, Group]:
+        replay = Replay()
+        for log_offset, entry in enumerate(self.log[:end]):
+            if entry is not None:
+                record = records.decode(*entry)
+                assert record is not None
+                replay.apply(record, log_offset)
+        return replay.groups(self.moment())
+
+    def crash(self) -> None:
+        """Lose what was not durable; start again from the log. Whoever waited gets no answer."""
+        del self.log[self.durable :]
+        self.in_flight.clear()
+        self.armed.clear()
+        for waiter in self.waiting:
+            self.replies[waiter] = ev.HeartbeatReply(error=ErrorCode.NOT_COORDINATOR)
+        self.groups = self.replayed()
+        for name, group in self.groups.items():
+            due = group.earliest_deadline_ms()
+            if due is not None:
+                self.armed[name] = due
+            self._check(name)
+
+    # requests, by their bare bones
+
+    def join(
+        self,
+        group: str = "g",
+        member_id: str = "",
+        *,
+        new_member_id: str = "",
+        protocols: tuple[str, ...] = ("range",),
+        known_id: bool = False,
+        session_timeout_ms: int = 10_000,
+        rebalance_timeout_ms: int = 60_000,
+        metadata: bytes = b"topics",
+        protocol_type: str = "consumer",
+    ) -> int:
+        waiter = self.waiter(group)
+        event = ev.Join(
+            waiter=waiter,
+            member_id=member_id,
+            new_member_id=new_member_id or f"m{waiter}",
+            require_known_id=known_id,
+            client_id="client",
+            client_host="/127.0.0.1",
+            session_timeout_ms=session_timeout_ms,
+            rebalance_timeout_ms=rebalance_timeout_ms,
+            protocol_type=protocol_type,
+            protocols=tuple(Protocol(name, metadata) for name in protocols),
+        )
+        self.send(group, event)
+        return waiter
+
+    def sync(
+        self, member_id: str, generation: int, assignments: dict[str, bytes] | None = None, *, group: str = "g"
+    ) -> int:
+        waiter = self.waiter(group)
+        self.send(
+            group,
+            ev.Sync(waiter=waiter, member_id=member_id, generation=generation, assignments=assignments or {}),
+        )
+        return waiter
+
+    def heartbeat(self, member_id: str, generation: int, *, group: str = "g") -> ErrorCode:
+        waiter = self.waiter(group)
+        self.send(group, ev.Heartbeat(waiter=waiter, member_id=member_id, generation=generation))
+        reply = self.replies[waiter]
+        assert isinstance(reply, ev.HeartbeatReply)
+        return reply.error
+
+    def leave(self, *member_ids: str, group: str = "g") -> tuple[ErrorCode, ...]:
+        waiter = self.waiter(group)
+        self.send(group, ev.Leave(waiter=waiter, member_ids=member_ids))
+        reply = self.replies[waiter]
+        assert isinstance(reply, ev.LeaveReply)
+        return reply.members
+
+    def commit(
+        self,
+        offsets: dict[int, int],
+        *,
+        member_id: str = "",
+        generation: int = -1,
+        group: str = "g",
+        metadata: str = "",
+        topic_id: TopicId = TOPIC_ID,
+    ) -> int:
+        waiter = self.waiter(group)
+        new = tuple(
+            ev.NewOffset(
+                partition=NamedPartition("t", index),
+                topic_id=topic_id,
+                offset=Offset(offset),
+                leader_epoch=LeaderEpoch(3),
+                metadata=metadata,
+            )
+            for index, offset in offsets.items()
+        )
+        self.send(group, ev.CommitOffsets(waiter=waiter, member_id=member_id, generation=generation, offsets=new))
+        return waiter
+
+    def delete(self, group: str = "g") -> int:
+        waiter = self.waiter(group)
+        self.send(group, ev.Delete(waiter=waiter))
+        return waiter
+
+    # answers
+
+    def joined(self, waiter: int) -> ev.JoinReply:
+        reply = self.replies[waiter]
+        assert isinstance(reply, ev.JoinReply)
+        return reply
+
+    def synced(self, waiter: int) -> ev.SyncReply:
+        reply = self.replies[waiter]
+        assert isinstance(reply, ev.SyncReply)
+        return reply
+
+    def committed(self, waiter: int) -> tuple[ErrorCode, ...]:
+        reply = self.replies[waiter]
+        assert isinstance(reply, ev.CommitReply)
+        return reply.errors
+
+    def offset(self, index: int, group: str = "g") -> int:
+        found = self.groups.get(group)
+        commit = None if found is None else found.offsets.get(NamedPartition("t", index))
+        return -1 if commit is None else commit.offset

@@ -1,0 +1,288 @@
+"""Laws of consumer groups, over random histories of clients, crashes, refused writes and passing time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace.coordinators.groups import events as ev
+from headrace.coordinators.groups.model import Group, GroupConfig, GroupState
+from headrace.wire.errors import ErrorCode
+from tests.coordinators.group_world import World
+
+PARTITIONS = 6
+CLIENTS = 4
+FENCED = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION)
+
+
+@dataclass
+class Client:
+    """A consumer that keeps to the protocol. It commits ever higher offsets."""
+
+    member_id: str = ""
+    generation: int = -1
+    members: tuple[str, ...] = ()
+    join: int | None = None
+    sync: int | None = None
+    owns: tuple[int, ...] = ()
+
+
+@dataclass
+class History:
+    """Clients on a world, and what the laws need to remember."""
+
+    world: World
+    clients: list[Client] = field(default_factory=lambda: [Client() for _ in range(CLIENTS)])
+    owners: dict[tuple[int, int], str] = field(default_factory=dict)
+    newest_assigned: int = 0
+    acknowledged: dict[int, int] = field(default_factory=dict)
+    commits: dict[int, tuple[int, int, int]] = field(default_factory=dict)
+    next_offset: int = 0
+
+    def run(self, script: list[tuple[int, int, int]]) -> None:
+        for action, who, amount in script:
+            ACTIONS[action](self, self.clients[who], amount)
+            self.check()
+
+    # what clients do
+
+    def act(self, client: Client, _: int) -> None:
+        """The client's next move by the protocol."""
+        if client.join is not None:
+            self.take_join(client)
+        elif client.sync is not None:
+            self.take_sync(client)
+        elif client.generation < 0:
+            client.join = self.world.join("g", client.member_id, known_id=True)
+            self.take_join(client)
+        else:
+            self.take(client, self.world.heartbeat(client.member_id, client.generation))
+
+    def round(self, _: Client, __: int) -> None:
+        """Everybody's next move."""
+        for client in self.clients:
+            self.act(client, 0)
+
+    def take_join(self, client: Client) -> None:
+        reply = self.world.replies.get(client.join) if client.join is not None else None
+        if reply is None:
+            return
+        client.join = None
+        if not isinstance(reply, ev.JoinReply):
+            client.generation = -1
+        elif reply.error is ErrorCode.MEMBER_ID_REQUIRED:
+            client.member_id = reply.member_id
+        elif reply.error is ErrorCode.NONE:
+            self.on_joined(client, reply)
+        else:
+            self.take(client, reply.error)
+
+    def on_joined(self, client: Client, reply: ev.JoinReply) -> None:
+        client.generation = reply.generation
+        assignments: dict[str, bytes] = {}
+        if reply.leader == client.member_id:
+            members = [member_id for member_id, _ in reply.members]
+            shares = {name: list(range(at, PARTITIONS, len(members))) for at, name in enumerate(members)}
+            assignments = {name: json.dumps(share).encode() for name, share in shares.items()}
+        client.sync = self.world.sync(client.member_id, client.generation, assignments)
+
+    def take_sync(self, client: Client) -> None:
+        reply = self.world.replies.get(client.sync) if client.sync is not None else None
+        if reply is None:
+            return
+        client.sync = None
+        if not isinstance(reply, ev.SyncReply):
+            client.generation = -1
+        elif reply.error is ErrorCode.NONE:
+            client.owns = tuple(json.loads(reply.assignment or b"[]"))
+            for partition in client.owns:
+                owner = self.owners.setdefault((client.generation, partition), client.member_id)
+                assert owner == client.member_id, "two owners of one partition in one generation"
+            self.newest_assigned = max(self.newest_assigned, client.generation)
+        else:
+            self.take(client, reply.error)
+
+    def take(self, client: Client, error: ErrorCode) -> None:
+        if error in FENCED:
+            member_id = "" if error is ErrorCode.UNKNOWN_MEMBER_ID else client.member_id
+            vars(client).update(vars(Client(member_id=member_id)))
+        elif error is not ErrorCode.NONE:
+            client.generation = -1
+
+    def commit(self, client: Client, partition: int) -> None:
+        """Commit for a partition, by right or not: the coordinator fences by generation, not by owner."""
+        self.next_offset += 1
+        group = self.world.groups.get("g")
+        stale = group is not None and group.members and client.generation != group.generation
+        waiter = self.world.commit(
+            {partition: self.next_offset}, member_id=client.member_id, generation=client.generation
+        )
+        reply = self.world.replies.get(waiter)
+        refused = isinstance(reply, ev.CommitReply) and reply.errors[0] is not ErrorCode.NONE
+        assert refused or not stale, "a member of another generation committed"
+        self.commits[waiter] = (partition, self.next_offset, len(self.world.log) - 1)
+
+    def leave(self, client: Client, _: int) -> None:
+        if client.member_id:
+            self.world.leave(client.member_id)
+        vars(client).update(vars(Client()))
+
+    def forget(self, client: Client, _: int) -> None:
+        """The client dies and comes back as another, saying nothing."""
+        vars(client).update(vars(Client()))
+
+    # what the world does
+
+    def advance(self, _: Client, amount: int) -> None:
+        self.world.advance(amount * 1_500)
+
+    def settle(self, _: Client, amount: int) -> None:
+        for __ in range(min(amount + 1, len(self.world.in_flight))):
+            self.world.settle()
+
+    def refuse(self, _: Client, __: int) -> None:
+        if self.world.in_flight:
+            self.world.settle(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+    def crash(self, _: Client, __: int) -> None:
+        self.world.crash()
+
+    # the laws
+
+    def check(self) -> None:
+        for waiter, (partition, offset, _) in list(self.commits.items()):
+            reply = self.world.replies.get(waiter)
+            if reply is not None:
+                del self.commits[waiter]
+                if isinstance(reply, ev.CommitReply) and reply.errors == (ErrorCode.NONE,):
+                    self.acknowledged[partition] = max(offset, self.acknowledged.get(partition, -1))
+        for partition, offset in self.acknowledged.items():
+            assert self.world.offset(partition) >= offset, "a commit fell back"
+        group = self.world.groups.get("g")
+        if group is not None and group.state is GroupState.STABLE:
+            assert group.generation >= self.newest_assigned, "a generation fell back"
+
+
+ACTIONS: list[Callable[[History, Client, int], None]] = [
+    *[History.round] * 6,
+    *[History.settle] * 5,
+    *[History.commit] * 3,
+    *[History.act] * 2,
+    *[History.advance] * 2,
+    History.leave,
+    History.forget,
+    History.refuse,
+    History.crash,
+]
+
+
+def scripts(actions: int) -> st.SearchStrategy[list[tuple[int, int, int]]]:
+    """`actions` takes in the first so many of ACTIONS."""
+    one = st.tuples(st.integers(0, actions - 1), st.integers(0, CLIENTS - 1), st.integers(0, PARTITIONS - 1))
+    return st.lists(one, min_size=40, max_size=120)
+
+
+delays = st.sampled_from([0, 3_000])
+
+
+def config(delay_ms: int) -> GroupConfig:
+    return GroupConfig(group_initial_rebalance_delay_ms=delay_ms)
+
+
+@settings(max_examples=150, deadline=None)
+@given(scripts(len(ACTIONS)), delays)
+def test_one_owner_per_partition_and_generation_and_no_commit_falls_back(
+    script: list[tuple[int, int, int]], delay_ms: int
+) -> None:
+    History(World(config=config(delay_ms), autowrite=False)).run(script)
+
+
+@settings(max_examples=60, deadline=None)
+@given(scripts(len(ACTIONS)), delays)
+def test_the_same_history_has_the_same_effects(script: list[tuple[int, int, int]], delay_ms: int) -> None:
+    seen = []
+    for _ in range(2):
+        world = World(config=config(delay_ms), autowrite=False)
+        History(world).run(script)
+        seen.append((world.effects_seen, world.log, world.groups))
+    assert seen[0] == seen[1]
+
+
+def durable_part(group: Group) -> tuple[object, ...]:
+    """What of a group a restart must bring back."""
+    return (group.offsets, group.recorded)
+
+
+@settings(max_examples=100, deadline=None)
+@given(scripts(len(ACTIONS) - 1))
+def test_the_log_replays_to_what_was_answered(script: list[tuple[int, int, int]]) -> None:
+    world = World(autowrite=False)
+    History(world).run(script)
+    while world.in_flight:
+        world.settle()
+    replayed = world.replayed()
+    held = {name: group for name, group in world.groups.items() if group.offsets or group.recorded}
+    assert {name: durable_part(group) for name, group in replayed.items()} == {
+        name: durable_part(group) for name, group in held.items()
+    }
+    for name, group in held.items():
+        if group.state is GroupState.STABLE:
+            assert without_times(replayed[name]) == without_times(group)
+
+
+def without_times(group: Group) -> Group:
+    """The group as its record can tell it: only the chosen protocol, no deadlines, no numbers of writes."""
+    members = {
+        member.id: replace(
+            member,
+            deadline_ms=None,
+            synced=True,
+            protocols=tuple(offer for offer in member.protocols if offer.name == group.protocol),
+        )
+        for member in group.members.values()
+    }
+    return replace(group, members=members, pending={}, sync_deadline_ms=None, next_write=0)
+
+
+@settings(max_examples=100, deadline=None)
+@given(scripts(len(ACTIONS) - 2), delays)
+def test_everybody_is_answered_and_a_group_left_alone_becomes_empty(
+    script: list[tuple[int, int, int]], delay_ms: int
+) -> None:
+    world = World(config=config(delay_ms), autowrite=False)
+    History(world).run(script)
+    world.autowrite = True
+    while world.in_flight:
+        world.settle()
+    for _ in range(3):
+        world.advance(400_000)
+    assert world.waiting == set()
+    group = world.groups.get("g")
+    assert group is None or (group.state is GroupState.EMPTY and not group.pending)
+
+
+@settings(max_examples=60, deadline=None)
+@given(scripts(len(ACTIONS) - 4))
+def test_clients_that_go_on_all_get_their_share(script: list[tuple[int, int, int]]) -> None:
+    """Liveness: however it began, clients that keep to the protocol settle on one generation that shares out all."""
+    world = World(config=CONFIG_LIVE, autowrite=False)
+    history = History(world)
+    history.run(script)
+    world.autowrite = True
+    while world.in_flight:
+        world.settle()
+    for _ in range(60):
+        for client in history.clients:
+            history.act(client, 0)
+        world.advance(1_500)
+    group = world.groups["g"]
+    assert group.state is GroupState.STABLE
+    assert {client.generation for client in history.clients} == {group.generation}
+    assert sorted(partition for client in history.clients for partition in client.owns) == list(range(PARTITIONS))
+
+
+CONFIG_LIVE = GroupConfig(group_initial_rebalance_delay_ms=3_000)

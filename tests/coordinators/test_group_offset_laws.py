@@ -1,0 +1,183 @@
+"""Laws of committed offsets: commits, deletes, forgotten topics and expiry, with the writes settling in their own time.
+
+The oracle is the log itself: what the machine holds is, after every step, exactly what its durable part replays to.
+"""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace.base.ids import TopicId
+from headrace.coordinators.groups import events as ev
+from headrace.coordinators.groups.model import GroupConfig, GroupState, NamedPartition
+from headrace.wire.errors import ErrorCode
+from tests.coordinators.group_world import TOPIC_ID, World
+
+OTHER_TOPIC = TopicId(uuid.UUID(int=8))
+HOUR_MS = 3_600_000
+
+steps = st.one_of(
+    st.tuples(st.just("commit"), st.integers(0, 3), st.sampled_from([TOPIC_ID, OTHER_TOPIC])),
+    st.tuples(st.just("commit"), st.integers(0, 3), st.just(TOPIC_ID)),
+    st.tuples(st.just("settle"), st.just(0), st.just(TOPIC_ID)),
+    st.tuples(st.just("settle"), st.just(0), st.just(TOPIC_ID)),
+    st.tuples(st.just("refuse"), st.just(0), st.just(TOPIC_ID)),
+    st.tuples(st.just("delete"), st.just(0), st.just(TOPIC_ID)),
+    st.tuples(st.just("forget"), st.just(0), st.sampled_from([TOPIC_ID, OTHER_TOPIC])),
+    st.tuples(st.just("expire"), st.integers(0, 2), st.just(TOPIC_ID)),
+    st.tuples(st.just("member"), st.just(0), st.just(TOPIC_ID)),
+    st.tuples(st.just("crash"), st.just(0), st.just(TOPIC_ID)),
+)
+
+
+class History:
+    def __init__(self) -> None:
+        self.world = World(
+            config=GroupConfig(offsets_retention_ms=HOUR_MS, group_initial_rebalance_delay_ms=0), autowrite=False
+        )
+        self.next_offset = 0
+
+    def do(self, action: str, amount: int, topic_id: TopicId) -> None:
+        world = self.world
+        match action:
+            case "commit":
+                self.next_offset += 1
+                world.commit({amount: self.next_offset}, topic_id=topic_id)
+            case "settle" | "refuse":
+                if world.in_flight:
+                    world.settle(ErrorCode.NONE if action == "settle" else ErrorCode.NOT_COORDINATOR)
+            case "delete":
+                world.delete()
+            case "forget":
+                world.send("g", ev.ForgetTopics(topic_ids=frozenset({topic_id})))
+            case "expire":
+                world.advance(amount * HOUR_MS // 2)
+                world.send("g", ev.Expire())
+            case "member":
+                world.join(session_timeout_ms=6_000, rebalance_timeout_ms=6_000)
+                world.advance(20_000)
+            case "crash":
+                world.crash()
+
+    def check(self) -> None:
+        group = self.world.groups.get("g")
+        durable = self.world.replayed(self.world.durable).get("g")
+        if group is None or group.state is GroupState.DEAD:
+            assert durable is None or group is not None
+            return
+        assert dict(group.offsets) == ({} if durable is None else dict(durable.offsets))
+        assert group.recorded == (durable is not None and durable.recorded)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(steps, max_size=60))
+def test_what_is_held_is_what_the_durable_log_says(script: list[tuple[str, int, TopicId]]) -> None:
+    history = History()
+    for action in script:
+        history.do(*action)
+        history.check()
+
+
+def test_the_later_commit_in_the_log_stands() -> None:
+    world = World(autowrite=False)
+    world.commit({0: 10})
+    world.commit({0: 5})
+    world.settle()
+    assert world.offset(0) == 10
+    world.settle()
+    assert world.offset(0) == 5, "an application may go back on purpose"
+
+
+def test_a_commit_counts_once_it_is_durable_and_not_before() -> None:
+    world = World(autowrite=False)
+    waiter = world.commit({0: 10, 1: 20})
+    assert world.offset(0) == -1
+    assert waiter in world.waiting
+    world.settle()
+    assert world.committed(waiter) == (ErrorCode.NONE, ErrorCode.NONE)
+    assert (world.offset(0), world.offset(1)) == (10, 20)
+
+
+def test_a_refused_write_is_answered_and_leaves_nothing() -> None:
+    world = World(autowrite=False)
+    waiter = world.commit({0: 10})
+    world.settle(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    assert world.committed(waiter) == (ErrorCode.COORDINATOR_NOT_AVAILABLE,)
+    assert world.groups == {}
+
+
+def test_metadata_that_is_too_large_is_refused_for_its_partition_alone() -> None:
+    world = World()
+    waiter = world.commit({0: 10}, metadata="x" * 4097)
+    assert world.committed(waiter) == (ErrorCode.OFFSET_METADATA_TOO_LARGE,)
+    assert world.committed(world.commit({0: 10}, metadata="x" * 4096)) == (ErrorCode.NONE,)
+
+
+def test_a_group_that_nobody_knows_takes_commits_without_a_generation_only() -> None:
+    world = World()
+    assert world.committed(world.commit({0: 1}, member_id="m", generation=4)) == (ErrorCode.ILLEGAL_GENERATION,)
+    assert world.groups == {}
+    assert world.committed(world.commit({0: 1})) == (ErrorCode.NONE,)
+
+
+@pytest.mark.parametrize("written_first", [True, False])
+def test_deleting_takes_all_offsets_with_it_those_in_flight_too(written_first: bool) -> None:
+    world = World(autowrite=False)
+    world.commit({0: 10})
+    if written_first:
+        world.settle()
+    deleted = world.delete()
+    late = world.commit({1: 1})
+    assert world.committed(late) == (ErrorCode.COORDINATOR_NOT_AVAILABLE,)
+    while world.in_flight:
+        world.settle()
+    assert world.replies[deleted] == ev.DeleteReply(error=ErrorCode.NONE)
+    assert world.groups == {} == world.replayed()
+
+
+def test_only_an_empty_and_known_group_can_be_deleted() -> None:
+    world = World()
+    assert world.replies[world.delete()] == ev.DeleteReply(error=ErrorCode.GROUP_ID_NOT_FOUND)
+    world.join()
+    assert world.replies[world.delete()] == ev.DeleteReply(error=ErrorCode.NON_EMPTY_GROUP)
+
+
+def test_offsets_of_a_deleted_topic_are_forgotten_and_those_of_its_namesake_are_not() -> None:
+    world = World()
+    world.commit({0: 10, 1: 20})
+    world.commit({1: 3}, topic_id=OTHER_TOPIC)
+    world.send("g", ev.ForgetTopics(topic_ids=frozenset({TOPIC_ID})))
+    assert (world.offset(0), world.offset(1)) == (-1, 3)
+
+
+def test_offsets_expire_once_the_group_has_been_empty_for_the_retention_time() -> None:
+    world = World(config=GroupConfig(offsets_retention_ms=HOUR_MS, group_initial_rebalance_delay_ms=0))
+    member = world.joined(world.join(session_timeout_ms=6_000))
+    world.sync(member.member_id, 1)
+    world.commit({0: 10}, member_id=member.member_id, generation=1)
+    for _ in range(1000):
+        world.advance(5_000)
+        world.heartbeat(member.member_id, 1)
+    world.send("g", ev.Expire())
+    assert world.offset(0) == 10, "it has members"
+    world.leave(member.member_id)
+    world.advance(HOUR_MS - 1)
+    world.send("g", ev.Expire())
+    assert world.offset(0) == 10
+    world.advance(1)
+    world.send("g", ev.Expire())
+    assert world.groups == {} == world.replayed()
+
+
+def test_partitions_expire_one_by_one_where_there_never_was_a_member() -> None:
+    world = World(config=GroupConfig(offsets_retention_ms=HOUR_MS))
+    world.commit({0: 10})
+    world.advance(HOUR_MS // 2)
+    world.commit({1: 20})
+    world.advance(HOUR_MS // 2)
+    world.send("g", ev.Expire())
+    assert set(world.groups["g"].offsets) == {NamedPartition("t", 1)}
