@@ -1,0 +1,160 @@
+"""A broker, from an empty or a crashed directory to serving, and back to a clean stop.
+
+Order of a start: claim the directory; recover the metadata; bind; register this incarnation, which raises the epoch of
+all that it leads; open those logs; only then accept. Order of a stop: accept no more, answer what came, flush, close.
+Runs on any asyncio loop; what it needs of the world comes in through the ports.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Self
+
+import structlog
+
+from headrace.base.errors import HeadraceError, UsageError
+from headrace.base.ids import BrokerEpoch
+from headrace.base.ports import Clock, Disk, Lock, Objects, Random
+from headrace.broker.config import BrokerConfig
+from headrace.broker.identity import Identity, claim, load_or_create
+from headrace.broker.metadata import MetadataDriver
+from headrace.broker.parts import Parts, Ports
+from headrace.controller.brokers import register_broker
+from headrace.metadata.configs import check_broker_configs
+from headrace.metadata.values import Endpoint
+from headrace.net.listener import Listener
+from headrace.storage.log.engine import LocalLogEngine
+
+log = structlog.get_logger(__name__)
+
+
+class Broker:
+    """One broker. `start` raises UsageError, CorruptData or StorageFailure, each saying what to do."""
+
+    def __init__(
+        self, config: BrokerConfig, *, clock: Clock, random: Random, disk: Disk, objects: Objects | None = None
+    ) -> None:
+        """`objects`: the durable store; None: nothing is exported."""
+        self._config = config
+        self._ports = Ports(clock=clock, random=random, disk=disk, objects=objects)
+        self._lock: Lock | None = None
+        self._parts: Parts | None = None
+        self._failure: Exception | None = None
+        self._over = asyncio.Event()
+        self.port = config.port
+        """The bound port, once started."""
+
+    @property
+    def host(self) -> str:
+        return self._config.host
+
+    @property
+    def failure(self) -> Exception | None:
+        """Why the broker stopped by itself; None where it did not."""
+        return self._failure
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Recover, register, open, serve. On return clients are served."""
+        check_broker_configs(self._config.configs)
+        started = self._ports.clock.monotonic()
+        loop = asyncio.get_running_loop()
+        self._lock = await loop.run_in_executor(None, claim, self._ports.disk, self._config.data)
+        try:
+            parts = await self._assemble()
+        except BaseException:
+            self._lock.release()
+            raise
+        self._parts = parts
+        await parts.start()
+        log.info(
+            "ready",
+            host=self.host,
+            port=self.port,
+            broker_id=self._config.broker_id,
+            cluster_id=parts.metadata.image.cluster_id,
+            topics=len(parts.metadata.image.topics),
+            partitions=len(parts.partitions),
+            seconds=round(self._ports.clock.monotonic() - started, 3),
+        )
+
+    async def stop(self) -> None:
+        """Accept no more, answer what came, flush, close. Idempotent."""
+        parts, self._parts = self._parts, None
+        if parts is not None:
+            await parts.stop()
+            log.info("stopped", broker_id=self._config.broker_id)
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+        self._over.set()
+
+    async def over(self) -> None:
+        """Wait until the broker has stopped, or must stop because something failed (see `failure`)."""
+        await self._over.wait()
+
+    def _fail(self, cause: BaseException) -> None:
+        """Something after which it must not go on: the metadata disk failed, or a bug showed itself."""
+        if self._failure is None:
+            self._failure = cause if isinstance(cause, Exception) else HeadraceError(str(cause))
+            log.critical("the broker stops", reason=str(cause), exc_info=cause)
+            self._over.set()
+
+    async def _assemble(self) -> Parts:
+        loop = asyncio.get_running_loop()
+        config, ports = self._config, self._ports
+        identity = await loop.run_in_executor(
+            None, load_or_create, ports.disk, config.data, config.broker_id, ports.random
+        )
+        metadata = MetadataDriver(
+            disk=ports.disk, directory=config.data / "metadata", node=identity.broker_id, on_fatal=self._fail
+        )
+        await metadata.start()
+        engine = LocalLogEngine(ports.disk, config.data / "logs")
+        await loop.run_in_executor(None, engine.start)
+        parts = Parts(
+            config, ports, directory_id=identity.directory_id, metadata=metadata, engine=engine, on_bug=self._fail
+        )
+        try:
+            self.port = await self._bind(parts.listener)
+            parts.epoch = await self._register(metadata, identity)
+            await parts.partitions.settled()
+        except BaseException:
+            await parts.stop()
+            raise
+        return parts
+
+    async def _bind(self, listener: Listener) -> int:
+        try:
+            return await listener.bind(self._config.host, self._config.port)
+        except OSError as error:
+            raise UsageError(
+                f"Cannot listen on {self._config.host}:{self._config.port} ({error.strerror or error}): "
+                "stop what listens there, or choose another address."
+            ) from error
+
+    async def _register(self, metadata: MetadataDriver, identity: Identity) -> BrokerEpoch:
+        endpoint = Endpoint(
+            listener="PLAINTEXT",
+            host=self._config.advertised_host or self._config.host,
+            port=self._config.advertised_port or self.port,
+        )
+        registered = await metadata.submit(
+            lambda image: register_broker(
+                image,
+                cluster_id=identity.cluster_id,
+                broker_id=identity.broker_id,
+                directory_id=identity.directory_id,
+                endpoints=(endpoint,),
+                rack=self._config.rack,
+            )
+        )
+        if not isinstance(registered, int):
+            raise UsageError(registered.message)
+        return BrokerEpoch(registered)

@@ -1,0 +1,26 @@
+"""What a broker is started with. Kafka's names where Kafka has one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from headrace.base.ids import BrokerId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerConfig:
+    """Where a broker keeps its data, where it listens, and its static configs (`metadata.configs.BROKER_DEFS`)."""
+
+    data: Path
+    host: str = "127.0.0.1"
+    """The address to bind. Nothing listens beyond loopback unless told to."""
+    port: int = 9092
+    """0: any free port."""
+    advertised_host: str | None = None
+    """What clients are told; the bound host where None."""
+    advertised_port: int | None = None
+    broker_id: BrokerId = BrokerId(1)
+    rack: str | None = None
+    configs: Mapping[str, str] = field(default_factory=dict)

@@ -1,0 +1,145 @@
+"""From a frame to its handler and back: header, version check, body, handler, response frame.
+
+Promises: only what is advertised is served; an unknown API or version gets what Kafka gives (ApiVersions: the list,
+under UNSUPPORTED_VERSION, KIP-511; any other: a closed connection and one log line). One metadata image serves the
+whole of one request. Our own mistake (an assertion) stops the broker; it is never answered as if nothing were.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, cast
+
+import structlog
+
+from headrace.base.errors import CorruptData
+from headrace.broker.context import Handler, RequestContext, Services
+from headrace.net.listener import Answer, Connection, Later
+from headrace.wire.apis import Api, ApiKey, api
+from headrace.wire.headers import RequestHeader, decode_request_header, encode_response_frame
+from headrace.wire.messages.api_versions import ApiVersionsRequest
+
+log = structlog.get_logger(__name__)
+
+
+class Dispatcher:
+    """Serves the frames of a listener with `handlers`. `on_bug` is told of a mistake of our own."""
+
+    def __init__(
+        self, services: Services, handlers: Mapping[int, Handler], *, on_bug: Callable[[BaseException], None]
+    ) -> None:
+        self._services = services
+        self._handlers = handlers
+        self._on_bug = on_bug
+        self._apis = {key: cast("Api", api(key)) for key in handlers}
+
+    def serve(self, frame: memoryview, connection: Connection) -> Answer | Later | None:
+        """One request frame. Raises CorruptData where it cannot be answered (the connection is then closed)."""
+        header, body_at = decode_request_header(frame)
+        handler = self._handlers.get(header.api_key)
+        if handler is None:
+            raise CorruptData(f"API {header.api_key} is not served; ask for ApiVersions first")
+        lowest, highest = handler.versions
+        if not lowest <= header.api_version <= highest:
+            if header.api_key != ApiKey.API_VERSIONS:
+                raise CorruptData(
+                    f"{self._apis[header.api_key].name} version {header.api_version} is not served, "
+                    f"only {lowest} to {highest}"
+                )
+            header = header._replace(api_version=0)
+            request: Any = ApiVersionsRequest()
+            context = self._context(header, connection, len(frame), unsupported=True)
+        else:
+            request = self._apis[header.api_key].decode_request(header.api_version, frame[body_at:])
+            context = self._context(header, connection, len(frame))
+        return self._handle(handler, header, request, context, connection)
+
+    def _context(
+        self, header: RequestHeader, connection: Connection, size: int, *, unsupported: bool = False
+    ) -> RequestContext:
+        return RequestContext(
+            services=self._services,
+            image=self._services.metadata.image,
+            version=-1 if unsupported else header.api_version,
+            client_id=header.client_id or "",
+            client_host=connection.peer_host,
+            received_bytes=size,
+        )
+
+    def _handle(
+        self,
+        handler: Handler,
+        header: RequestHeader,
+        request: Any,
+        context: RequestContext,
+        connection: Connection,
+    ) -> Answer | Later | None:
+        try:
+            result = handler.handle(request, context)
+            if not inspect.isawaitable(result):
+                return self.encode(header, result)
+        except CorruptData:
+            raise
+        except Exception as error:
+            self.failed(header, error, connection)
+            return None
+        future = (
+            result
+            if isinstance(result, asyncio.Future)
+            else asyncio.ensure_future(cast("Coroutine[Any, Any, Any]", result))
+        )
+        return Pending(self, header, future, connection, pipelined=handler.pipelined)
+
+    def encode(self, header: RequestHeader, response: Any) -> Answer | None:
+        """The response as a frame; None where there is no response."""
+        if response is None:
+            return None
+        return encode_response_frame(self._apis[header.api_key], header.api_version, header.correlation_id, response)
+
+    def failed(self, header: RequestHeader, error: BaseException, connection: Connection) -> None:
+        """A handler raised: no client can cause this, so it is ours. The connection ends; an assertion ends all."""
+        log.error(
+            "request failed: a bug of the broker, please report it",
+            api=ApiKey(header.api_key).name,
+            version=header.api_version,
+            client=connection.peer_host,
+            exc_info=error,
+        )
+        connection.abort()
+        if isinstance(error, AssertionError):
+            self._on_bug(error)
+
+
+class Pending:
+    """A `Later`: the answer of a handler that is still at work."""
+
+    __slots__ = ("_connection", "_dispatcher", "_header", "future", "pipelined")
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        header: RequestHeader,
+        future: asyncio.Future[Any],
+        connection: Connection,
+        *,
+        pipelined: bool,
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._header = header
+        self._connection = connection
+        self.future = future
+        self.pipelined = pipelined
+
+    def answer(self) -> Answer | None:
+        if self.future.cancelled():
+            return None
+        error = self.future.exception()
+        if error is None:
+            try:
+                return self._dispatcher.encode(self._header, self.future.result())
+            except Exception as mistake:
+                error = mistake
+        self._dispatcher.failed(self._header, error, self._connection)
+        return None

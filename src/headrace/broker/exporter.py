@@ -1,0 +1,210 @@
+"""Ships closed segments to the durable store: object first, then the event, then the mirror.
+
+Promises: what the catalog names is in the store, whole and synced; only whole batches below the high watermark are
+exported, each offset once; a crash leaves at worst an object that nothing refers to. A store that fails is tried
+again, with a pause that doubles up to a limit, and holds nothing else up. Never decides: `publish_segment` does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeVar
+
+import structlog
+
+from headrace.base.errors import HeadraceError
+from headrace.base.ids import Offset, TopicPartition
+from headrace.base.limits import (
+    DURABLE_SEGMENT_BYTES_MAX,
+    EXPORT_READ_BYTES,
+    EXPORT_RETRY_MS_MAX,
+    EXPORT_RETRY_MS_MIN,
+    EXPORT_TICK_MS,
+)
+from headrace.base.ports import Buffer, Clock, Objects
+from headrace.broker.metadata import MetadataDriver
+from headrace.broker.partition import Partition
+from headrace.broker.partitions import Partitions
+from headrace.controller.durable import publish_segment
+from headrace.metadata.image import MetadataImage
+from headrace.metadata.segments import PartitionCatalog, SegmentDescriptor
+from headrace.metadata.values import TopicImage
+from headrace.storage.tier.export import ExportSource, export_segment
+from headrace.storage.tier.mirror import MirroredTopic, MirrorWriter
+from headrace.wire.batches import parse_header
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+
+
+class Exporter:
+    """One per broker that has a durable store. One segment at a time."""
+
+    def __init__(self, *, partitions: Partitions, metadata: MetadataDriver, objects: Objects, clock: Clock) -> None:
+        self._partitions = partitions
+        self._metadata = metadata
+        self._objects = objects
+        self._clock = clock
+        self._mirror = MirrorWriter(objects, cluster_id=metadata.image.cluster_id)
+        self._mirrored: dict[TopicPartition, PartitionCatalog] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="exporter")
+
+    async def stop(self) -> None:
+        """At once: an export under way leaves at worst an unreferenced object."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def _run(self) -> None:
+        pause_ms = EXPORT_TICK_MS
+        while True:
+            try:
+                await self._pass()
+                pause_ms = EXPORT_TICK_MS
+            except (HeadraceError, OSError) as error:
+                pause_ms = min(max(2 * pause_ms, EXPORT_RETRY_MS_MIN), EXPORT_RETRY_MS_MAX)
+                log.warning("durable export failed; it is tried again", reason=str(error), retry_ms=pause_ms)
+            await asyncio.sleep(pause_ms / 1000)
+
+    async def _pass(self) -> None:
+        """Export what is closed, and close what has been open for too long."""
+        for partition in list(self._partitions):
+            if partition.settings.durable:
+                await self._export_all(partition)
+
+    async def _export_all(self, partition: Partition) -> None:
+        await self._mirror_up(partition)
+        self._roll_if_late(partition)
+        while (span := self._next_span(partition)) is not None:
+            if not await self._export(partition, *span):
+                return
+
+    def _roll_if_late(self, partition: Partition) -> None:
+        lag_ms = partition.settings.durable_lag_ms_max
+        since_ms = partition.open_since_ms
+        if lag_ms >= 0 and since_ms is not None and self._clock.now_ms() - since_ms >= lag_ms:
+            partition.roll()
+
+    def _catalog(self, partition: Partition, image: MetadataImage) -> PartitionCatalog:
+        key = partition.topic_partition
+        return image.catalog.get(key) or PartitionCatalog.empty(key.topic_id, key.partition)
+
+    def _next_span(self, partition: Partition) -> tuple[Offset, Offset] | None:
+        """The next offsets to export, from one closed segment; None where there are none."""
+        catalog = self._catalog(partition, self._metadata.image)
+        start = catalog.next_offset if catalog.entries else Offset(0)
+        for segment in partition.log.closed_segments():
+            if segment.next_offset > start and segment.next_offset <= partition.last_stable_offset:
+                return Offset(max(start, segment.base_offset)), segment.next_offset
+        return None
+
+    async def _export(self, partition: Partition, start: Offset, end: Offset) -> bool:
+        """Object, event, mirror. False where nothing was published."""
+        image = self._metadata.image
+        topic = image.topic_by_id(partition.topic_partition.topic_id)
+        chunks = await self._read(partition, start, end)
+        if topic is None or not chunks:
+            return False
+        source = ExportSource(
+            cluster_id=image.cluster_id,
+            topic_id=topic.id,
+            topic=topic.name,
+            partition=partition.topic_partition.partition,
+            leader_epoch=partition.leader_epoch,
+            start_offset=Offset(parse_header(chunks[0]).base_offset),
+            limit_offset=partition.last_stable_offset,
+        )
+        descriptor = await _in_thread(partial(export_segment, self._objects, source, chunks))
+        if not await self._publish(partition, descriptor, self._catalog(partition, image).head):
+            return False
+        await self._mirror_up(partition)
+        return True
+
+    async def _read(self, partition: Partition, start: Offset, end: Offset) -> Sequence[Buffer]:
+        """Whole batches of [start, end), up to one durable segment's bytes, a little at a time."""
+        chunks: list[Buffer] = []
+        size = 0
+        while start < end and size < DURABLE_SEGMENT_BYTES_MAX:
+            chunk = partition.log.read(start, EXPORT_READ_BYTES, end, at_least_one=True)
+            if not chunk:
+                break
+            chunks.append(bytes(chunk))
+            size += len(chunk)
+            start = _end_of(chunk)
+            await asyncio.sleep(0)
+        return chunks
+
+    async def _publish(self, partition: Partition, descriptor: SegmentDescriptor, head: str) -> bool:
+        key = partition.topic_partition
+        refusal = await self._metadata.submit(
+            partial(
+                publish_segment,
+                topic_id=key.topic_id,
+                partition=key.partition,
+                leader_epoch=partition.leader_epoch,
+                descriptor=descriptor,
+                previous_hash=head,
+            )
+        )
+        if refusal is not None:
+            log.warning("a durable segment was not taken", topic=partition.topic, reason=refusal.message)
+            return False
+        log.info(
+            "durable segment published",
+            topic=partition.topic,
+            partition=key.partition,
+            start_offset=descriptor.start_offset,
+            end_offset=descriptor.end_offset,
+            bytes=descriptor.object_bytes,
+        )
+        return True
+
+    async def _mirror_up(self, partition: Partition) -> None:
+        """Bring the mirror up to the image, where it is behind (after a crash, at the first look)."""
+        key = partition.topic_partition
+        image = self._metadata.image
+        topic, catalog = image.topic_by_id(key.topic_id), self._catalog(partition, image)
+        known = self._mirrored.get(key)
+        if topic is None or not catalog.entries or (known is not None and known.head == catalog.head):
+            return
+        await _in_thread(lambda: self._write_mirror(topic, key, catalog, known, image))
+        self._mirrored[key] = catalog
+
+    def _write_mirror(
+        self,
+        topic: TopicImage,
+        key: TopicPartition,
+        catalog: PartitionCatalog,
+        known: PartitionCatalog | None,
+        image: MetadataImage,
+    ) -> None:
+        """In a worker thread."""
+        self._mirror.write_topic(
+            MirroredTopic(
+                cluster_id=image.cluster_id,
+                topic_id=topic.id,
+                name=topic.name,
+                partitions=len(topic.partitions),
+                raft_index=image.index,
+            )
+        )
+        self._mirror.write_partition(key.topic_id, key.partition, catalog, image.index, known=known)
+
+
+async def _in_thread(work: Callable[[], T]) -> T:
+    return await asyncio.get_running_loop().run_in_executor(None, work)
+
+
+def _end_of(chunk: Buffer) -> Offset:
+    """The offset after the last batch of a buffer of whole batches."""
+    end, at = Offset(0), 0
+    while at < len(chunk):
+        header = parse_header(chunk, at)
+        end, at = Offset(header.next_offset), at + header.size
+    return end

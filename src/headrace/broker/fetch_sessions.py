@@ -1,0 +1,151 @@
+"""Incremental fetch sessions (KIP-227): what a reader asked for is remembered, so that it names only changes.
+
+Promises: a session's epoch is checked at every step, so that a lost or repeated request is noticed and never answered
+from the wrong state; the number of sessions is bounded. Never does: read data.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from headrace.base.ids import Offset, PartitionIndex, TopicId
+from headrace.base.limits import FETCH_SESSIONS_MAX
+from headrace.base.ports import Clock, Random
+from headrace.wire.errors import ErrorCode
+
+NO_SESSION: Final = 0
+INITIAL_EPOCH: Final = 0
+FINAL_EPOCH: Final = -1
+EVICTABLE_AFTER_MS: Final = 120_000
+EPOCH_MAX: Final = 2**31 - 1
+
+
+class PartitionKey(NamedTuple):
+    """A partition as the request named it: by topic name up to version 12, by topic id from 13 on."""
+
+    topic: str | TopicId
+    partition: PartitionIndex
+
+
+class Wanted(NamedTuple):
+    """What a reader wants of one partition."""
+
+    offset: Offset
+    bytes_max: int
+    leader_epoch: int
+    """The epoch that the reader believes in, or -1."""
+
+
+@dataclass(slots=True)
+class Shown:
+    """What the reader was last told of a partition: it is left out of an answer while nothing of it changes."""
+
+    high_watermark: int = -1
+    log_start_offset: int = -1
+
+
+@dataclass(slots=True)
+class FetchSession:
+    """One reader's session. `wanted` is in the order of service: what got data goes to the back (fairness)."""
+
+    session_id: int
+    next_epoch: int
+    by_id: bool
+    wanted: OrderedDict[PartitionKey, Wanted] = field(default_factory=OrderedDict)
+    shown: dict[PartitionKey, Shown] = field(default_factory=dict)
+    used_at_ms: int = 0
+
+    def served(self, key: PartitionKey) -> None:
+        """Data of this partition went out: others come first next time."""
+        if key in self.wanted:
+            self.wanted.move_to_end(key)
+
+    def is_news(self, key: PartitionKey, high_watermark: int, log_start_offset: int) -> bool:
+        """Whether these differ from what the reader knows; remembers them."""
+        shown = self.shown.setdefault(key, Shown())
+        if (shown.high_watermark, shown.log_start_offset) == (high_watermark, log_start_offset):
+            return False
+        shown.high_watermark, shown.log_start_offset = high_watermark, log_start_offset
+        return True
+
+
+class FetchPlan(NamedTuple):
+    """What one request amounts to: the partitions to read, in order, and the session to answer under."""
+
+    wanted: list[tuple[PartitionKey, Wanted]]
+    session: FetchSession | None
+    """None: sessionless, everything is answered in full."""
+    incremental: bool
+    """True: partitions without news are left out of the answer."""
+
+
+class FetchSessions:
+    """The broker's sessions, least recently used first."""
+
+    def __init__(self, clock: Clock, random: Random) -> None:
+        self._clock = clock
+        self._random = random
+        self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def plan(
+        self,
+        *,
+        session_id: int,
+        epoch: int,
+        by_id: bool,
+        wanted: Iterable[tuple[PartitionKey, Wanted]],
+        forgotten: Iterable[PartitionKey],
+    ) -> FetchPlan | ErrorCode:
+        """Take up one request; a refusal is FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH or
+        FETCH_SESSION_TOPIC_ID_ERROR, at which the reader starts anew."""
+        if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            self._sessions.pop(session_id, None)
+            session = self._open(by_id) if epoch == INITIAL_EPOCH else None
+            items = list(wanted)
+            if session is not None:
+                session.wanted.update(items)
+            return FetchPlan(items, session, incremental=False)
+        session = self._sessions.get(session_id)
+        if session is None:
+            return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        if epoch != session.next_epoch:
+            return ErrorCode.INVALID_FETCH_SESSION_EPOCH
+        if by_id != session.by_id:
+            return ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+        self._update(session, wanted, forgotten)
+        return FetchPlan(list(session.wanted.items()), session, incremental=True)
+
+    def _update(
+        self,
+        session: FetchSession,
+        wanted: Iterable[tuple[PartitionKey, Wanted]],
+        forgotten: Iterable[PartitionKey],
+    ) -> None:
+        for key in forgotten:
+            session.wanted.pop(key, None)
+            session.shown.pop(key, None)
+        session.wanted.update(wanted)
+        session.next_epoch = 1 if session.next_epoch == EPOCH_MAX else session.next_epoch + 1
+        session.used_at_ms = self._clock.now_ms()
+        self._sessions.move_to_end(session.session_id)
+
+    def _open(self, by_id: bool) -> FetchSession | None:
+        """A new session, or None where all places are taken by sessions in use."""
+        now_ms = self._clock.now_ms()
+        if len(self._sessions) >= FETCH_SESSIONS_MAX:
+            oldest = next(iter(self._sessions.values()))
+            if now_ms - oldest.used_at_ms < EVICTABLE_AFTER_MS:
+                return None
+            del self._sessions[oldest.session_id]
+        session_id = self._random.randrange(1, 2**31)
+        while session_id in self._sessions:
+            session_id = self._random.randrange(1, 2**31)
+        session = FetchSession(session_id, next_epoch=1, by_id=by_id, used_at_ms=now_ms)
+        self._sessions[session_id] = session
+        return session

@@ -1,0 +1,29 @@
+"""InitProducerId: an id for an idempotent producer, given once and never again.
+
+A producer that comes with its id and epoch (v3, KIP-360) gets its epoch raised, or a new id where the epoch is used
+up. Transactional ids are refused until transactions exist. v2 flexible; v3 id and epoch; v4 PRODUCER_FENCED.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from headrace.base.ids import NO_PRODUCER_ID
+from headrace.broker.context import Handler, RequestContext
+from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+
+EPOCH_MAX: Final = 2**15 - 1
+
+
+async def handle(request: InitProducerIdRequest, context: RequestContext) -> InitProducerIdResponse:
+    """A fresh id at epoch 0, or the caller's own at the next epoch."""
+    if request.transactional_id is not None:
+        return InitProducerIdResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if request.producer_id != NO_PRODUCER_ID and 0 <= request.producer_epoch < EPOCH_MAX - 1:
+        return InitProducerIdResponse(producer_id=request.producer_id, producer_epoch=request.producer_epoch + 1)
+    return InitProducerIdResponse(producer_id=await context.services.producer_ids.take(), producer_epoch=0)
+
+
+HANDLER = Handler(int(ApiKey.INIT_PRODUCER_ID), (0, 4), handle)

@@ -1,0 +1,106 @@
+"""ListOffsets: the first, the last and the offset at a time.
+
+Timestamps: -1 latest (the high watermark; under read_committed the last stable offset), -2 earliest, -3 the record
+with the highest timestamp (v7, KIP-734), else the first record at or after that time. The latest offset is not
+known (OFFSET_NOT_AVAILABLE, from v5; before, LEADER_NOT_AVAILABLE) until the high watermark reaches this epoch's
+start (KIP-207).
+
+v1 the first with one offset per partition; v2 isolation; v4 epochs; v6 flexible; v7 max timestamp. -4 and -5 (v8, v9:
+tiered storage) are not served yet and so not advertised.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from headrace.base.ids import NO_EPOCH, PartitionIndex, TopicPartition
+from headrace.broker.context import Handler, RequestContext
+from headrace.broker.partition import Partition
+from headrace.metadata.image import TopicImage
+from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+
+LATEST: Final = -1
+EARLIEST: Final = -2
+MAX_TIMESTAMP: Final = -3
+READ_COMMITTED: Final = 1
+
+
+async def handle(request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
+    """Answer each partition by itself. Look-ups by time read the disk, so they leave the event loop."""
+    committed_only = request.isolation_level == READ_COMMITTED
+    topics = []
+    for topic in request.topics:
+        known = context.image.topic(topic.name)
+        partitions = [await _answer(known, asked, context, committed_only) for asked in topic.partitions]
+        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=tuple(partitions)))
+    return ListOffsetsResponse(topics=tuple(topics))
+
+
+async def _answer(
+    topic: TopicImage | None, asked: ListOffsetsPartition, context: RequestContext, committed_only: bool
+) -> ListOffsetsPartitionResponse:
+    if topic is None:
+        return _refused(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    key = TopicPartition(topic.id, PartitionIndex(asked.partition_index))
+    partition = context.services.partitions.find(key, context.image)
+    if isinstance(partition, ErrorCode):
+        return _refused(asked, partition)
+    error = partition.check_epoch(asked.current_leader_epoch)
+    if error is not ErrorCode.NONE:
+        return _refused(asked, error)
+    if asked.timestamp == EARLIEST:
+        start = partition.log.log_start_offset
+        return _found(asked, start, -1, partition.log.epoch_at(start))
+    if asked.timestamp == LATEST:
+        return _latest(partition, asked, context, committed_only)
+    if asked.timestamp < MAX_TIMESTAMP:
+        return _refused(asked, ErrorCode.UNSUPPORTED_VERSION)
+    return await _by_time(partition, asked, committed_only)
+
+
+def _latest(
+    partition: Partition, asked: ListOffsetsPartition, context: RequestContext, committed_only: bool
+) -> ListOffsetsPartitionResponse:
+    if not partition.latest_is_known:
+        old = context.version < 5
+        return _refused(asked, ErrorCode.LEADER_NOT_AVAILABLE if old else ErrorCode.OFFSET_NOT_AVAILABLE)
+    end = partition.last_stable_offset if committed_only else partition.high_watermark
+    return _found(asked, end, -1, partition.leader_epoch)
+
+
+async def _by_time(
+    partition: Partition, asked: ListOffsetsPartition, committed_only: bool
+) -> ListOffsetsPartitionResponse:
+    loop = asyncio.get_running_loop()
+    end = partition.last_stable_offset if committed_only else partition.high_watermark
+    if asked.timestamp == MAX_TIMESTAMP:
+        found = await loop.run_in_executor(None, partition.log.max_timestamp)
+    else:
+        found = await loop.run_in_executor(None, partition.log.offset_for_timestamp, asked.timestamp)
+    if found is None or found.offset >= end:
+        return _found(asked, -1, -1, NO_EPOCH)
+    return _found(asked, found.offset, found.timestamp, found.leader_epoch)
+
+
+def _found(asked: ListOffsetsPartition, offset: int, timestamp: int, epoch: int) -> ListOffsetsPartitionResponse:
+    return ListOffsetsPartitionResponse(
+        partition_index=asked.partition_index, timestamp=timestamp, offset=offset, leader_epoch=epoch
+    )
+
+
+def _refused(asked: ListOffsetsPartition, error: ErrorCode) -> ListOffsetsPartitionResponse:
+    return ListOffsetsPartitionResponse(
+        partition_index=asked.partition_index, error_code=error, timestamp=-1, offset=-1, leader_epoch=-1
+    )
+
+
+HANDLER = Handler(int(ApiKey.LIST_OFFSETS), (1, 7), handle)

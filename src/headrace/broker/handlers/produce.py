@@ -1,0 +1,177 @@
+"""Produce: append batches, and acknowledge them as `acks` asks.
+
+acks=0: no answer at all. acks=1: answered once appended, not flushed. acks=all (-1): answered once the high watermark
+has passed the batch, that is, once it is flushed on the whole ISR; REQUEST_TIMED_OUT after the client's timeout (the
+batch may still be committed later: the client retries, and an idempotent one is recognised).
+
+v3 the first with record batches; v8 a message with the error; v9 flexible; v10 the current leader with
+NOT_LEADER_OR_FOLLOWER (KIP-951); v11-v12 for transactions, the same here; v13 topics by id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from headrace.base.ids import NO_OFFSET, Offset, PartitionIndex, TopicId, TopicPartition
+from headrace.base.ports import Buffer
+from headrace.broker.context import Handler, RequestContext
+from headrace.broker.partition import Partition, Refusal
+from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+
+TOPIC_ID_VERSION: Final = 13
+ACKS_NONE: Final = 0
+ACKS_ALL: Final = -1
+
+
+def handle(
+    request: ProduceRequest, context: RequestContext
+) -> ProduceResponse | asyncio.Future[ProduceResponse] | None:
+    """Append all, then answer at once or once committed."""
+    job = ProduceJob(request, context)
+    if request.acks == ACKS_NONE:
+        return None
+    return job.answer()
+
+
+class Outcome:
+    """What became of one partition's batch. At acks=all it is told when the batch is committed."""
+
+    __slots__ = ("_job", "base_offset", "error", "index", "log_start_offset", "message")
+
+    def __init__(self, job: ProduceJob, index: int) -> None:
+        self._job = job
+        self.index = index
+        self.error = ErrorCode.NONE
+        self.message: str | None = None
+        self.base_offset = NO_OFFSET
+        self.log_start_offset = NO_OFFSET
+
+    def refuse(self, error: ErrorCode, message: str | None = None) -> None:
+        self.error = error
+        self.message = message
+
+    def on_outcome(self, error: ErrorCode) -> None:
+        """`Commit`: the batch is committed, or never will be under this leadership."""
+        if error is not ErrorCode.NONE:
+            self.base_offset = NO_OFFSET
+            self.refuse(error)
+        self._job.on_settled(self)
+
+    def response(self) -> PartitionProduceResponse:
+        return PartitionProduceResponse(
+            index=self.index,
+            error_code=self.error,
+            base_offset=self.base_offset,
+            log_start_offset=self.log_start_offset,
+            error_message=self.message,
+        )
+
+
+class ProduceJob:
+    """One request: every partition's outcome, and which of them are still awaited."""
+
+    def __init__(self, request: ProduceRequest, context: RequestContext) -> None:
+        self._request = request
+        self._context = context
+        self._awaited: dict[Outcome, None] = {}
+        self._future: asyncio.Future[ProduceResponse] | None = None
+        self._topics = [(topic, self._take_topic(topic)) for topic in request.topic_data]
+
+    def _take_topic(self, topic: TopicProduceData) -> list[Outcome]:
+        topic_id = self._topic_id(topic)
+        outcomes = []
+        for data in topic.partition_data:
+            outcome = Outcome(self, data.index)
+            outcomes.append(outcome)
+            if isinstance(topic_id, ErrorCode):
+                outcome.refuse(topic_id)
+            else:
+                self._take(topic_id, data, outcome)
+        return outcomes
+
+    def _topic_id(self, topic: TopicProduceData) -> TopicId | ErrorCode:
+        """The topic's id, or the error for each of its partitions."""
+        if self._request.acks not in (ACKS_ALL, 0, 1):
+            return ErrorCode.INVALID_REQUIRED_ACKS
+        if self._request.transactional_id is not None:
+            return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        if self._context.version >= TOPIC_ID_VERSION:
+            by_id = self._context.image.topic_by_id(TopicId(topic.topic_id))
+            return ErrorCode.UNKNOWN_TOPIC_ID if by_id is None else by_id.id
+        by_name = self._context.image.topic(topic.name)
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if by_name is None else by_name.id
+
+    def _take(self, topic_id: TopicId, data: PartitionProduceData, outcome: Outcome) -> None:
+        found = self._context.services.partitions.find(
+            TopicPartition(topic_id, PartitionIndex(data.index)), self._context.image
+        )
+        if isinstance(found, ErrorCode):
+            outcome.refuse(found)
+        elif data.records is None:
+            outcome.refuse(ErrorCode.INVALID_RECORD, "The request carries no records for the partition.")
+        else:
+            self._append(found, data.records, outcome)
+
+    def _append(self, partition: Partition, records: Buffer, outcome: Outcome) -> None:
+        needs_all = self._request.acks == ACKS_ALL
+        appended = partition.append(records, needs_isr=needs_all)
+        if isinstance(appended, Refusal):
+            outcome.refuse(appended.error, appended.message)
+            return
+        outcome.base_offset = appended.base_offset
+        outcome.log_start_offset = partition.log.log_start_offset
+        if needs_all:
+            self._awaited[outcome] = None
+            partition.park_commit(Offset(appended.end), outcome)
+
+    def on_settled(self, outcome: Outcome) -> None:
+        """One outcome is final."""
+        if self._awaited.pop(outcome, self) is None and not self._awaited and self._future is not None:
+            self._finish()
+
+    def answer(self) -> ProduceResponse | asyncio.Future[ProduceResponse]:
+        """The response, now or once every outcome is final or the client's time is up."""
+        if not self._awaited:
+            return self._response()
+        loop = asyncio.get_running_loop()
+        self._future = loop.create_future()
+        timer = loop.call_later(max(self._request.timeout_ms, 0) / 1000, self._time_out)
+        self._future.add_done_callback(lambda _: timer.cancel())
+        return self._future
+
+    def _time_out(self) -> None:
+        """What is not committed by now is answered so; late outcomes find nobody waiting."""
+        awaited, self._awaited = self._awaited, {}
+        for outcome in awaited:
+            outcome.base_offset = NO_OFFSET
+            outcome.refuse(ErrorCode.REQUEST_TIMED_OUT)
+        self._finish()
+
+    def _finish(self) -> None:
+        if self._future is not None and not self._future.done():
+            self._future.set_result(self._response())
+
+    def _response(self) -> ProduceResponse:
+        return ProduceResponse(
+            responses=tuple(
+                TopicProduceResponse(
+                    name=topic.name,
+                    topic_id=topic.topic_id,
+                    partition_responses=tuple(outcome.response() for outcome in outcomes),
+                )
+                for topic, outcomes in self._topics
+            )
+        )
+
+
+HANDLER = Handler(int(ApiKey.PRODUCE), (3, 13), handle, pipelined=True)

@@ -1,0 +1,49 @@
+"""What is done now and then: old segments are deleted.
+
+Promises: nothing is deleted that the durable store still lacks, where it is to have it. Never blocks the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from headrace.base.ids import Offset
+from headrace.base.ports import Clock
+from headrace.broker.metadata import MetadataDriver
+from headrace.broker.partition import Partition
+from headrace.broker.partitions import Partitions
+
+
+class Housekeeper:
+    """One per broker."""
+
+    def __init__(
+        self, *, partitions: Partitions, metadata: MetadataDriver, clock: Clock, interval_ms: int, durable: bool
+    ) -> None:
+        self._partitions = partitions
+        self._metadata = metadata
+        self._clock = clock
+        self._interval_ms = interval_ms
+        self._durable = durable
+        """Whether there is a durable store."""
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(self._interval_ms / 1000, self._work)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _work(self) -> None:
+        now_ms = self._clock.now_ms()
+        for partition in list(self._partitions):
+            partition.keep_house(now_ms, deletable_end=self._deletable_end(partition))
+        self.start()
+
+    def _deletable_end(self, partition: Partition) -> Offset:
+        """Local deletion needs the range in the catalog, where the partition is exported."""
+        if not (self._durable and partition.settings.durable):
+            return partition.high_watermark
+        catalog = self._metadata.image.catalog.get(partition.topic_partition)
+        return Offset(0) if catalog is None else catalog.next_offset

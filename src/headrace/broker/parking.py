@@ -1,0 +1,94 @@
+"""Requests that wait: for an offset to be committed (produce), for bytes to become visible (fetch).
+
+Promises: a parked request wakes on the event that it waits for, or at its deadline; there is no polling. It belongs
+to one leader epoch of its partition, and fails when that ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable
+from typing import Protocol
+
+from headrace.base.ids import Offset
+from headrace.wire.errors import ErrorCode
+
+
+class Commit(Protocol):
+    """Something that waits for one append to be committed."""
+
+    def on_outcome(self, error: ErrorCode) -> None:
+        """Called exactly once: NONE when committed."""
+
+
+class CommitParking:
+    """The appends of one partition that wait for the high watermark, in offset order."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[tuple[Offset, Commit]] = deque()
+
+    def park(self, end: Offset, waiter: Commit) -> None:
+        """Wake `waiter` when the high watermark reaches `end`. A duplicate may wait for an older end than the last."""
+        if not self._waiting or self._waiting[-1][0] <= end:
+            self._waiting.append((end, waiter))
+            return
+        at = next(index for index, (other, _) in enumerate(self._waiting) if other > end)
+        self._waiting.insert(at, (end, waiter))
+
+    def wake_below(self, high_watermark: Offset) -> None:
+        """Everything below `high_watermark` is committed."""
+        while self._waiting and self._waiting[0][0] <= high_watermark:
+            self._waiting.popleft()[1].on_outcome(ErrorCode.NONE)
+
+    def refuse_all(self, error: ErrorCode) -> None:
+        """The leadership under which these were taken ended, or the disk failed."""
+        waiting, self._waiting = self._waiting, deque()
+        for _, waiter in waiting:
+            waiter.on_outcome(error)
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+
+class Watchable(Protocol):
+    """A partition, as a parked fetch sees it."""
+
+    def watch(self, waiter: ParkedFetch) -> None: ...
+
+    def unwatch(self, waiter: ParkedFetch) -> None: ...
+
+
+class ParkedFetch:
+    """A fetch that waits until `missing_bytes` more are visible over its partitions, or its time is up.
+
+    `future` resolves to None; the fetch then reads again, once.
+    """
+
+    __slots__ = ("_missing_bytes", "_partitions", "_timer", "future")
+
+    def __init__(self, partitions: Iterable[Watchable], *, missing_bytes: int, wait_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        self._partitions = tuple(partitions)
+        self._missing_bytes = missing_bytes
+        self.future: asyncio.Future[None] = loop.create_future()
+        self._timer = loop.call_later(wait_s, self.wake)
+        for partition in self._partitions:
+            partition.watch(self)
+        self.future.add_done_callback(self._leave)
+
+    def on_visible(self, size: int) -> None:
+        """`size` more bytes can be read from one of the partitions."""
+        self._missing_bytes -= size
+        if self._missing_bytes <= 0:
+            self.wake()
+
+    def wake(self) -> None:
+        """Answer now: time is up, the partition changed hands, or the broker stops."""
+        if not self.future.done():
+            self.future.set_result(None)
+
+    def _leave(self, _: asyncio.Future[None]) -> None:
+        self._timer.cancel()
+        for partition in self._partitions:
+            partition.unwatch(self)

@@ -1,0 +1,312 @@
+"""One partition that this broker leads: its log, its leader core and its producers, joined.
+
+Promises: an append is acknowledged at acks=all only when the high watermark has passed it; readers see nothing at or
+above it; a failed disk takes the partition offline at once, and all that waited is told so. Loop-only, but for the
+sync of a FlushTicket.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, assert_never
+
+import structlog
+
+from headrace.base.errors import StorageFailure
+from headrace.base.ids import BrokerId, LeaderEpoch, Offset, TopicPartition
+from headrace.base.ports import Buffer, Clock
+from headrace.broker.flusher import Flusher
+from headrace.broker.parking import Commit, CommitParking, ParkedFetch
+from headrace.replica.leader import AdvanceHighWatermark, Effect, Leader
+from headrace.replica.producers import Duplicate, ProducerStates, Refuse
+from headrace.storage.engine import FlushTicket, PartitionLog
+from headrace.wire.batches import BatchHeader, CorruptBatch, check_batch
+from headrace.wire.errors import ErrorCode
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionSettings:
+    """What a topic's configuration means to the partition itself (the log has its own part)."""
+
+    max_message_bytes: int
+    min_insync_replicas: int
+    durable: bool
+    """Whether closed segments go to the durable store, where there is one."""
+    durable_lag_ms_max: int
+    """Longest that a record waits in an open segment before that is closed for export; -1: no limit."""
+
+
+class Appended(NamedTuple):
+    """Where a batch stands; `end` is what the high watermark must reach before it is committed."""
+
+    base_offset: Offset
+    end: Offset
+
+
+class Refusal(NamedTuple):
+    """Why nothing was appended, for the client."""
+
+    error: ErrorCode
+    message: str
+
+
+class Partition:
+    """See the module. Made by `Partitions` when this broker becomes the leader; `close` ends the epoch."""
+
+    def __init__(
+        self,
+        *,
+        topic: str,
+        topic_partition: TopicPartition,
+        partition_log: PartitionLog,
+        leader: Leader,
+        isr_size: int,
+        producers: ProducerStates,
+        settings: PartitionSettings,
+        flusher: Flusher,
+        clock: Clock,
+    ) -> None:
+        self.topic = topic
+        self.topic_partition = topic_partition
+        self.log = partition_log
+        self.settings = settings
+        self.producers = producers
+        self._leader = leader
+        self._isr_size = isr_size
+        self._flusher = flusher
+        self._clock = clock
+        self._commits = CommitParking()
+        self._watchers: dict[ParkedFetch, None] = {}
+        self._appended_bytes = 0
+        self._visible_bytes = 0
+        self._flushing_bytes = 0
+        self._ended = ErrorCode.NONE
+        has_records = partition_log.log_end_offset > partition_log.log_start_offset
+        self.open_since_ms: int | None = clock.now_ms() if has_records else None
+        """When the oldest record that `roll` has not yet closed off was appended, by the wall clock; None: there is
+        none. May be earlier than that where the log rolled by itself."""
+
+    # what is known
+
+    @property
+    def leader_epoch(self) -> LeaderEpoch:
+        return self._leader.epoch
+
+    @property
+    def high_watermark(self) -> Offset:
+        return self._leader.high_watermark
+
+    @property
+    def last_stable_offset(self) -> Offset:
+        """Where read_committed readers stop. There are no open transactions yet, so the high watermark."""
+        return self._leader.high_watermark
+
+    @property
+    def latest_is_known(self) -> bool:
+        """Whether the high watermark has reached this epoch's start (KIP-207)."""
+        return self._leader.epoch_is_committed
+
+    @property
+    def availability(self) -> ErrorCode:
+        """NONE while it serves; else why not."""
+        return self._ended
+
+    def check_epoch(self, believed: int) -> ErrorCode:
+        """A client's idea of the leader epoch (-1: none) against ours (KIP-320)."""
+        if self._ended is not ErrorCode.NONE:
+            return self._ended
+        if believed in (-1, self._leader.epoch):
+            return ErrorCode.NONE
+        return ErrorCode.FENCED_LEADER_EPOCH if believed < self._leader.epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
+
+    # appending
+
+    def append(self, records: Buffer, *, needs_isr: bool) -> Appended | Refusal:
+        """Append one batch, as a client sent it. `needs_isr`: refuse below min.insync.replicas (acks=all)."""
+        if self._ended is not ErrorCode.NONE:
+            return Refusal(self._ended, "The partition is not served here; refresh metadata and retry.")
+        if needs_isr and self._isr_size < self.settings.min_insync_replicas:
+            return Refusal(
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                f"{self._isr_size} in-sync replicas are fewer than min.insync.replicas="
+                f"{self.settings.min_insync_replicas}.",
+            )
+        header = self._checked(records)
+        if isinstance(header, Refusal):
+            return header
+        verdict = self.producers.check(header)
+        if isinstance(verdict, Refuse):
+            return Refusal(verdict.error, verdict.message)
+        if isinstance(verdict, Duplicate):
+            return Appended(verdict.base_offset, Offset(verdict.last_offset + 1))
+        return self._append(records, header)
+
+    def _append(self, records: Buffer, header: BatchHeader) -> Appended | Refusal:
+        now_ms = self._clock.now_ms()
+        try:
+            appended = self.log.append(records, [(0, header)], leader_epoch=self._leader.epoch, now_ms=now_ms)
+        except (OSError, StorageFailure) as error:
+            self._fail(error)
+            return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, "The log's disk failed; the partition is offline.")
+        if self.open_since_ms is None:
+            self.open_since_ms = now_ms
+        self.producers.on_appended(header, appended.base_offset)
+        self._appended_bytes += header.size
+        self._after_write()
+        return Appended(appended.base_offset, Offset(appended.last_offset + 1))
+
+    def _after_write(self) -> None:
+        """Under `flush.policy=os` the log counts as flushed at once, and the flusher only keeps house."""
+        if self.log.needs_flush:
+            self._flusher.request(self)
+        if self.log.flushed_end == self.log.log_end_offset:
+            self._on_durable(self.log.flushed_end, self._appended_bytes)
+
+    def _checked(self, records: Buffer) -> BatchHeader | Refusal:
+        """Exactly one sound batch of records, or why not."""
+        if len(records) > self.settings.max_message_bytes:
+            return Refusal(
+                ErrorCode.MESSAGE_TOO_LARGE,
+                f"The batch of {len(records)} bytes is over max.message.bytes={self.settings.max_message_bytes}.",
+            )
+        try:
+            header = check_batch(records, 0, len(records))
+        except CorruptBatch as error:
+            return Refusal(ErrorCode.CORRUPT_MESSAGE, str(error))
+        if header.size != len(records):
+            return Refusal(ErrorCode.INVALID_RECORD, "A produce request carries exactly one batch per partition.")
+        if header.is_control:
+            return Refusal(ErrorCode.INVALID_RECORD, "Clients may not write control batches.")
+        if header.is_transactional:
+            return Refusal(ErrorCode.INVALID_TXN_STATE, "Transactions are not supported yet.")
+        return header
+
+    def park_commit(self, end: Offset, waiter: Commit) -> None:
+        """Tell `waiter` once everything below `end` is committed; at once where it is."""
+        if end <= self._leader.high_watermark:
+            waiter.on_outcome(ErrorCode.NONE)
+        else:
+            self._commits.park(end, waiter)
+
+    def lead(self, epoch: LeaderEpoch, isr: tuple[BrokerId, ...]) -> None:
+        """Go on leading, under a new epoch or with another ISR. What waits belongs to the old epoch and fails."""
+        self._isr_size = len(isr)
+        if epoch == self._leader.epoch:
+            return
+        self._commits.refuse_all(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self.log.assign_epoch(epoch)
+        self._leader = Leader.elected(
+            node=self._leader.node,
+            epoch=epoch,
+            isr=isr,
+            flushed_end=self.log.flushed_end,
+            high_watermark=self._leader.high_watermark,
+        )
+        self.wake_readers()
+
+    # keeping house
+
+    def keep_house(self, now_ms: int, *, deletable_end: Offset) -> None:
+        """Drop segments past their retention, none that reaches above `deletable_end` or the high watermark."""
+        if self._ended is not ErrorCode.NONE:
+            return
+        try:
+            self.log.apply_retention(now_ms, Offset(min(deletable_end, self.high_watermark)))
+        except (OSError, StorageFailure) as error:
+            self._fail(error)
+            return
+        if self.log.needs_flush:
+            self._flusher.request(self)
+
+    def roll(self) -> None:
+        """Close the active segment, so that it can be exported."""
+        try:
+            self.log.roll()
+        except (OSError, StorageFailure) as error:
+            self._fail(error)
+            return
+        self.open_since_ms = None
+        if self.log.needs_flush:
+            self._flusher.request(self)
+
+    # flushing
+
+    def begin_flush(self) -> FlushTicket | None:
+        """Flusher: what is to be synced now."""
+        if self._ended is not ErrorCode.NONE:
+            return None
+        self._flushing_bytes = self._appended_bytes
+        return self.log.begin_flush()
+
+    def finish_flush(self, ticket: FlushTicket, failure: OSError | None) -> None:
+        """Flusher: the sync ended."""
+        if failure is not None:
+            self.log.fail_flush(ticket)
+            self._fail(failure)
+        elif self._ended is ErrorCode.NONE:
+            self._on_durable(self.log.finish_flush(ticket), self._flushing_bytes)
+
+    def _on_durable(self, end: Offset, appended_bytes: int) -> None:
+        self._leader, effects = self._leader.on_flushed(end)
+        for effect in effects:
+            self._carry_out(effect, appended_bytes)
+
+    def _carry_out(self, effect: Effect, appended_bytes: int) -> None:
+        match effect:
+            case AdvanceHighWatermark(offset=offset):
+                self._commits.wake_below(offset)
+                visible, self._visible_bytes = appended_bytes - self._visible_bytes, appended_bytes
+                for watcher in list(self._watchers):
+                    watcher.on_visible(visible)
+            case _:
+                assert_never(effect)
+
+    # reading
+
+    def read(self, offset: Offset, bytes_max: int, *, committed_only: bool, at_least_one: bool) -> Buffer:
+        """Whole batches from the one that holds `offset`, below what the reader may see. Raises StorageFailure,
+        CorruptData or OSError where the disk does not give them."""
+        end = self.last_stable_offset if committed_only else self.high_watermark
+        if offset >= end:
+            return b""
+        return self.log.read(offset, bytes_max, end, at_least_one=at_least_one)
+
+    def in_range(self, offset: Offset) -> bool:
+        """Whether a reader may stand at `offset` (the log's end included)."""
+        return self.log.log_start_offset <= offset <= self.log.log_end_offset
+
+    def watch(self, waiter: ParkedFetch) -> None:
+        """Tell `waiter` of bytes that become visible, and of the end of this epoch."""
+        self._watchers[waiter] = None
+        if self._ended is not ErrorCode.NONE:
+            waiter.wake()
+
+    def unwatch(self, waiter: ParkedFetch) -> None:
+        self._watchers.pop(waiter, None)
+
+    # ending
+
+    def _fail(self, cause: Exception) -> None:
+        """The disk failed: nothing unflushed is acknowledged, now or later, and nothing more is taken."""
+        if self._ended is ErrorCode.NONE:
+            log.error(
+                "partition offline: its disk failed; replace the disk or free space, then restart the broker",
+                topic=self.topic,
+                partition=self.topic_partition.partition,
+                exc_info=cause,
+            )
+            self.end(ErrorCode.KAFKA_STORAGE_ERROR)
+
+    def end(self, error: ErrorCode) -> None:
+        """End this leadership: all that waits is answered with `error`, and so is all that comes."""
+        self._ended = error
+        self._commits.refuse_all(error)
+        for watcher in list(self._watchers):
+            watcher.wake()
+
+    def wake_readers(self) -> None:
+        """Answer the parked fetches with what there is (the broker stops)."""
+        for watcher in list(self._watchers):
+            watcher.wake()

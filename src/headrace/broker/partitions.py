@@ -1,0 +1,294 @@
+"""All partitions that this broker leads, kept in step with the metadata image.
+
+Promises: a log is opened where the image says that this broker leads, and nowhere else; carrying out the same change
+twice changes nothing; a deleted topic's waiting requests are answered before its files go. What cannot be opened is
+offline, answered with KAFKA_STORAGE_ERROR and logged, and keeps nothing else from being served. Never decides who
+leads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeVar
+
+import structlog
+
+from headrace.base.errors import HeadraceError
+from headrace.base.ids import BrokerId, DirectoryId, Offset, PartitionIndex, TopicPartition
+from headrace.base.ports import Clock
+from headrace.broker.flusher import Flusher
+from headrace.broker.partition import Partition, PartitionSettings
+from headrace.metadata.configs import TopicConfig, topic_config
+from headrace.metadata.delta import ImageDelta, LocalPartition
+from headrace.metadata.image import MetadataImage
+from headrace.metadata.values import TopicImage
+from headrace.replica.leader import Leader
+from headrace.replica.producers import ProducerStates
+from headrace.storage.engine import LogConfig, LogEngine, LogIdentity, PartitionLog
+from headrace.wire.errors import ErrorCode
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+
+
+class Partitions:
+    """See the module. Loop-only; blocking work goes to worker threads, in the order in which it was asked for."""
+
+    def __init__(
+        self,
+        *,
+        node: BrokerId,
+        directory_id: DirectoryId,
+        engine: LogEngine,
+        flusher: Flusher,
+        clock: Clock,
+        broker_configs: Mapping[str, str],
+    ) -> None:
+        self._node = node
+        self._directory_id = directory_id
+        self._engine = engine
+        self._flusher = flusher
+        self._clock = clock
+        self._broker_configs = broker_configs
+        self._serving: dict[TopicPartition, Partition] = {}
+        self._offline: dict[TopicPartition, str] = {}
+        """What could not be opened, and why."""
+        self._work: asyncio.Task[None] | None = None
+        """The last of the openings and deletions, each of which awaits the one before it."""
+
+    # asking
+
+    def __iter__(self) -> Iterator[Partition]:
+        return iter(self._serving.values())
+
+    def __len__(self) -> int:
+        return len(self._serving)
+
+    def find(self, key: TopicPartition, image: MetadataImage) -> Partition | ErrorCode:
+        """The partition where this broker serves it, else the error for the client."""
+        partition = self._serving.get(key)
+        if partition is not None and partition.availability is ErrorCode.NONE:
+            return partition
+        known = image.partition(key)
+        if known is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if known.leader != self._node:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if partition is not None:
+            return partition.availability
+        return ErrorCode.KAFKA_STORAGE_ERROR if key in self._offline else ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    @property
+    def offline(self) -> Mapping[TopicPartition, str]:
+        """Partitions that are led here but could not be opened, with the reason."""
+        return self._offline
+
+    async def settled(self) -> None:
+        """Wait until what the image asked for so far is carried out."""
+        while self._work is not None and not self._work.done():
+            await asyncio.shield(self._work)
+
+    # following the image
+
+    def on_delta(self, delta: ImageDelta) -> None:
+        """Carry out one committed change. Refusals begin at once; files are opened and deleted in worker threads."""
+        changes = delta.local_changes(self._node)
+        for topic in changes.reconfigured:
+            self._reconfigure(topic, delta.after)
+        for key in changes.deleted:
+            if (partition := self._serving.get(key)) is not None:
+                partition.end(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        gone = [self._identity(_topic(delta.before, key), key.partition) for key in changes.deleted]
+        led = [local for local in changes.leaders if not self._lead_on(local)]
+        if gone or led:
+            self._work = asyncio.get_running_loop().create_task(self._carry_out(self._work, gone, led, delta.after))
+
+    def _lead_on(self, local: LocalPartition) -> bool:
+        """A partition that is served already goes on under its new epoch; False where it is not served."""
+        serving = self._serving.get(local.key)
+        if serving is None:
+            return False
+        serving.lead(local.partition.leader_epoch, local.partition.isr)
+        return True
+
+    def _identity(self, topic: TopicImage, partition: PartitionIndex) -> LogIdentity:
+        return LogIdentity(
+            topic_name=topic.name, topic_id=topic.id, partition=partition, directory_id=self._directory_id
+        )
+
+    async def _carry_out(
+        self,
+        before: asyncio.Task[None] | None,
+        gone: Sequence[LogIdentity],
+        led: Sequence[LocalPartition],
+        image: MetadataImage,
+    ) -> None:
+        if before is not None:
+            await asyncio.wait([before])
+        if gone:
+            await self._remove(gone)
+        if opened := [local for local in led if not self._lead_on(local)]:
+            configs = {local.topic.id: self._config(local.topic, image) for local in opened}
+            results = await self._in_thread(lambda: [self._open(local, configs[local.topic.id]) for local in opened])
+            for local, result in zip(opened, results, strict=True):
+                self._take_up(local, configs[local.topic.id], result)
+
+    async def _remove(self, gone: Sequence[LogIdentity]) -> None:
+        """Close and delete, once no flush of theirs is under way."""
+        logs: list[PartitionLog] = []
+        for identity in gone:
+            key = TopicPartition(identity.topic_id, identity.partition)
+            self._offline.pop(key, None)
+            if (partition := self._serving.pop(key, None)) is not None:
+                partition.end(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                logs.append(partition.log)
+        await self._flusher.round_over()
+        await self._in_thread(lambda: self._delete(logs, gone))
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(None, work)
+
+    def _delete(self, logs: Sequence[PartitionLog], gone: Sequence[LogIdentity]) -> None:
+        """In a worker thread."""
+        for each in logs:
+            _close(each, clean=False)
+        for identity in gone:
+            try:
+                self._engine.delete(identity)
+            except (OSError, HeadraceError) as error:
+                log.warning("a deleted partition's files are left", topic=identity.topic_name, reason=str(error))
+
+    def _open(self, local: LocalPartition, config: TopicConfig) -> tuple[PartitionLog, ProducerStates] | Exception:
+        """In a worker thread: recover the log, then the producers' state from its snapshot and what follows it."""
+        try:
+            opened = self._engine.open(self._identity(local.topic, local.partition.index), _log_config(config))
+            return opened, _recover_producers(opened)
+        except (OSError, HeadraceError) as error:
+            return error
+
+    def _take_up(
+        self,
+        local: LocalPartition,
+        config: TopicConfig,
+        opened: tuple[PartitionLog, ProducerStates] | Exception,
+    ) -> None:
+        if isinstance(opened, Exception):
+            self._offline[local.key] = str(opened)
+            log.error(
+                "partition offline: its log could not be opened",
+                topic=local.topic.name,
+                partition=local.partition.index,
+                reason=str(opened),
+            )
+            return
+        partition_log, producers = opened
+        if partition_log.set_aside is not None:
+            log.warning(
+                "another topic's files were under this name and are kept beside it",
+                topic=local.topic.name,
+                partition=local.partition.index,
+                kept_in=str(partition_log.set_aside),
+            )
+        partition_log.assign_epoch(local.partition.leader_epoch)
+        leader = Leader.elected(
+            node=self._node,
+            epoch=local.partition.leader_epoch,
+            isr=local.partition.isr,
+            flushed_end=partition_log.flushed_end,
+            high_watermark=partition_log.flushed_end,
+        )
+        self._serving[local.key] = Partition(
+            topic=local.topic.name,
+            topic_partition=local.key,
+            partition_log=partition_log,
+            leader=leader,
+            isr_size=len(local.partition.isr),
+            producers=producers,
+            settings=_settings(config),
+            flusher=self._flusher,
+            clock=self._clock,
+        )
+
+    # configuration
+
+    def _config(self, topic: TopicImage, image: MetadataImage) -> TopicConfig:
+        return topic_config(image, topic, self._broker_configs, node=self._node)
+
+    def _reconfigure(self, topic: TopicImage, image: MetadataImage) -> None:
+        config = self._config(topic, image)
+        for partition in topic.partitions:
+            serving = self._serving.get(TopicPartition(topic.id, partition.index))
+            if serving is not None:
+                serving.settings = _settings(config)
+                serving.log.reconfigure(_log_config(config))
+
+    # ending
+
+    def wake_readers(self) -> None:
+        """Answer every parked fetch with what there is."""
+        for partition in self._serving.values():
+            partition.wake_readers()
+
+    async def close(self) -> None:
+        """A graceful stop: what was appended is flushed and acknowledged, then every log is closed cleanly."""
+        await self.settled()
+        await self._flusher.idle()
+        for partition in self._serving.values():
+            partition.end(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        logs = [partition.log for partition in self._serving.values()]
+        await self._in_thread(lambda: _close_all(logs))
+        self._serving.clear()
+
+
+def _topic(image: MetadataImage, key: TopicPartition) -> TopicImage:
+    topic = image.topics.get(key.topic_id)
+    assert topic is not None, "what is deleted was there before"
+    return topic
+
+
+def _close_all(logs: Sequence[PartitionLog]) -> None:
+    for each in logs:
+        _close(each, clean=not each.failed)
+
+
+def _close(partition_log: PartitionLog, *, clean: bool) -> None:
+    """In a worker thread. A log that cannot be closed cleanly is recovered at the next start."""
+    try:
+        partition_log.close(clean=clean)
+    except (OSError, HeadraceError) as error:
+        log.warning("a log was not closed cleanly", directory=str(partition_log.directory), reason=str(error))
+
+
+def _recover_producers(partition_log: PartitionLog) -> ProducerStates:
+    snapshot = partition_log.latest_producer_snapshot()
+    producers = ProducerStates()
+    start = partition_log.log_start_offset
+    if snapshot is not None and snapshot[0] <= partition_log.log_end_offset:
+        start = Offset(max(start, snapshot[0]))
+        producers = ProducerStates.restore(snapshot[1])
+    for header in partition_log.batches_from(start):
+        producers.on_appended(header, Offset(header.base_offset))
+    return producers
+
+
+def _log_config(config: TopicConfig) -> LogConfig:
+    return LogConfig(
+        segment_bytes=config.segment_bytes,
+        segment_ms=config.segment_ms,
+        retention_ms=config.retention_ms,
+        retention_bytes=config.retention_bytes,
+        index_interval_bytes=config.index_interval_bytes,
+        max_message_bytes=config.max_message_bytes,
+        fsync=config.flush_policy == "fsync",
+    )
+
+
+def _settings(config: TopicConfig) -> PartitionSettings:
+    return PartitionSettings(
+        max_message_bytes=config.max_message_bytes,
+        min_insync_replicas=config.min_insync_replicas,
+        durable=config.durable_enable,
+        durable_lag_ms_max=config.durable_export_max_lag_ms,
+    )

@@ -1,0 +1,129 @@
+"""What a running broker is made of, joined; started and stopped in order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from headrace.base.ids import BrokerEpoch, DirectoryId, ProducerId
+from headrace.base.ports import Clock, Disk, Objects, Random
+from headrace.broker.config import BrokerConfig
+from headrace.broker.context import Services
+from headrace.broker.dispatch import Dispatcher
+from headrace.broker.exporter import Exporter
+from headrace.broker.fetch_sessions import FetchSessions
+from headrace.broker.flusher import Flusher
+from headrace.broker.groups import GroupService
+from headrace.broker.handlers import ALL
+from headrace.broker.housekeeper import Housekeeper
+from headrace.broker.metadata import MetadataDriver
+from headrace.broker.partitions import Partitions
+from headrace.broker.producer_ids import ProducerIdAllocator
+from headrace.controller.brokers import allocate_producer_ids
+from headrace.metadata.configs import broker_value
+from headrace.net.listener import Listener
+from headrace.storage.engine import LogEngine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ports:
+    """The world, as this broker reaches it."""
+
+    clock: Clock
+    random: Random
+    disk: Disk
+    objects: Objects | None
+    """The durable store; None: nothing is exported."""
+
+
+class Parts:
+    """See the module. `epoch` is set once this incarnation is registered."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        ports: Ports,
+        *,
+        directory_id: DirectoryId,
+        metadata: MetadataDriver,
+        engine: LogEngine,
+        on_bug: Callable[[BaseException], None],
+    ) -> None:
+        self.epoch = BrokerEpoch(-1)
+        self.metadata = metadata
+        self._config = config
+        self._ports = ports
+        self.partitions = Partitions(
+            node=config.broker_id,
+            directory_id=directory_id,
+            engine=engine,
+            flusher=Flusher(),
+            clock=ports.clock,
+            broker_configs=config.configs,
+        )
+        metadata.subscribe(self.partitions.on_delta)
+        self._services = self._make_services()
+        handlers = {handler.key: handler for handler in ALL}
+        self.listener = Listener(Dispatcher(self._services, handlers, on_bug=on_bug).serve)
+        self._housekeeper: Housekeeper | None = None
+        self._exporter: Exporter | None = None
+
+    def _make_services(self) -> Services:
+        config, ports = self._config, self._ports
+        return Services(
+            node_id=config.broker_id,
+            configs=config.configs,
+            clock=ports.clock,
+            random=ports.random,
+            metadata=self.metadata,
+            partitions=self.partitions,
+            fetch_sessions=FetchSessions(ports.clock, ports.random),
+            producer_ids=ProducerIdAllocator(self._allocate_producer_ids),
+            groups=GroupService(
+                partitions=self.partitions, metadata=self.metadata, clock=ports.clock, configs=config.configs
+            ),
+            api_versions={handler.key: handler.versions for handler in ALL},
+        )
+
+    async def _allocate_producer_ids(self) -> tuple[ProducerId, int]:
+        return await self.metadata.submit(
+            lambda image: allocate_producer_ids(image, broker_id=self._config.broker_id, broker_epoch=self.epoch)
+        )
+
+    async def start(self) -> None:
+        """Everything is recovered and registered: serve."""
+        image = self.metadata.image
+        interval = broker_value(
+            image, self._config.configs, "log.retention.check.interval.ms", node=self._config.broker_id
+        )
+        self._housekeeper = Housekeeper(
+            partitions=self.partitions,
+            metadata=self.metadata,
+            clock=self._ports.clock,
+            interval_ms=interval.number(),
+            durable=self._ports.objects is not None,
+        )
+        self._housekeeper.start()
+        if self._ports.objects is not None:
+            self._exporter = Exporter(
+                partitions=self.partitions,
+                metadata=self.metadata,
+                objects=self._ports.objects,
+                clock=self._ports.clock,
+            )
+            self._exporter.start()
+        await self.listener.accept()
+
+    async def stop(self) -> None:
+        """Accept no more, answer what came, flush, close."""
+        if self._housekeeper is not None:
+            self._housekeeper.stop()
+        if self._exporter is not None:
+            await self._exporter.stop()
+        self.partitions.wake_readers()
+        await self.listener.stop()
+        await self._services.groups.stop()
+        await self.partitions.close()
+        await self.metadata.stop()
+        await asyncio.sleep(0)

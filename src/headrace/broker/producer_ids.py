@@ -1,0 +1,32 @@
+"""Producer ids, unique for ever: handed out from blocks that the controller allocates (KIP-730).
+
+Promises: no id is given twice, not even after kill -9: a block is committed before its first id is given out, and
+what is left of a block at a crash is lost, not reused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from headrace.base.ids import ProducerId
+
+
+class ProducerIdAllocator:
+    """`allocate_block` commits a block through the spine and gives its first id and its length."""
+
+    def __init__(self, allocate_block: Callable[[], Awaitable[tuple[ProducerId, int]]]) -> None:
+        self._allocate_block = allocate_block
+        self._next = 0
+        self._end = 0
+        self._turn = asyncio.Lock()
+
+    async def take(self) -> ProducerId:
+        """A producer id that was never given before."""
+        async with self._turn:
+            if self._next >= self._end:
+                first, length = await self._allocate_block()
+                self._next, self._end = int(first), int(first) + length
+            taken = ProducerId(self._next)
+            self._next += 1
+            return taken
