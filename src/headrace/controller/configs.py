@@ -1,0 +1,182 @@
+"""Decides on changes of topic and broker configs.
+
+Promises: each resource of a request is decided on its own, whole: one bad key and none of its keys change; what is
+refused names the key. Sources: KIP-339 (incremental), KIP-133 (the older, which replaces all), KIP-226 (brokers).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+from headrace.base.ids import BrokerId
+from headrace.controller.decision import Decision, Refusal, Verdict
+from headrace.metadata.configs import (
+    BROKER_DEFS,
+    TOPIC_DEFS,
+    ConfigDef,
+    ConfigType,
+    broker_config_problem,
+    topic_config_problem,
+)
+from headrace.metadata.events import ConfigChanged, MetadataEvent
+from headrace.metadata.image import MetadataImage
+from headrace.metadata.values import TopicImage
+from headrace.wire.errors import ErrorCode
+
+
+class ResourceType(IntEnum):
+    """As the protocol numbers what can have configs."""
+
+    TOPIC = 2
+    BROKER = 4
+
+
+class AlterOp(IntEnum):
+    """As IncrementalAlterConfigs numbers them (KIP-339)."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Alteration:
+    """One key to change. `op` is an `AlterOp`'s number, as it came."""
+
+    key: str
+    op: int
+    value: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceAlteration:
+    """One resource to change: `kind` is a `ResourceType`'s number, as it came; `name` a topic's, a broker's id, or
+    empty for all brokers."""
+
+    kind: int
+    name: str
+    alterations: tuple[Alteration, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """A resource that is there, with its own configs and the table that rules them."""
+
+    topic: TopicImage | None
+    broker_id: BrokerId | None
+    configs: Mapping[str, str]
+    table: Mapping[str, ConfigDef]
+
+
+def alter_configs(
+    image: MetadataImage,
+    resources: Sequence[ResourceAlteration],
+    *,
+    replace_all: bool = False,
+    validate_only: bool = False,
+) -> Decision[list[Refusal | None]]:
+    """One answer for each resource, in order; None: done. `replace_all`: every key that is not named goes back to
+    its default (the older AlterConfigs)."""
+    seen: set[tuple[int, str]] = set()
+    events: list[MetadataEvent] = []
+    answers: list[Refusal | None] = []
+    for resource in resources:
+        identity = (resource.kind, resource.name)
+        if identity in seen:
+            verdict: Verdict = Refusal(ErrorCode.INVALID_REQUEST, f"'{resource.name}' is in the request twice.")
+        else:
+            verdict = _alter(image, resource, replace_all)
+        seen.add(identity)
+        answers.append(verdict if isinstance(verdict, Refusal) else None)
+        if not isinstance(verdict, Refusal):
+            events.extend(verdict)
+    return Decision(() if validate_only else tuple(events), answers)
+
+
+def _alter(image: MetadataImage, resource: ResourceAlteration, replace_all: bool) -> Verdict:
+    target = _target(image, resource)
+    if isinstance(target, Refusal):
+        return target
+    changes: dict[str, str | None] = dict.fromkeys(target.configs) if replace_all else {}
+    named: set[str] = set()
+    for alteration in resource.alterations:
+        if alteration.key in named:
+            return Refusal(ErrorCode.INVALID_REQUEST, f"Config {alteration.key} is in the request more than once.")
+        named.add(alteration.key)
+        value = _altered(target, alteration)
+        if isinstance(value, Refusal):
+            return value
+        changes[alteration.key] = value
+    changes = {key: value for key, value in changes.items() if target.configs.get(key) != value}
+    if not changes:
+        return []
+    topic_id = None if target.topic is None else target.topic.id
+    return [ConfigChanged(topic_id=topic_id, broker_id=target.broker_id, changes=changes)]
+
+
+def _target(image: MetadataImage, resource: ResourceAlteration) -> _Target | Refusal:
+    match resource.kind:
+        case ResourceType.TOPIC:
+            topic = image.topic(resource.name)
+            if topic is None:
+                return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{resource.name}' does not exist")
+            return _Target(topic, None, topic.configs, TOPIC_DEFS)
+        case ResourceType.BROKER:
+            broker_id = named_broker(image, resource.name)
+            if isinstance(broker_id, Refusal):
+                return broker_id
+            return _Target(None, broker_id, image.broker_configs.get(broker_id) or {}, BROKER_DEFS)
+        case _:
+            return Refusal(ErrorCode.INVALID_REQUEST, f"Resources of type {resource.kind} have no configs here.")
+
+
+def named_broker(image: MetadataImage, name: str) -> BrokerId | Refusal | None:
+    """The broker of a config resource's name; None: all brokers."""
+    if not name:
+        return None
+    if not (name.isascii() and name.isdigit()) or BrokerId(int(name[:10])) not in image.brokers:
+        return Refusal(ErrorCode.INVALID_REQUEST, f"'{name[:20]}' is not the id of a registered broker.")
+    return BrokerId(int(name))
+
+
+def _altered(target: _Target, alteration: Alteration) -> str | Refusal | None:
+    """The key's new value; None: removed."""
+    key, value = alteration.key, alteration.value
+    if (definition := target.table.get(key)) is None:
+        return _bad(_problem(target, {key: value}))
+    if not definition.dynamic:
+        return _bad(f"Config {key} cannot be changed while a broker runs: set it where the broker is started.")
+    match alteration.op:
+        case AlterOp.DELETE:
+            return None
+        case AlterOp.SET:
+            pass
+        case AlterOp.APPEND | AlterOp.SUBTRACT if definition.type is ConfigType.LIST and value is not None:
+            value = _edited(target.configs.get(key, definition.default), alteration.op, value)
+        case AlterOp.APPEND | AlterOp.SUBTRACT:
+            return _bad(f"Config {key} is not a list: nothing can be appended to it or subtracted from it.")
+        case _:
+            return Refusal(ErrorCode.INVALID_REQUEST, f"Unknown operation {alteration.op} on config {key}.")
+    if problem := _problem(target, {key: value}):
+        return _bad(problem)
+    return value
+
+
+def _edited(current: str, op: int, value: str) -> str:
+    items = [item.strip() for item in current.split(",") if item.strip()]
+    named = [item.strip() for item in value.split(",")]
+    if op == AlterOp.APPEND:
+        return ",".join([*items, *(item for item in named if item not in items)])
+    return ",".join(item for item in items if item not in named)
+
+
+def _problem(target: _Target, configs: Mapping[str, str | None]) -> str | None:
+    return topic_config_problem(configs) if target.topic is not None else broker_config_problem(configs)
+
+
+def _bad(problem: str | None) -> Refusal:
+    assert problem is not None, "only what is wrong is refused"
+    return Refusal(ErrorCode.INVALID_CONFIG, problem)

@@ -1,0 +1,201 @@
+"""Decides on new topics: what they are named, how many partitions they have and where those are.
+
+Promises: each topic of a request is decided on its own, on the state that those before it lead to; a refusal names
+the topic or key at fault; `validate_only` decides all and commits nothing. Sources: KIP-4, KIP-464 (defaults),
+KIP-516 (ids), KIP-525 (configs in the response).
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, cast
+
+import immutables
+
+from headrace.base.ids import NO_TOPIC_ID, BrokerId, TopicId
+from headrace.base.limits import PARTITIONS_PER_REQUEST_MAX, TOPIC_NAME_CHARS_MAX
+from headrace.controller.decision import Decision, Refusal
+from headrace.controller.placement import Placement
+from headrace.metadata.configs import broker_value, topic_config_problem
+from headrace.metadata.events import MetadataEvent, TopicCreated
+from headrace.metadata.image import MetadataImage
+from headrace.metadata.values import PartitionImage, TopicImage
+from headrace.wire.errors import ErrorCode
+
+DEFAULT: Final = -1
+"""Of a partition count or replication factor: the broker's choice."""
+_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewTopic:
+    """One topic to make. `topic_id` is fresh, chosen by the caller by chance."""
+
+    topic_id: TopicId
+    name: str
+    partitions: int = DEFAULT
+    replication_factor: int = DEFAULT
+    assignments: Mapping[int, tuple[BrokerId, ...]] | None = None
+    """Replicas by partition index; None: the controller places them."""
+    configs: Mapping[str, str | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicOutcome:
+    """What became of one topic of a request: either a refusal, or the topic: as made (or as it would be, where only
+    validated), or as it was before its deletion."""
+
+    name: str | None
+    topic_id: TopicId = NO_TOPIC_ID
+    refusal: Refusal | None = None
+    topic: TopicImage | None = None
+
+
+def topic_id_of(bits: int) -> TopicId | None:
+    """A topic id from 128 bits of chance; None where they make one that reads badly (a leading `-` in base64, as
+    Kafka's tools print ids)."""
+    drawn = TopicId(uuid.UUID(int=bits, version=4))
+    return None if drawn.bytes[0] >> 2 == 62 else drawn
+
+
+def topic_name_problem(name: str) -> str | None:
+    """Why this cannot be a topic's name; None where it can: 1 to 249 of `[a-zA-Z0-9._-]`, not `.` or `..`."""
+    if not name:
+        return "Topic name is invalid: it is empty."
+    if name in (".", ".."):
+        return "Topic name is invalid: it is '.' or '..'."
+    if len(name) > TOPIC_NAME_CHARS_MAX:
+        return f"Topic name is invalid: it has {len(name)} characters, more than {TOPIC_NAME_CHARS_MAX}."
+    if not _NAME.fullmatch(name):
+        return f"Topic name is invalid: '{name}' has characters other than ASCII letters, digits, '.', '_' and '-'."
+    return None
+
+
+def create_topics(
+    image: MetadataImage,
+    requests: Sequence[NewTopic],
+    *,
+    broker_configs: Mapping[str, str],
+    validate_only: bool = False,
+) -> Decision[list[TopicOutcome]]:
+    """One outcome for each request, in order."""
+    named = Counter(request.name for request in requests)
+    placement = Placement(image)
+    events: list[MetadataEvent] = []
+    outcomes = []
+    room = PARTITIONS_PER_REQUEST_MAX
+    for request in requests:
+        if named[request.name] > 1:
+            verdict: TopicCreated | Refusal = Refusal(
+                ErrorCode.INVALID_REQUEST, f"Topic '{request.name}' is in the request more than once."
+            )
+        else:
+            verdict = _create_topic(image, request, placement, broker_configs, room)
+        if isinstance(verdict, TopicCreated):
+            room -= len(verdict.partitions)
+            events.append(verdict)
+        outcomes.append(_created(request, verdict))
+    return Decision(() if validate_only else tuple(events), outcomes)
+
+
+def _create_topic(
+    image: MetadataImage, request: NewTopic, placement: Placement, broker_configs: Mapping[str, str], room: int
+) -> TopicCreated | Refusal:
+    if problem := topic_name_problem(request.name):
+        return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+    if image.topic(request.name) is not None:
+        return Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{request.name}' already exists.")
+    if problem := topic_config_problem(request.configs):
+        return Refusal(ErrorCode.INVALID_CONFIG, problem)
+    if request.assignments is not None:
+        partitions = _assigned_topic(request, request.assignments, placement, room)
+    else:
+        partitions = _placed_topic(image, request, placement, broker_configs, room)
+    if isinstance(partitions, Refusal):
+        return partitions
+    configs = cast("Mapping[str, str]", request.configs)  # a None was refused above
+    return TopicCreated(topic_id=request.topic_id, name=request.name, partitions=partitions, configs=dict(configs))
+
+
+def _placed_topic(
+    image: MetadataImage, request: NewTopic, placement: Placement, broker_configs: Mapping[str, str], room: int
+) -> tuple[PartitionImage, ...] | Refusal:
+    count, factor, live = request.partitions, request.replication_factor, len(placement.live)
+    if count == DEFAULT:
+        count = broker_value(image, broker_configs, "num.partitions").number()
+    if count <= 0:
+        return Refusal(ErrorCode.INVALID_PARTITIONS, f"Number of partitions must be larger than 0, not {count}.")
+    if factor == DEFAULT:
+        factor = min(broker_value(image, broker_configs, "default.replication.factor").number(), max(live, 1))
+    if factor <= 0:
+        return Refusal(ErrorCode.INVALID_REPLICATION_FACTOR, f"Replication factor must be larger than 0, not {factor}.")
+    if factor > live:
+        return Refusal(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"Replication factor {factor} is larger than the number of live brokers, {live}.",
+        )
+    if count > room:
+        return too_many_partitions()
+    return tuple(placement.place(index, factor) for index in range(count))
+
+
+def _assigned_topic(
+    request: NewTopic, assignments: Mapping[int, tuple[BrokerId, ...]], placement: Placement, room: int
+) -> tuple[PartitionImage, ...] | Refusal:
+    if request.partitions != DEFAULT or request.replication_factor != DEFAULT:
+        return Refusal(
+            ErrorCode.INVALID_REQUEST,
+            "A topic with an assignment of replicas takes -1 for its partitions and its replication factor.",
+        )
+    if sorted(assignments) != list(range(len(assignments))):
+        return Refusal(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Partitions must be assigned from 0 on, each of them once."
+        )
+    if len(assignments) > room:
+        return too_many_partitions()
+    ordered = [assignments[index] for index in range(len(assignments))]
+    if problem := assignment_problem(ordered, placement, len(ordered[0])):
+        return problem
+    return tuple(placement.assign(index, replicas) for index, replicas in enumerate(ordered))
+
+
+def assignment_problem(
+    assignments: Sequence[tuple[BrokerId, ...]], placement: Placement, replication_factor: int
+) -> Refusal | None:
+    """Why partitions cannot have these replicas; None where they can."""
+    for replicas in assignments:
+        problem = None
+        if not replicas:
+            problem = "A partition needs at least one replica."
+        elif len(set(replicas)) < len(replicas):
+            problem = f"Broker ids are repeated in the assignment {list(replicas)}."
+        elif unknown := [broker for broker in replicas if broker not in placement.live]:
+            problem = f"Broker {unknown[0]} in the assignment {list(replicas)} is not alive."
+        elif len(replicas) != replication_factor:
+            problem = f"The assignment {list(replicas)} has not {replication_factor} replicas, as other partitions do."
+        if problem is not None:
+            return Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
+    return None
+
+
+def too_many_partitions() -> Refusal:
+    """More than one request may make."""
+    return Refusal(
+        ErrorCode.POLICY_VIOLATION, f"One request makes at most {PARTITIONS_PER_REQUEST_MAX} partitions: split it."
+    )
+
+
+def _created(request: NewTopic, verdict: TopicCreated | Refusal) -> TopicOutcome:
+    if isinstance(verdict, Refusal):
+        return TopicOutcome(name=request.name, refusal=verdict)
+    topic = TopicImage(
+        name=verdict.name,
+        id=verdict.topic_id,
+        partitions=verdict.partitions,
+        configs=immutables.Map(verdict.configs),
+    )
+    return TopicOutcome(name=topic.name, topic_id=topic.id, topic=topic)
