@@ -8,7 +8,6 @@ empty; a broker leads nothing that is not in its ISR. Sources: KIP-631 (broker e
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 
 from headrace.base.ids import (
     NO_LEADER,
@@ -37,41 +36,34 @@ from headrace.metadata.values import Endpoint, PartitionImage, TopicImage
 from headrace.wire.errors import ErrorCode
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Registration:
-    """One process start of a broker."""
-
-    cluster_id: ClusterId
-    """The one that its data directory carries."""
-    broker_id: BrokerId
-    directory_id: DirectoryId
-    endpoints: tuple[Endpoint, ...]
-    rack: str | None = None
-
-
-def register_broker(image: MetadataImage, request: Registration) -> Decision[BrokerEpoch | Refusal]:
+def register_broker(
+    image: MetadataImage,
+    *,
+    cluster_id: ClusterId,
+    broker_id: BrokerId,
+    directory_id: DirectoryId,
+    endpoints: tuple[Endpoint, ...],
+    rack: str | None = None,
+) -> Decision[BrokerEpoch | Refusal]:
     """A new incarnation, which fences the one before it and is unfenced at once: all that the broker led gets a new
-    leader epoch, also where it is elected again. An unborn cluster is born by it. The result is its broker epoch."""
-    if image.cluster_id and image.cluster_id != request.cluster_id:
-        message = f"The directory belongs to cluster {request.cluster_id}, but the commit log to {image.cluster_id}."
+    leader epoch, also where it is elected again. An unborn cluster is born by it. `cluster_id` is the one that the
+    broker's directory carries. The result is the broker epoch, an int."""
+    if image.cluster_id and image.cluster_id != cluster_id:
+        message = f"The data directory belongs to cluster {cluster_id}, but its commit log to {image.cluster_id}."
         return Decision((), Refusal(ErrorCode.INCONSISTENT_CLUSTER_ID, message))
     epoch = BrokerEpoch(image.index + 1)
-    known = image.brokers.get(request.broker_id)
-    keeps_logs = known is None or known.directory_id == request.directory_id
-    born: list[MetadataEvent] = [] if image.cluster_id else [ClusterBorn(cluster_id=request.cluster_id)]
+    known = image.brokers.get(broker_id)
+    keeps_logs = known is None or known.directory_id == directory_id
+    born: list[MetadataEvent] = [] if image.cluster_id else [ClusterBorn(cluster_id=cluster_id)]
     registered = BrokerRegistered(
-        broker_id=request.broker_id,
-        broker_epoch=epoch,
-        directory_id=request.directory_id,
-        endpoints=request.endpoints,
-        rack=request.rack,
+        broker_id=broker_id, broker_epoch=epoch, directory_id=directory_id, endpoints=endpoints, rack=rack
     )
-    unfenced = BrokerUnfenced(broker_id=request.broker_id, broker_epoch=epoch)
-    moved = _reelected(image, request.broker_id, electable=keeps_logs)
+    unfenced = BrokerUnfenced(broker_id=broker_id, broker_epoch=epoch)
+    moved = _reelected(image, broker_id, electable=keeps_logs)
     return Decision((*born, registered, unfenced, *moved), epoch)
 
 
-def fence_broker(image: MetadataImage, broker_id: BrokerId, broker_epoch: BrokerEpoch) -> Decision[Refusal | None]:
+def fence_broker(image: MetadataImage, *, broker_id: BrokerId, broker_epoch: BrokerEpoch) -> Decision[Refusal | None]:
     """Takes the broker out of every ISR of which it is not the last member, and elects others for what it led."""
     known = image.brokers.get(broker_id)
     if known is None or known.epoch != broker_epoch:
@@ -83,7 +75,7 @@ def fence_broker(image: MetadataImage, broker_id: BrokerId, broker_epoch: Broker
 
 
 def allocate_producer_ids(
-    image: MetadataImage, broker_id: BrokerId, broker_epoch: BrokerEpoch
+    image: MetadataImage, *, broker_id: BrokerId, broker_epoch: BrokerEpoch
 ) -> Decision[tuple[ProducerId, int] | Refusal]:
     """A block of producer ids that nobody else gets: the first, and how many."""
     known = image.brokers.get(broker_id)
