@@ -8,6 +8,7 @@ Runs on any asyncio loop; what it needs of the world comes in through the ports.
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Self
 
 import structlog
@@ -19,7 +20,8 @@ from headrace.broker.config import BrokerConfig
 from headrace.broker.identity import Identity, claim, load_or_create
 from headrace.broker.metadata import MetadataDriver
 from headrace.broker.parts import Parts, Ports
-from headrace.controller.brokers import register_broker
+from headrace.controller.brokers import Registration, register_broker
+from headrace.controller.decision import Refusal
 from headrace.metadata.configs import check_broker_configs
 from headrace.metadata.values import Endpoint
 from headrace.net.listener import Listener
@@ -146,15 +148,17 @@ class Broker:
             port=self._config.advertised_port or self.port,
         )
         registered = await metadata.submit(
-            lambda image: register_broker(
-                image,
-                cluster_id=identity.cluster_id,
-                broker_id=identity.broker_id,
-                directory_id=identity.directory_id,
-                endpoints=(endpoint,),
-                rack=self._config.rack,
+            partial(
+                register_broker,
+                request=Registration(
+                    cluster_id=identity.cluster_id,
+                    broker_id=identity.broker_id,
+                    directory_id=identity.directory_id,
+                    endpoints=(endpoint,),
+                    rack=self._config.rack,
+                ),
             )
         )
-        if not isinstance(registered, int):
+        if isinstance(registered, Refusal):
             raise UsageError(registered.message)
-        return BrokerEpoch(registered)
+        return registered

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from headrace.base.ids import BrokerId
+
+FIRST_BROKER: Final = BrokerId(1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +24,6 @@ class BrokerConfig:
     advertised_host: str | None = None
     """What clients are told; the bound host where None."""
     advertised_port: int | None = None
-    broker_id: BrokerId = BrokerId(1)
+    broker_id: BrokerId = FIRST_BROKER
     rack: str | None = None
     configs: Mapping[str, str] = field(default_factory=dict)

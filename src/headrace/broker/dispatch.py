@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import structlog
 
-from headrace.base.errors import CorruptData
+from headrace.base.errors import CorruptData, HeadraceError
 from headrace.broker.context import Handler, RequestContext, Services
 from headrace.net.listener import Answer, Connection, Later
 from headrace.wire.apis import Api, ApiKey, api
@@ -99,7 +99,12 @@ class Dispatcher:
         return encode_response_frame(self._apis[header.api_key], header.api_version, header.correlation_id, response)
 
     def failed(self, header: RequestHeader, error: BaseException, connection: Connection) -> None:
-        """A handler raised: no client can cause this, so it is ours. The connection ends; an assertion ends all."""
+        """A handler raised. The world failed, or else no client can cause this, so it is ours; the connection ends,
+        and an assertion ends all."""
+        if isinstance(error, (HeadraceError, OSError)):
+            log.warning("request failed", api=ApiKey(header.api_key).name, reason=str(error))
+            connection.abort()
+            return
         log.error(
             "request failed: a bug of the broker, please report it",
             api=ApiKey(header.api_key).name,

@@ -21,6 +21,7 @@ from headrace.broker.metadata import MetadataDriver
 from headrace.broker.partitions import Partitions
 from headrace.broker.producer_ids import ProducerIdAllocator
 from headrace.controller.brokers import allocate_producer_ids
+from headrace.controller.decision import Refusal
 from headrace.metadata.configs import broker_value
 from headrace.net.listener import Listener
 from headrace.storage.engine import LogEngine
@@ -86,7 +87,7 @@ class Parts:
             api_versions={handler.key: handler.versions for handler in ALL},
         )
 
-    async def _allocate_producer_ids(self) -> tuple[ProducerId, int]:
+    async def _allocate_producer_ids(self) -> tuple[ProducerId, int] | Refusal:
         return await self.metadata.submit(
             lambda image: allocate_producer_ids(image, broker_id=self._config.broker_id, broker_epoch=self.epoch)
         )

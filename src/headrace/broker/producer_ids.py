@@ -10,23 +10,26 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from headrace.base.ids import ProducerId
+from headrace.controller.decision import Refusal
 
 
 class ProducerIdAllocator:
-    """`allocate_block` commits a block through the spine and gives its first id and its length."""
+    """`allocate_block` commits a block through the spine and gives its first id and its length, or refuses."""
 
-    def __init__(self, allocate_block: Callable[[], Awaitable[tuple[ProducerId, int]]]) -> None:
+    def __init__(self, allocate_block: Callable[[], Awaitable[tuple[ProducerId, int] | Refusal]]) -> None:
         self._allocate_block = allocate_block
         self._next = 0
         self._end = 0
         self._turn = asyncio.Lock()
 
-    async def take(self) -> ProducerId:
+    async def take(self) -> ProducerId | Refusal:
         """A producer id that was never given before."""
         async with self._turn:
             if self._next >= self._end:
-                first, length = await self._allocate_block()
-                self._next, self._end = int(first), int(first) + length
+                block = await self._allocate_block()
+                if isinstance(block, Refusal):
+                    return block
+                self._next, self._end = int(block[0]), int(block[0]) + block[1]
             taken = ProducerId(self._next)
             self._next += 1
             return taken

@@ -10,6 +10,7 @@ from typing import Final
 
 from headrace.base.ids import NO_PRODUCER_ID
 from headrace.broker.context import Handler, RequestContext
+from headrace.controller.decision import Refusal
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -23,7 +24,10 @@ async def handle(request: InitProducerIdRequest, context: RequestContext) -> Ini
         return InitProducerIdResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if request.producer_id != NO_PRODUCER_ID and 0 <= request.producer_epoch < EPOCH_MAX - 1:
         return InitProducerIdResponse(producer_id=request.producer_id, producer_epoch=request.producer_epoch + 1)
-    return InitProducerIdResponse(producer_id=await context.services.producer_ids.take(), producer_epoch=0)
+    taken = await context.services.producer_ids.take()
+    if isinstance(taken, Refusal):
+        return InitProducerIdResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return InitProducerIdResponse(producer_id=taken, producer_epoch=0)
 
 
 HANDLER = Handler(int(ApiKey.INIT_PRODUCER_ID), (0, 4), handle)
