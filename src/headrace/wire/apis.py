@@ -91,7 +91,7 @@ def decode_whole(reader: Reader, data: memoryview, at: int, what: str) -> Any:
     """Read one message from `at` to exactly the end of `data`. Raises DecodeError, naming `what`."""
     try:
         message, end = reader(data, at)
-    except (IndexError, struct.error, UnicodeDecodeError) as error:
+    except (IndexError, struct.error, UnicodeDecodeError, OverflowError) as error:
         raise DecodeError(f"{what} is cut off or malformed: {error}") from error
     except DecodeError as error:
         raise DecodeError(f"{what}: {error}") from error

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from headrace.base.limits import ARRAY_ELEMENTS_MAX, TAGGED_FIELDS_MAX, UUIDS_CACHED
 from headrace.base.ports import Buffer
-from headrace.wire.varint import DecodeError, decode_unsigned_varint
+from headrace.wire.varint import DecodeError, decode_unsigned_varint, encode_unsigned_varint
 
 __all__ = ["DecodeError", "EncodeError"]
 
@@ -42,6 +42,12 @@ def uuid_of(raw: bytes) -> uuid.UUID:
 
 def long_varint(data: memoryview, at: int, first: int) -> tuple[int, int]:
     """An unsigned varint whose `first` byte, already read, has its high bit set; `at` is the position after it."""
+    byte = data[at]
+    if byte < 128:
+        return first & 127 | byte << 7, at + 1
+    third = data[at + 1]
+    if third < 128:
+        return first & 127 | (byte & 127) << 7 | third << 14, at + 2
     return decode_unsigned_varint(data, at - 1)
 
 
@@ -63,6 +69,8 @@ class _Arrays(dict[int, struct.Struct]):
         self.letter = letter
 
     def __missing__(self, count: int) -> struct.Struct:
+        if not 0 <= count <= ARRAY_ELEMENTS_MAX:
+            raise OverflowError(f"an array of {count} elements")
         compiled = struct.Struct(f">{count}{self.letter}")
         if count < 256:
             self[count] = compiled
@@ -153,13 +161,12 @@ def check_tag(name: str, at: int, end: int) -> None:
 
 
 def varint(value: int) -> bytes:
-    """An unsigned varint; one byte long in most uses, which callers test for first."""
-    out = bytearray()
-    while value > 127:
-        out.append(value & 127 | 128)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
+    """An unsigned varint, for callers that have ruled out the one-byte case or do not care for speed."""
+    if 127 < value < 16_384:
+        return bytes((value & 127 | 128, value >> 7))
+    if 16_383 < value < 2_097_152:
+        return bytes((value & 127 | 128, value >> 7 & 127 | 128, value >> 14))
+    return encode_unsigned_varint(value)
 
 
 def write_strings(values: tuple[str, ...], out: bytearray) -> None:

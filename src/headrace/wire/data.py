@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from headrace.base.ports import Buffer
 from headrace.wire.apis import decode_whole, encode_whole
-from headrace.wire.codec import DecodeError
+from headrace.wire.codec import DecodeError, EncodeError
 
 _PREFIX: Final = struct.Struct(">h")
 
@@ -33,7 +33,7 @@ class VersionedData:
     def encode(self, version: int, message: Any) -> bytes:
         """Version and message. Raises EncodeError."""
         if not self.min_version <= version <= self.max_version:
-            raise DecodeError(f"{self.name} has no version {version}")
+            raise EncodeError(f"{self.name} has no version {version}")
         out = bytearray(_PREFIX.pack(version))
         return b"".join(encode_whole(self._writers[version - self.min_version], message, out, version))
 

@@ -1,0 +1,64 @@
+"""Kafka's own classes (kafka-clients, from Maven) read what we write, see the same values, and write the same bytes.
+
+We then read Java's bytes back into the same message: so both codecs agree, in both directions, in every version of
+every message. This is also what holds `tools/kafka_messages.txt` against Kafka.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from tests.wire.schema import Case, cases, dump, random_instance
+
+HERE = Path(__file__).parent / "java"
+LIBS = HERE / "target" / "libs"
+INSTANCES_PER_CASE = 10
+PACKAGES = {
+    "coordinator-key": "org.apache.kafka.coordinator.group.generated.",
+    "coordinator-value": "org.apache.kafka.coordinator.group.generated.",
+}
+
+
+def class_name(case: Case) -> str:
+    package = PACKAGES.get(case.message.kind, "org.apache.kafka.common.message.")
+    suffix = "Data" if case.message.kind in ("request", "response") else ""
+    return package + case.message.root.name + suffix
+
+
+@pytest.fixture(scope="module")
+def classpath() -> str:
+    for program in ("java", "javac", "mvn"):
+        if shutil.which(program) is None:
+            pytest.skip(f"there is no {program} to run Kafka's own classes with")
+    if not any(LIBS.glob("kafka-clients-*.jar")):
+        command = ["mvn", "-q", "-B", "-f", str(HERE / "pom.xml"), "dependency:copy-dependencies"]
+        done = subprocess.run([*command, f"-DoutputDirectory={LIBS}"], capture_output=True, text=True, check=False)
+        if done.returncode:
+            pytest.skip(f"Maven could not fetch kafka-clients: {done.stdout.strip()[:200]}")
+    return f"{LIBS}/*"
+
+
+def ask_java(classpath: str, questions: list[str]) -> list[str]:
+    command = ["java", "-XX:TieredStopAtLevel=1", "-cp", classpath, str(HERE / "Oracle.java")]
+    done = subprocess.run(command, input="\n".join(questions), capture_output=True, text=True, check=True, timeout=150)
+    return done.stdout.splitlines()
+
+
+def test_java_reads_what_we_write_and_we_read_what_java_writes(classpath: str) -> None:
+    random = Random(20240229)
+    asked: list[tuple[Case, Any, bytes]] = []
+    for case in cases():
+        instances = [type(random_instance(case, random))()]
+        instances += [random_instance(case, random) for _ in range(INSTANCES_PER_CASE)]
+        asked += [(case, item, case.encode(item)) for item in instances]
+    answers = ask_java(classpath, [f"{class_name(case)} {case.version} {raw.hex()}" for case, _, raw in asked])
+    assert len(answers) == len(asked)
+    for (case, item, raw), answer in zip(asked, answers, strict=True):
+        assert answer == f"{raw.hex()} {dump(item)}", str(case)
+        assert case.decode(memoryview(bytes.fromhex(answer.partition(" ")[0]))) == item, str(case)
