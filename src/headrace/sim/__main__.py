@@ -1,0 +1,74 @@
+"""`python -m headrace.sim`: replay one seed and tell its story, or run a swarm of them until one fails."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import sys
+import time
+from contextlib import ExitStack
+
+from headrace.sim.plants import PLANTS
+from headrace.sim.run import Outcome, run
+
+PROBLEMS_SHOWN = 20
+
+
+def main() -> int:
+    """The exit code: 0 when every promise was kept."""
+    parser = argparse.ArgumentParser(prog="python -m headrace.sim", description=__doc__)
+    parser.add_argument("--seed", type=int, help="the seed to replay; with --runs, the first of the swarm")
+    parser.add_argument("--runs", type=int, help="how many seeds to run")
+    parser.add_argument("--plant", choices=sorted(PLANTS), help="plant this bug in the broker, and look for it")
+    options = parser.parse_args()
+    with ExitStack() as stack:
+        if options.plant is not None:
+            stack.enter_context(PLANTS[options.plant]())
+        if options.runs is None:
+            return _replay(options.seed or 0)
+        return _swarm(options.seed or 0, options.runs)
+
+
+def _replay(seed: int) -> int:
+    outcome = run(seed)
+    print("\n".join(outcome.story))
+    _show_problems(outcome)
+    if outcome.is_sound:
+        print(f"seed {seed}: sound; {_figures([outcome])}")
+    return 0 if outcome.is_sound else 1
+
+
+def _swarm(first: int, count: int) -> int:
+    began = time.perf_counter()
+    outcomes: list[Outcome] = []
+    for seed in range(first, first + count):
+        outcomes.append(run(seed))
+        if not outcomes[-1].is_sound:
+            print(file=sys.stderr)
+            _show_problems(outcomes[-1])
+            print(f"replay it with: python -m headrace.sim --seed {seed}")
+            return 1
+        outcomes[-1].story.clear()
+        gc.collect()
+        rate = len(outcomes) / (time.perf_counter() - began)
+        print(f"\r{len(outcomes)}/{count} seeds, {rate:.1f}/s, {_figures(outcomes)}", end="", file=sys.stderr)
+    print(file=sys.stderr)
+    print(f"seeds {first} to {first + count - 1}: all sound; {_figures(outcomes)}")
+    return 0
+
+
+def _show_problems(outcome: Outcome) -> None:
+    for problem in outcome.problems[:PROBLEMS_SHOWN]:
+        print(problem)
+    if outcome.problems:
+        print(f"seed {outcome.seed}: {len(outcome.problems)} promises broken; {_figures([outcome])}")
+
+
+def _figures(outcomes: list[Outcome]) -> str:
+    cuts, kills = sum(each.cuts for each in outcomes), sum(each.kills for each in outcomes)
+    records, seconds = sum(each.acknowledged for each in outcomes), sum(each.virtual_seconds for each in outcomes)
+    return f"{cuts} power cuts, {kills} kills, {records} records acknowledged, {seconds:.0f} virtual seconds"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

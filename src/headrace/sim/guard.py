@@ -1,0 +1,57 @@
+"""Keeps the real world out: a simulated process that reads a real clock, draws real chance, opens a real file or
+starts a real thread is stopped in the act.
+
+The simulator itself, the tests and the interpreter's own imports are left alone: only code that runs as a `Process`
+is refused.
+"""
+
+from __future__ import annotations
+
+import builtins
+import io
+import os
+import random
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, Final
+from unittest.mock import patch
+
+from headrace.sim.process import CURRENT
+
+DOORS: Final = (
+    (time, ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "sleep")),
+    (os, ("urandom", "open", "fsync", "fdatasync")),
+    (random, ("random", "randrange", "randint", "choice", "shuffle", "getrandbits", "uniform")),
+    (threading.Thread, ("start",)),
+    (socket.socket, ("bind", "connect")),
+    (builtins, ("open",)),
+    (io, ("open",)),
+)
+
+
+class RealWorldUsed(AssertionError):  # noqa: N818 - an accusation
+    """A simulated process reached past its ports."""
+
+
+@contextmanager
+def guarded() -> Iterator[None]:
+    """While it lasts, every door to the real world is locked for simulated processes."""
+    with ExitStack() as stack:
+        for place, names in DOORS:
+            for name in names:
+                stack.enter_context(
+                    patch.object(place, name, _locked(f"{place.__name__}.{name}", getattr(place, name)))
+                )
+        yield
+
+
+def _locked(name: str, door: Callable[..., Any]) -> Callable[..., Any]:
+    def check(*args: Any, **options: Any) -> Any:
+        if CURRENT.get() is not None:
+            raise RealWorldUsed(f"the broker used {name}: take the port from headrace.base.ports instead")
+        return door(*args, **options)
+
+    return check

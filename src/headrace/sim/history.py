@@ -1,0 +1,125 @@
+"""What the clients of one run asked, were told and saw. Facts only: `headrace.sim.checker` judges them.
+
+Every record's value is unique in its run, so that a value stands for the record.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+class PartitionKey(NamedTuple):
+    """A partition by its topic's id, so that a topic made anew under an old name is another."""
+
+    topic_id: uuid.UUID
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A record that left a producer, once or several times."""
+
+    partition: PartitionKey
+    lane: str
+    """Producer and partition: within one lane records are sent in order."""
+    number: int
+    """Place in the lane."""
+    key: bytes
+    timestamp: int
+    idempotent: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Acked:
+    """The broker said that a record is at `offset` (-1: it did not say where)."""
+
+    offset: int
+    durable: bool
+    """acks=all."""
+    cuts: int
+    """Power cuts before the acknowledgement."""
+
+
+@dataclass(slots=True)
+class TopicStory:
+    """One topic, by what the broker answered about it."""
+
+    name: str
+    partitions: int
+    """As many as were acknowledged."""
+    partitions_asked: int
+    delete_asked: bool = False
+    deleted: bool = False
+
+
+class Found(NamedTuple):
+    """A record as a fetch gave it."""
+
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    timestamp: int
+
+
+@dataclass(slots=True)
+class FinalState:
+    """All that was read once the last recovery was over."""
+
+    topics: dict[uuid.UUID, tuple[str, int]] = field(default_factory=dict)
+    """Id to name and number of partitions."""
+    contents: dict[PartitionKey, list[Found]] = field(default_factory=dict)
+    high_watermarks: dict[PartitionKey, int] = field(default_factory=dict)
+
+
+class Problem(NamedTuple):
+    """One broken promise: its kind, and a sentence."""
+
+    kind: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.what}"
+
+
+@dataclass(slots=True)
+class History:
+    """See the module."""
+
+    cuts: int = 0
+    kills: int = 0
+    topics: dict[uuid.UUID, TopicStory] = field(default_factory=dict)
+    sent: dict[bytes, Sent] = field(default_factory=dict)
+    acked: dict[bytes, Acked] = field(default_factory=dict)
+    seen: dict[PartitionKey, dict[int, bytes | None]] = field(default_factory=dict)
+    high_watermarks: dict[PartitionKey, int] = field(default_factory=dict)
+    """The highest that any consumer was told."""
+    durable_ends: dict[PartitionKey, int] = field(default_factory=dict)
+    """One past the highest offset acknowledged at acks=all."""
+    producer_ids: set[int] = field(default_factory=set)
+    problems: list[Problem] = field(default_factory=list)
+
+    def problem(self, kind: str, what: str) -> None:
+        """Note a promise that was broken before everybody's eyes."""
+        self.problems.append(Problem(kind, what))
+
+    def acknowledge(self, values: list[bytes], base_offset: int, *, durable: bool) -> None:
+        """The broker acknowledged a batch at `base_offset` (-1: as a duplicate, place unknown)."""
+        partition = self.sent[values[0]].partition
+        for number, value in enumerate(values):
+            offset = base_offset + number if base_offset >= 0 else -1
+            self.acked[value] = Acked(offset, durable, self.cuts)
+        if durable and base_offset >= 0:
+            end = base_offset + len(values)
+            self.durable_ends[partition] = max(end, self.durable_ends.get(partition, 0))
+
+    def see(self, who: str, partition: PartitionKey, record: Found) -> None:
+        """A consumer read a record."""
+        seen = self.seen.setdefault(partition, {})
+        before = seen.setdefault(record.offset, record.value)
+        if before != record.value:
+            text = (
+                f"{who} reads {record.value!r:.60} at offset {record.offset} of {partition}, which was {before!r:.60}"
+            )
+            self.problem("inconsistent-offsets", text)

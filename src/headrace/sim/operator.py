@@ -1,0 +1,90 @@
+"""Who breaks things: rounds of load that end in a power cut, a kill or a clean stop, and connections that break.
+
+Half of the crashes happen in the middle of a disk operation, also while the broker is starting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from headrace.sim.machine import Machine
+from headrace.sim.network import Transport
+from headrace.sim.world import World
+
+ROUNDS: Final = (3, 6)
+ROUND_SECONDS_MAX: Final = 0.8
+OPERATIONS_PER_ROUND: Final = 150
+OPERATIONS_PER_BOOT: Final = 40
+DOWN_SECONDS_MAX: Final = 0.3
+RESET_SECONDS_MAX: Final = 0.6
+BOOTS_MAX: Final = 30
+
+
+class Operator:
+    """See the module."""
+
+    def __init__(self, world: World, machine: Machine) -> None:
+        self._world = world
+        self._machine = machine
+
+    async def rounds(self) -> None:
+        """All crashes of the run; at the end the broker is up, and nothing breaks any more."""
+        resets = self._world.loop.create_task(self._reset_connections())
+        for _ in range(self._world.random.randrange(*ROUNDS)):
+            await self._boot_with_trouble()
+            await self._one_round()
+            await self._world.think(DOWN_SECONDS_MAX)
+        resets.cancel()
+        await self.boot_until_up()
+
+    async def boot_until_up(self) -> None:
+        """Start the broker, with no trouble."""
+        self._machine.disk.disarm()
+        if not self._machine.is_up:
+            await self._machine.boot()
+
+    async def _boot_with_trouble(self) -> None:
+        """Start it, and now and then crash in the middle of that, more than once."""
+        world, machine = self._world, self._machine
+        for _ in range(BOOTS_MAX):
+            if world.random.random() < 0.3:
+                action = machine.power_cut if world.random.random() < 0.7 else machine.kill
+                machine.disk.trigger(world.random.randrange(1, OPERATIONS_PER_BOOT), action)
+            up = await machine.boot()
+            machine.disk.disarm()
+            if up:
+                return
+            await world.think(DOWN_SECONDS_MAX)
+
+    async def _one_round(self) -> None:
+        """Load, until something ends it."""
+        world, machine = self._world, self._machine
+        chance = world.random.random()
+        crash = machine.kill if chance > 0.75 else machine.power_cut
+        if world.random.random() < 0.6:
+            machine.disk.trigger(world.random.randrange(1, OPERATIONS_PER_ROUND), crash)
+        seconds = world.random.random() * ROUND_SECONDS_MAX
+        try:
+            async with asyncio.timeout(seconds):
+                await machine.died()
+        except TimeoutError:
+            machine.disk.disarm()
+            if chance < 0.12:
+                await machine.stop()
+            else:
+                crash()
+        machine.disk.disarm()
+        if machine.process is not None and world.random.random() < 0.2:
+            await world.think(DOWN_SECONDS_MAX)
+            machine.power_cut()
+
+    async def _reset_connections(self) -> None:
+        """Break a connection now and then."""
+        network = self._world.loop.network
+        while True:
+            await self._world.think(RESET_SECONDS_MAX)
+            near: list[Transport] = [end for end in network.transports if end.process is None]
+            if near:
+                self._world.tell("a connection is reset")
+                network.reset(near[self._world.random.randrange(0, len(near))])

@@ -1,0 +1,146 @@
+"""One run: a broker, its clients and its crashes, from one seed, judged at the end.
+
+The order of things: load and crashes for some rounds; then all is healthy and the clients finish what is in doubt;
+then one last power cut, and everything is read and compared with what was acknowledged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import random
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+from unittest.mock import patch
+
+import structlog
+
+from headrace.sim.admin import Admin
+from headrace.sim.checker import check
+from headrace.sim.client import Lost
+from headrace.sim.consumers import Prober, Reader
+from headrace.sim.final import read_everything
+from headrace.sim.guard import guarded
+from headrace.sim.history import FinalState, Problem
+from headrace.sim.loop import Stuck, VirtualLoop
+from headrace.sim.machine import Machine
+from headrace.sim.operator import Operator
+from headrace.sim.producers import Producers
+from headrace.sim.world import World, known_keys
+from headrace.wire.apis import api
+
+LANES: Final = 5
+READERS: Final = 2
+RUN_SECONDS_MAX: Final = 600.0
+"""Virtual seconds after which a run counts as stuck."""
+EVENTS_PER_SNAPSHOT: Final = 12
+"""So that metadata snapshots happen within a run (the broker's own number is thousands)."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of one seed."""
+
+    seed: int
+    problems: list[Problem] = field(default_factory=list)
+    story: list[str] = field(default_factory=list)
+    cuts: int = 0
+    kills: int = 0
+    acknowledged: int = 0
+    """Records."""
+    virtual_seconds: float = 0.0
+
+    @property
+    def is_sound(self) -> bool:
+        return not self.problems
+
+
+def run(seed: int) -> Outcome:
+    """Simulate one seed, from birth to judgement. Never raises for what the broker did."""
+    for key in known_keys():
+        api(key)
+    loop = VirtualLoop(random.Random(f"loop {seed}"))
+    world = World(loop, seed)
+    outcome = Outcome(seed, story=world.story)
+    with (
+        _garbage_kept(),
+        guarded(),
+        _logs_in(world),
+        patch("headrace.broker.metadata.METADATA_EVENTS_PER_SNAPSHOT", EVENTS_PER_SNAPSHOT),
+    ):
+        try:
+            final = loop.run_until_complete(asyncio.wait_for(_simulate(world, seed), RUN_SECONDS_MAX))
+            outcome.problems = check(world.history, final)
+        except (Stuck, TimeoutError, Lost) as error:
+            outcome.problems = [*world.history.problems, Problem("stuck", repr(error))]
+        finally:
+            _close(loop)
+    outcome.problems += [Problem("broker-error", failure) for failure in loop.failures]
+    outcome.cuts, outcome.kills = world.history.cuts, world.history.kills
+    outcome.acknowledged, outcome.virtual_seconds = len(world.history.acked), loop.time()
+    return outcome
+
+
+async def _simulate(world: World, seed: int) -> FinalState:
+    machine = Machine(world, seed)
+    operator = Operator(world, machine)
+    clients: list[Coroutine[Any, Any, None]] = [Admin(world).run(), Producers(world, LANES).run(), Prober(world).run()]
+    clients += [Reader(world, f"reader-{number}").run() for number in range(READERS)]
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(client) for client in clients]
+        await operator.rounds()
+        world.tell("the clients finish what is open")
+        world.winding_down = True
+        await asyncio.wait(tasks)
+    machine.power_cut()
+    await operator.boot_until_up()
+    final = await read_everything(world)
+    world.tell(f"read {sum(map(len, final.contents.values()))} records of {len(final.topics)} topics")
+    await machine.stop()
+    return final
+
+
+@contextmanager
+def _garbage_kept() -> Iterator[None]:
+    """No collection during a run: when it came would depend on what ran before."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+@contextmanager
+def _logs_in(world: World) -> Iterator[None]:
+    """The broker's own log lines become part of the story; what it logs as an error is a problem."""
+
+    def note(_: object, level: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+        text = f"{event.pop('event')} " + " ".join(f"{key}={value}" for key, value in event.items())
+        world.tell(f"broker {level}: {text}")
+        if level in ("error", "critical", "exception"):
+            world.history.problem("broker-error", text)
+        raise structlog.DropEvent
+
+    before = structlog.get_config()
+    structlog.configure(processors=[note], cache_logger_on_first_use=False)
+    try:
+        yield
+    finally:
+        structlog.configure(**before)
+
+
+def _close(loop: VirtualLoop) -> None:
+    """End everything, whatever state it is in."""
+    tasks = asyncio.all_tasks(loop)
+    for task in tasks:
+        task.cancel()
+    with suppress(Stuck):
+        loop.run_until_complete(asyncio.wait(tasks, timeout=1) if tasks else asyncio.sleep(0))
+    for task in asyncio.all_tasks(loop):
+        task._log_destroy_pending = False  # type: ignore[attr-defined]  # it hung, and that is reported
+    loop.workers.close()
+    loop.close()
