@@ -137,7 +137,7 @@ def test_acks_1_may_be_lost_with_the_power_but_not_below_the_high_watermark() ->
     story.history.acknowledge([story.values[3]], 3, durable=False)
     story.history.acknowledge([story.values[4]], 4, durable=True)
     story.content.pop()
-    assert story.kinds() == {"lost-write", "high-watermark-fell"}
+    assert story.kinds() == {"lost-write"}
 
 
 def test_any_single_change_of_what_is_there_is_noticed() -> None:
