@@ -64,26 +64,32 @@ class Exporter:
     async def _run(self) -> None:
         pause_ms = EXPORT_TICK_MS
         while True:
-            try:
-                await self._pass()
+            failure = await self._pass()
+            if failure is None:
                 pause_ms = EXPORT_TICK_MS
-            except (HeadraceError, OSError) as error:
+            else:
                 pause_ms = min(max(2 * pause_ms, EXPORT_RETRY_MS_MIN), EXPORT_RETRY_MS_MAX)
-                log.warning("durable export failed; it is tried again", reason=str(error), retry_ms=pause_ms)
+                log.warning("durable export failed; it is tried again", reason=str(failure), retry_ms=pause_ms)
             await asyncio.sleep(pause_ms / 1000)
 
-    async def _pass(self) -> None:
-        """Export what is closed, and close what has been open for too long."""
+    async def _pass(self) -> Exception | None:
+        """Export what is closed, and close what has been open for too long. The last failure, where there was one;
+        it does not keep other partitions from their turn."""
+        failure: Exception | None = None
         for partition in list(self._partitions):
             if partition.settings.durable:
-                await self._export_all(partition)
+                try:
+                    await self._export_all(partition)
+                except (HeadraceError, OSError) as error:
+                    failure = error
+        return failure
 
     async def _export_all(self, partition: Partition) -> None:
         await self._mirror_up(partition)
         self._roll_if_late(partition)
         while (span := self._next_span(partition)) is not None:
             if not await self._export(partition, *span):
-                return
+                return  # the partition or its topic is gone
 
     def _roll_if_late(self, partition: Partition) -> None:
         lag_ms = partition.settings.durable_lag_ms_max
@@ -92,8 +98,7 @@ class Exporter:
             partition.roll()
 
     def _catalog(self, partition: Partition, image: MetadataImage) -> PartitionCatalog:
-        key = partition.topic_partition
-        return image.catalog.get(key) or PartitionCatalog.empty(key.topic_id, key.partition)
+        return image.durable(partition.topic_partition)
 
     def _next_span(self, partition: Partition) -> tuple[Offset, Offset] | None:
         """The next offsets to export, from one closed segment; None where there are none."""
@@ -105,7 +110,7 @@ class Exporter:
         return None
 
     async def _export(self, partition: Partition, start: Offset, end: Offset) -> bool:
-        """Object, event, mirror. False where nothing was published."""
+        """Object, event, mirror. False where there is nothing to export any more."""
         image = self._metadata.image
         topic = image.topic_by_id(partition.topic_partition.topic_id)
         chunks = await self._read(partition, start, end)
@@ -121,8 +126,7 @@ class Exporter:
             limit_offset=partition.last_stable_offset,
         )
         descriptor = await _in_thread(partial(export_segment, self._objects, source, chunks))
-        if not await self._publish(partition, descriptor, self._catalog(partition, image).head):
-            return False
+        await self._publish(partition, descriptor, self._catalog(partition, image).head)
         await self._mirror_up(partition)
         return True
 
@@ -140,7 +144,7 @@ class Exporter:
             await asyncio.sleep(0)
         return chunks
 
-    async def _publish(self, partition: Partition, descriptor: SegmentDescriptor, head: str) -> bool:
+    async def _publish(self, partition: Partition, descriptor: SegmentDescriptor, head: str) -> None:
         key = partition.topic_partition
         refusal = await self._metadata.submit(
             partial(
@@ -153,8 +157,7 @@ class Exporter:
             )
         )
         if refusal is not None:
-            log.warning("a durable segment was not taken", topic=partition.topic, reason=refusal.message)
-            return False
+            raise HeadraceError(f"Partition {key.partition} of topic '{partition.topic}': {refusal.message}")
         log.info(
             "durable segment published",
             topic=partition.topic,
@@ -163,7 +166,6 @@ class Exporter:
             end_offset=descriptor.end_offset,
             bytes=descriptor.object_bytes,
         )
-        return True
 
     async def _mirror_up(self, partition: Partition) -> None:
         """Bring the mirror up to the image, where it is behind (after a crash, at the first look)."""

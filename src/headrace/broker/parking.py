@@ -75,7 +75,6 @@ class ParkedFetch:
         self._timer = loop.call_later(wait_s, self.wake)
         for partition in self._partitions:
             partition.watch(self)
-        self.future.add_done_callback(self._leave)
 
     def on_visible(self, size: int) -> None:
         """`size` more bytes can be read from one of the partitions."""
@@ -84,11 +83,10 @@ class ParkedFetch:
             self.wake()
 
     def wake(self) -> None:
-        """Answer now: time is up, the partition changed hands, or the broker stops."""
-        if not self.future.done():
-            self.future.set_result(None)
-
-    def _leave(self, _: asyncio.Future[None]) -> None:
+        """Answer now: time is up, the partition changed hands, or the broker stops. Idempotent; also to be called
+        when nobody waits any more."""
         self._timer.cancel()
         for partition in self._partitions:
             partition.unwatch(self)
+        if not self.future.done():
+            self.future.set_result(None)

@@ -1,0 +1,146 @@
+"""The listener: answers in request order, bounded appetite, and a clean end. `serve` is scripted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+
+from headrace.base.errors import CorruptData
+from headrace.base.limits import REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX
+from headrace.net.listener import Answer, Connection, Later, Listener
+
+
+def framed(payload: bytes) -> bytes:
+    return len(payload).to_bytes(4, "big") + payload
+
+
+@dataclass
+class Deferred:
+    """A `Later` that the test resolves."""
+
+    payload: bytes
+    pipelined: bool
+    future: asyncio.Future[None]
+
+    def answer(self) -> Answer | None:
+        return [framed(self.payload)]
+
+
+@dataclass
+class Script:
+    """`now:x` is echoed at once, `later:x` and `mute:x` when the test says so, `none:x` never, `bad:x` is malformed."""
+
+    served: list[bytes] = field(default_factory=list)
+    deferred: dict[bytes, Deferred] = field(default_factory=dict)
+    arrived: asyncio.Condition = field(default_factory=asyncio.Condition)
+
+    def serve(self, frame: memoryview, connection: Connection) -> Answer | Later | None:
+        payload = bytes(frame)
+        self.served.append(payload)
+        asyncio.get_running_loop().create_task(self._tell())
+        kind = payload.split(b":")[0]
+        if kind == b"bad":
+            raise CorruptData("scripted")
+        if kind == b"none":
+            return None
+        if kind == b"now":
+            return [framed(payload)]
+        later = Deferred(payload, kind == b"later", asyncio.get_running_loop().create_future())
+        self.deferred[payload] = later
+        return later
+
+    async def _tell(self) -> None:
+        async with self.arrived:
+            self.arrived.notify_all()
+
+    async def until_served(self, count: int) -> None:
+        async with self.arrived:
+            await self.arrived.wait_for(lambda: len(self.served) >= count)
+
+
+@asynccontextmanager
+async def running() -> AsyncIterator[tuple[Script, Listener, asyncio.StreamReader, asyncio.StreamWriter]]:
+    script = Script()
+    listener = Listener(script.serve)
+    port = await listener.bind("127.0.0.1", 0)
+    await listener.accept()
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        yield script, listener, reader, writer
+    finally:
+        writer.close()
+        await listener.stop(grace_s=0.1)
+
+
+async def read_frame(reader: asyncio.StreamReader) -> bytes:
+    size = int.from_bytes(await reader.readexactly(4), "big")
+    return await reader.readexactly(size)
+
+
+async def test_answers_leave_in_request_order_whatever_is_ready_first() -> None:
+    async with running() as (script, _, reader, writer):
+        writer.write(framed(b"later:1") + framed(b"later:2") + framed(b"now:3") + framed(b"none:4") + framed(b"now:5"))
+        await script.until_served(5)
+        script.deferred[b"later:2"].future.set_result(None)
+        script.deferred[b"later:1"].future.set_result(None)
+        answers = [await read_frame(reader) for _ in range(4)]
+        assert answers == [b"later:1", b"later:2", b"now:3", b"now:5"]
+
+
+async def test_a_muted_connection_serves_nothing_more_until_it_has_answered() -> None:
+    async with running() as (script, _, reader, writer):
+        writer.write(framed(b"mute:1") + framed(b"now:2"))
+        await script.until_served(1)
+        assert script.served == [b"mute:1"]
+        script.deferred[b"mute:1"].future.set_result(None)
+        assert [await read_frame(reader) for _ in range(2)] == [b"mute:1", b"now:2"]
+
+
+async def test_a_connection_has_only_so_many_requests_in_flight() -> None:
+    async with running() as (script, _, reader, writer):
+        count = REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX + 10
+        names = [b"later:%d" % number for number in range(count)]
+        writer.write(b"".join(map(framed, names)))
+        await script.until_served(REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX)
+        assert len(script.served) == REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX
+        for at, name in enumerate(names):
+            await script.until_served(at + 1)
+            script.deferred[name].future.set_result(None)
+            assert await read_frame(reader) == name
+
+
+async def test_a_malformed_frame_closes_its_connection_and_no_other() -> None:
+    async with running() as (_, listener, reader, writer):
+        sane_reader, sane_writer = await asyncio.open_connection(*writer.get_extra_info("peername"))
+        writer.write(framed(b"bad:1") + framed(b"now:2"))
+        with suppress(ConnectionResetError):
+            assert await reader.read() == b""
+        sane_writer.write(framed(b"now:3"))
+        assert await read_frame(sane_reader) == b"now:3"
+        assert listener.gauge.connections == 1
+        sane_writer.close()
+
+
+async def test_a_stop_answers_what_was_received_first() -> None:
+    async with running() as (script, listener, reader, writer):
+        writer.write(framed(b"later:1"))
+        await script.until_served(1)
+        stopping = asyncio.ensure_future(listener.stop(grace_s=60))
+        script.deferred[b"later:1"].future.set_result(None)
+        await stopping
+        assert await read_frame(reader) == b"later:1"
+        assert await reader.read() == b""
+
+
+async def test_nothing_is_held_once_all_is_answered_or_the_peer_is_gone() -> None:
+    async with running() as (script, listener, reader, writer):
+        writer.write(framed(b"now:1") + framed(b"later:2"))
+        await script.until_served(2)
+        assert await read_frame(reader) == b"now:1"
+        assert listener.gauge.queued_bytes == len(b"later:2")
+        writer.close()
+        await asyncio.wait([script.deferred[b"later:2"].future])
+        assert listener.gauge.queued_bytes == 0
+        assert listener.gauge.connections == 0
