@@ -1,0 +1,31 @@
+"""The command line of the demo. Imports nothing heavy: the story is loaded when it is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headrace.base.errors import UsageError
+from headrace.cli.options import Json
+
+
+def demo(
+    rows: Annotated[int | None, typer.Option("--rows", metavar="N", help="Only the first N flights.")] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the broker up, and say what to try next.")] = False,
+    directory: Annotated[
+        Path | None, typer.Option("--dir", metavar="DIR", help="Where to work; must be empty. Default: a new one.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Run the main job on real input: flights in, flights out, durable segments, Spark.
+
+    A broker of its own, 336,776 real flights through a real Kafka client, read back by another, exported as durable
+    segments, and turned into Parquet by Spark. Exit code 0 only where every check holds.
+    """
+    from headrace.cli.demo.story import tell
+
+    if rows is not None and rows < 1:
+        raise UsageError("--rows is 1 or more.")
+    raise typer.Exit(tell(rows=rows, keep=keep, directory=directory, json=json))

@@ -1,0 +1,148 @@
+"""Runs the Spark job as a process of its own and shows what it says. Never imports PySpark."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from headrace.base.errors import HeadraceError
+from headrace.cli.demo.screen import Meter, Screen
+
+SPARK_SECONDS_MAX = 300.0
+CARRIERS_SHOWN = 16
+STAGES = {"session": "Spark starts", "read": "reads the store", "parquet": "writes Parquet", "report": "reports"}
+
+
+@dataclass(slots=True)
+class SparkReport:
+    """What the job said, event by event."""
+
+    partitions: list[dict[str, Any]] = field(default_factory=list)
+    carriers: list[dict[str, Any]] = field(default_factory=list)
+    months: list[dict[str, Any]] = field(default_factory=list)
+    stages: list[dict[str, Any]] = field(default_factory=list)
+    picture: str | None = None
+    parquet: dict[str, Any] = field(default_factory=dict)
+    result: dict[str, Any] = field(default_factory=dict)
+
+
+def run_spark(
+    *, store_url: str, topic: str, out: Path, expect: Path, picture: Path, log: Path, screen: Screen
+) -> SparkReport:
+    """Run `headrace.spark.flights` over the store to its end. Raises HeadraceError where it does not report."""
+    command = [sys.executable, "-m", "headrace.spark.flights", "--store", store_url, "--topic", topic]
+    command += ["--out", str(out), "--expect", str(expect), "--picture", str(picture)]
+    report = SparkReport()
+    with (
+        log.open("wb") as errors,
+        subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True
+        ) as process,
+    ):
+        impatient = threading.Timer(SPARK_SECONDS_MAX, process.kill)
+        impatient.start()
+        try:
+            assert process.stdout is not None
+            _follow(_events(process.stdout), report, screen, log)
+            code = process.wait()
+        except BaseException:
+            process.kill()
+            raise
+        finally:
+            impatient.cancel()
+    if not report.result:
+        raise HeadraceError(f"The Spark job ended with exit code {code} and no result; its log is {log}.")
+    return report
+
+
+def _events(lines: Any) -> Iterator[dict[str, Any]]:
+    for line in lines:
+        try:
+            event = json.loads(line)
+        except ValueError:
+            continue  # Java may print to standard output too
+        if isinstance(event, dict):
+            yield event
+
+
+def _follow(events: Iterator[dict[str, Any]], report: SparkReport, screen: Screen, log: Path) -> None:
+    """Take each event into the report and show the stages as they come."""
+    with ExitStack() as stack:
+        meter: Meter | None = None
+        for event in events:
+            match event.get("event"):
+                case "stage" if event["state"] == "start":
+                    stack.close()
+                    meter = stack.enter_context(screen.meter(STAGES.get(event["stage"], event["stage"]), None))
+                case "stage":
+                    report.stages.append(event)
+                    if meter is not None:
+                        rows = event.get("rows")
+                        meter.update(rows if rows else 1, rows if rows else 1)
+                    stack.close()
+                    meter = None
+                case "progress" if meter is not None:
+                    meter.update(event["done"], event["total"])
+                case "partition":
+                    report.partitions.append(event)
+                case "carrier":
+                    report.carriers.append(event)
+                case "month":
+                    report.months.append(event)
+                case "picture":
+                    report.picture = event["path"]
+                case "parquet":
+                    report.parquet = event
+                case "result":
+                    report.result = event
+                case "error":
+                    raise HeadraceError(f"The Spark job failed: {event['message'].rstrip('.')}; its log is {log}.")
+
+
+def show_report(report: SparkReport, screen: Screen) -> None:
+    """The tables and checks of a report."""
+    screen.table(
+        {"partition": True, "rows": True, "offsets": False, "no gap": False, "checksum": False},
+        [
+            (
+                str(one["partition"]),
+                f"{one['rows']:,}",
+                f"{one['start']} to {one['end'] - 1}" if one["rows"] else "none",
+                "yes" if one["contiguous"] else "NO",
+                one["checksum"],
+            )
+            for one in sorted(report.partitions, key=lambda one: one["partition"])
+        ],
+    )
+    screen.say("")
+    screen.table(
+        {"carrier": False, "flights": True, "mean delay": True},
+        [
+            (one["carrier"], f"{one['flights']:,}", f"{one['mean_delay_minutes']:.1f} min")
+            for one in sorted(report.carriers, key=lambda one: -one["flights"])[:CARRIERS_SHOWN]
+        ],
+    )
+    screen.say("")
+    screen.table(
+        {"stage": False, "seconds": True, "rows/s": True},
+        [
+            (
+                STAGES.get(one["stage"], one["stage"]),
+                f"{one['seconds']:.1f}",
+                f"{one['rows_per_second']:,.0f}" if one.get("rows_per_second") else "",
+            )
+            for one in report.stages
+        ],
+    )
+    for kind, events in (("partition", report.partitions), ("carrier", report.carriers), ("month", report.months)):
+        for event in events:
+            screen.event(kind, **{name: value for name, value in event.items() if name != "event"})
+    for stage in report.stages:
+        screen.event("spark_stage", **{name: value for name, value in stage.items() if name not in ("event", "state")})

@@ -1,0 +1,119 @@
+"""The command `headrace`: finds the command, and turns every failure into one sentence and an exit code.
+
+Promises: exit code 0 for success, 1 for a failure, 2 for a usage error, 130 when interrupted, 141 when the reader of
+a pipe went away; never a traceback (HEADRACE_DEBUG=1 asks for it). Imports only what the shape of the commands needs.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from headrace.base.errors import HeadraceError, UsageError
+from headrace.cli.consume import consume
+from headrace.cli.debug import debug
+from headrace.cli.demo import demo
+from headrace.cli.produce import produce
+from headrace.cli.topic import topic
+from headrace.cli.up import up
+
+EXIT_FAILURE = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+EXIT_BROKEN_PIPE = 141
+
+app = typer.Typer(
+    name="headrace",
+    help="A distributed log that speaks the Kafka protocol and keeps its history as open files.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from headrace import __version__
+
+        print(f"headrace {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """A distributed log that speaks the Kafka protocol and keeps its history as open files."""
+
+
+app.command()(up)
+app.add_typer(topic)
+app.command()(produce)
+app.command()(consume)
+app.command()(demo)
+app.add_typer(debug)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code. `arguments` default to the process's."""
+    try:
+        code = app(list(sys.argv[1:] if arguments is None else arguments), prog_name="headrace", standalone_mode=False)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return _on_broken_pipe()
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except Exception as error:
+        if os.environ.get("HEADRACE_DEBUG"):
+            raise
+        text, code = _explained(error)
+        _say(text)
+    return code if isinstance(code, int) else 0
+
+
+def _explained(error: BaseException) -> tuple[str, int]:
+    """One sentence and the exit code for a failure."""
+    if isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        return _explained(error.exceptions[0])
+    if isinstance(error, typer.Abort):
+        return "aborted.", EXIT_FAILURE
+    if isinstance(error, UsageError):
+        return str(error), EXIT_USAGE
+    if isinstance(error, HeadraceError):
+        return str(error), EXIT_FAILURE
+    format_message = getattr(error, "format_message", None)
+    if format_message is not None:  # the command line itself was wrong: typer's own exceptions
+        context = getattr(error, "ctx", None)
+        where = context.command_path if context is not None else "headrace"
+        return f"{format_message().rstrip('.')}; see '{where} --help'.", EXIT_USAGE
+    if isinstance(error, OSError):
+        subject = f"{error.filename}: " if error.filename else ""
+        return f"{subject}{error.strerror or error}.", EXIT_FAILURE
+    kind = type(error).__name__
+    return f"This is a bug in Headrace ({kind}: {error}); HEADRACE_DEBUG=1 shows where, please report it.", EXIT_FAILURE
+
+
+def _say(text: str) -> None:
+    try:
+        sys.stdout.flush()
+        sys.stderr.write(f"headrace: {' '.join(text.split())}\n")
+    except OSError:
+        _on_broken_pipe()
+
+
+def _on_broken_pipe() -> int:
+    """Keep the interpreter from complaining when it flushes at its end."""
+    sink = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(sink, sys.stdout.fileno())
+    return EXIT_BROKEN_PIPE
+
+
+if __name__ == "__main__":
+    sys.exit(main())

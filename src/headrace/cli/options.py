@@ -1,0 +1,35 @@
+"""Options that commands share, so that they are spelled and explained once. Imports nothing heavy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated
+
+import typer
+
+from headrace.base.errors import UsageError
+
+DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+
+Bootstrap = Annotated[
+    str,
+    typer.Option(
+        "--bootstrap",
+        envvar="HEADRACE_BOOTSTRAP",
+        metavar="HOST:PORT[,HOST:PORT]",
+        help="Brokers to ask first, tried in turn.",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line, on standard output.")]
+Config = Annotated[list[str] | None, typer.Option("--config", metavar="KEY=VALUE", help="May be given several times.")]
+
+
+def parse_pairs(pairs: Iterable[str] | None, option: str) -> dict[str, str]:
+    """`KEY=VALUE` texts as a dict; the last of a key wins. Raises UsageError."""
+    found: dict[str, str] = {}
+    for pair in pairs or ():
+        key, equals, value = pair.partition("=")
+        if not equals or not key.strip():
+            raise UsageError(f"{option} '{pair}' is not KEY=VALUE; write for example {option} retention.ms=3600000.")
+        found[key.strip()] = value.strip()
+    return found

@@ -1,0 +1,162 @@
+"""The work of `headrace produce`: reads lines in blocks, sends them, shows the rate, sums up.
+
+Promises: every line is acknowledged before it returns, or it raises; the order of lines with one key is kept; memory is
+bounded by the producer's buffer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from headrace.cli.output import note, print_json
+from headrace.net.client.cluster import Cluster
+from headrace.net.client.producer import Placed, Producer
+from headrace.wire.compression import Compression
+
+BLOCK_BYTES = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Orders:
+    """What the user asked for."""
+
+    topic: str
+    file: Path | None
+    key_separator: bytes | None
+    partition: int | None
+    headers: tuple[tuple[str, bytes], ...]
+    acks: int
+    compression: str
+    idempotent: bool
+    timestamp_ms: int | None
+    json: bool
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What became of the records so far."""
+
+    started: float
+    placed: int = 0
+    bytes: int = 0
+    error: BaseException | None = None
+    spans: dict[int, list[int]] = field(default_factory=dict)
+    """Partition to its first and last offset."""
+
+    def on_placed(self, future: asyncio.Future[Placed]) -> None:
+        if future.cancelled():
+            return
+        if (error := future.exception()) is not None:
+            self.error = self.error or error
+            return
+        placed = future.result()
+        self.placed += 1
+        if placed.offset >= 0:
+            span = self.spans.setdefault(placed.partition, [placed.offset, placed.offset])
+            span[0], span[1] = min(span[0], placed.offset), max(span[1], placed.offset)
+
+    def summary(self, topic: str) -> dict[str, Any]:
+        seconds = time.monotonic() - self.started
+        return {
+            "topic": topic,
+            "records": self.placed,
+            "bytes": self.bytes,
+            "seconds": round(seconds, 3),
+            "partitions": {
+                str(partition): {"first_offset": first, "last_offset": last}
+                for partition, (first, last) in sorted(self.spans.items())
+            },
+        }
+
+
+async def write_lines(bootstrap: str, orders: Orders) -> None:
+    """Read to the end and write every line. Raises ClientError, OSError."""
+    tally = _Tally(time.monotonic())
+    async with Cluster(bootstrap) as cluster:
+        await cluster.existing_topic(orders.topic)
+        producer = Producer(
+            cluster,
+            acks=orders.acks,
+            idempotent=orders.idempotent,
+            compression=Compression[orders.compression.upper()],
+        )
+        meter = asyncio.create_task(_show_rate(tally)) if sys.stderr.isatty() else None
+        try:
+            async with producer:
+                await _send_all(producer, orders, tally)
+        finally:
+            if meter is not None:
+                meter.cancel()
+                await asyncio.gather(meter, return_exceptions=True)
+    if tally.error is not None:
+        note(f"{tally.placed} records were written before this:")
+        raise tally.error
+    _report(tally, orders)
+
+
+async def _send_all(producer: Producer, orders: Orders, tally: _Tally) -> None:
+    async for line in _lines(orders.file):
+        if tally.error is not None:
+            return
+        key, value = _split(line, orders.key_separator)
+        tally.bytes += len(line)
+        placed = await producer.send(
+            orders.topic,
+            key=key,
+            value=value,
+            headers=orders.headers,
+            partition=orders.partition,
+            timestamp_ms=orders.timestamp_ms if orders.timestamp_ms is not None else time.time_ns() // 1_000_000,
+        )
+        placed.add_done_callback(tally.on_placed)
+
+
+def _split(line: bytes, separator: bytes | None) -> tuple[bytes | None, bytes]:
+    if separator is None:
+        return None, line
+    key, found, value = line.partition(separator)
+    return (key, value) if found else (None, line)
+
+
+async def _lines(file: Path | None) -> AsyncIterator[bytes]:
+    """Lines without their ends. A terminal's come one by one, a file's a block at a time, read in a thread."""
+    loop = asyncio.get_running_loop()
+    source = os.open(file, os.O_RDONLY) if file is not None else sys.stdin.fileno()
+    rest = b""
+    try:
+        while block := await loop.run_in_executor(None, os.read, source, BLOCK_BYTES):
+            *lines, rest = (rest + block).split(b"\n")
+            for line in lines:
+                yield line.removesuffix(b"\r")
+        if rest:
+            yield rest
+    finally:
+        if file is not None:
+            os.close(source)
+
+
+async def _show_rate(tally: _Tally) -> None:
+    """Redraw one line on the terminal, twice a second."""
+    try:
+        while True:
+            await asyncio.sleep(0.5)
+            rate = tally.placed / max(time.monotonic() - tally.started, 1e-9)
+            sys.stderr.write(f"\r{tally.placed:,} records, {rate:,.0f}/s\x1b[K")
+            sys.stderr.flush()
+    finally:
+        sys.stderr.write("\r\x1b[K")
+
+
+def _report(tally: _Tally, orders: Orders) -> None:
+    summary = tally.summary(orders.topic)
+    if orders.json:
+        print_json(summary)
+    else:
+        note(f"{tally.placed:,} records written to {orders.topic} in {summary['seconds']:.2f} s")

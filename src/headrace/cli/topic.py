@@ -1,0 +1,233 @@
+"""`headrace topic`: create, list, describe, alter and delete topics."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from headrace.base.errors import UsageError
+from headrace.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Config, Json, parse_pairs
+from headrace.cli.output import print_json, print_line, print_table
+
+if TYPE_CHECKING:
+    from headrace.net.client.admin import Admin
+    from headrace.net.client.cluster import Cluster
+    from headrace.net.client.view import TopicView
+
+T = TypeVar("T")
+
+topic = typer.Typer(name="topic", help="Create, list, describe, alter and delete topics.", no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.", show_default=False)]
+IGNORED_IF_THERE = "TOPIC_ALREADY_EXISTS"
+
+
+def _with_admin(bootstrap: str, action: Callable[[Cluster, Admin], Awaitable[T]]) -> T:
+    """Run `action` on a cluster that is closed afterwards."""
+    from headrace.cli.loops import run
+    from headrace.net.client.admin import Admin
+    from headrace.net.client.cluster import Cluster
+
+    async def main() -> T:
+        async with Cluster(bootstrap) as cluster:
+            return await action(cluster, Admin(cluster))
+
+    return run(main())
+
+
+@topic.command()
+def create(
+    name: Name,
+    partitions: Annotated[int, typer.Option(help="Number of partitions; -1: the broker's default.")] = -1,
+    replication_factor: Annotated[int, typer.Option(help="Copies of each; -1: the broker's default.")] = -1,
+    config: Config = None,
+    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="An existing topic is no error.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything, create nothing.")] = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    json: Json = False,
+) -> None:
+    """Create a topic."""
+    from headrace.net.client.errors import RefusedError
+
+    configs = parse_pairs(config, "--config")
+
+    async def action(_: Cluster, admin: Admin) -> dict[str, Any]:
+        try:
+            made = await admin.create_topic(
+                name,
+                partitions=partitions,
+                replication_factor=replication_factor,
+                configs=configs,
+                validate_only=dry_run,
+            )
+        except RefusedError as error:
+            if if_not_exists and error.code.name == IGNORED_IF_THERE:
+                return {"topic": name, "created": False}
+            raise
+        return {
+            "topic": made.name,
+            "created": not dry_run,
+            "id": made.id,
+            "partitions": made.partitions,
+            "replication_factor": made.replication_factor,
+        }
+
+    result = _with_admin(bootstrap, action)
+    if json:
+        print_json(result)
+    elif dry_run:
+        print_line(f"topic {name} could be created with {result['partitions']} partitions")
+    elif not result["created"]:
+        print_line(f"topic {name} is already there")
+    else:
+        print_line(f"created topic {name} with {result['partitions']} partitions")
+
+
+@topic.command("list")
+def list_(
+    internal: Annotated[bool, typer.Option("--internal", help="Include internal topics.")] = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    json: Json = False,
+) -> None:
+    """List the topics."""
+    views = _with_admin(bootstrap, lambda _, admin: admin.topics())
+    shown = [view for view in views if internal or not view.internal]
+    if json:
+        for view in shown:
+            print_json(_summary(view))
+    else:
+        rows = [(view.name, len(view.partitions), _replication(view), view.id) for view in shown]
+        print_table(("TOPIC", "PARTITIONS", "REPLICAS", "ID"), rows)
+
+
+@topic.command()
+def describe(name: Name, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json: Json = False) -> None:
+    """Show a topic's partitions, offsets and configs."""
+
+    async def action(cluster: Cluster, admin: Admin) -> dict[str, Any]:
+        from headrace.net.client.offsets import EARLIEST, LATEST, list_offsets
+
+        view = await cluster.existing_topic(name)
+        online = [part.index for part in view.partitions if part.leader >= 0]
+        first = await list_offsets(cluster, name, online, EARLIEST)
+        end = await list_offsets(cluster, name, online, LATEST)
+        configs = await admin.topic_configs(name)
+        partitions = [
+            {
+                "partition": part.index,
+                "leader": part.leader,
+                "leader_epoch": part.leader_epoch,
+                "replicas": list(part.replicas),
+                "isr": list(part.isr),
+                "start_offset": first[part.index].offset if part.index in first else None,
+                "end_offset": end[part.index].offset if part.index in end else None,
+            }
+            for part in view.partitions
+        ]
+        values = {one.name: {"value": one.value, "source": one.source} for one in configs}
+        return {**_summary(view), "partitions": partitions, "configs": values}
+
+    found = _with_admin(bootstrap, action)
+    if json:
+        print_json(found)
+    else:
+        _print_description(found)
+
+
+@topic.command()
+def alter(
+    name: Name,
+    partitions: Annotated[int | None, typer.Option(help="Raise the number of partitions to this.")] = None,
+    config: Config = None,
+    delete_config: Annotated[
+        list[str] | None, typer.Option("--delete-config", metavar="KEY", help="Back to the default.")
+    ] = None,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    json: Json = False,
+) -> None:
+    """Change a topic's configs, or raise its number of partitions."""
+    configs = parse_pairs(config, "--config")
+    removed = list(delete_config or ())
+    if partitions is None and not configs and not removed:
+        raise UsageError("Nothing to alter: give --partitions N, --config KEY=VALUE or --delete-config KEY.")
+
+    async def action(_: Cluster, admin: Admin) -> None:
+        if configs or removed:
+            await admin.alter_topic_configs(name, set_=configs, delete=removed)
+        if partitions is not None:
+            await admin.create_partitions(name, total=partitions)
+
+    _with_admin(bootstrap, action)
+    if json:
+        print_json({"topic": name, "altered": True, "partitions": partitions, "set": configs, "deleted": removed})
+    else:
+        print_line(f"altered topic {name}")
+
+
+@topic.command()
+def delete(
+    names: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Topics to delete.", show_default=False)],
+    if_exists: Annotated[bool, typer.Option("--if-exists", help="A missing topic is no error.")] = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    json: Json = False,
+) -> None:
+    """Delete topics and all that is in them."""
+
+    async def action(_: Cluster, admin: Admin) -> list[tuple[str, bool]]:
+        from headrace.net.client.cluster import UnknownTopicError
+
+        done = []
+        for name in names:
+            try:
+                await admin.delete_topic(name)
+                done.append((name, True))
+            except UnknownTopicError:
+                if not if_exists:
+                    raise
+                done.append((name, False))
+        return done
+
+    for name, deleted in _with_admin(bootstrap, action):
+        if json:
+            print_json({"topic": name, "deleted": deleted})
+        else:
+            print_line(f"deleted topic {name}" if deleted else f"topic {name} was not there")
+
+
+def _replication(view: TopicView) -> int:
+    return max((len(part.replicas) for part in view.partitions), default=0)
+
+
+def _summary(view: TopicView) -> dict[str, Any]:
+    return {
+        "topic": view.name,
+        "id": str(view.id),
+        "internal": view.internal,
+        "partitions": len(view.partitions),
+        "replication_factor": _replication(view),
+    }
+
+
+def _print_description(found: dict[str, Any]) -> None:
+    print_line(f"{found['topic']}  id {found['id']}  replication factor {found['replication_factor']}")
+    print_line("")
+    rows = [
+        (
+            part["partition"],
+            part["leader"] if part["leader"] >= 0 else "none",
+            part["leader_epoch"],
+            ",".join(map(str, part["replicas"])),
+            ",".join(map(str, part["isr"])),
+            "-" if part["start_offset"] is None else part["start_offset"],
+            "-" if part["end_offset"] is None else part["end_offset"],
+        )
+        for part in found["partitions"]
+    ]
+    print_table(("PARTITION", "LEADER", "EPOCH", "REPLICAS", "ISR", "START", "END"), rows)
+    print_line("")
+    configs = found["configs"]
+    print_table(
+        ("CONFIG", "VALUE", "SOURCE"), [(name, configs[name]["value"], configs[name]["source"]) for name in configs]
+    )
