@@ -13,7 +13,7 @@ from typing import Final
 from headrace.base.ports import Random
 
 SECTOR_BYTES: Final = (512, 4096)
-"""Units in which a medium keeps or loses a write; one of these is drawn for each file and power cut."""
+"""Units that a medium writes whole, with all that was in them by then; one is drawn for each file and power cut."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,57 +99,76 @@ def survivors(random: Random, durable: bytearray, pending: Sequence[Change]) -> 
     if chance < 0.4:
         for change in pending:
             apply_change(content, change)
-        return content
-    if chance < 0.65:
+    elif chance < 0.65:
         _keep_prefix(random, content, pending)
     else:
-        _keep_sectors(random, content, pending)
-    if random.random() < 0.4:
-        _extend(random, content, durable, pending)
+        content = _keep_sectors(random, durable, pending)
     return content
 
 
 def _keep_prefix(random: Random, content: bytearray, pending: Sequence[Change]) -> None:
-    """The first changes in order, the last of them torn at any byte."""
+    """The first changes in order, the last of them torn at any byte; after it zeroes, or what lay there before."""
     last = random.randrange(0, len(pending))
     for change in pending[:last]:
         apply_change(content, change)
     torn = pending[last]
     if isinstance(torn, Write):
         apply_change(content, Write(torn.offset, torn.data[: random.randrange(0, len(torn.data) + 1)]))
+        if random.random() < 0.4:
+            _lengthen(random, content, torn.offset + len(torn.data))
 
 
-def _keep_sectors(random: Random, content: bytearray, pending: Sequence[Change]) -> None:
-    """Any sectors of any writes: a later one without an earlier one leaves a hole of zeroes."""
+def _keep_sectors(random: Random, durable: bytearray, pending: Sequence[Change]) -> bytearray:
+    """Each sector as it was after some of the changes, whichever; the length as it was after some of them."""
     sector = SECTOR_BYTES[random.randrange(0, len(SECTOR_BYTES))]
-    keep = (0.1, 0.5, 0.9)[random.randrange(0, 3)]
-    for change in pending:
-        if isinstance(change, Resize):
-            if random.random() < keep:
-                apply_change(content, change)
-            continue
-        start = 0
-        while start < len(change.data):
-            end = start + sector - (change.offset + start) % sector
-            if random.random() < keep:
-                apply_change(content, Write(change.offset + start, change.data[start:end]))
-            start = end
+    working, content = bytearray(durable), bytearray(durable)
+    versions: dict[int, int] = {}
+    sizes = [len(durable)]
+    for number, change in enumerate(pending):
+        start, end = _extent(change, len(working))
+        apply_change(working, change)
+        sizes.append(len(working))
+        for at in range(start - start % sector, end, sector):
+            if at not in versions:
+                versions[at] = _version(random, len(pending))
+            if number < versions[at]:
+                apply_change(content, Write(at, bytes(working[at : at + sector]).ljust(min(sector, end - at), b"\0")))
+    size = sizes[_version(random, len(pending))]
+    if size < len(content) and random.random() < 0.5:
+        size = len(content)
+    if size <= len(content):
+        del content[size:]
+    else:
+        _lengthen(random, content, size)
+    return content
 
 
-def _extend(random: Random, content: bytearray, durable: bytearray, pending: Sequence[Change]) -> None:
+def _extent(change: Change, size: int) -> tuple[int, int]:
+    """The bytes that a change touches in a file of `size` bytes."""
+    if isinstance(change, Write):
+        return min(size, change.offset), change.offset + len(change.data)
+    return min(size, change.size), max(size, change.size)
+
+
+def _version(random: Random, count: int) -> int:
+    """How many of `count` changes are in: often none or all, else any number."""
+    chance = random.random()
+    return 0 if chance < 0.3 else count if chance < 0.7 else random.randrange(0, count + 1)
+
+
+def _lengthen(random: Random, content: bytearray, size_max: int) -> None:
     """The new length reached the medium, the bytes did not: zeroes, or whatever lay in those blocks before."""
-    end = max((change.offset + len(change.data) for change in pending if isinstance(change, Write)), default=0)
-    if end <= len(content):
+    if size_max <= len(content):
         return
-    length = random.randrange(len(content) + 1, end + 1) - len(content)
+    length = random.randrange(len(content) + 1, size_max + 1) - len(content)
     chance = random.random()
     if chance < 0.5:
         content.extend(bytes(length))
-    elif chance < 0.75 or not durable:
+    elif chance < 0.75 or not content:
         content.extend(random.getrandbits(8 * length).to_bytes(length, "little"))
     else:
-        start = random.randrange(0, len(durable))
-        content.extend(durable[start : start + length])
+        start = random.randrange(0, len(content))
+        content.extend(content[start : start + length])
 
 
 @dataclass(frozen=True, slots=True)
