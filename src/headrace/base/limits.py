@@ -23,6 +23,8 @@ DECOMPRESSED_BATCH_BYTES_MAX: Final = 256 * 1024 * 1024
 TOPIC_NAME_CHARS_MAX: Final = 249
 PARTITIONS_PER_REQUEST_MAX: Final = 10_000
 """Most partitions that one CreateTopics or CreatePartitions request may make (Kafka's KIP-599 in spirit)."""
+DESCRIBED_PARTITIONS_MAX: Final = 2_000
+"""Most partitions in one DescribeTopicPartitions answer (Kafka's max.request.partition.size.limit)."""
 
 # connections
 CONNECTIONS_MAX: Final = 20_000
@@ -47,6 +49,10 @@ PRODUCER_ID_BLOCK_SIZE: Final = 1_000
 
 # storage
 OPEN_SEGMENT_FILES_MAX: Final = 4_096
+READ_POSITIONS_REMEMBERED_MAX: Final = 16
+"""Places per log where readers stopped, so that the next read finds its bytes without an index."""
+PRODUCER_SNAPSHOTS_KEPT: Final = 2
+"""Producer snapshots per log: the newest, and one before it."""
 METADATA_PROPOSALS_MAX: Final = 10_000
 """Decisions on their way to the commit log; more wait before they are decided."""
 METADATA_EVENTS_PER_SNAPSHOT: Final = 10_000

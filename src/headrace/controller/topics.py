@@ -39,8 +39,8 @@ class NewTopic:
     name: str
     partitions: int = DEFAULT
     replication_factor: int = DEFAULT
-    assignments: Mapping[int, tuple[BrokerId, ...]] | None = None
-    """Replicas by partition index; None: the controller places them."""
+    assignments: tuple[tuple[int, tuple[BrokerId, ...]], ...] | None = None
+    """(partition index, replicas), as they came; None: the controller places them."""
     configs: Mapping[str, str | None]
 
 
@@ -144,20 +144,20 @@ def _placed_topic(
 
 
 def _assigned_topic(
-    request: NewTopic, assignments: Mapping[int, tuple[BrokerId, ...]], placement: Placement, room: int
+    request: NewTopic, assignments: Sequence[tuple[int, tuple[BrokerId, ...]]], placement: Placement, room: int
 ) -> tuple[PartitionImage, ...] | Refusal:
     if request.partitions != DEFAULT or request.replication_factor != DEFAULT:
         return Refusal(
             ErrorCode.INVALID_REQUEST,
             "A topic with an assignment of replicas takes -1 for its partitions and its replication factor.",
         )
-    if sorted(assignments) != list(range(len(assignments))):
+    ordered = [replicas for _, replicas in sorted(assignments)]
+    if sorted(index for index, _ in assignments) != list(range(len(assignments))):
         return Refusal(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Partitions must be assigned from 0 on, each of them once."
         )
     if len(assignments) > room:
         return too_many_partitions()
-    ordered = [assignments[index] for index in range(len(assignments))]
     if problem := assignment_problem(ordered, placement, len(ordered[0])):
         return problem
     return tuple(placement.assign(index, replicas) for index, replicas in enumerate(ordered))

@@ -1,0 +1,49 @@
+"""AlterConfigs: all configs of a resource at once; what is not named goes back to its default (KIP-133).
+
+Superseded by IncrementalAlterConfigs, and kept for the clients that have only this one. v2 flexible.
+"""
+
+from __future__ import annotations
+
+from headrace.broker.admin import error_of, submitted
+from headrace.broker.context import Handler, RequestContext
+from headrace.controller.configs import Alteration, AlterOp, ResourceAlteration, alter_configs
+from headrace.controller.decision import Refusal
+from headrace.wire.apis import ApiKey
+from headrace.wire.messages.alter_configs import (
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+)
+
+
+async def handle(request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:
+    """One result for each resource, in the order of the request."""
+    wanted = [_alteration(resource) for resource in request.resources]
+    answers = await submitted(
+        context,
+        lambda image: alter_configs(image, wanted, replace_all=True, validate_only=request.validate_only),
+    )
+    refusals = [answers] * len(wanted) if isinstance(answers, Refusal) else answers
+    return AlterConfigsResponse(
+        responses=tuple(_result(resource, refusal) for resource, refusal in zip(wanted, refusals, strict=True))
+    )
+
+
+def _alteration(resource: AlterConfigsResource) -> ResourceAlteration:
+    return ResourceAlteration(
+        resource.resource_type,
+        resource.resource_name,
+        tuple(Alteration(config.name, int(AlterOp.SET), config.value) for config in resource.configs),
+    )
+
+
+def _result(resource: ResourceAlteration, refusal: Refusal | None) -> AlterConfigsResourceResponse:
+    code, message = error_of(refusal)
+    return AlterConfigsResourceResponse(
+        error_code=code, error_message=message, resource_type=resource.kind, resource_name=resource.name
+    )
+
+
+HANDLER = Handler(int(ApiKey.ALTER_CONFIGS), (0, 2), handle)

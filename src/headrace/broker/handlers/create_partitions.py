@@ -1,0 +1,49 @@
+"""CreatePartitions: more partitions for topics that are there, numbered on from those they have.
+
+`count` is the total that the topic shall have. v0 and v1 plain; v2 flexible; v3 unchanged (quota errors, KIP-599).
+"""
+
+from __future__ import annotations
+
+from headrace.base.ids import BrokerId
+from headrace.broker.admin import error_of, submitted
+from headrace.broker.context import Handler, RequestContext
+from headrace.controller.decision import Refusal
+from headrace.controller.topic_changes import NewPartitions, create_partitions
+from headrace.controller.topics import TopicOutcome
+from headrace.wire.apis import ApiKey
+from headrace.wire.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+
+
+async def handle(request: CreatePartitionsRequest, context: RequestContext) -> CreatePartitionsResponse:
+    """One result for each topic, in the order of the request."""
+    wanted = [_new_partitions(topic) for topic in request.topics]
+    outcomes = await submitted(
+        context, lambda image: create_partitions(image, wanted, validate_only=request.validate_only)
+    )
+    if isinstance(outcomes, Refusal):
+        refusal = outcomes
+        outcomes = [TopicOutcome(name=topic.name, refusal=refusal) for topic in wanted]
+    return CreatePartitionsResponse(results=tuple(map(_result, outcomes)))
+
+
+def _new_partitions(topic: CreatePartitionsTopic) -> NewPartitions:
+    assignments = topic.assignments
+    return NewPartitions(
+        name=topic.name,
+        count=topic.count,
+        assignments=tuple(tuple(map(BrokerId, item.broker_ids)) for item in assignments) if assignments else None,
+    )
+
+
+def _result(outcome: TopicOutcome) -> CreatePartitionsTopicResult:
+    code, message = error_of(outcome.refusal)
+    return CreatePartitionsTopicResult(name=outcome.name or "", error_code=code, error_message=message)
+
+
+HANDLER = Handler(int(ApiKey.CREATE_PARTITIONS), (0, 3), handle)

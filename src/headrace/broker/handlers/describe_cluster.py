@@ -1,0 +1,49 @@
+"""DescribeCluster: the cluster's id, its brokers and its controller (KIP-700).
+
+v1 endpoint types (KIP-919): a broker answers for brokers only; v2 fenced brokers where asked for (KIP-1073). Any broker
+passes for the controller, since each takes every request.
+"""
+
+from __future__ import annotations
+
+from headrace.broker.context import Handler, RequestContext
+from headrace.broker.topic_answers import CLUSTER_OPERATIONS, OPERATIONS_NOT_ASKED_FOR, endpoint_of
+from headrace.metadata.values import BrokerImage
+from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+
+BROKERS, CONTROLLERS = 1, 2
+
+
+def handle(request: DescribeClusterRequest, context: RequestContext) -> DescribeClusterResponse:
+    """From the image alone."""
+    if request.endpoint_type != BROKERS:
+        known = request.endpoint_type == CONTROLLERS
+        return DescribeClusterResponse(
+            error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE if known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
+            error_message="This endpoint is a broker's: ask it for brokers, endpoint type 1.",
+            endpoint_type=request.endpoint_type,
+        )
+    brokers = sorted(context.image.brokers.values(), key=lambda broker: broker.id)
+    asked = request.include_cluster_authorized_operations
+    return DescribeClusterResponse(
+        cluster_id=context.image.cluster_id,
+        controller_id=context.services.node_id,
+        brokers=tuple(_broker(broker) for broker in brokers if request.include_fenced_brokers or not broker.fenced),
+        cluster_authorized_operations=CLUSTER_OPERATIONS if asked else OPERATIONS_NOT_ASKED_FOR,
+    )
+
+
+def _broker(broker: BrokerImage) -> DescribeClusterBroker:
+    endpoint = endpoint_of(broker)
+    return DescribeClusterBroker(
+        broker_id=broker.id, host=endpoint.host, port=endpoint.port, rack=broker.rack, is_fenced=broker.fenced
+    )
+
+
+HANDLER = Handler(int(ApiKey.DESCRIBE_CLUSTER), (0, 2), handle)

@@ -1,0 +1,107 @@
+"""DescribeConfigs: the configs of topics and brokers, with where each value comes from.
+
+Topics: all of theirs, as this broker sees them. A broker: its own, only where it is this one, for nobody else knows its
+static configs; the empty name: the dynamic defaults of all brokers. v1 synonyms and sources (KIP-226); v3 types and
+documentation (KIP-569); v4 flexible. An empty list of keys means all, as null does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from headrace.broker.admin import error_of
+from headrace.broker.context import Handler, RequestContext
+from headrace.controller.configs import ResourceType, named_broker
+from headrace.controller.decision import Refusal
+from headrace.controller.topics import topic_name_problem
+from headrace.metadata.configs import ConfigSource, ConfigValue, broker_values, topic_values
+from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+
+
+def handle(request: DescribeConfigsRequest, context: RequestContext) -> DescribeConfigsResponse:
+    """One result for each resource, in the order of the request."""
+    return DescribeConfigsResponse(results=tuple(_result(resource, request, context) for resource in request.resources))
+
+
+def _result(
+    resource: DescribeConfigsResource, request: DescribeConfigsRequest, context: RequestContext
+) -> DescribeConfigsResult:
+    values = _values(resource, context)
+    code, message = error_of(values if isinstance(values, Refusal) else None)
+    wanted = () if isinstance(values, Refusal) else _chosen(values, resource.configuration_keys)
+    return DescribeConfigsResult(
+        error_code=code,
+        error_message=message,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+        configs=tuple(_config(value, request) for value in wanted),
+    )
+
+
+def _chosen(values: Iterable[ConfigValue], keys: Sequence[str] | None) -> Iterable[ConfigValue]:
+    return values if not keys else (value for value in values if value.key in keys)
+
+
+def _values(resource: DescribeConfigsResource, context: RequestContext) -> Iterable[ConfigValue] | Refusal:
+    match resource.resource_type:
+        case ResourceType.TOPIC:
+            return _topic_values(resource.resource_name, context)
+        case ResourceType.BROKER:
+            return _broker_values(resource.resource_name, context)
+        case other:
+            return Refusal(ErrorCode.INVALID_REQUEST, f"Resources of type {other} have no configs here.")
+
+
+def _topic_values(name: str, context: RequestContext) -> Iterable[ConfigValue] | Refusal:
+    if problem := topic_name_problem(name):
+        return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+    topic = context.image.topic(name)
+    if topic is None:
+        return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist")
+    services, replicas = context.services, len(topic.partitions[0].replicas)
+    return topic_values(
+        context.image, topic.configs, services.configs, node=services.node_id, replicas=replicas
+    ).values()
+
+
+def _broker_values(name: str, context: RequestContext) -> Iterable[ConfigValue] | Refusal:
+    services = context.services
+    broker_id = named_broker(context.image, name)
+    if isinstance(broker_id, Refusal):
+        return broker_id
+    if broker_id is None:
+        defaults = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
+        return [value for value in broker_values(context.image, {}).values() if value.source is defaults]
+    if broker_id != services.node_id:
+        return Refusal(
+            ErrorCode.INVALID_REQUEST,
+            f"The configs of broker {broker_id} are known to it alone: ask it, not broker {services.node_id}.",
+        )
+    return broker_values(context.image, services.configs, node=broker_id).values()
+
+
+def _config(value: ConfigValue, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+    synonyms = value.synonyms if request.include_synonyms else ()
+    return DescribeConfigsResourceResult(
+        name=value.key,
+        value=value.value,
+        read_only=value.read_only,
+        config_source=int(value.source),
+        synonyms=tuple(
+            DescribeConfigsSynonym(name=name, value=text, source=int(source)) for name, text, source in synonyms
+        ),
+        config_type=int(value.definition.type),
+        documentation=value.definition.doc if request.include_documentation else None,
+    )
+
+
+HANDLER = Handler(int(ApiKey.DESCRIBE_CONFIGS), (1, 4), handle)

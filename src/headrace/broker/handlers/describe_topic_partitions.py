@@ -1,0 +1,97 @@
+"""DescribeTopicPartitions: topics in name order, page by page (KIP-966).
+
+At most `response_partition_limit` partitions are answered at a time, 2000 at the very most; `next_cursor` says where to
+go on: ask the same again with it. No topics named: all of them. An unknown one: error 3. v0 is the only version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from headrace.base.limits import DESCRIBED_PARTITIONS_MAX
+from headrace.broker.context import Handler, RequestContext
+from headrace.broker.topic_answers import TOPIC_OPERATIONS, live_ids, offline_replicas, partition_error
+from headrace.controller.topics import topic_name_problem
+from headrace.metadata.image import MetadataImage
+from headrace.metadata.values import PartitionImage, TopicImage
+from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+    RequestCursor,
+    ResponseCursor,
+)
+
+
+def handle(request: DescribeTopicPartitionsRequest, context: RequestContext) -> DescribeTopicPartitionsResponse:
+    """One page."""
+    image = context.image
+    room = min(max(request.response_partition_limit, 1), DESCRIBED_PARTITIONS_MAX)
+    topics: list[DescribeTopicPartitionsResponseTopic] = []
+    for name, first in _from_cursor(_names(request, image), request.cursor):
+        if not room:
+            return DescribeTopicPartitionsResponse(
+                topics=tuple(topics), next_cursor=ResponseCursor(topic_name=name, partition_index=first)
+            )
+        topic = image.topic(name)
+        if topic is None:
+            topics.append(_unknown(name))
+            continue
+        page = topic.partitions[first : first + room]
+        topics.append(_topic(topic, page, image))
+        room -= len(page)
+        if first + len(page) < len(topic.partitions):
+            cursor = ResponseCursor(topic_name=name, partition_index=first + len(page))
+            return DescribeTopicPartitionsResponse(topics=tuple(topics), next_cursor=cursor)
+    return DescribeTopicPartitionsResponse(topics=tuple(topics))
+
+
+def _names(request: DescribeTopicPartitionsRequest, image: MetadataImage) -> list[str]:
+    return sorted({topic.name for topic in request.topics} if request.topics else image.topic_ids)
+
+
+def _from_cursor(names: Sequence[str], cursor: RequestCursor | None) -> Iterator[tuple[str, int]]:
+    """(topic, first partition) to answer, in name order."""
+    for name in names:
+        if cursor is None or name > cursor.topic_name:
+            yield name, 0
+        elif name == cursor.topic_name:
+            yield name, max(cursor.partition_index, 0)
+
+
+def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
+    bad = topic_name_problem(name) is not None
+    code = ErrorCode.INVALID_TOPIC_EXCEPTION if bad else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return DescribeTopicPartitionsResponseTopic(error_code=code, name=name)
+
+
+def _topic(
+    topic: TopicImage, page: Sequence[PartitionImage], image: MetadataImage
+) -> DescribeTopicPartitionsResponseTopic:
+    live = live_ids(image)
+    return DescribeTopicPartitionsResponseTopic(
+        name=topic.name,
+        topic_id=topic.id,
+        is_internal=topic.internal,
+        partitions=tuple(
+            DescribeTopicPartitionsResponsePartition(
+                error_code=partition_error(partition),
+                partition_index=partition.index,
+                leader_id=partition.leader,
+                leader_epoch=partition.leader_epoch,
+                replica_nodes=partition.replicas,
+                isr_nodes=partition.isr,
+                eligible_leader_replicas=(),
+                last_known_elr=(),
+                offline_replicas=offline_replicas(partition, live),
+            )
+            for partition in page
+        ),
+        topic_authorized_operations=TOPIC_OPERATIONS,
+    )
+
+
+HANDLER = Handler(int(ApiKey.DESCRIBE_TOPIC_PARTITIONS), (0, 0), handle)

@@ -1,0 +1,47 @@
+"""IncrementalAlterConfigs: set, remove, append to or subtract from single configs of topics and brokers (KIP-339).
+
+In force when answered. Each resource changes whole or not at all. v1 flexible. What may be set is in
+`headrace.metadata.configs`, what is checked in `headrace.controller.configs`.
+"""
+
+from __future__ import annotations
+
+from headrace.broker.admin import error_of, submitted
+from headrace.broker.context import Handler, RequestContext
+from headrace.controller.configs import Alteration, ResourceAlteration, alter_configs
+from headrace.controller.decision import Refusal
+from headrace.wire.apis import ApiKey
+from headrace.wire.messages.incremental_alter_configs import (
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+
+async def handle(request: IncrementalAlterConfigsRequest, context: RequestContext) -> IncrementalAlterConfigsResponse:
+    """One result for each resource, in the order of the request."""
+    wanted = [_alteration(resource) for resource in request.resources]
+    answers = await submitted(context, lambda image: alter_configs(image, wanted, validate_only=request.validate_only))
+    refusals = [answers] * len(wanted) if isinstance(answers, Refusal) else answers
+    return IncrementalAlterConfigsResponse(
+        responses=tuple(_result(resource, refusal) for resource, refusal in zip(wanted, refusals, strict=True))
+    )
+
+
+def _alteration(resource: AlterConfigsResource) -> ResourceAlteration:
+    return ResourceAlteration(
+        resource.resource_type,
+        resource.resource_name,
+        tuple(Alteration(config.name, config.config_operation, config.value) for config in resource.configs),
+    )
+
+
+def _result(resource: ResourceAlteration, refusal: Refusal | None) -> AlterConfigsResourceResponse:
+    code, message = error_of(refusal)
+    return AlterConfigsResourceResponse(
+        error_code=code, error_message=message, resource_type=resource.kind, resource_name=resource.name
+    )
+
+
+HANDLER = Handler(int(ApiKey.INCREMENTAL_ALTER_CONFIGS), (0, 1), handle)

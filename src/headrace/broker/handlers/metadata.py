@@ -1,0 +1,131 @@
+"""Metadata: brokers, controller and topics, from the image.
+
+Topics null: all of them (v0: an empty list says so); by name; by id (v12, or v10 with a null name). An unknown one is
+error 3, a name that cannot be INVALID_TOPIC_EXCEPTION. A topic that is not there is made only where the request
+(`allow_auto_topic_creation`, v4; always before) and the broker (`auto.create.topics.enable`) both allow it, and then
+the answer already has it. v1 null for all, controller, racks; v2 cluster id; v5 offline replicas; v7 leader epochs; v8
+authorised operations (v11: of topics only); v9 flexible; v10 topic ids; v13 an error of the whole answer, never set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Iterator
+
+from headrace.base.ids import BrokerId, TopicId
+from headrace.broker.admin import new_topic_id, submitted
+from headrace.broker.context import Handler, RequestContext
+from headrace.broker.topic_answers import (
+    CLUSTER_OPERATIONS,
+    OPERATIONS_NOT_ASKED_FOR,
+    TOPIC_OPERATIONS,
+    endpoint_of,
+    live_ids,
+    offline_replicas,
+    partition_error,
+)
+from headrace.controller.topics import NewTopic, create_topics, topic_name_problem
+from headrace.metadata.configs import broker_value
+from headrace.metadata.image import MetadataImage
+from headrace.metadata.values import INTERNAL_TOPICS, TopicImage
+from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+
+
+def handle(request: MetadataRequest, context: RequestContext) -> MetadataResponse | Awaitable[MetadataResponse]:
+    """At once from the image, save where topics are to be made first."""
+    missing = _to_create(request, context)
+    if missing:
+        return _create_and_answer(request, context, missing)
+    return _answer(request, context, context.image)
+
+
+def _to_create(request: MetadataRequest, context: RequestContext) -> list[str]:
+    """Names that are asked for, not there, and to be made."""
+    if not (request.topics and request.allow_auto_topic_creation):
+        return []
+    names = dict.fromkeys(topic.name for topic in request.topics if topic.name and topic.name not in INTERNAL_TOPICS)
+    missing = [name for name in names if name not in context.image.topic_ids and not topic_name_problem(name)]
+    services = context.services
+    allowed = broker_value(context.image, services.configs, "auto.create.topics.enable", node=services.node_id)
+    return missing if missing and allowed.boolean() else []
+
+
+async def _create_and_answer(request: MetadataRequest, context: RequestContext, missing: list[str]) -> MetadataResponse:
+    """Make them; whatever refuses one, its absence in the image says so."""
+    services = context.services
+    wanted = [NewTopic(topic_id=new_topic_id(services.random), name=name, configs={}) for name in missing]
+    await submitted(context, lambda image: create_topics(image, wanted, broker_configs=services.configs))
+    return _answer(request, context, services.metadata.image)
+
+
+def _answer(request: MetadataRequest, context: RequestContext, image: MetadataImage) -> MetadataResponse:
+    cluster = request.include_cluster_authorized_operations
+    operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else OPERATIONS_NOT_ASKED_FOR
+    return MetadataResponse(
+        brokers=tuple(_brokers(image)),
+        cluster_id=image.cluster_id,
+        controller_id=context.services.node_id,
+        topics=tuple(_topics(request, context.version, image, operations)),
+        cluster_authorized_operations=CLUSTER_OPERATIONS if cluster else OPERATIONS_NOT_ASKED_FOR,
+    )
+
+
+def _brokers(image: MetadataImage) -> Iterator[MetadataResponseBroker]:
+    for broker in image.live_brokers():
+        endpoint = endpoint_of(broker)
+        yield MetadataResponseBroker(node_id=broker.id, host=endpoint.host, port=endpoint.port, rack=broker.rack)
+
+
+def _topics(
+    request: MetadataRequest, version: int, image: MetadataImage, operations: int
+) -> Iterator[MetadataResponseTopic]:
+    live = live_ids(image)
+    if request.topics is None or (version == 0 and not request.topics):
+        for name in sorted(image.topic_ids):
+            yield _topic(image.topics[image.topic_ids[name]], live, operations)
+        return
+    for wanted in dict.fromkeys(request.topics):
+        found = image.topic_by_id(TopicId(wanted.topic_id)) if wanted.name is None else image.topic(wanted.name)
+        yield _unknown(wanted, version, operations) if found is None else _topic(found, live, operations)
+
+
+def _unknown(wanted: MetadataRequestTopic, version: int, operations: int) -> MetadataResponseTopic:
+    bad = wanted.name is not None and topic_name_problem(wanted.name) is not None
+    return MetadataResponseTopic(
+        error_code=ErrorCode.INVALID_TOPIC_EXCEPTION if bad else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        name=(wanted.name or "") if version < 12 else wanted.name,
+        topic_id=wanted.topic_id,
+        topic_authorized_operations=operations,
+    )
+
+
+def _topic(topic: TopicImage, live: frozenset[BrokerId], operations: int) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        name=topic.name,
+        topic_id=topic.id,
+        is_internal=topic.internal,
+        partitions=tuple(
+            MetadataResponsePartition(
+                error_code=partition_error(partition),
+                partition_index=partition.index,
+                leader_id=partition.leader,
+                leader_epoch=partition.leader_epoch,
+                replica_nodes=partition.replicas,
+                isr_nodes=partition.isr,
+                offline_replicas=offline_replicas(partition, live),
+            )
+            for partition in topic.partitions
+        ),
+        topic_authorized_operations=operations,
+    )
+
+
+HANDLER = Handler(int(ApiKey.METADATA), (0, 13), handle)
