@@ -75,6 +75,8 @@ class ParkedFetch:
         self._timer = loop.call_later(wait_s, self.wake)
         for partition in self._partitions:
             partition.watch(self)
+        if self.future.done():
+            self.wake()
 
     def on_visible(self, size: int) -> None:
         """`size` more bytes can be read from one of the partitions."""

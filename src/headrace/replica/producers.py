@@ -1,0 +1,154 @@
+"""What one partition knows of its idempotent producers: which batch may come next, and which came before.
+
+Promises: a batch that was appended is recognised when it is sent again, as long as it is among the producer's last
+five; a gap or an old epoch is refused; the number of producers is bounded. Never does: read a clock, a log or a file.
+Sources: KIP-98, KIP-185, KIP-360; Kafka's ProducerStateManager for the order of the checks.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict, deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, Self, TypeAlias
+
+from headrace.base.errors import CorruptData
+from headrace.base.ids import NO_PRODUCER_ID, Offset
+from headrace.base.limits import PRODUCER_BATCHES_CACHED, PRODUCERS_PER_PARTITION_MAX
+from headrace.wire.batches import SEQUENCE_MAX, BatchHeader
+from headrace.wire.errors import ErrorCode
+
+SNAPSHOT_VERSION: Final = 1
+
+
+class Accept(NamedTuple):
+    """Append it."""
+
+
+class Duplicate(NamedTuple):
+    """It is in the log already, at these offsets (inclusive): acknowledge it under the rule of the first."""
+
+    base_offset: Offset
+    last_offset: Offset
+
+
+class Refuse(NamedTuple):
+    """It may not be appended."""
+
+    error: ErrorCode
+    message: str
+
+
+Verdict: TypeAlias = Accept | Duplicate | Refuse
+ACCEPT: Final = Accept()
+
+
+class RememberedBatch(NamedTuple):
+    """One appended batch. Sequences and offsets are inclusive."""
+
+    first_sequence: int
+    last_sequence: int
+    base_offset: int
+    last_offset: int
+
+
+@dataclass(slots=True)
+class ProducerState:
+    """One producer's last batches, oldest first, all of its current epoch."""
+
+    epoch: int
+    batches: deque[RememberedBatch] = field(default_factory=lambda: deque(maxlen=PRODUCER_BATCHES_CACHED))
+
+    @property
+    def next_sequence(self) -> int | None:
+        """The first sequence of the next batch; None where there was none in this epoch."""
+        return (self.batches[-1].last_sequence + 1) & SEQUENCE_MAX if self.batches else None
+
+
+class ProducerStates:
+    """All producers of one partition, the one that wrote longest ago first."""
+
+    def __init__(self) -> None:
+        self._states: OrderedDict[int, ProducerState] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    def check(self, header: BatchHeader) -> Verdict:
+        """May this batch be appended next? Changes nothing. A producer that is not known may begin anywhere, as on
+        Kafka: its state may have expired or been evicted."""
+        if header.producer_id == NO_PRODUCER_ID:
+            return ACCEPT
+        if header.base_sequence < 0 or header.producer_epoch < 0:
+            return Refuse(ErrorCode.INVALID_RECORD, "A batch with a producer id needs an epoch and a sequence.")
+        state = self._states.get(header.producer_id)
+        if state is None:
+            return ACCEPT
+        if header.producer_epoch < state.epoch:
+            return Refuse(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"Producer {header.producer_id} is at epoch {state.epoch}, not {header.producer_epoch}.",
+            )
+        expected = 0 if header.producer_epoch > state.epoch else state.next_sequence
+        if expected is None or header.base_sequence == expected:
+            return ACCEPT
+        if header.producer_epoch == state.epoch and (known := _find(state.batches, header)) is not None:
+            return Duplicate(Offset(known.base_offset), Offset(known.last_offset))
+        return Refuse(
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"Producer {header.producer_id} sent sequence {header.base_sequence} where {expected} was next.",
+        )
+
+    def on_appended(self, header: BatchHeader, base_offset: Offset) -> None:
+        """The batch is in the log at `base_offset`."""
+        if header.producer_id == NO_PRODUCER_ID or header.is_control:
+            return
+        state = self._states.get(header.producer_id)
+        if state is None or state.epoch != header.producer_epoch:
+            state = self._states[header.producer_id] = ProducerState(header.producer_epoch)
+        state.batches.append(
+            RememberedBatch(
+                header.base_sequence,
+                header.last_sequence,
+                base_offset,
+                base_offset + header.last_offset_delta,
+            )
+        )
+        self._states.move_to_end(header.producer_id)
+        if len(self._states) > PRODUCERS_PER_PARTITION_MAX:
+            self._states.popitem(last=False)
+
+    def snapshot(self) -> bytes:
+        """All of it, as JSON that `restore` reads."""
+        producers = [
+            {"id": producer_id, "epoch": state.epoch, "batches": [list(batch) for batch in state.batches]}
+            for producer_id, state in self._states.items()
+        ]
+        return json.dumps({"version": SNAPSHOT_VERSION, "producers": producers}).encode()
+
+    @classmethod
+    def restore(cls, data: bytes) -> Self:
+        """Raises CorruptData where the bytes are no snapshot."""
+        states = cls()
+        try:
+            fields = json.loads(data)
+            if fields["version"] != SNAPSHOT_VERSION:
+                raise CorruptData(f"Producer snapshot version {fields['version']} is not known.")
+            for producer in fields["producers"]:
+                batches = (RememberedBatch(*map(int, batch)) for batch in producer["batches"])
+                states._states[int(producer["id"])] = _state(int(producer["epoch"]), batches)
+        except (ValueError, KeyError, TypeError) as error:
+            raise CorruptData("A producer snapshot is damaged.") from error
+        return states
+
+
+def _state(epoch: int, batches: Iterable[RememberedBatch]) -> ProducerState:
+    state = ProducerState(epoch)
+    state.batches.extend(batches)
+    return state
+
+
+def _find(batches: Iterable[RememberedBatch], header: BatchHeader) -> RememberedBatch | None:
+    wanted = (header.base_sequence, header.last_sequence)
+    return next((batch for batch in batches if (batch.first_sequence, batch.last_sequence) == wanted), None)
