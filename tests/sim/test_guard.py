@@ -1,0 +1,67 @@
+"""The guard: a simulated process is stopped in the act of reaching the real world; nobody else is."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from headrace.sim.guard import RealWorldUsed, guarded
+from headrace.sim.loop import VirtualLoop
+from headrace.sim.process import Process
+
+
+@pytest.fixture
+def loop() -> Iterator[VirtualLoop]:
+    loop = VirtualLoop(random.Random(7))
+    yield loop
+    loop.workers.close()
+    loop.close()
+
+
+def start_a_thread() -> None:
+    threading.Thread(target=len, args=("",)).start()
+
+
+REACHES: dict[str, Callable[[], object]] = {
+    # Looked up by name when they run, as in any module.
+    "the time": lambda: time.time(),
+    "a duration": lambda: time.monotonic(),
+    "sleep": lambda: time.sleep(0),
+    "an id": lambda: uuid.uuid4(),
+    "chance": lambda: random.random(),
+    "the system's chance": lambda: os.urandom(1),
+    "a thread": start_a_thread,
+    "a file": lambda: Path(__file__).read_text(encoding="utf-8"),
+}
+
+
+@pytest.mark.parametrize("what", REACHES)
+def test_a_process_is_stopped_in_the_act(loop: VirtualLoop, what: str) -> None:
+    async def act() -> None:
+        REACHES[what]()
+
+    async def act_in_a_worker() -> None:
+        await asyncio.to_thread(REACHES[what])
+
+    with guarded():
+        for each in (act(), act_in_a_worker()):
+            with pytest.raises(RealWorldUsed, match=r"headrace\.base\.ports"):
+                loop.run_until_complete(loop.spawn(Process("broker"), each))
+
+
+def test_everyone_else_goes_on(loop: VirtualLoop) -> None:
+    with guarded():
+        assert time.time() > 0
+        assert time.monotonic() > 0
+        start_a_thread()
+        assert len(os.urandom(4)) == 4
+        assert "guard" in Path(__file__).read_text(encoding="utf-8")
+        loop.run_until_complete(asyncio.sleep(1))
