@@ -10,10 +10,19 @@ from typing import Final
 
 from headrace.broker.context import Handler
 from headrace.broker.handlers import (
+    alter_configs,
     api_versions,
+    create_partitions,
+    create_topics,
+    delete_topics,
+    describe_cluster,
+    describe_configs,
+    describe_topic_partitions,
     fetch,
+    incremental_alter_configs,
     init_producer_id,
     list_offsets,
+    metadata,
     offset_for_leader_epoch,
     produce,
 )
@@ -21,10 +30,19 @@ from headrace.broker.handlers import (
 ALL: Final[tuple[Handler, ...]] = tuple(
     module.HANDLER
     for module in (
+        alter_configs,
         api_versions,
+        create_partitions,
+        create_topics,
+        delete_topics,
+        describe_cluster,
+        describe_configs,
+        describe_topic_partitions,
         fetch,
+        incremental_alter_configs,
         init_producer_id,
         list_offsets,
+        metadata,
         offset_for_leader_epoch,
         produce,
     )
