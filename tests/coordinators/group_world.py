@@ -35,12 +35,14 @@ class World:
     autowrite: bool = True
     """Appends are durable at once."""
     groups: dict[str, Group] = field(default_factory=dict)
-    log: list[tuple[bytes, bytes | None] | None] = field(default_factory=list)
+    log: list[tuple[bytes, bytes | None]] = field(default_factory=list)
     in_flight: deque[InFlight] = field(default_factory=deque)
     armed: dict[str, int] = field(default_factory=dict)
     replies: dict[int, ev.AnyReply] = field(default_factory=dict)
     asked: dict[int, str] = field(default_factory=dict)
     now_ms: int = 0
+    refuse_next: ErrorCode = ErrorCode.NONE
+    """With what the next append is refused."""
     effects_seen: list[ev.Effect] = field(default_factory=list)
 
     def waiter(self, group: str) -> int:
@@ -68,6 +70,7 @@ class World:
 
     def _carry_out(self, group: str, effects: list[ev.Effect]) -> None:
         self.effects_seen.extend(effects)
+        refused = []
         for effect in effects:
             match effect:
                 case ev.Reply(waiter=waiter, reply=reply):
@@ -75,10 +78,16 @@ class World:
                     self.replies[waiter] = reply
                 case ev.Append(write=write, records=batch):
                     assert batch
+                    if self.refuse_next is not ErrorCode.NONE:
+                        refused.append(ev.WriteRefused(write=write, error=self.refuse_next))
+                        self.refuse_next = ErrorCode.NONE
+                        continue
                     self.in_flight.append(InFlight(group, write, len(self.log)))
                     self.log.extend(records.encode(record) for record in batch)
                 case ev.Wake(at_ms=at_ms):
                     self.armed[group] = min(self.armed.get(group, at_ms), at_ms)
+        for event in refused:
+            self.send(group, event)
 
     def _check(self, name: str) -> None:
         group = self.groups.get(name)
@@ -89,15 +98,10 @@ class World:
         due = group.earliest_deadline_ms()
         assert due is None or self.armed[name] <= due, "a deadline that nobody is woken for"
 
-    def settle(self, error: ErrorCode = ErrorCode.NONE) -> None:
-        """The oldest append in flight is durable, or was refused (then nothing of it is in the log)."""
+    def settle(self) -> None:
+        """The oldest append in flight is durable."""
         done = self.in_flight.popleft()
-        if error is ErrorCode.NONE:
-            self.send(done.group, ev.Written(write=done.write, log_offset=done.log_offset))
-            return
-        end = self.in_flight[0].log_offset if self.in_flight else len(self.log)
-        self.log[done.log_offset : end] = [None] * (end - done.log_offset)
-        self.send(done.group, ev.WriteRefused(write=done.write, error=error))
+        self.send(done.group, ev.Written(write=done.write, log_offset=done.log_offset))
 
     def advance(self, by_ms: int) -> None:
         """Let time pass, and wake whom it is time to wake, in order."""
@@ -119,10 +123,9 @@ class World:
     def replayed(self, end: int | None = None) -> dict[str, Group]:
         replay = Replay()
         for log_offset, entry in enumerate(self.log[:end]):
-            if entry is not None:
-                record = records.decode(*entry)
-                assert record is not None
-                replay.apply(record, log_offset)
+            record = records.decode(*entry)
+            assert record is not None
+            replay.apply(record, log_offset)
         return replay.groups(self.moment())
 
     def crash(self) -> None:

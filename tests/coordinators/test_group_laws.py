@@ -145,8 +145,8 @@ class History:
             self.world.settle()
 
     def refuse(self, _: Client, __: int) -> None:
-        if self.world.in_flight:
-            self.world.settle(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        """The next append will be refused: too few replicas are in sync."""
+        self.world.refuse_next = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
     def crash(self, _: Client, __: int) -> None:
         self.world.crash()

@@ -47,9 +47,11 @@ class History:
             case "commit":
                 self.next_offset += 1
                 world.commit({amount: self.next_offset}, topic_id=topic_id)
-            case "settle" | "refuse":
+            case "settle":
                 if world.in_flight:
-                    world.settle(ErrorCode.NONE if action == "settle" else ErrorCode.NOT_COORDINATOR)
+                    world.settle()
+            case "refuse":
+                world.refuse_next = ErrorCode.COORDINATOR_NOT_AVAILABLE
             case "delete":
                 world.delete()
             case "forget":
@@ -103,9 +105,8 @@ def test_a_commit_counts_once_it_is_durable_and_not_before() -> None:
 
 
 def test_a_refused_write_is_answered_and_leaves_nothing() -> None:
-    world = World(autowrite=False)
+    world = World(autowrite=False, refuse_next=ErrorCode.COORDINATOR_NOT_AVAILABLE)
     waiter = world.commit({0: 10})
-    world.settle(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     assert world.committed(waiter) == (ErrorCode.COORDINATOR_NOT_AVAILABLE,)
     assert world.groups == {}
 

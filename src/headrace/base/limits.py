@@ -93,3 +93,13 @@ EXPORT_READ_BYTES: Final = 1024 * 1024
 EXPORT_RETRY_MS_MIN: Final = 1_000
 EXPORT_RETRY_MS_MAX: Final = 60_000
 """Pause after a failed export: doubles from the first to the last of these."""
+
+# groups
+GROUPS_PER_SHARD_MAX: Final = 10_000
+"""Groups that one partition of the offsets topic keeps; a further one is refused."""
+GROUP_NAME_CHARS_MAX: Final = 8_000
+"""Longest group id, protocol type or protocol name: four bytes a character still fit the record's int16 length."""
+GROUP_SUBSCRIPTION_BYTES_MAX: Final = 1024 * 1024
+"""Bytes of subscriptions that one member may join with, over all the protocols that it offers."""
+GROUP_LOAD_BYTES: Final = 256 * 1024
+"""Bytes of the offsets topic that are decoded at a time while groups are loaded."""

@@ -82,7 +82,12 @@ class Parts:
             fetch_sessions=FetchSessions(ports.clock, ports.random),
             producer_ids=ProducerIdAllocator(self._allocate_producer_ids),
             groups=GroupService(
-                partitions=self.partitions, metadata=self.metadata, clock=ports.clock, configs=config.configs
+                node=config.broker_id,
+                partitions=self.partitions,
+                metadata=self.metadata,
+                clock=ports.clock,
+                random=ports.random,
+                configs=config.configs,
             ),
             api_versions={handler.key: handler.versions for handler in ALL},
         )
@@ -123,6 +128,7 @@ class Parts:
         if self._exporter is not None:
             await self._exporter.stop()
         self.partitions.wake_readers()
+        self._services.groups.begin_stop()
         await self.listener.stop()
         await self._services.groups.stop()
         await self.partitions.close()

@@ -2,7 +2,7 @@
 (records).
 
 A `waiter` is the driver's number for one request; it gets exactly one `Reply`. A group appends only through `Append`,
-and the driver tells the fate of each with `Written` or `WriteRefused`, in the order of appending.
+and the driver tells the fate of each: `WriteRefused` at once, or `Written`, in the order of the log.
 """
 
 from __future__ import annotations

@@ -77,6 +77,7 @@ def _dispatch(turn: Turn, event: Event) -> None:
 
 
 def _on_written(turn: Turn, event: Written) -> None:
+    assert event.write == next(iter(turn.group.writes)), "durable in the order of the log"
     write = _take(turn, event.write)
     match write:
         case CommitWrite():
@@ -110,8 +111,7 @@ def _on_refused(turn: Turn, event: WriteRefused) -> None:
 
 
 def _take(turn: Turn, number: int) -> CommitWrite | AssignmentWrite | EmptyWrite | ForgetWrite | DeleteWrite:
-    """The settled write. Appends settle in the order in which they were made: another is the driver's mistake."""
-    assert number == next(iter(turn.group.writes)), "writes settle in the order of the log"
+    """The settled write. What was appended becomes durable in the order of the log (a refusal may overtake it)."""
     write = turn.group.writes[number]
     turn.update(writes={other: left for other, left in turn.group.writes.items() if other != number})
     return write

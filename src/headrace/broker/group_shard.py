@@ -1,0 +1,332 @@
+"""One partition of the offsets topic and the groups that it keeps: the driver of the group machine.
+
+Promises: the machine's effects are carried out in its order; a record counts only once it is committed by the acks=all
+rule; nothing is answered before the log was read to its end. Where the fate of an append is in doubt (the leadership
+ended, the disk failed) the whole shard is given up: who waits is told to look again, and the log says what happened.
+Loop-only, save that records are decoded in worker threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import TypeAlias, assert_never
+
+import structlog
+
+from headrace.base.errors import CorruptData
+from headrace.base.ids import Offset, TopicId
+from headrace.base.limits import GROUP_LOAD_BYTES, GROUPS_PER_SHARD_MAX
+from headrace.base.ports import Buffer, Clock
+from headrace.broker.partition import Partition, Refusal
+from headrace.coordinators.groups import records
+from headrace.coordinators.groups.events import (
+    AnyReply,
+    Append,
+    Effect,
+    Event,
+    Expire,
+    ForgetTopics,
+    Join,
+    Reply,
+    Sync,
+    Tick,
+    Wake,
+    WriteRefused,
+    Written,
+)
+from headrace.coordinators.groups.machine import step
+from headrace.coordinators.groups.model import Group, GroupConfig, Moment
+from headrace.coordinators.groups.replay import Replay
+from headrace.wire.apis import EncodeError
+from headrace.wire.batches import check_batch, decode_records, encode_batch, iterate_headers
+from headrace.wire.errors import ErrorCode
+from headrace.wire.records import Record
+
+log = structlog.get_logger(__name__)
+
+Told: TypeAlias = AnyReply | ErrorCode
+"""A group's own answer, or why it cannot be asked."""
+
+IN_DOUBT = (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+"""Refusals of an append that say that this partition is lost to us, not that the append was at fault."""
+GROUPS_PER_SLICE = 500
+"""Groups that a sweep looks at before others get their turn."""
+
+
+class GroupShard:
+    """See the module. `partition` is led here as long as the shard lives; `on_lost` is told when it no longer is."""
+
+    def __init__(
+        self, partition: Partition, *, config: GroupConfig, clock: Clock, on_lost: Callable[[GroupShard], None]
+    ) -> None:
+        self.partition = partition
+        self.groups: dict[str, Group] = {}
+        self.loaded = False
+        self.lost = False
+        self._config = config
+        self._clock = clock
+        self._on_lost = on_lost
+        self._loop = asyncio.get_running_loop()
+        self._waiters: dict[int, asyncio.Future[Told]] = {}
+        self._parked: set[int] = set()
+        """Of the waiters, those that wait for other members rather than for the disk."""
+        self._next_waiter = 0
+        self._events: deque[tuple[str, Event]] = deque()
+        self._working = False
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+
+    # asking
+
+    def ask(self, group_id: str, build: Callable[[int], Event]) -> asyncio.Future[Told]:
+        """Put a request to a group. `build` is given the waiter's number and makes the event."""
+        future: asyncio.Future[Told] = self._loop.create_future()
+        if group_id not in self.groups and len(self.groups) >= GROUPS_PER_SHARD_MAX:
+            future.set_result(ErrorCode.POLICY_VIOLATION)
+            return future
+        waiter, self._next_waiter = self._next_waiter, self._next_waiter + 1
+        self._waiters[waiter] = future
+        event = build(waiter)
+        if isinstance(event, Join | Sync):
+            self._parked.add(waiter)
+        self.send(group_id, event)
+        return future
+
+    def send(self, group_id: str, event: Event) -> None:
+        """One event for one group; those that it leads to follow before this returns."""
+        self._events.append((group_id, event))
+        if self._working:
+            return
+        self._working = True
+        try:
+            while self._events:
+                self._step(*self._events.popleft())
+        finally:
+            self._working = False
+
+    def _step(self, group_id: str, event: Event) -> None:
+        after, effects = step(group_id, self.groups.get(group_id), event, self._now(), self._config)
+        if after is None:
+            self.groups.pop(group_id, None)
+            self._disarm(group_id)
+        else:
+            self.groups[group_id] = after
+        for effect in effects:
+            self._carry_out(group_id, effect)
+
+    def _now(self) -> Moment:
+        return Moment(monotonic_ms=int(self._loop.time() * 1000), wall_ms=self._clock.now_ms())
+
+    # carrying out
+
+    def _carry_out(self, group_id: str, effect: Effect) -> None:
+        match effect:
+            case Reply(waiter=waiter, reply=reply):
+                self._answer(waiter, reply)
+            case Append():
+                self._append(group_id, effect)
+            case Wake(at_ms=at_ms):
+                self._arm(group_id, at_ms)
+            case _:
+                assert_never(effect)
+
+    def _answer(self, waiter: int, told: Told) -> None:
+        """A client that is gone meanwhile has cancelled its future."""
+        self._parked.discard(waiter)
+        future = self._waiters.pop(waiter, None)
+        if future is not None and not future.done():
+            future.set_result(told)
+
+    def _append(self, group_id: str, append: Append) -> None:
+        if self.lost:
+            return
+        try:
+            batch = self._batch(append)
+        except EncodeError as error:
+            log.warning("a group's record cannot be written", group=group_id, reason=str(error))
+            self.send(group_id, WriteRefused(write=append.write, error=ErrorCode.INVALID_REQUEST))
+            return
+        outcome = self.partition.append(batch, needs_isr=True)
+        if not isinstance(outcome, Refusal):
+            settled = _Settled(self, group_id, append.write, outcome.base_offset)
+            self.partition.park_commit(outcome.end, settled)
+        elif outcome.error in IN_DOUBT:
+            self.lose()
+        else:
+            log.warning("a group's record was refused", group=group_id, reason=outcome.message)
+            self.send(group_id, WriteRefused(write=append.write, error=told_as(outcome.error)))
+
+    def _batch(self, append: Append) -> bytes:
+        now_ms = self._clock.now_ms()
+        encoded = [records.encode(record) for record in append.records]
+        return encode_batch([Record(at, now_ms, key, value) for at, (key, value) in enumerate(encoded)])
+
+    def _arm(self, group_id: str, at_ms: int) -> None:
+        """Have the group woken by then; an earlier alarm that is set already will do."""
+        at, timer = at_ms / 1000, self._timers.get(group_id)
+        if self.lost or (timer is not None and timer.when() <= at):
+            return
+        if timer is not None:
+            timer.cancel()
+        self._timers[group_id] = self._loop.call_at(at, self._wake, group_id)
+
+    def _disarm(self, group_id: str) -> None:
+        timer = self._timers.pop(group_id, None)
+        if timer is not None:
+            timer.cancel()
+
+    def _wake(self, group_id: str) -> None:
+        del self._timers[group_id]
+        if self.partition.availability is not ErrorCode.NONE:
+            self.lose()
+        else:
+            self.send(group_id, Tick())
+
+    # the end
+
+    def lose(self) -> None:
+        """Nothing here counts any more. Idempotent."""
+        if self.lost:
+            return
+        self.lost = True
+        self._events.clear()
+        self.groups.clear()
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        for waiter in list(self._waiters):
+            self._answer(waiter, ErrorCode.NOT_COORDINATOR)
+        self._on_lost(self)
+
+    def refuse_parked(self) -> None:
+        """The broker stops: whoever waits for other members is sent elsewhere; what is being written is awaited."""
+        for waiter in list(self._parked):
+            self._answer(waiter, ErrorCode.NOT_COORDINATOR)
+
+    # loading
+
+    async def load(self) -> None:
+        """Read the log to its end, which is first committed. Raises CorruptData or OSError where it cannot be read."""
+        end = self.partition.log.log_end_offset
+        await self._committed(end)
+        replay, skipped = Replay(), 0
+        at = self.partition.log.log_start_offset
+        while at < end and not self.lost:
+            data = self.partition.read(at, GROUP_LOAD_BYTES, committed_only=False, at_least_one=True)
+            at, unknown = await self._loop.run_in_executor(None, _replay, replay, data, at)
+            skipped += unknown
+        if self.lost:
+            return
+        if skipped:
+            log.warning("records of the offsets topic were passed over", records=skipped, **self._name)
+        self._take_up(replay)
+
+    async def _committed(self, end: Offset) -> None:
+        """Wait until all that the log holds now is committed: what is not could yet be lost."""
+        outcome = _Outcome(self._loop.create_future())
+        self.partition.park_commit(end, outcome)
+        if await outcome.future is not ErrorCode.NONE:
+            self.lose()
+
+    def _take_up(self, replay: Replay) -> None:
+        self.groups = replay.groups(self._now())
+        self.loaded = True
+        for group in self.groups.values():
+            due = group.earliest_deadline_ms()
+            if due is not None:
+                self._arm(group.id, due)
+        if self.groups:
+            log.info("groups loaded", groups=len(self.groups), **self._name)
+
+    @property
+    def _name(self) -> dict[str, object]:
+        return {"topic": self.partition.topic, "partition": self.partition.topic_partition.partition}
+
+    # sweeps
+
+    async def expire(self) -> None:
+        """Look at every group for what has outlived its retention."""
+        await self._sweep(Expire())
+
+    async def keep_topics(self, exist: Callable[[TopicId], bool]) -> None:
+        """Forget what was committed for topics that are no more."""
+        ids = {commit.topic_id for group in self.groups.values() for commit in group.offsets.values()}
+        gone = frozenset(topic_id for topic_id in ids if topic_id.int and not exist(topic_id))
+        if gone:
+            await self._sweep(ForgetTopics(topic_ids=gone))
+
+    async def _sweep(self, event: Event) -> None:
+        for at, group_id in enumerate(list(self.groups), 1):
+            if group_id in self.groups and not self.lost:
+                self.send(group_id, event)
+            if at % GROUPS_PER_SLICE == 0:
+                await asyncio.sleep(0)
+
+
+class _Settled:
+    """`Commit`: one append of one group."""
+
+    __slots__ = ("_base_offset", "_group_id", "_shard", "_write")
+
+    def __init__(self, shard: GroupShard, group_id: str, write: int, base_offset: Offset) -> None:
+        self._shard = shard
+        self._group_id = group_id
+        self._write = write
+        self._base_offset = base_offset
+
+    def on_outcome(self, error: ErrorCode) -> None:
+        if self._shard.lost:
+            return
+        if error is ErrorCode.NONE:
+            self._shard.send(self._group_id, Written(write=self._write, log_offset=self._base_offset))
+        else:
+            self._shard.lose()
+
+
+class _Outcome:
+    """`Commit`, for one that awaits it."""
+
+    def __init__(self, future: asyncio.Future[ErrorCode]) -> None:
+        self.future = future
+
+    def on_outcome(self, error: ErrorCode) -> None:
+        if not self.future.done():
+            self.future.set_result(error)
+
+
+def told_as(error: ErrorCode) -> ErrorCode:
+    """What a group's client is told of a refused append, in the words that it knows how to take."""
+    if error is ErrorCode.NOT_ENOUGH_REPLICAS:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if error is ErrorCode.MESSAGE_TOO_LARGE:
+        return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+    return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def _replay(replay: Replay, data: Buffer, at: Offset) -> tuple[Offset, int]:
+    """In a worker thread: whole batches of the log into `replay`. The offset that follows them, and how many records
+    were of a kind that is not known here, or damaged."""
+    skipped = 0
+    if not data:
+        raise CorruptData(f"The offsets topic cannot be read at offset {at}.")
+    for position, header in iterate_headers(data):
+        check_batch(data, position)
+        at = Offset(header.last_offset + 1)
+        if not header.is_control:
+            skipped += _replay_batch(replay, decode_records(memoryview(data)[position : position + header.size]))
+    return at, skipped
+
+
+def _replay_batch(replay: Replay, batch: Iterable[Record]) -> int:
+    skipped = 0
+    for record in batch:
+        try:
+            found = None if record.key is None else records.decode(record.key, record.value)
+        except CorruptData:
+            found = None
+        if found is None:
+            skipped += 1
+        else:
+            replay.apply(found, record.offset)
+    return skipped

@@ -1,0 +1,300 @@
+"""The group coordinator of this broker: which shard keeps a group, and the offsets topic that they are made of.
+
+Promises: a group is kept by the leader of its partition of `__consumer_offsets`, found by Kafka's hash, and by no
+other; until that partition has been read, its groups are loading; the topic is made at the first question for a
+coordinator. Never decides for a group (that is `coordinators.groups`) nor for the cluster (that is the controller).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+import structlog
+
+from headrace.base.errors import HeadraceError
+from headrace.base.ids import BrokerId, PartitionIndex, TopicPartition
+from headrace.base.ports import Clock, Random
+from headrace.broker.group_shard import GroupShard, Told
+from headrace.broker.metadata import MetadataDriver
+from headrace.broker.partition import Partition
+from headrace.broker.partitions import Partitions
+from headrace.controller.decision import Refusal
+from headrace.controller.topics import NewTopic, create_topics, topic_id_of
+from headrace.coordinators.groups.events import Event
+from headrace.coordinators.groups.model import Group, GroupConfig
+from headrace.coordinators.groups.partitioning import partition_for
+from headrace.metadata.configs import broker_value
+from headrace.metadata.delta import ImageDelta
+from headrace.metadata.image import BrokerImage
+from headrace.metadata.values import TopicImage
+from headrace.wire.errors import ErrorCode
+
+log = structlog.get_logger(__name__)
+
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+CLIENT_ID_CHARS_MAX: Final = 200
+"""Of a client's id, in the member id made from it."""
+
+
+class GroupService:
+    """See the module. Loop-only. Follows the image from its making on; `stop` ends it."""
+
+    def __init__(
+        self,
+        *,
+        node: BrokerId,
+        partitions: Partitions,
+        metadata: MetadataDriver,
+        clock: Clock,
+        random: Random,
+        configs: Mapping[str, str],
+    ) -> None:
+        self._node = node
+        self._partitions = partitions
+        self._metadata = metadata
+        self._clock = clock
+        self._random = random
+        self._configs = configs
+        self._config = self._group_config()
+        self._shards: dict[PartitionIndex, GroupShard] = {}
+        self._unreadable: dict[PartitionIndex, Partition] = {}
+        """Partitions whose log could not be read, as they were led then."""
+        self._stopping = False
+        self._stale = False
+        self._keeper: asyncio.Task[None] | None = None
+        self._creating = asyncio.Lock()
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._sweep: asyncio.Task[None] | None = None
+        metadata.subscribe(self._on_delta)
+        self._sweep_later()
+
+    def _group_config(self) -> GroupConfig:
+        return GroupConfig(
+            group_min_session_timeout_ms=self._number("group.min.session.timeout.ms"),
+            group_max_session_timeout_ms=self._number("group.max.session.timeout.ms"),
+            group_initial_rebalance_delay_ms=self._number("group.initial.rebalance.delay.ms"),
+            group_max_size=self._number("group.max.size"),
+            offset_metadata_max_bytes=self._number("offset.metadata.max.bytes"),
+            offsets_retention_ms=self._number("offsets.retention.minutes") * 60_000,
+        )
+
+    def _number(self, key: str) -> int:
+        return broker_value(self._metadata.image, self._configs, key, node=self._node).number()
+
+    # asking
+
+    async def ask(self, group_id: str, build: Callable[[int], Event]) -> Told:
+        """Put a request to a group: its answer, or why it cannot be asked here and now."""
+        shard = self.shard(group_id)
+        if isinstance(shard, ErrorCode):
+            return shard
+        return await shard.ask(group_id, build)
+
+    def group(self, group_id: str) -> Group | ErrorCode | None:
+        """A group as it stands; None where nobody has heard of it; else why it cannot be said."""
+        shard = self.shard(group_id)
+        return shard if isinstance(shard, ErrorCode) else shard.groups.get(group_id)
+
+    def groups(self) -> Iterator[Group]:
+        """All groups that are kept here."""
+        for _, shard in sorted(self._shards.items()):
+            yield from shard.groups.values()
+
+    @property
+    def loading(self) -> bool:
+        """Whether there may be groups that `groups` does not give yet."""
+        image = self._metadata.image
+        topic = image.topic(OFFSETS_TOPIC)
+        if topic is None:
+            return False
+        return any(
+            partition.leader == self._node and not self._is_settled(partition.index) for partition in topic.partitions
+        )
+
+    def _is_settled(self, index: PartitionIndex) -> bool:
+        shard = self._shards.get(index)
+        return (shard is not None and shard.loaded) or index in self._unreadable
+
+    def shard(self, group_id: str) -> GroupShard | ErrorCode:
+        """Who keeps the group, where that is this broker and it is ready."""
+        topic = self._metadata.image.topic(OFFSETS_TOPIC)
+        if topic is None or self._stopping:
+            return ErrorCode.NOT_COORDINATOR
+        index = PartitionIndex(partition_for(group_id, len(topic.partitions)))
+        if topic.partitions[index].leader != self._node:
+            return ErrorCode.NOT_COORDINATOR
+        partition = self._find(topic, index)
+        shard = self._shards.get(index)
+        if isinstance(partition, Partition):
+            if shard is not None and shard.loaded and shard.partition is partition:
+                return shard
+            if self._unreadable.get(index) is partition:
+                return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        elif partition is ErrorCode.KAFKA_STORAGE_ERROR:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        self._look_again()
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+    def _find(self, topic: TopicImage, index: PartitionIndex) -> Partition | ErrorCode:
+        return self._partitions.find(TopicPartition(topic.id, index), self._metadata.image)
+
+    def new_member_id(self, client_id: str) -> str:
+        """The client's id and a UUID, as Kafka does it."""
+        chance = uuid.UUID(int=self._random.getrandbits(128), version=4)
+        return f"{client_id[:CLIENT_ID_CHARS_MAX]}-{chance}"
+
+    # the coordinator, and the topic
+
+    async def coordinator(self, group_id: str) -> BrokerImage | Refusal:
+        """The broker to ask about a group. Makes the offsets topic where there is none yet."""
+        if self._metadata.image.topic(OFFSETS_TOPIC) is None:
+            refusal = await self._create_topic()
+            if refusal is not None:
+                return refusal
+        image = self._metadata.image
+        topic = image.topic(OFFSETS_TOPIC)
+        if topic is not None:
+            leader = topic.partitions[partition_for(group_id, len(topic.partitions))].leader
+            broker = image.brokers.get(leader)
+            if broker is not None and not broker.fenced:
+                return broker
+        return Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The group's partition has no leader now; try again.")
+
+    async def _create_topic(self) -> Refusal | None:
+        """Make it, and be ready to keep groups; whoever asks meanwhile waits for the same."""
+        async with self._creating:
+            if self._metadata.image.topic(OFFSETS_TOPIC) is not None:
+                return None
+            try:
+                refusal = await self._submit_topic()
+            except HeadraceError as error:
+                refusal = Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))
+            if refusal is None and self._keeper is not None:
+                await asyncio.wait([self._keeper])
+            return refusal
+
+    async def _submit_topic(self) -> Refusal | None:
+        image = self._metadata.image
+        replicas = min(self._number("offsets.topic.replication.factor"), max(1, len(image.live_brokers())))
+        topic_id = None
+        while topic_id is None:
+            topic_id = topic_id_of(self._random.getrandbits(128))
+        topic = NewTopic(
+            topic_id=topic_id,
+            name=OFFSETS_TOPIC,
+            partitions=self._number("offsets.topic.num.partitions"),
+            replication_factor=replicas,
+            configs={
+                "retention.ms": "-1",
+                "retention.bytes": "-1",
+                "segment.bytes": str(self._number("offsets.topic.segment.bytes")),
+            },
+        )
+        (outcome,) = await self._metadata.submit(
+            lambda image: create_topics(image, [topic], broker_configs=self._configs)
+        )
+        refusal = outcome.refusal
+        if refusal is None or refusal.code is ErrorCode.TOPIC_ALREADY_EXISTS:
+            log.info("the offsets topic was made", topic=OFFSETS_TOPIC, partitions=topic.partitions)
+            return None
+        log.error("the offsets topic cannot be made", reason=refusal.message)
+        return Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE, refusal.message)
+
+    # following the image
+
+    def _on_delta(self, delta: ImageDelta) -> None:
+        for _, after in delta.changed_topics():
+            if after is None or after.name == OFFSETS_TOPIC:
+                self._look_again()
+                return
+
+    def _look_again(self) -> None:
+        """Have the shards brought in step with what is led here."""
+        self._stale = True
+        if not self._stopping and (self._keeper is None or self._keeper.done()):
+            self._keeper = asyncio.get_running_loop().create_task(self._keep(), name="group shards")
+
+    async def _keep(self) -> None:
+        while self._stale and not self._stopping:
+            self._stale = False
+            await self._partitions.settled()
+            await self._keep_shards()
+            for shard in list(self._shards.values()):
+                await shard.keep_topics(lambda topic_id: topic_id in self._metadata.image.topics)
+
+    async def _keep_shards(self) -> None:
+        led = self._led()
+        for index, shard in list(self._shards.items()):
+            if led.get(index) is not shard.partition:
+                shard.lose()
+        for index, partition in led.items():
+            if index not in self._shards and self._unreadable.get(index) is not partition:
+                await self._load(index, partition)
+
+    def _led(self) -> dict[PartitionIndex, Partition]:
+        """The partitions of the offsets topic that are served here."""
+        topic = self._metadata.image.topic(OFFSETS_TOPIC)
+        if topic is None:
+            return {}
+        found = {partition.index: self._find(topic, partition.index) for partition in topic.partitions}
+        return {index: partition for index, partition in found.items() if isinstance(partition, Partition)}
+
+    async def _load(self, index: PartitionIndex, partition: Partition) -> None:
+        shard = GroupShard(partition, config=self._config, clock=self._clock, on_lost=self._on_lost)
+        self._shards[index] = shard
+        try:
+            await shard.load()
+        except (OSError, HeadraceError) as error:
+            log.error(
+                "groups cannot be loaded: their partition's log cannot be read",
+                topic=OFFSETS_TOPIC,
+                partition=index,
+                reason=str(error),
+            )
+            self._unreadable[index] = partition
+            shard.lose()
+
+    def _on_lost(self, shard: GroupShard) -> None:
+        index = shard.partition.topic_partition.partition
+        if self._shards.get(index) is shard:
+            del self._shards[index]
+        self._look_again()
+
+    # expiry
+
+    def _sweep_later(self) -> None:
+        interval_s = self._number("offsets.retention.check.interval.ms") / 1000
+        self._sweeper = asyncio.get_running_loop().call_later(interval_s, self._begin_sweep)
+
+    def _begin_sweep(self) -> None:
+        self._sweep = asyncio.get_running_loop().create_task(self._expire(), name="expiry of committed offsets")
+
+    async def _expire(self) -> None:
+        for shard in list(self._shards.values()):
+            if shard.loaded:
+                await shard.expire()
+        if not self._stopping:
+            self._sweep_later()
+
+    # ending
+
+    def begin_stop(self) -> None:
+        """Take nothing more, and send away whoever waits for other members; what is being written goes on."""
+        self._stopping = True
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        for shard in self._shards.values():
+            shard.refuse_parked()
+
+    async def stop(self) -> None:
+        """Nothing is asked any more: end what is under way."""
+        self.begin_stop()
+        for task in (self._keeper, self._sweep):
+            if task is not None and not task.done():
+                task.cancel()
+                await asyncio.wait([task])
+        for shard in list(self._shards.values()):
+            shard.lose()
