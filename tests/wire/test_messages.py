@@ -154,6 +154,7 @@ def test_a_value_that_does_not_fit_is_an_encode_error() -> None:
     for request in (
         produce.ProduceRequest(acks=70_000),
         produce.ProduceRequest(transactional_id="x" * 40_000),
+        produce.ProduceRequest(transactional_id="\ud800"),
         produce.ProduceRequest(topic_data=(produce.TopicProduceData(name=None),)),  # type: ignore[arg-type]  # on purpose
     ):
         with pytest.raises(EncodeError):

@@ -21,7 +21,10 @@ LETTERS: Final = {
 """Fixed-width types, as letters of the `struct` module."""
 
 WIDTHS: Final = {"?": 1, "b": 1, "B": 1, "x": 1, "h": 2, "H": 2, "i": 4, "q": 8, "d": 8, "16s": 16}
-RESERVED: Final = frozenset({"data", "at", "n", "end", "count", "items", "out", "done", "tags", "item", "first"})
+RESERVED: Final = frozenset(
+    {"data", "at", "n", "end", "count", "items", "item", "first", "out", "done", "raw", "whole"}
+    | {"tags", "tag", "start", "end_of_tag"}
+)
 """Names that generated functions use themselves."""
 
 

@@ -106,7 +106,7 @@ def encode_whole(writer: Writer, message: Any, out: bytearray, version: int) -> 
     done: list[Buffer] = []
     try:
         last = writer(message, out, done)
-    except (struct.error, AttributeError, TypeError, OverflowError, EncodeError) as error:
+    except (struct.error, AttributeError, TypeError, OverflowError, UnicodeEncodeError, EncodeError) as error:
         raise EncodeError(f"{type(message).__name__} does not fit version {version}: {error}") from error
     if last:
         done.append(last)
