@@ -44,6 +44,8 @@ FETCH_BYTES_MAX: Final = 55 * 1024 * 1024
 PRODUCERS_PER_PARTITION_MAX: Final = 10_000
 PRODUCER_BATCHES_CACHED: Final = 5
 """Batches per producer whose offsets are remembered for duplicates (Kafka's)."""
+PRODUCER_SNAPSHOT_INTERVAL_BYTES: Final = 64 * 1024 * 1024
+"""Bytes appended to a partition between two snapshots of its producers: the most that recovery reads again."""
 PRODUCER_ID_BLOCK_SIZE: Final = 1_000
 """Producer ids that one ProducerIdsAllocated event hands to a broker (KIP-730)."""
 

@@ -14,6 +14,7 @@ import structlog
 
 from headrace.base.errors import StorageFailure
 from headrace.base.ids import BrokerId, LeaderEpoch, Offset, TopicPartition
+from headrace.base.limits import PRODUCER_SNAPSHOT_INTERVAL_BYTES
 from headrace.base.ports import Buffer, Clock
 from headrace.broker.flusher import Flusher
 from headrace.broker.parking import Commit, CommitParking, ParkedFetch
@@ -82,6 +83,7 @@ class Partition:
         self._appended_bytes = 0
         self._visible_bytes = 0
         self._flushing_bytes = 0
+        self._snapshot_at_bytes = PRODUCER_SNAPSHOT_INTERVAL_BYTES
         self._ended = ErrorCode.NONE
         has_records = partition_log.log_end_offset > partition_log.log_start_offset
         self.open_since_ms: int | None = clock.now_ms() if has_records else None
@@ -154,8 +156,16 @@ class Partition:
             self.open_since_ms = now_ms
         self.producers.on_appended(header, appended.base_offset)
         self._appended_bytes += header.size
+        if self._appended_bytes >= self._snapshot_at_bytes:
+            self.snapshot_producers()
         self._after_write()
         return Appended(appended.base_offset, Offset(appended.last_offset + 1))
+
+    def snapshot_producers(self) -> None:
+        """Keep the producers' state as of the log's end, so that recovery reads no further back than here."""
+        self._snapshot_at_bytes = self._appended_bytes + PRODUCER_SNAPSHOT_INTERVAL_BYTES
+        if len(self.producers):
+            self.log.write_producer_snapshot(self.producers.snapshot(), self.log.log_end_offset)
 
     def _after_write(self) -> None:
         """Under `flush.policy=os` the log counts as flushed at once, and the flusher only keeps house."""

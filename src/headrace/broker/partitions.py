@@ -237,6 +237,8 @@ class Partitions:
         await self._flusher.idle()
         for partition in self._serving.values():
             partition.end(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            if not partition.log.failed:
+                partition.snapshot_producers()
         logs = [partition.log for partition in self._serving.values()]
         await self._in_thread(lambda: _close_all(logs))
         self._serving.clear()

@@ -51,7 +51,7 @@ class Leader:
     ) -> Self:
         """Begin an epoch. Followers count from the high watermark until they report in this epoch."""
         assert node in isr, "a leader is in its ISR"
-        ends = {member: high_watermark for member in isr} | {node: flushed_end}
+        ends = dict.fromkeys(isr, high_watermark) | {node: flushed_end}
         return cls(
             node=node,
             epoch=epoch,
