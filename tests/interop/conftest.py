@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.promises.processes import BrokerProcess
+from tools.broker_process import BrokerProcess
 
 
 @pytest.fixture(scope="session")

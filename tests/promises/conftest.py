@@ -1,0 +1,23 @@
+"""What the promises share: how many rounds to torture the broker, and brokers of their own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tools.broker_process import BrokerProcess
+
+
+@pytest.fixture
+def rounds() -> int:
+    """How often a test kills: few in every run, many in `make promises`."""
+    return int(os.environ.get("HEADRACE_PROMISE_ROUNDS", "3"))
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+    with BrokerProcess(tmp_path) as process:
+        yield process

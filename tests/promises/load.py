@@ -1,0 +1,134 @@
+"""Producers under load that know what was acknowledged to them, and a reader that says what is really there.
+
+The oracle is on the client's side only: what librdkafka reported as delivered, at which partition and offset. It
+knows nothing of the broker's files or memory.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Final, Self
+
+import confluent_kafka
+
+PARTITIONS: Final = 3
+DEADLINE_S: Final = 60.0
+QUEUED_MESSAGES_MAX: Final = 2_000
+QUIET: Final[Mapping[str, Any]] = {"log_level": 0, "error_cb": lambda _: None}
+"""librdkafka tells of every refused connection, and a killed broker refuses them by design."""
+
+PartitionLogs = dict[int, dict[int, bytes]]
+"""Partition to offset to value."""
+
+
+@dataclass(slots=True)
+class Acknowledged:
+    """Everything that was reported as delivered, and what failed. Written by the producer's thread."""
+
+    log: PartitionLogs = field(default_factory=lambda: {partition: {} for partition in range(PARTITIONS)})
+    count: int = 0
+    twice: list[tuple[int, int]] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+
+    def ends(self) -> dict[int, int]:
+        """One past the highest acknowledged offset of each partition."""
+        return {partition: max(log, default=-1) + 1 for partition, log in self.log.items()}
+
+
+class Producer:
+    """Sends numbered values round robin in a thread of its own until stopped, through every death of the broker."""
+
+    def __init__(self, bootstrap: str, topic: str, *, idempotent: bool) -> None:
+        self.topic = topic
+        self.acknowledged = Acknowledged()
+        self.sent = 0
+        options = {"bootstrap.servers": bootstrap, "acks": "all", "enable.idempotence": idempotent, "linger.ms": 2}
+        options |= {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 200, "retry.backoff.ms": 20}
+        options |= {"queue.buffering.max.messages": QUEUED_MESSAGES_MAX, "batch.num.messages": 100}
+        self._client = confluent_kafka.Producer(options | dict(QUIET))
+        self._changed = threading.Condition()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"producer of {topic}", daemon=True)
+
+    def wait_for(self, more: int) -> None:
+        """Until so many more messages are acknowledged than now. Fails after DEADLINE_S."""
+        with self._changed:
+            wanted = self.acknowledged.count + more
+            done = self._changed.wait_for(lambda: self.acknowledged.count >= wanted, DEADLINE_S)
+        story = f"{self.topic}: {self.acknowledged.count} of {wanted} acknowledged; {self.acknowledged.failures[-3:]}"
+        assert done, story
+
+    def snapshot(self) -> PartitionLogs:
+        """What is acknowledged up to now."""
+        with self._changed:
+            return {partition: dict(log) for partition, log in self.acknowledged.log.items()}
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """Stop sending, and wait until all that was sent is delivered or has failed."""
+        self._stopping.set()
+        self._thread.join()
+        left = self._client.flush(DEADLINE_S if kind is None else 1.0)
+        assert kind is not None or left == 0, f"{self.topic}: {left} messages neither delivered nor failed"
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                partition, value = self.sent % PARTITIONS, value_of(self.sent)
+                self._client.produce(self.topic, value, partition=partition, on_delivery=self._on_delivery)
+                self.sent += 1
+            except BufferError:
+                self._client.poll(0.05)
+            self._client.poll(0)
+
+    def _on_delivery(self, error: confluent_kafka.KafkaError | None, message: confluent_kafka.Message) -> None:
+        with self._changed:
+            if error is not None:
+                self.acknowledged.failures.append(str(error))
+                return
+            log = self.acknowledged.log[message.partition()]
+            if message.offset() in log:
+                self.acknowledged.twice.append((message.partition(), message.offset()))
+            log[message.offset()] = message.value()
+            self.acknowledged.count += 1
+            self._changed.notify_all()
+
+
+def value_of(number: int) -> bytes:
+    """The value that a producer sends as its `number`-th: told from all others, and of changing length."""
+    return b"%d:" % number + b"x" * (number * 37 % 200)
+
+
+def read_all(bootstrap: str, topic: str) -> PartitionLogs:
+    """What the topic holds, from offset 0 to the high watermark of now. Fails after DEADLINE_S."""
+    options = {"bootstrap.servers": bootstrap, "group.id": "promises", "enable.auto.commit": False}
+    client = confluent_kafka.Consumer(options | {"auto.offset.reset": "error"} | dict(QUIET))
+    try:
+        return {
+            partition: _read(client, confluent_kafka.TopicPartition(topic, partition, 0))
+            for partition in range(PARTITIONS)
+        }
+    finally:
+        client.close()
+
+
+def _read(client: Any, partition: Any) -> dict[int, bytes]:
+    low, end = client.get_watermark_offsets(partition, timeout=DEADLINE_S)
+    assert low == 0
+    client.assign([partition])
+    found: dict[int, bytes] = {}
+    deadline = time.monotonic() + DEADLINE_S
+    while len(found) < end:
+        assert time.monotonic() < deadline, f"{partition}: {len(found)} of {end} messages came"
+        for message in client.consume(10_000, timeout=0.5):
+            assert message.error() is None, message.error()
+            assert message.offset() not in found, f"{partition}: offset {message.offset()} came twice"
+            found[message.offset()] = message.value()
+    return found

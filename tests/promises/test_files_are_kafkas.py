@@ -1,0 +1,77 @@
+"""The log's files are Kafka's: its own DumpLogSegments reads every batch and index, and finds no fault in any."""
+
+from __future__ import annotations
+
+import random
+import re
+import subprocess
+from pathlib import Path
+
+import confluent_kafka
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.promises.load import QUIET
+from tools import kafka_jars
+from tools.broker_process import BrokerProcess
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+MESSAGES = 3_000
+SEGMENT_BYTES = 1024 * 1024
+FAULT = re.compile(
+    r"exception|error|mismatch|not found|corrupt|invalid bytes|isvalid: false|out of order", re.IGNORECASE
+)
+
+pytestmark = pytest.mark.skipif(kafka_jars.missing_tool() is not None, reason=kafka_jars.missing_tool() or "")
+
+
+def dump(files: list[Path], *options: str) -> str:
+    """What Kafka's own tool says of these files; fails where it finds a fault."""
+    command = ["java", "-Xmx256m", "-cp", kafka_jars.class_path(), "kafka.tools.DumpLogSegments", *options]
+    command += ["--files", ",".join(str(file) for file in files)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    said = done.stdout + done.stderr
+    fault = FAULT.search(said)
+    assert fault is None, f"{options}: {said[max(0, fault.start() - 500) : fault.end() + 500]}"
+    assert done.returncode == 0
+    return done.stdout
+
+
+def fill(bootstrap: str, topic: str, codec: str) -> None:
+    """Values that hardly compress, so that every codec meets several rolls; some without key or with headers."""
+    chance = random.Random(codec)
+    options = {"bootstrap.servers": bootstrap, "compression.type": codec, "linger.ms": 5, "batch.num.messages": 200}
+    producer = confluent_kafka.Producer(options | {"enable.idempotence": codec == "zstd"} | dict(QUIET))
+    for number in range(MESSAGES):
+        key = None if number % 7 == 0 else b"key-%d" % number
+        headers = [("n", b"%d" % number), ("null", None)] if number % 5 == 0 else None
+        producer.produce(topic, chance.randbytes(1000), key, partition=0, headers=headers)
+        producer.poll(0)
+    assert producer.flush(60) == 0
+
+
+def check_files(data: Path) -> None:
+    """Every log, every batch and every index of every codec's topic."""
+    for codec in CODECS:
+        logs = sorted((data / f"dumped-{codec}-0").glob("*.log"))
+        assert len(logs) >= 3, "the log rolled at least twice"
+        said = dump(logs, "--deep-iteration")
+        batches = re.findall(r"count: (\d+) .*isvalid: true", said)
+        assert sum(map(int, batches)) == said.count("| offset: ") == MESSAGES
+        assert re.findall(r"compresscodec: (\w+)", said) == [codec] * len(batches)
+    indexes = [file for file in data.glob("dumped-*/*index") if file.stat().st_size > 0]
+    assert len(indexes) >= 2 * 2 * len(CODECS)
+    assert dump(indexes, "--index-sanity-check").count("passed sanity check") == len(indexes)
+    dump(indexes, "--verify-index-only")
+
+
+def test_dump_log_segments_reads_what_headrace_wrote(broker: BrokerProcess) -> None:
+    topics = [NewTopic(f"dumped-{codec}", 1, 1, config={"segment.bytes": str(SEGMENT_BYTES)}) for codec in CODECS]
+    for future in AdminClient({"bootstrap.servers": broker.bootstrap, **QUIET}).create_topics(topics).values():
+        future.result(30)
+    for codec in CODECS:
+        fill(broker.bootstrap, f"dumped-{codec}", codec)
+    broker.kill()
+    broker.start()
+    assert broker.stop() == 0
+    check_files(broker.data)
