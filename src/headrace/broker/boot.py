@@ -20,7 +20,7 @@ from headrace.broker.config import BrokerConfig
 from headrace.broker.identity import Identity, claim, load_or_create
 from headrace.broker.metadata import MetadataDriver
 from headrace.broker.parts import Parts, Ports
-from headrace.controller.brokers import Registration, register_broker
+from headrace.controller.brokers import register_broker
 from headrace.controller.decision import Refusal
 from headrace.metadata.configs import check_broker_configs
 from headrace.metadata.values import Endpoint
@@ -150,13 +150,11 @@ class Broker:
         registered = await metadata.submit(
             partial(
                 register_broker,
-                request=Registration(
-                    cluster_id=identity.cluster_id,
-                    broker_id=identity.broker_id,
-                    directory_id=identity.directory_id,
-                    endpoints=(endpoint,),
-                    rack=self._config.rack,
-                ),
+                cluster_id=identity.cluster_id,
+                broker_id=identity.broker_id,
+                directory_id=identity.directory_id,
+                endpoints=(endpoint,),
+                rack=self._config.rack,
             )
         )
         if isinstance(registered, Refusal):
