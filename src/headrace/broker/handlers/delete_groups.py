@@ -1,0 +1,32 @@
+"""DeleteGroups: take groups that have no members away, with all that they committed. Answered once that is durable.
+
+NON_EMPTY_GROUP while there are members; GROUP_ID_NOT_FOUND where there is no such group. v2 flexible.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from headrace.broker.context import Handler, RequestContext
+from headrace.coordinators.groups.events import Delete, DeleteReply
+from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+
+
+async def handle(request: DeleteGroupsRequest, context: RequestContext) -> DeleteGroupsResponse:
+    names = list(dict.fromkeys(request.groups_names))
+    errors = await asyncio.gather(*(_delete(name, context) for name in names))
+    results = (DeletableGroupResult(group_id=name, error_code=error) for name, error in zip(names, errors, strict=True))
+    return DeleteGroupsResponse(results=tuple(results))
+
+
+async def _delete(group_id: str, context: RequestContext) -> ErrorCode:
+    told = await context.services.groups.ask(group_id, lambda waiter: Delete(waiter=waiter))
+    if isinstance(told, ErrorCode):
+        return told
+    assert isinstance(told, DeleteReply)
+    return told.error
+
+
+HANDLER = Handler(int(ApiKey.DELETE_GROUPS), (0, 2), handle)

@@ -1,0 +1,70 @@
+"""DescribeGroups: a group's state, and its members with what they subscribe to and were assigned (while it is stable).
+
+A group that nobody has heard of is Dead, since v6 with GROUP_ID_NOT_FOUND (KIP-1043). v3 authorized operations: all of
+them, for there are no ACLs yet; v4 instance ids (no static members here); v5 flexible.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from headrace.broker.context import Handler, RequestContext
+from headrace.coordinators.groups.model import Group, GroupState, Member
+from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.describe_groups import (
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+
+NOT_FOUND_VERSION: Final = 6
+NOT_ASKED: Final = -(2**31)
+READ, DELETE, DESCRIBE = 3, 6, 8
+"""Operations on a group, as ACLs number them (KIP-430)."""
+ALL_OPERATIONS: Final = 1 << READ | 1 << DELETE | 1 << DESCRIBE
+
+
+def handle(request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
+    operations = ALL_OPERATIONS if request.include_authorized_operations else NOT_ASKED
+    return DescribeGroupsResponse(
+        groups=tuple(
+            _described(group_id, context)._replace(authorized_operations=operations) for group_id in request.groups
+        )
+    )
+
+
+def _described(group_id: str, context: RequestContext) -> DescribedGroup:
+    group = context.services.groups.group(group_id)
+    if isinstance(group, ErrorCode):
+        return DescribedGroup(error_code=group, error_message=group.message, group_id=group_id)
+    if group is None:
+        missing = context.version >= NOT_FOUND_VERSION
+        return DescribedGroup(
+            error_code=ErrorCode.GROUP_ID_NOT_FOUND if missing else ErrorCode.NONE,
+            error_message=f"Group {group_id} not found." if missing else None,
+            group_id=group_id,
+            group_state=GroupState.DEAD,
+        )
+    stable = group.state is GroupState.STABLE
+    return DescribedGroup(
+        group_id=group_id,
+        group_state=group.state,
+        protocol_type=group.protocol_type,
+        protocol_data=(group.protocol or "") if stable else "",
+        members=tuple(_member(group, member, stable=stable) for member in group.members.values()),
+    )
+
+
+def _member(group: Group, member: Member, *, stable: bool) -> DescribedGroupMember:
+    return DescribedGroupMember(
+        member_id=member.id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        member_metadata=member.metadata(group.protocol) if stable else b"",
+        member_assignment=member.assignment if stable else b"",
+    )
+
+
+HANDLER = Handler(int(ApiKey.DESCRIBE_GROUPS), (0, 6), handle)

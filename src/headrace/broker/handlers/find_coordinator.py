@@ -1,0 +1,59 @@
+"""FindCoordinator: which broker keeps a group. The first question makes `__consumer_offsets`, and waits for it.
+
+Key type 0 is a group. Transactions (1) and share groups (2) have no coordinator here yet: INVALID_REQUEST, with words,
+as for a type that the protocol does not know; an error that a client would retry would have it wait for ever.
+
+v1 key types and error messages; v3 flexible; v4 many keys at once (KIP-699); v5 TRANSACTION_ABORTABLE, never said
+here. v6 is for share groups and not offered.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from headrace.broker.context import Handler, RequestContext
+from headrace.controller.decision import Refusal
+from headrace.metadata.image import BrokerImage
+from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+
+KEYS_VERSION: Final = 4
+GROUP_KEY: Final = 0
+NOBODY: Final = -1
+
+
+async def handle(request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
+    if context.version >= KEYS_VERSION:
+        found = [await _coordinator(key, request.key_type, context) for key in request.coordinator_keys]
+        return FindCoordinatorResponse(coordinators=tuple(found))
+    one = await _coordinator(request.key, request.key_type, context)
+    return FindCoordinatorResponse(
+        error_code=one.error_code,
+        error_message=one.error_message,
+        node_id=one.node_id,
+        host=one.host,
+        port=one.port,
+    )
+
+
+async def _coordinator(key: str, key_type: int, context: RequestContext) -> Coordinator:
+    if key_type != GROUP_KEY:
+        refusal = Refusal(ErrorCode.INVALID_REQUEST, f"This broker coordinates groups only, not key type {key_type}.")
+        return _refused(key, refusal)
+    found = await context.services.groups.coordinator(key)
+    return _refused(key, found) if isinstance(found, Refusal) else _found(key, found)
+
+
+def _found(key: str, broker: BrokerImage) -> Coordinator:
+    endpoint = broker.endpoints[0]
+    return Coordinator(key=key, node_id=broker.id, host=endpoint.host, port=endpoint.port, error_message=None)
+
+
+def _refused(key: str, refusal: Refusal) -> Coordinator:
+    return Coordinator(
+        key=key, node_id=NOBODY, host="", port=-1, error_code=refusal.code, error_message=refusal.message
+    )
+
+
+HANDLER = Handler(int(ApiKey.FIND_COORDINATOR), (0, 5), handle)

@@ -1,0 +1,85 @@
+"""JoinGroup: enter a consumer group, and learn the generation that is formed.
+
+The answer waits until the group's members have joined, or the rebalance timeout cut them off. A newcomer is first
+given its member id with MEMBER_ID_REQUIRED and joins again with it (v4, KIP-394); older clients are let in at once.
+While the groups are being read the answer is COORDINATOR_LOAD_IN_PROGRESS.
+
+v1 a rebalance timeout of its own (v0: the session's); v2 throttle time; v4 member id required; v5 static members
+(`group.instance.id`, KIP-345), which are not kept here: UNSUPPORTED_VERSION; v6 flexible; v7 the protocol type in the
+answer, and no protocol with an error; v8 a reason, which is not kept; v9 skip_assignment, for static leaders only.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from headrace.base.limits import GROUP_NAME_CHARS_MAX, GROUP_SUBSCRIPTION_BYTES_MAX
+from headrace.broker.context import Handler, RequestContext
+from headrace.coordinators.groups.events import Join, JoinReply
+from headrace.coordinators.groups.model import Protocol
+from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
+
+MEMBER_ID_REQUIRED_VERSION: Final = 4
+NULL_PROTOCOL_VERSION: Final = 7
+
+
+async def handle(request: JoinGroupRequest, context: RequestContext) -> JoinGroupResponse:
+    groups = context.services.groups
+    error = _error(request)
+    if error is not ErrorCode.NONE:
+        return _refused(error, request.member_id, context.version)
+    new_member_id = groups.new_member_id(context.client_id)
+    told = await groups.ask(request.group_id, lambda waiter: _event(request, context, waiter, new_member_id))
+    if isinstance(told, ErrorCode):
+        return _refused(told, request.member_id, context.version)
+    assert isinstance(told, JoinReply)
+    if told.error is not ErrorCode.NONE:
+        return _refused(told.error, told.member_id, context.version)
+    return JoinGroupResponse(
+        error_code=told.error,
+        generation_id=told.generation,
+        protocol_type=told.protocol_type,
+        protocol_name=told.protocol,
+        leader=told.leader,
+        member_id=told.member_id,
+        members=tuple(JoinGroupResponseMember(member_id=name, metadata=metadata) for name, metadata in told.members),
+    )
+
+
+def _error(request: JoinGroupRequest) -> ErrorCode:
+    """What is wrong with the request by itself."""
+    if not 0 < len(request.group_id) <= GROUP_NAME_CHARS_MAX:
+        return ErrorCode.INVALID_GROUP_ID
+    if request.group_instance_id is not None:
+        return ErrorCode.UNSUPPORTED_VERSION
+    names = [request.protocol_type, *(protocol.name for protocol in request.protocols)]
+    size = sum(len(protocol.metadata) for protocol in request.protocols)
+    if max(map(len, names)) > GROUP_NAME_CHARS_MAX or size > GROUP_SUBSCRIPTION_BYTES_MAX:
+        return ErrorCode.INVALID_REQUEST
+    return ErrorCode.NONE
+
+
+def _event(request: JoinGroupRequest, context: RequestContext, waiter: int, new_member_id: str) -> Join:
+    timeout_ms = request.rebalance_timeout_ms
+    return Join(
+        waiter=waiter,
+        member_id=request.member_id,
+        new_member_id=new_member_id,
+        require_known_id=context.version >= MEMBER_ID_REQUIRED_VERSION,
+        client_id=context.client_id,
+        client_host=f"/{context.client_host}",
+        session_timeout_ms=request.session_timeout_ms,
+        rebalance_timeout_ms=timeout_ms if timeout_ms >= 0 else request.session_timeout_ms,
+        protocol_type=request.protocol_type,
+        protocols=tuple(Protocol(protocol.name, bytes(protocol.metadata)) for protocol in request.protocols),
+    )
+
+
+def _refused(error: ErrorCode, member_id: str, version: int) -> JoinGroupResponse:
+    protocol = None if version >= NULL_PROTOCOL_VERSION else ""
+    return JoinGroupResponse(error_code=error, member_id=member_id, protocol_name=protocol)
+
+
+HANDLER = Handler(int(ApiKey.JOIN_GROUP), (0, 9), handle)

@@ -1,0 +1,42 @@
+"""LeaveGroup: members go at once instead of timing out; the others share out again.
+
+v0-v2 one member, whose error is the answer's; v3 many, each with its own error (KIP-345: admins remove static members
+by their instance id, which are not kept here: UNKNOWN_MEMBER_ID); v4 flexible; v5 a reason, which is not kept.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from headrace.broker.context import Handler, RequestContext
+from headrace.coordinators.groups.events import Leave, LeaveReply
+from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
+
+BATCH_VERSION: Final = 3
+
+
+async def handle(request: LeaveGroupRequest, context: RequestContext) -> LeaveGroupResponse:
+    if not request.group_id:
+        return LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
+    batch = context.version >= BATCH_VERSION
+    members = request.members if batch else (MemberIdentity(member_id=request.member_id),)
+    ids = tuple(member.member_id for member in members)
+    told = await context.services.groups.ask(request.group_id, lambda waiter: Leave(waiter=waiter, member_ids=ids))
+    if isinstance(told, ErrorCode):
+        return LeaveGroupResponse(error_code=told)
+    assert isinstance(told, LeaveReply)
+    if told.error is not ErrorCode.NONE:
+        return LeaveGroupResponse(error_code=told.error)
+    if not batch:
+        return LeaveGroupResponse(error_code=told.members[0])
+    return LeaveGroupResponse(
+        members=tuple(
+            MemberResponse(member_id=member.member_id, group_instance_id=member.group_instance_id, error_code=error)
+            for member, error in zip(members, told.members, strict=True)
+        )
+    )
+
+
+HANDLER = Handler(int(ApiKey.LEAVE_GROUP), (0, 5), handle)

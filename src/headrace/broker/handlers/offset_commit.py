@@ -1,0 +1,103 @@
+"""OffsetCommit: how far a group has read. Answered once the positions are durable by the acks=all rule.
+
+A member commits under its generation; without one (-1, no member id) anybody may while the group has no members. A
+position for a partition that does not exist is refused by itself (UNKNOWN_TOPIC_OR_PARTITION), the others stand.
+
+v2-v4 a retention time, which is not kept to (the broker's offsets.retention.minutes counts, KIP-211); v5 none; v6 the
+leader epoch of what was read (KIP-320); v7 static members (not kept here); v8 flexible; v9 as v8 for classic groups;
+v10 topics by id.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from headrace.base.ids import NO_TOPIC_ID, LeaderEpoch, Offset, TopicId
+from headrace.base.limits import GROUP_NAME_CHARS_MAX
+from headrace.broker.context import Handler, RequestContext
+from headrace.broker.group_shard import Told
+from headrace.coordinators.groups.events import CommitOffsets, CommitReply, NewOffset
+from headrace.coordinators.groups.model import NamedPartition
+from headrace.metadata.values import TopicImage
+from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+
+TOPIC_ID_VERSION: Final = 10
+
+
+async def handle(request: OffsetCommitRequest, context: RequestContext) -> OffsetCommitResponse:
+    wanted = [_wanted(topic, partition, context) for topic in request.topics for partition in topic.partitions]
+    if len(request.group_id) > GROUP_NAME_CHARS_MAX:
+        wanted = [ErrorCode.INVALID_GROUP_ID for _ in wanted]
+    offsets = tuple(one for one in wanted if not isinstance(one, ErrorCode))
+    errors = iter(await _commit(request, offsets, context))
+    outcomes = iter([one if isinstance(one, ErrorCode) else next(errors) for one in wanted])
+    return OffsetCommitResponse(
+        topics=tuple(
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=tuple(
+                    OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=next(outcomes))
+                    for partition in topic.partitions
+                ),
+            )
+            for topic in request.topics
+        )
+    )
+
+
+def _wanted(
+    topic: OffsetCommitRequestTopic, partition: OffsetCommitRequestPartition, context: RequestContext
+) -> NewOffset | ErrorCode:
+    """What is to be committed, or why it cannot be."""
+    known = _topic(topic, context)
+    if isinstance(known, ErrorCode):
+        return known
+    if not 0 <= partition.partition_index < len(known.partitions):
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return NewOffset(
+        partition=NamedPartition(known.name, partition.partition_index),
+        topic_id=known.id,
+        offset=Offset(partition.committed_offset),
+        leader_epoch=LeaderEpoch(partition.committed_leader_epoch),
+        metadata=partition.committed_metadata or "",
+    )
+
+
+def _topic(topic: OffsetCommitRequestTopic, context: RequestContext) -> TopicImage | ErrorCode:
+    if context.version >= TOPIC_ID_VERSION:
+        by_id = context.image.topic_by_id(TopicId(topic.topic_id)) if topic.topic_id != NO_TOPIC_ID else None
+        return by_id or ErrorCode.UNKNOWN_TOPIC_ID
+    return context.image.topic(topic.name) or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def _commit(
+    request: OffsetCommitRequest, offsets: tuple[NewOffset, ...], context: RequestContext
+) -> tuple[ErrorCode, ...]:
+    if not offsets:
+        return ()
+    told: Told = await context.services.groups.ask(
+        request.group_id,
+        lambda waiter: CommitOffsets(
+            waiter=waiter,
+            member_id=request.member_id,
+            generation=request.generation_id_or_member_epoch,
+            offsets=offsets,
+        ),
+    )
+    if isinstance(told, ErrorCode):
+        return (told,) * len(offsets)
+    assert isinstance(told, CommitReply)
+    return told.errors
+
+
+HANDLER = Handler(int(ApiKey.OFFSET_COMMIT), (2, 10), handle)

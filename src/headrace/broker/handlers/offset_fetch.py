@@ -1,0 +1,136 @@
+"""OffsetFetch: how far groups have read. -1 where nothing was committed, also for a group that nobody has heard of.
+
+What was committed for a topic that has been deleted is not given for a namesake. Only what is durable is given.
+
+v1 a group and its partitions, an error in each of them; v2 null topics for all that was committed, the error once; v5
+leader epochs; v6 flexible; v7 require_stable, of no consequence until there are transactions (KIP-447); v8 many groups
+(KIP-709); v9 member id and epoch, for KIP-848 groups only; v10 topics by id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from headrace.base.ids import NO_TOPIC_ID, TopicId
+from headrace.broker.context import Handler, RequestContext
+from headrace.coordinators.groups.model import Commit, Group, NamedPartition, topic_matches
+from headrace.coordinators.groups.offsets import lookup
+from headrace.metadata.image import MetadataImage
+from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+
+TOP_LEVEL_ERROR_VERSION: Final = 2
+GROUPS_VERSION: Final = 8
+TOPIC_ID_VERSION: Final = 10
+
+
+def handle(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
+    if context.version >= GROUPS_VERSION:
+        return OffsetFetchResponse(groups=tuple(_group(group, context) for group in request.groups))
+    topics = request.topics
+    asked = OffsetFetchRequestGroup(
+        group_id=request.group_id,
+        topics=None
+        if topics is None
+        else tuple(
+            OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes) for topic in topics
+        ),
+    )
+    return _as_one(_group(asked, context), asked, context.version)
+
+
+def _group(asked: OffsetFetchRequestGroup, context: RequestContext) -> OffsetFetchResponseGroup:
+    group = context.services.groups.group(asked.group_id)
+    if isinstance(group, ErrorCode):
+        return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=group)
+    if asked.topics is None:
+        topics = tuple(_everything(group, context.image))
+    else:
+        topics = tuple(_topic(group, topic, context) for topic in asked.topics)
+    return OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics)
+
+
+def _topic(group: Group | None, asked: OffsetFetchRequestTopics, context: RequestContext) -> OffsetFetchResponseTopics:
+    if context.version >= TOPIC_ID_VERSION:
+        topic = context.image.topic_by_id(TopicId(asked.topic_id)) if asked.topic_id != NO_TOPIC_ID else None
+        if topic is None:
+            return _nothing(asked, ErrorCode.UNKNOWN_TOPIC_ID)
+        name = topic.name
+    else:
+        name = asked.name
+    partitions = tuple(
+        _partition(index, lookup(group, NamedPartition(name, index)), name, context.image)
+        for index in asked.partition_indexes
+    )
+    return OffsetFetchResponseTopics(name=name, topic_id=asked.topic_id, partitions=partitions)
+
+
+def _nothing(asked: OffsetFetchRequestTopics, error: int) -> OffsetFetchResponseTopics:
+    partitions = tuple(
+        OffsetFetchResponsePartitions(partition_index=index, committed_offset=-1, error_code=error)
+        for index in asked.partition_indexes
+    )
+    return OffsetFetchResponseTopics(name=asked.name, topic_id=asked.topic_id, partitions=partitions)
+
+
+def _partition(index: int, commit: Commit, name: str, image: MetadataImage) -> OffsetFetchResponsePartitions:
+    if commit.offset < 0 or not topic_matches(commit, image.topic_ids.get(name)):
+        return OffsetFetchResponsePartitions(partition_index=index, committed_offset=-1)
+    return OffsetFetchResponsePartitions(
+        partition_index=index,
+        committed_offset=commit.offset,
+        committed_leader_epoch=commit.leader_epoch,
+        metadata=commit.metadata,
+    )
+
+
+def _everything(group: Group | None, image: MetadataImage) -> Iterable[OffsetFetchResponseTopics]:
+    """All that the group has committed for topics that exist, by name and partition."""
+    by_topic: dict[str, list[OffsetFetchResponsePartitions]] = {}
+    for (name, index), commit in sorted(group.offsets.items(), key=lambda item: item[0]) if group else ():
+        found = _partition(index, commit, name, image)
+        if found.committed_offset >= 0:
+            by_topic.setdefault(name, []).append(found)
+    for name, partitions in by_topic.items():
+        yield OffsetFetchResponseTopics(name=name, topic_id=image.topic_ids[name], partitions=tuple(partitions))
+
+
+def _as_one(group: OffsetFetchResponseGroup, asked: OffsetFetchRequestGroup, version: int) -> OffsetFetchResponse:
+    """One group's answer in the form that came before v8."""
+    topics: Sequence[OffsetFetchResponseTopics] = group.topics
+    if group.error_code and version < TOP_LEVEL_ERROR_VERSION:
+        topics = [_nothing(topic, group.error_code) for topic in asked.topics or ()]
+    return OffsetFetchResponse(
+        error_code=group.error_code,
+        topics=tuple(
+            OffsetFetchResponseTopic(
+                name=topic.name,
+                partitions=tuple(
+                    OffsetFetchResponsePartition(
+                        partition_index=partition.partition_index,
+                        committed_offset=partition.committed_offset,
+                        committed_leader_epoch=partition.committed_leader_epoch,
+                        metadata=partition.metadata,
+                        error_code=partition.error_code,
+                    )
+                    for partition in topic.partitions
+                ),
+            )
+            for topic in topics
+        ),
+    )
+
+
+HANDLER = Handler(int(ApiKey.OFFSET_FETCH), (1, 10), handle)
