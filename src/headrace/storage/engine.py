@@ -45,7 +45,7 @@ class LogConfig:
 
     segment_bytes: int = 1024 * 1024 * 1024
     segment_ms: int = 7 * 24 * 3600 * 1000
-    """A segment is closed when its records' times would span more than this (by the wall clock where there are none)."""
+    """A segment is closed when its records would span more time than this (by the wall clock where they have none)."""
     retention_ms: int = 7 * 24 * 3600 * 1000
     retention_bytes: int = -1
     index_interval_bytes: int = 4096

@@ -1,0 +1,168 @@
+"""The two small files that are ours, and how every small file is written.
+
+`stamp.json`: whose data the directory holds, and the offset at which the log was born. `checkpoint.json`: the recovery
+point, a position in a segment; everything below it was durable, its indexes and epochs too, before it was written.
+
+Promises: a file that can be read is whole (a checksum says so) and was written as a whole.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from crc32c import crc32c
+
+from headrace.base.errors import CorruptData
+from headrace.base.ids import DirectoryId, Offset, PartitionIndex, TopicId
+from headrace.base.ports import Disk
+from headrace.storage.engine import LogIdentity
+from headrace.storage.log.names import TEMPORARY
+from headrace.storage.log.segment import Segment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stamp:
+    """Whose data this is. Durable before anything in the directory counts as flushed."""
+
+    identity: LogIdentity
+    birth: Offset
+    """The first offset that was ever appended here."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """What recovery may trust."""
+
+    recovery_point: Offset
+    segment: Offset
+    """Base offset of the segment that holds the recovery point (it need not exist where `position` is 0)."""
+    position: int
+    """Bytes of that segment below the recovery point. Where it is not 0, the index files cover them."""
+    max_timestamp: int
+    """Highest record time in those bytes, and the last offset of its batch; -1 for none."""
+    max_timestamp_offset: int
+    log_start: Offset
+
+    @classmethod
+    def at_segment(cls, base: Offset, log_start: Offset) -> Checkpoint:
+        """All segments before the one that begins at `base` are durable, and nothing is said of that one."""
+        return cls(
+            recovery_point=base,
+            segment=base,
+            position=0,
+            max_timestamp=-1,
+            max_timestamp_offset=-1,
+            log_start=log_start,
+        )
+
+
+def checkpoint_of(active: Segment | None, end: Offset, log_start: Offset) -> Checkpoint:
+    """Everything below `end`, the indexes of the active segment among it, is durable."""
+    if active is None:
+        return Checkpoint.at_segment(end, log_start)
+    return Checkpoint(
+        recovery_point=end,
+        segment=Offset(active.base),
+        position=active.size,
+        max_timestamp=active.max_timestamp,
+        max_timestamp_offset=active.max_timestamp_offset,
+        log_start=log_start,
+    )
+
+
+def encode_stamp(stamp: Stamp) -> bytes:
+    identity = stamp.identity
+    return _encode(
+        {
+            "topic_name": identity.topic_name,
+            "topic_id": str(identity.topic_id),
+            "partition": identity.partition,
+            "directory_id": str(identity.directory_id),
+            "assignment_epoch": identity.assignment_epoch,
+            "birth": stamp.birth,
+        }
+    )
+
+
+def decode_stamp(data: bytes) -> Stamp:
+    """Raises CorruptData."""
+    fields = _decode(data)
+    try:
+        identity = LogIdentity(
+            topic_name=str(fields["topic_name"]),
+            topic_id=TopicId(uuid.UUID(fields["topic_id"])),
+            partition=PartitionIndex(int(fields["partition"])),
+            directory_id=DirectoryId(uuid.UUID(fields["directory_id"])),
+            assignment_epoch=int(fields["assignment_epoch"]),
+        )
+        return Stamp(identity=identity, birth=Offset(int(fields["birth"])))
+    except (KeyError, ValueError, TypeError, AttributeError) as error:
+        raise CorruptData(f"A stamp lacks a field: {error}.") from error
+
+
+def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
+    return _encode(asdict(checkpoint))
+
+
+def decode_checkpoint(data: bytes) -> Checkpoint:
+    """Raises CorruptData."""
+    fields = _decode(data)
+    try:
+        return Checkpoint(**{name: int(fields[name]) for name in Checkpoint.__dataclass_fields__})  # type: ignore[arg-type]  # NewTypes of int
+    except (KeyError, ValueError, TypeError) as error:
+        raise CorruptData(f"A checkpoint lacks a field: {error}.") from error
+
+
+def read_file(disk: Disk, path: Path) -> bytes:
+    """All of a small file. Raises FileNotFoundError."""
+    file = disk.open(path)
+    try:
+        return file.read(0, file.size())
+    finally:
+        file.close()
+
+
+def write_file(disk: Disk, path: Path, data: bytes | bytearray, *, sync: bool = True) -> None:
+    """Replace a file as a whole. Its name is durable after the caller's `sync_directory`; without `sync`, its contents
+    only after the caller syncs them too."""
+    temporary = path.with_name(path.name + TEMPORARY)
+    file = disk.open(temporary, create=True)
+    try:
+        file.truncate(0)
+        file.append([data])
+        if sync:
+            file.sync()
+    finally:
+        file.close()
+    disk.rename(temporary, path)
+
+
+def sync_file(disk: Disk, path: Path) -> None:
+    """Make durable what an earlier `write_file` without sync, or an earlier life, left in the page cache."""
+    file = disk.open(path)
+    try:
+        file.sync()
+    finally:
+        file.close()
+
+
+def _encode(fields: dict[str, Any]) -> bytes:
+    body = json.dumps({"version": 1, **fields}, separators=(", ", ": "))
+    return f"{body}\n{crc32c(body.encode()):08x}\n".encode()
+
+
+def _decode(data: bytes) -> dict[str, Any]:
+    body, _, rest = data.partition(b"\n")
+    if rest != f"{crc32c(body):08x}\n".encode():
+        raise CorruptData("A checkpoint or stamp fails its checksum.")
+    try:
+        fields = json.loads(body)
+    except ValueError as error:
+        raise CorruptData(f"A checkpoint or stamp is no JSON: {error}.") from error
+    if not isinstance(fields, dict) or fields.get("version") != 1:
+        raise CorruptData("A checkpoint or stamp is of a version that is not known here.")
+    return fields

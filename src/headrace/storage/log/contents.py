@@ -1,0 +1,195 @@
+"""The segments of one log: writing at the end, reading anywhere, cutting at both ends. Knows nothing of durability.
+
+Invariants: segments are in offset order; only the last may be active (`active` is it, or None); each segment's `size`
+bytes are whole batches, whatever its file holds beyond them. Loop-only. Raises OSError as the disk does.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from contextlib import suppress
+from operator import attrgetter
+from pathlib import Path
+from typing import Final
+
+from headrace.base.errors import CorruptData
+from headrace.base.limits import READ_POSITIONS_REMEMBERED_MAX
+from headrace.base.ports import Buffer, Disk
+from headrace.storage.engine import LogConfig
+from headrace.storage.log.files import SegmentFiles
+from headrace.storage.log.reading import cut, first_batch
+from headrace.storage.log.scan import headers_in
+from headrace.storage.log.segment import RELATIVE_OFFSET_MAX, Segment
+from headrace.wire.batches import HEADER_BYTES, BatchHeader
+
+_NOTHING: Final = memoryview(b"")
+_base_of = attrgetter("base")
+
+
+class Contents:
+    """See the module."""
+
+    __slots__ = ("_disk", "_files", "_positions", "active", "directory", "segments", "size")
+
+    def __init__(self, disk: Disk, files: SegmentFiles, directory: Path, segments: list[Segment]) -> None:
+        self._disk = disk
+        self._files = files
+        self.directory: Final = directory
+        self.segments = segments
+        self.active = segments[-1] if segments and segments[-1].index is not None else None
+        self.size = sum(segment.size for segment in segments)
+        self._positions: dict[int, tuple[Segment, int]] = {}
+        """Where readers stopped: offset to segment and position."""
+
+    # writing
+
+    def is_full(self, config: LogConfig, headers: Sequence[BatchHeader], end: int, now_ms: int) -> bool:
+        """Whether the active segment must be closed before these batches, which end at offset `end`, are written."""
+        active = self.active
+        if active is None or not active.size:
+            return False
+        if active.created_ms < 0:
+            active.created_ms = now_ms
+        if active.first_timestamp >= 0:
+            age = max(header.max_timestamp for header in headers) - active.first_timestamp
+        else:
+            age = now_ms - active.created_ms
+        size = active.size + sum(header.size for header in headers)
+        return size > config.segment_bytes or age > config.segment_ms or end - active.base > RELATIVE_OFFSET_MAX
+
+    def open_segment(self, base: int, now_ms: int) -> None:
+        """Begin a segment at the log's end."""
+        assert self.active is None
+        segment = Segment(self.directory, base, created_ms=now_ms)
+        self._files.create(segment)
+        self.segments.append(segment)
+        self.active = segment
+
+    def close_active(self) -> Segment:
+        """Nothing is written to it any more."""
+        closed, self.active = self.active, None
+        assert closed is not None
+        closed.close_indexes()
+        return closed
+
+    def write(self, buffers: Sequence[Buffer], headers: Sequence[BatchHeader], base: int, interval: int) -> None:
+        """Write batches, which begin at offset `base`, to the active segment, with one append."""
+        active = self.active
+        assert active is not None
+        (active.file or self._files.get(active)).append(buffers)
+        before = active.size
+        for header in headers:
+            base += header.last_offset_delta + 1
+            active.add(base - 1, header.size, header.max_timestamp, interval)
+        self.size += active.size - before
+
+    def undo_write(self) -> None:
+        """Cut off what a failed `write` may have left."""
+        if self.active is not None:
+            self._files.get(self.active).truncate(self.active.size)
+
+    # reading
+
+    def read(self, start: int, max_bytes: int, end: int, *, at_least_one: bool) -> memoryview:
+        """See `PartitionLog.read`. One `File.read`, where a reader goes on from where it stopped."""
+        known = self._positions.get(start)
+        segment, position = known if known is not None and known[1] < known[0].size else self.find(start)
+        file = self._files.get(segment)
+        left = segment.size - position
+        data = file.read(position, min(max(max_bytes, HEADER_BYTES), left))
+        size, next_offset = cut(data, max_bytes, start, end)
+        if not size and at_least_one:
+            wanted, next_offset = first_batch(data)
+            if not HEADER_BYTES <= wanted <= left:
+                raise CorruptData(f"The batch at offset {start} says {wanted} bytes; {left} are left in its segment.")
+            if next_offset > end:
+                return _NOTHING
+            if wanted > len(data):
+                data = file.read(position, wanted)
+            size, next_offset = cut(data, wanted, start, end)
+        position += size
+        if position < segment.size or segment is self.active:
+            self._remember(next_offset, segment, position)
+        return memoryview(data)[:size]
+
+    def _remember(self, offset: int, segment: Segment, position: int) -> None:
+        positions = self._positions
+        positions[offset] = (segment, position)
+        if len(positions) > READ_POSITIONS_REMEMBERED_MAX:
+            del positions[next(iter(positions))]
+
+    def find(self, offset: int) -> tuple[Segment, int]:
+        """Segment and position of the batch that holds `offset`, or of the next one where compaction left a gap."""
+        first = max(bisect_right(self.segments, offset, key=_base_of) - 1, 0)
+        for segment in self.segments[first:]:
+            if segment.end <= offset:
+                continue
+            file = self._files.get(segment)
+            for at, header in headers_in(file, segment.position_below(self._disk, offset), segment.size):
+                if header.last_offset >= offset:
+                    return segment, at
+        raise CorruptData(f"Offset {offset} is in none of the batches of {self.directory.name}.")
+
+    # cutting
+
+    def drop_first(self, count: int) -> list[Segment]:
+        """Forget the oldest segments; their files stay."""
+        dropped, self.segments = self.segments[:count], self.segments[count:]
+        return self._forget(dropped)
+
+    def cut(self, base: int, position: int, end: int) -> list[Segment]:
+        """Forget all after `position` of the segment that begins at `base`, where offset `end` would be; give the
+        segments that are gone whole. Files are as they were, and so are the indexes: they may point beyond the end."""
+        keep = bisect_right(self.segments, base, key=_base_of)
+        dropped, self.segments = self.segments[keep:], self.segments[:keep]
+        if self.segments and self.segments[-1].base == base:
+            self.size -= self.segments[-1].size - position
+            self.segments[-1].size, self.segments[-1].end = position, end
+        return self._forget(dropped)
+
+    def drop_tail(self, end: int, position: int) -> None:
+        """Forget all from offset `end` on, at `position` of the segment that holds it, and, as far as the disk lets us,
+        cut it off the files: the kernel may hold as clean what it never wrote, and a recovery would believe it."""
+        holding = [segment for segment in self.segments if segment.base < end]
+        if holding and holding[-1].end <= end:
+            position = holding[-1].size
+        dropped = self.cut(holding[-1].base if holding else -1, position, end)
+        with suppress(OSError):
+            for segment in dropped:
+                self._disk.remove(segment.path)
+            if holding:
+                self._files.get(holding[-1]).truncate(position)
+
+    def reopen_last(self, base: int, interval: int) -> None:
+        """After a cut: make the segment that begins at `base`, where it is there, the active one again, its file cut
+        and synced. Blocking."""
+        if not self.segments or self.segments[-1].base != base:
+            return
+        old = self.segments[-1]
+        self._files.close(old)
+        segment = Segment(self.directory, base)
+        file = self._disk.open(segment.path)
+        try:
+            file.truncate(old.size)
+            file.sync()
+            for _, header in headers_in(file, 0, old.size):
+                segment.add(header.last_offset, header.size, header.max_timestamp, interval)
+        finally:
+            file.close()
+        self.segments[-1] = self.active = segment
+
+    def _forget(self, dropped: list[Segment]) -> list[Segment]:
+        for segment in dropped:
+            self.size -= segment.size
+            self._files.close(segment)
+            if segment is self.active:
+                self.active = None
+        self._positions.clear()
+        return dropped
+
+    def close(self) -> None:
+        """Close the files, but for those that a flush still works on. Idempotent."""
+        for segment in self.segments:
+            if not segment.pins:
+                self._files.close(segment)

@@ -1,0 +1,56 @@
+"""The open segment files of one engine: at most so many, the least lately used closed first (second chance).
+
+Only the loop may let it close files that it did not ask for; those that a flush works on are pinned.
+"""
+
+from __future__ import annotations
+
+from headrace.base.ports import Disk, File
+from headrace.storage.log.segment import Segment
+
+
+class SegmentFiles:
+    """Opens and closes `Segment.file`."""
+
+    __slots__ = ("_disk", "_limit", "_open")
+
+    def __init__(self, disk: Disk, limit: int) -> None:
+        self._disk = disk
+        self._limit = limit
+        self._open: dict[Segment, None] = {}
+
+    def get(self, segment: Segment, *, may_close: bool = True) -> File:
+        """The segment's file, opened where it is not. A worker thread says `may_close=False`. Raises OSError."""
+        segment.used = True
+        return segment.file or self._add(segment, self._disk.open(segment.path), may_close)
+
+    def create(self, segment: Segment) -> File:
+        """A new, empty file: what bears its name is from before a crash and was cut off then. Raises OSError."""
+        file = self._disk.open(segment.path, create=True)
+        if file.size():
+            file.truncate(0)
+        return self._add(segment, file, True)
+
+    def close(self, segment: Segment) -> None:
+        """Idempotent."""
+        self._open.pop(segment, None)
+        file, segment.file = segment.file, None
+        if file is not None:
+            file.close()
+
+    def _add(self, segment: Segment, file: File, may_close: bool) -> File:
+        if may_close and len(self._open) >= self._limit:
+            self._close_one()
+        segment.file = file
+        self._open[segment] = None
+        return file
+
+    def _close_one(self) -> None:
+        """Those used since the last look, or pinned, get another round; if all are, one file too many is open."""
+        for segment in list(self._open):
+            if not (segment.pins or segment.used):
+                self.close(segment)
+                return
+            segment.used = False
+            self._open.pop(segment, None)
+            self._open[segment] = None

@@ -1,0 +1,120 @@
+"""What makes appended batches durable, in the order that a power cut cannot trick.
+
+`Unsynced` collects on the loop; a `Ticket` takes it over and carries it out in a worker thread: contents first (closed
+segments, then the active one), then the small files, then the names of all these, and only then the checkpoint that
+trusts them; files that are no longer wanted go last. The usual flush is one fdatasync and nothing else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from headrace.base.ids import Offset
+from headrace.base.ports import Disk
+from headrace.storage.log.checkpoints import Checkpoint, encode_checkpoint, sync_file, write_file
+from headrace.storage.log.files import SegmentFiles
+from headrace.storage.log.names import CHECKPOINT, EPOCHS, SNAPSHOT, STAMP, numbered, segment_paths
+from headrace.storage.log.segment import Segment
+
+
+@dataclass(slots=True)
+class Unsynced:
+    """What the next flush has to do."""
+
+    active: bool = False
+    """The active segment was written to."""
+    closed: list[Segment] = field(default_factory=list)
+    """Segments closed since; their indexes are still in memory only."""
+    birth: bool = False
+    """The directory and its stamp are new."""
+    names: bool = False
+    """The directory's names have changed."""
+    checkpoint: bool = False
+    snapshots: list[tuple[Offset, bytes]] = field(default_factory=list)
+    removals: list[Path] = field(default_factory=list)
+    """Files to remove, once the checkpoint no longer needs them."""
+
+    @property
+    def besides_active(self) -> bool:
+        """There is work even where the active segment is left to the kernel."""
+        return bool(self.birth or self.closed or self.checkpoint or self.snapshots or self.removals)
+
+
+class Ticket:
+    """A `FlushTicket`. Made on the loop; nothing in it changes but what `sync` does to the disk."""
+
+    __slots__ = (
+        "_directory",
+        "_disk",
+        "_epochs",
+        "_files",
+        "_indexed",
+        "checkpoint",
+        "end",
+        "pinned",
+        "position",
+        "work",
+    )
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: Path,
+        work: Unsynced,
+        *,
+        end: Offset,
+        position: int,
+        active: Segment | None,
+        files: SegmentFiles,
+        closing: bool,
+        checkpoint: Checkpoint | None,
+        epochs: bytes | None,
+    ) -> None:
+        """`end` is what the flush makes durable, at byte `position` of the active segment; `active` is that segment
+        where it is to be synced, and `closing` writes its indexes too. Raises OSError."""
+        self._disk = disk
+        self._directory = directory
+        self.work = work
+        self.end = end
+        self.position = position
+        self.checkpoint = checkpoint
+        self._epochs = epochs
+        self.pinned = work.closed if active is None else [*work.closed, active]
+        """Segments whose files must stay open."""
+        self._indexed = self.pinned if closing else work.closed
+        self._files = [files.get(segment, may_close=not closing) for segment in self.pinned]
+        for segment in self.pinned:
+            segment.pins += 1
+
+    def sync(self) -> None:
+        """Blocking, once. Raises OSError."""
+        disk, directory = self._disk, self._directory
+        for file in self._files:
+            file.sync()
+        if self.work.birth:
+            sync_file(disk, directory / STAMP)
+        if self._write_small_files() or self.work.names:
+            disk.sync_directory(directory)
+        if self.work.birth:
+            disk.sync_directory(directory.parent)
+        if self.checkpoint is not None:
+            write_file(disk, directory / CHECKPOINT, encode_checkpoint(self.checkpoint))
+            disk.sync_directory(directory)
+        for path in self.work.removals:
+            if disk.exists(path):
+                disk.remove(path)
+
+    def _write_small_files(self) -> bool:
+        """Indexes, snapshots, epochs; True where there were any."""
+        for segment in self._indexed:
+            assert segment.index is not None
+            assert segment.times is not None
+            _, index, times = segment_paths(self._directory, segment.base)
+            write_file(self._disk, index, segment.index)
+            write_file(self._disk, times, segment.times)
+        for offset, data in self.work.snapshots:
+            write_file(self._disk, numbered(self._directory, offset, SNAPSHOT), data)
+        if self._epochs is not None:
+            write_file(self._disk, self._directory / EPOCHS, self._epochs)
+        return bool(self._indexed or self.work.snapshots or self._epochs is not None)

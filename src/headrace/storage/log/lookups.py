@@ -1,0 +1,99 @@
+"""Look-ups by time, and walks over headers: any thread, on files of their own, so that nothing is closed under them.
+
+A segment that retention removes meanwhile is skipped. Batches written after the look-up began may or may not be seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from headrace.base.errors import CorruptData
+from headrace.base.ids import LeaderEpoch, Offset
+from headrace.base.ports import Disk, File
+from headrace.storage.engine import FoundOffset
+from headrace.storage.log.scan import headers_in
+from headrace.storage.log.segment import Segment
+from headrace.wire.batches import BatchHeader, decode_records
+
+
+def first_at_or_after(disk: Disk, segments: Sequence[Segment], timestamp: int, start: int) -> FoundOffset | None:
+    """The first record at or above offset `start` whose time is at least `timestamp`."""
+    for segment in segments:
+        try:
+            segment.load_times(disk)
+            if segment.max_timestamp < timestamp:
+                continue
+            position = max(segment.position_before_time(disk, timestamp), segment.position_below(disk, start))
+            found = _search(disk, segment, position, timestamp, start)
+        except FileNotFoundError:
+            continue
+        if found is not None:
+            return found
+    return None
+
+
+def highest(disk: Disk, segments: Sequence[Segment], start: int) -> FoundOffset | None:
+    """The first record at or above offset `start` with the highest time; None where no record has one."""
+    known: list[tuple[int, Segment]] = []
+    for segment in segments:
+        try:
+            segment.load_times(disk)
+        except FileNotFoundError:
+            continue
+        known.append((segment.max_timestamp, segment))
+    top = max((timestamp for timestamp, _ in known), default=-1)
+    if top < 0:
+        return None
+    return first_at_or_after(disk, [segment for timestamp, segment in known if timestamp == top], top, start)
+
+
+def headers_from(disk: Disk, segments: Sequence[Segment], start: int) -> Iterator[BatchHeader]:
+    """Headers from the batch that holds `start`. Raises CorruptData where the bytes are no batches."""
+    for segment in segments:
+        if segment.end <= start:
+            continue
+        file = disk.open(segment.path)
+        try:
+            for _, header in headers_in(file, segment.position_below(disk, start), segment.size):
+                if header.last_offset >= start:
+                    yield header
+        finally:
+            file.close()
+
+
+def place_of(disk: Disk, segments: Sequence[Segment], offset: Offset, start: Offset) -> tuple[int, int, Offset]:
+    """Where to cut so that nothing reaches above `offset`: base of the segment (-1: before all of them), position in
+    it, and the offset at which the log then ends."""
+    if offset <= start:
+        return -1, 0, offset
+    for segment in segments:
+        if segment.end <= offset:
+            continue
+        file = disk.open(segment.path)
+        try:
+            for at, header in headers_in(file, segment.position_below(disk, offset), segment.size):
+                if header.last_offset >= offset:
+                    return segment.base, at, Offset(header.base_offset)
+        finally:
+            file.close()
+    raise CorruptData(f"Offset {offset} is in none of the log's batches.")
+
+
+def _search(disk: Disk, segment: Segment, position: int, timestamp: int, start: int) -> FoundOffset | None:
+    file = disk.open(segment.path)
+    try:
+        for at, header in headers_in(file, position, segment.size):
+            if header.max_timestamp >= timestamp and header.last_offset >= start:
+                found = _search_batch(file, at, header, timestamp, start)
+                if found is not None:
+                    return found
+    finally:
+        file.close()
+    return None
+
+
+def _search_batch(file: File, at: int, header: BatchHeader, timestamp: int, start: int) -> FoundOffset | None:
+    for record in decode_records(file.read(at, header.size)):
+        if record.timestamp >= timestamp and record.offset >= start:
+            return FoundOffset(Offset(record.offset), record.timestamp, LeaderEpoch(header.leader_epoch))
+    return None

@@ -1,0 +1,417 @@
+"""One partition's log on a `Disk`: see `headrace.storage.engine.PartitionLog` for every promise it keeps.
+
+Invariants: `flushed_end <= log_end_offset`, and `log_start_offset <= log_end_offset`; at most one flush is under way.
+Files are made at the first append; a log with nothing new costs nothing to flush or to close.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from headrace.base.errors import StorageFailure
+from headrace.base.ids import LeaderEpoch, Offset
+from headrace.base.limits import PRODUCER_SNAPSHOTS_KEPT
+from headrace.base.ports import Buffer, Disk
+from headrace.storage.engine import (
+    Appended,
+    EpochEnd,
+    FlushTicket,
+    FoundOffset,
+    LogConfig,
+    LogIdentity,
+    SegmentInfo,
+)
+from headrace.storage.log import lookups, retention
+from headrace.storage.log.appending import place, place_in_time
+from headrace.storage.log.checkpoints import (
+    Checkpoint,
+    Stamp,
+    checkpoint_of,
+    encode_checkpoint,
+    encode_stamp,
+    read_file,
+    write_file,
+)
+from headrace.storage.log.contents import Contents
+from headrace.storage.log.files import SegmentFiles
+from headrace.storage.log.flush import Ticket, Unsynced
+from headrace.storage.log.names import CHECKPOINT, SNAPSHOT, STAMP, numbered, segment_paths
+from headrace.storage.log.recovery import Recovered
+from headrace.storage.log.segment import Segment
+from headrace.wire.batches import BatchHeader, CorruptBatch
+
+
+class LocalLog:
+    """Made by `LocalLogEngine.open`."""
+
+    def __init__(
+        self,
+        *,
+        disk: Disk,
+        files: SegmentFiles,
+        directory: Path,
+        identity: LogIdentity,
+        config: LogConfig,
+        recovered: Recovered,
+        exists: bool,
+        set_aside: Path | None = None,
+    ) -> None:
+        self.identity: Final = identity
+        self.directory: Final = directory
+        self.set_aside: Final = set_aside
+        self.config = config
+        self.failed = False
+        self._disk = disk
+        self._files = files
+        self._contents = Contents(disk, files, directory, recovered.segments)
+        self._start = recovered.start
+        self._end = self._flushed = recovered.end
+        self._flushed_position = recovered.segments[-1].size if recovered.segments else 0
+        """Bytes below `_flushed` in the segment that holds it."""
+        self._epochs = recovered.epochs
+        self._epochs_changed = False
+        self._checkpoint = recovered.checkpoint
+        """The one on the disk."""
+        self._snapshots = recovered.snapshots
+        self._exists = exists
+        self._unsynced = Unsynced()
+        self._ticket: Ticket | None = None
+
+    # what is known
+
+    @property
+    def log_start_offset(self) -> Offset:
+        return self._start
+
+    @property
+    def log_end_offset(self) -> Offset:
+        return self._end
+
+    @property
+    def flushed_end(self) -> Offset:
+        return self._flushed
+
+    @property
+    def size_bytes(self) -> int:
+        return self._contents.size
+
+    @property
+    def epochs(self) -> Sequence[tuple[LeaderEpoch, Offset]]:
+        return tuple(self._epochs.entries)
+
+    @property
+    def needs_flush(self) -> bool:
+        unsynced = self._unsynced
+        return not self.failed and ((unsynced.active and self.config.fsync) or unsynced.besides_active)
+
+    # appending
+
+    def append(
+        self, batches: Buffer, headers: Sequence[tuple[int, BatchHeader]], *, leader_epoch: LeaderEpoch, now_ms: int
+    ) -> Appended:
+        base, stamped = self._end, self.config.log_append_time
+        if stamped:
+            buffers, placed = place_in_time(batches, headers, base, leader_epoch, now_ms)
+        else:
+            buffers, placed = place(batches, headers, base, leader_epoch)
+        end = Offset(base + sum(header.last_offset_delta + 1 for header in placed))
+        self._write(buffers, placed, end, now_ms)
+        if leader_epoch != self._epochs.latest:
+            self._assign_epoch(leader_epoch, base)
+        return Appended(base, Offset(end - 1), now_ms if stamped else -1)
+
+    def append_verbatim(self, batches: Buffer, headers: Sequence[tuple[int, BatchHeader]], *, now_ms: int) -> Appended:
+        placed = [header for _, header in headers]
+        base = end = self._end
+        for header in placed:
+            if header.base_offset != end or header.leader_epoch < self._epochs.latest:
+                raise CorruptBatch(f"A batch at {header.base_offset} does not go on where the log ends, at {end}.")
+            end = Offset(header.next_offset)
+        self._write([batches], placed, end, now_ms)
+        for header in placed:
+            self._assign_epoch(LeaderEpoch(header.leader_epoch), Offset(header.base_offset))
+        return Appended(base, Offset(end - 1))
+
+    def _write(self, buffers: Sequence[Buffer], headers: Sequence[BatchHeader], end: Offset, now_ms: int) -> None:
+        if self.failed:
+            raise StorageFailure(f"The log of {self.directory.name} has failed; restart the broker on a good disk.")
+        contents, config = self._contents, self.config
+        try:
+            if contents.is_full(config, headers, end, now_ms):
+                self.roll()
+            if contents.active is None:
+                self._open_segment(now_ms)
+            contents.write(buffers, headers, self._end, config.index_interval_bytes)
+        except OSError as error:
+            raise self._refused(error) from error
+        self._end = end
+        self._unsynced.active = True
+        if not config.fsync:
+            self._flushed = end
+
+    def _refused(self, error: OSError) -> StorageFailure:
+        """Cut off what a failed write left. A full disk may have room again; any other failure is final."""
+        try:
+            self._contents.undo_write()
+        except OSError:
+            self.failed = True
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            self.failed = True
+        return StorageFailure(f"The log of {self.directory.name} cannot be written: {error}.")
+
+    def _open_segment(self, now_ms: int) -> None:
+        if not self._exists:
+            self._disk.make_directory(self.directory)
+            stamp = Stamp(identity=self.identity, birth=self._end)
+            write_file(self._disk, self.directory / STAMP, encode_stamp(stamp), sync=False)
+            self._exists = self._unsynced.birth = True
+        self._contents.open_segment(self._end, now_ms)
+        self._unsynced.names = True
+
+    def roll(self) -> None:
+        active = self._contents.active
+        if active is not None and active.size:
+            self._contents.close_active()
+            self._unsynced.closed.append(active)
+            self._unsynced.checkpoint = True
+
+    # reading
+
+    def read(self, start: Offset, max_bytes: int, end: Offset, *, at_least_one: bool) -> memoryview:
+        end = min(end, self._end)
+        if start >= end:
+            return memoryview(b"")
+        assert start >= self._start, "the caller answers OFFSET_OUT_OF_RANGE"
+        try:
+            return self._contents.read(start, max_bytes, end, at_least_one=at_least_one)
+        except OSError as error:
+            raise StorageFailure(f"The log of {self.directory.name} cannot be read: {error}.") from error
+
+    def batches_from(self, start: Offset) -> Iterator[BatchHeader]:
+        return lookups.headers_from(self._disk, list(self._contents.segments), start)
+
+    def offset_for_timestamp(self, timestamp: int) -> FoundOffset | None:
+        return lookups.first_at_or_after(self._disk, list(self._contents.segments), timestamp, self._start)
+
+    def max_timestamp(self) -> FoundOffset | None:
+        return lookups.highest(self._disk, list(self._contents.segments), self._start)
+
+    # epochs
+
+    def epoch_at(self, offset: Offset) -> LeaderEpoch:
+        return self._epochs.at(offset)
+
+    def assign_epoch(self, epoch: LeaderEpoch) -> None:
+        self._assign_epoch(epoch, self._end)
+
+    def end_offset_for_epoch(self, epoch: LeaderEpoch) -> EpochEnd:
+        return self._epochs.end_of(epoch, self._end)
+
+    def _assign_epoch(self, epoch: LeaderEpoch, start: Offset) -> None:
+        if self._epochs.assign(epoch, start):
+            self._epochs_changed = True
+
+    # flushing
+
+    def begin_flush(self) -> FlushTicket | None:
+        if self._ticket is not None or not self.needs_flush:
+            return None
+        try:
+            return self._make_ticket(closing=False)
+        except OSError as error:
+            self._fail()
+            raise StorageFailure(f"The log of {self.directory.name} cannot be flushed: {error}.") from error
+
+    def _make_ticket(self, *, closing: bool) -> Ticket:
+        """Take over all that is unsynced. The active segment's indexes are written on closing only."""
+        work, active = self._unsynced, self._contents.active
+        sync_active = active is not None and (closing or (work.active and self.config.fsync))
+        checkpoint = epochs = None
+        if closing:
+            checkpoint = checkpoint_of(active, self._end, self._start)
+        elif work.checkpoint:
+            checkpoint = self._trusted_so_far()
+        if checkpoint is not None and self._epochs_changed:
+            epochs, self._epochs_changed = self._epochs.encode(), False
+        self._ticket = Ticket(
+            self._disk,
+            self.directory,
+            work,
+            end=self._end,
+            position=0 if active is None else active.size,
+            active=active if sync_active else None,
+            files=self._files,
+            closing=closing,
+            checkpoint=checkpoint,
+            epochs=epochs,
+        )
+        self._unsynced = Unsynced(active=work.active and active is not None and not sync_active)
+        return self._ticket
+
+    def _trusted_so_far(self) -> Checkpoint:
+        """All closed segments, and of the active one what was trusted when it was opened."""
+        active, known = self._contents.active, self._checkpoint
+        if active is not None and known is not None and known.segment == active.base:
+            return replace(known, log_start=self._start)
+        return Checkpoint.at_segment(self._end if active is None else Offset(active.base), self._start)
+
+    def finish_flush(self, ticket: FlushTicket) -> Offset:
+        done = self._take(ticket)
+        for segment in done.work.closed:
+            segment.index = segment.times = None
+            segment.synced = True
+        if done.checkpoint is not None:
+            self._checkpoint = done.checkpoint
+        if done.end > self._flushed:
+            self._flushed, self._flushed_position = done.end, done.position
+        return self._flushed
+
+    def fail_flush(self, ticket: FlushTicket) -> None:
+        self._take(ticket)
+        self._fail()
+
+    def _take(self, ticket: FlushTicket) -> Ticket:
+        assert self._ticket is not None
+        assert ticket is self._ticket, "a flush ends once, and it is the one under way"
+        done, self._ticket = self._ticket, None
+        for segment in done.pinned:
+            segment.pins -= 1
+        return done
+
+    def _fail(self) -> None:
+        """Drop the unflushed tail."""
+        self.failed = True
+        if self._flushed < self._end:
+            self._end = self._flushed
+            self._epochs.cut_from(self._end)
+            self._contents.drop_tail(self._end, self._flushed_position)
+
+    # producers
+
+    def write_producer_snapshot(self, data: bytes, offset: Offset) -> None:
+        assert offset <= self._end, "a snapshot is of what is in the log"
+        self._unsynced.snapshots.append((offset, data))
+        self._snapshots = [known for known in self._snapshots if known != offset] + [offset]
+        surplus = self._snapshots[:-PRODUCER_SNAPSHOTS_KEPT]
+        self._snapshots = self._snapshots[-PRODUCER_SNAPSHOTS_KEPT:]
+        self._unsynced.removals += (numbered(self.directory, known, SNAPSHOT) for known in surplus)
+
+    def latest_producer_snapshot(self) -> tuple[Offset, bytes] | None:
+        if not self._snapshots:
+            return None
+        newest = self._snapshots[-1]
+        return newest, read_file(self._disk, numbered(self.directory, newest, SNAPSHOT))
+
+    # both ends
+
+    def closed_segments(self) -> list[SegmentInfo]:
+        return [self._info(segment) for segment in self._contents.segments if segment.synced]
+
+    def _info(self, segment: Segment) -> SegmentInfo:
+        segment.load_times(self._disk)
+        return SegmentInfo(Offset(segment.base), Offset(segment.end), segment.path, segment.size, segment.max_timestamp)
+
+    def apply_retention(self, now_ms: int, up_to: Offset) -> list[SegmentInfo]:
+        contents, config = self._contents, self.config
+        closed = [segment for segment in contents.segments if segment.synced]
+        for segment in closed:
+            segment.load_times(self._disk)
+        active = contents.active
+        if active is not None and self._end <= up_to and retention.is_old(active, config, now_ms):
+            self.roll()
+        count = retention.due(closed, config, log_size=contents.size, log_start=self._start, now_ms=now_ms, up_to=up_to)
+        return self._drop(count)
+
+    def _drop(self, count: int) -> list[SegmentInfo]:
+        """Drop the oldest segments. Their files go once the checkpoint with the new start is durable, or a crash could
+        leave a gap between those whose removal was durable and those whose was not."""
+        dropped = [self._info(segment) for segment in self._contents.drop_first(count)]
+        if dropped:
+            self._move_start(max(self._start, dropped[-1].next_offset))
+            for info in dropped:
+                self._unsynced.removals += segment_paths(self.directory, info.base_offset)
+        return dropped
+
+    def delete_records_before(self, offset: Offset) -> Offset:
+        if self._start < offset <= self._end:
+            self._move_start(offset)
+            below = [segment for segment in self._contents.segments if segment.synced and segment.end <= offset]
+            self._drop(len(below))
+        return self._start
+
+    def _move_start(self, offset: Offset) -> None:
+        self._start = offset
+        self._unsynced.checkpoint = self._exists
+        if self._epochs.cut_below(offset):
+            self._epochs_changed = True
+
+    def truncate_to(self, offset: Offset) -> None:
+        assert self._ticket is None, "no flush is under way"
+        if offset >= self._end:
+            return
+        try:
+            self._truncate(offset)
+        except OSError as error:
+            self.failed = True
+            raise StorageFailure(f"The log of {self.directory.name} cannot be cut: {error}.") from error
+
+    def _truncate(self, offset: Offset) -> None:
+        """Lower the recovery point, then cut, all of it durably: what is appended below the old recovery point must be
+        checked again, and what was cut must not come back behind it."""
+        contents = self._contents
+        base, position, end = lookups.place_of(self._disk, contents.segments, offset, self._start)
+        self._start = min(self._start, end)
+        if self._exists:
+            point = Checkpoint.at_segment(Offset(base) if base >= 0 else end, self._start)
+            write_file(self._disk, self.directory / CHECKPOINT, encode_checkpoint(point))
+            self._disk.sync_directory(self.directory)
+            self._checkpoint = point
+        dropped = contents.cut(base, position, end)
+        contents.reopen_last(base, self.config.index_interval_bytes)
+        gone = [path for segment in dropped for path in segment_paths(self.directory, segment.base)]
+        gone += (numbered(self.directory, at, SNAPSHOT) for at in self._snapshots if at > end)
+        for path in reversed(gone):
+            if self._disk.exists(path):
+                self._disk.remove(path)
+        if self._exists:
+            self._disk.sync_directory(self.directory)
+        self._forget_above(end, position)
+
+    def _forget_above(self, end: Offset, position: int) -> None:
+        """After a cut: nothing refers to what is gone."""
+        unsynced, kept = self._unsynced, self._contents.segments
+        unsynced.closed = [segment for segment in unsynced.closed if segment in kept]
+        unsynced.snapshots = [(at, data) for at, data in unsynced.snapshots if at <= end]
+        unsynced.active = unsynced.active and self._contents.active is not None
+        self._snapshots = [at for at in self._snapshots if at <= end]
+        self._end = end
+        if self._flushed > end:
+            self._flushed, self._flushed_position = end, position
+        self._epochs_changed = self._epochs.cut_from(end) or self._epochs_changed
+
+    def reconfigure(self, config: LogConfig) -> None:
+        self.config = config
+
+    def close(self, *, clean: bool = True) -> None:
+        if clean and not self.failed and self._exists and not self._is_clean():
+            assert self._ticket is None, "no flush is under way"
+            try:
+                ticket = self._make_ticket(closing=True)
+                ticket.sync()
+            except OSError as error:
+                self.failed = True
+                raise StorageFailure(f"The log of {self.directory.name} cannot be closed cleanly: {error}.") from error
+            finally:
+                self._contents.close()
+            self.finish_flush(ticket)
+        self._contents.close()
+
+    def _is_clean(self) -> bool:
+        known, unsynced = self._checkpoint, self._unsynced
+        return (
+            not (unsynced.active or unsynced.besides_active) and known is not None and known.recovery_point == self._end
+        )

@@ -1,0 +1,292 @@
+"""Opening a partition's directory after whatever happened to it.
+
+What may be there after a power cut: any subset of what was written since the last sync, with the last write torn; any
+subset of the names made, renamed or removed since the directory was last synced. So nothing above the durable recovery
+point is believed: from there every batch must be whole, pass its CRC, continue the offsets and not fall in epoch; the
+log ends before the first that does not, and what follows it goes. What was accepted is then synced, names included,
+and only after that may it count.
+
+| found | done |
+|---|---|
+| no directory | an empty log |
+| no readable stamp (nothing here was ever flushed), or another topic's | set aside; an empty log |
+| another disk's or assignment's stamp | StampMismatch: not ours to judge |
+| no readable checkpoint | everything is suspect, from the birth offset on |
+| closed segments below the recovery point | believed; those below the log's start are removed |
+| fewer bytes than the recovery point says | DamagedLog: what was flushed is gone |
+| bytes above it | checked, cut at the first bad batch; later segments removed |
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from headrace.base.errors import CorruptData
+from headrace.base.ids import LeaderEpoch, Offset
+from headrace.base.ports import Disk
+from headrace.storage.engine import DamagedLog
+from headrace.storage.log.checkpoints import (
+    Checkpoint,
+    Stamp,
+    checkpoint_of,
+    decode_checkpoint,
+    encode_checkpoint,
+    read_file,
+    sync_file,
+    write_file,
+)
+from headrace.storage.log.epochs import LeaderEpochs
+from headrace.storage.log.names import (
+    CHECKPOINT,
+    EPOCHS,
+    INDEX,
+    LOG,
+    SNAPSHOT,
+    STAMP,
+    TEMPORARY,
+    TIME_INDEX,
+    numbered,
+    offsets_of,
+    segment_paths,
+)
+from headrace.storage.log.scan import checked_batches, headers_in
+from headrace.storage.log.segment import INDEX_ENTRY, TIME_ENTRY, Segment
+
+
+@dataclass(slots=True, kw_only=True)
+class Recovered:
+    """A log as it stands on the disk, all of it durable."""
+
+    segments: list[Segment] = field(default_factory=list)
+    """The last one may go on being written where its indexes are in memory."""
+    start: Offset
+    end: Offset
+    epochs: LeaderEpochs = field(default_factory=LeaderEpochs)
+    checkpoint: Checkpoint | None = None
+    snapshots: list[Offset] = field(default_factory=list)
+
+
+def recover(disk: Disk, directory: Path, stamp: Stamp, index_interval: int) -> Recovered:
+    """Recover one stamped directory. Raises DamagedLog, OSError."""
+    return _Recovery(disk, directory, stamp, index_interval).run()
+
+
+class _Recovery:
+    def __init__(self, disk: Disk, directory: Path, stamp: Stamp, index_interval: int) -> None:
+        self.disk = disk
+        self.directory = directory
+        self.interval = index_interval
+        self.names = disk.list_directory(directory)
+        self.checkpoint = self._read_checkpoint()
+        """What an earlier life left, or that nothing is known."""
+        self.known = self.checkpoint is not None
+        self.point = self.checkpoint or Checkpoint.at_segment(stamp.birth, stamp.birth)
+        self.changed = not self.known
+        self.log = Recovered(start=self.point.log_start, end=self.point.recovery_point, checkpoint=self.checkpoint)
+        self.suspect: list[Segment] = []
+
+    def run(self) -> Recovered:
+        self._remove_leftovers()
+        self._read_epochs()
+        bases = offsets_of(self.names, LOG)
+        self._believe([base for base in bases if base < self.point.segment])
+        self._check([base for base in bases if base >= self.point.segment])
+        self._read_snapshots()
+        self.log.start = min(self.log.start, self.log.end)
+        if self.changed:
+            self._make_durable()
+        return self.log
+
+    # reading what is there
+
+    def _read_checkpoint(self) -> Checkpoint | None:
+        if CHECKPOINT not in self.names:
+            return None
+        try:
+            return decode_checkpoint(read_file(self.disk, self.directory / CHECKPOINT))
+        except CorruptData:
+            return None
+
+    def _read_epochs(self) -> None:
+        """Entries above the recovery point come from the batches there."""
+        if EPOCHS in self.names:
+            try:
+                self.log.epochs = LeaderEpochs.decode(read_file(self.disk, self.directory / EPOCHS))
+            except CorruptData as error:
+                if self.known:
+                    raise DamagedLog(f"{self.directory.name}: {error}") from error
+        self.log.epochs.cut_from(self.point.recovery_point)
+
+    def _read_snapshots(self) -> None:
+        for offset in offsets_of(self.names, SNAPSHOT):
+            if offset <= self.log.end:
+                self.log.snapshots.append(Offset(offset))
+            else:
+                self._remove(numbered(self.directory, offset, SNAPSHOT))
+
+    def _remove_leftovers(self) -> None:
+        """Temporary files, and indexes of segments that are gone."""
+        bases = set(offsets_of(self.names, LOG))
+        orphans = [
+            numbered(self.directory, base, suffix)
+            for suffix in (INDEX, TIME_INDEX)
+            for base in offsets_of(self.names, suffix)
+            if base not in bases
+        ]
+        temporary = [self.directory / name for name in self.names if name.endswith(TEMPORARY)]
+        for path in orphans + temporary:
+            self._remove(path)
+        self.names = self.disk.list_directory(self.directory)
+
+    def _remove(self, path: Path) -> None:
+        self.disk.remove(path)
+        self.changed = True
+
+    def _remove_segment(self, base: int) -> None:
+        for path in segment_paths(self.directory, base):
+            if self.disk.exists(path):
+                self._remove(path)
+
+    # below the recovery point
+
+    def _believe(self, bases: list[int]) -> None:
+        """Closed segments: their sizes are taken as they are; no byte is read."""
+        for base, end in zip(bases, [*bases[1:], self.point.segment], strict=True):
+            if end <= self.point.log_start:
+                self._remove_segment(base)
+                continue
+            size = self.disk.size(segment_paths(self.directory, base)[0])
+            segment = Segment.closed(self.directory, base, end, size)
+            self.log.segments.append(segment)
+            self._check_indexes(segment)
+        first = self.log.segments[0].base if self.log.segments else self.point.segment
+        if first > self.point.log_start:
+            raise DamagedLog(
+                f"{self.directory.name}: the log starts at {self.point.log_start}, but its first segment at {first}."
+            )
+
+    def _check_indexes(self, segment: Segment) -> None:
+        """A lost index is rebuilt from the batches."""
+        _, index, times = segment_paths(self.directory, segment.base)
+        if index.name in self.names and times.name in self.names:
+            whole = self.disk.size(index) % INDEX_ENTRY.size == 0 and self.disk.size(times) % TIME_ENTRY.size == 0
+            if whole:
+                return
+        rebuilt = Segment(self.directory, segment.base)
+        self._rebuild(rebuilt, segment.size)
+        rebuilt.close_indexes()
+        self._write_indexes(rebuilt)
+        self.changed = True
+
+    def _rebuild(self, segment: Segment, size: int) -> None:
+        """Index the batches of believed bytes; CRCs are not checked."""
+        file = self.disk.open(segment.path)
+        try:
+            for _, header in headers_in(file, 0, size):
+                segment.add(header.last_offset, header.size, header.max_timestamp, self.interval)
+        except CorruptData as error:
+            raise DamagedLog(f"{self.directory.name}: {error}") from error
+        finally:
+            file.close()
+
+    def _write_indexes(self, segment: Segment) -> None:
+        assert segment.index is not None
+        assert segment.times is not None
+        _, index, times = segment_paths(self.directory, segment.base)
+        write_file(self.disk, index, segment.index)
+        write_file(self.disk, times, segment.times)
+
+    # above the recovery point
+
+    def _check(self, bases: list[int]) -> None:
+        """Accept what is sound and continues; remove the rest."""
+        if self.point.position and (not bases or bases[0] != self.point.segment):
+            raise DamagedLog(f"{self.directory.name}: the segment of the recovery point is gone.")
+        expected = self.point.segment
+        sound = True
+        for base in bases:
+            if sound and base == expected:
+                sound = self._check_segment(base)
+                expected = self.log.end
+            else:
+                sound = False
+                self._remove_segment(base)
+        self.log.segments += self.suspect
+
+    def _check_segment(self, base: int) -> bool:
+        """Check one segment from the recovery point, or its start; False where it was cut."""
+        segment = Segment(self.directory, base)
+        file = self.disk.open(segment.path)
+        try:
+            size = file.size()
+            if base == self.point.segment and self.point.position:
+                self._resume(segment, size)
+            believed = segment.size
+            batches = checked_batches(file, segment.size, size, segment.end, self.log.epochs.latest)
+            for _, header in batches:
+                segment.add(header.last_offset, header.size, header.max_timestamp, self.interval)
+                self.log.epochs.assign(LeaderEpoch(header.leader_epoch), Offset(header.base_offset))
+            if segment.size != size:
+                file.truncate(segment.size)
+            self.changed = self.changed or segment.size != believed or segment.size != size
+        finally:
+            file.close()
+        self.suspect.append(segment)
+        self.log.end = Offset(segment.end)
+        return segment.size == size
+
+    def _resume(self, segment: Segment, size: int) -> None:
+        """Take the bytes below the recovery point as they are, with their indexes where these are sound."""
+        point = self.point
+        if size < point.position:
+            raise DamagedLog(f"{self.directory.name}: {point.position} bytes were flushed, and {size} are there.")
+        entries = self._believed_entries(segment.base)
+        if entries is None:
+            self._rebuild(segment, point.position)
+            return
+        segment.resume(*entries, size=point.position, end=point.recovery_point)
+        segment.max_timestamp, segment.max_timestamp_offset = point.max_timestamp, point.max_timestamp_offset
+        file = self.disk.open(segment.path)
+        try:
+            _, first = next(headers_in(file, 0, point.position))
+            segment.first_timestamp = first.max_timestamp
+        except CorruptData as error:
+            raise DamagedLog(f"{self.directory.name}: {error}") from error
+        finally:
+            file.close()
+
+    def _believed_entries(self, base: int) -> tuple[bytes, bytes] | None:
+        """The index files of the segment that holds the recovery point, unless they reach above it: a crash may have
+        come between them and the checkpoint."""
+        _, index_path, times_path = segment_paths(self.directory, base)
+        if index_path.name not in self.names or times_path.name not in self.names:
+            return None
+        index, times = read_file(self.disk, index_path), read_file(self.disk, times_path)
+        if len(index) % INDEX_ENTRY.size or len(times) % TIME_ENTRY.size:
+            return None
+        if index and INDEX_ENTRY.unpack_from(index, len(index) - INDEX_ENTRY.size)[1] >= self.point.position:
+            return None
+        if times and base + TIME_ENTRY.unpack_from(times, len(times) - TIME_ENTRY.size)[1] >= self.log.end:
+            return None
+        return index, times
+
+    # ending
+
+    def _make_durable(self) -> None:
+        """Sync all that was accepted, in this order: contents, names, then the checkpoint that says so."""
+        for segment in self.suspect[:-1]:
+            segment.close_indexes()
+        for segment in self.suspect:
+            sync_file(self.disk, segment.path)
+            self._write_indexes(segment)
+        for segment in self.suspect[:-1]:
+            segment.index = segment.times = None
+            segment.synced = True
+        sync_file(self.disk, self.directory / STAMP)
+        write_file(self.disk, self.directory / EPOCHS, self.log.epochs.encode())
+        self.disk.sync_directory(self.directory)
+        self.disk.sync_directory(self.directory.parent)
+        self.log.checkpoint = checkpoint_of(self.suspect[-1] if self.suspect else None, self.log.end, self.log.start)
+        write_file(self.disk, self.directory / CHECKPOINT, encode_checkpoint(self.log.checkpoint))
+        self.disk.sync_directory(self.directory)

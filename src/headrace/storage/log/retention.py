@@ -1,0 +1,35 @@
+"""Which of the oldest segments are due, by age and by size. Decides only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headrace.storage.engine import LogConfig
+from headrace.storage.log.segment import Segment
+
+
+def due(
+    segments: Sequence[Segment], config: LogConfig, *, log_size: int, log_start: int, now_ms: int, up_to: int
+) -> int:
+    """How many of the oldest of these closed, durable segments may go: none that reaches above `up_to`.
+
+    A segment goes when it lies below the log's start, when all its records are older than `retention_ms`, or when the
+    log without it still holds `retention_bytes`.
+    """
+    count = 0
+    for segment in segments:
+        if not segment.synced or segment.end > up_to:
+            break
+        below = segment.end <= log_start
+        old = is_old(segment, config, now_ms)
+        surplus = config.retention_bytes >= 0 and log_size - segment.size >= config.retention_bytes
+        if not (below or old or surplus):
+            break
+        log_size -= segment.size
+        count += 1
+    return count
+
+
+def is_old(segment: Segment, config: LogConfig, now_ms: int) -> bool:
+    """Whether all records are past `retention_ms`. Records without times never grow old."""
+    return 0 <= segment.max_timestamp < now_ms - config.retention_ms if config.retention_ms >= 0 else False

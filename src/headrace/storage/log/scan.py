@@ -1,0 +1,65 @@
+"""Walking through the batches of a file: headers alone, or every byte with its CRC.
+
+Reads in bounded chunks. Never trusts a length further than the file goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from headrace.base.errors import CorruptData
+from headrace.base.limits import REQUEST_BYTES_MAX
+from headrace.base.ports import File
+from headrace.wire.batches import HEADER_BYTES, LENGTH_END, MAGIC, BatchHeader, CorruptBatch, check_batch, parse_header
+
+HEADER_CHUNK_BYTES: Final = 64 * 1024
+CHECK_CHUNK_BYTES: Final = 1024 * 1024
+
+
+def headers_in(file: File, start: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
+    """Position and header of each batch from position `start` to `end`. CRCs are not checked. Raises CorruptData where
+    the bytes are no batches, or the last one is cut."""
+    chunk, chunk_at, at = b"", start, start
+    while at < end:
+        if at + HEADER_BYTES > chunk_at + len(chunk):
+            chunk, chunk_at = file.read(at, min(HEADER_CHUNK_BYTES, end - at)), at
+        header = parse_header(chunk, at - chunk_at)
+        if header.batch_length < HEADER_BYTES - LENGTH_END or header.magic != MAGIC or at + header.size > end:
+            raise CorruptData(f"{file.path.name} holds no record batch at position {at}.")
+        yield at, header
+        at += header.size
+
+
+class Checked(NamedTuple):
+    """A batch that is sound and continues the log."""
+
+    position: int
+    header: BatchHeader
+
+
+def checked_batches(file: File, start: int, end: int, next_offset: int, epoch: int) -> Iterator[Checked]:
+    """The sound batches from position `start`, and no further: each is whole, passes its CRC, begins at the offset
+    where the one before ended, and its leader epoch does not fall. Stops at the first that does not (never raises for
+    bad bytes)."""
+    chunk, chunk_at, at = b"", start, start
+    while at < end:
+        wanted = HEADER_BYTES
+        if at + wanted <= chunk_at + len(chunk):
+            wanted = parse_header(chunk, at - chunk_at).size
+        if not HEADER_BYTES <= wanted <= min(end - at, REQUEST_BYTES_MAX):
+            return
+        if at + wanted > chunk_at + len(chunk):
+            chunk, chunk_at = file.read(at, min(max(CHECK_CHUNK_BYTES, wanted), end - at)), at
+            if len(chunk) < wanted:
+                return
+            continue
+        try:
+            header = check_batch(chunk, at - chunk_at)
+        except CorruptBatch:
+            return
+        if header.base_offset != next_offset or header.leader_epoch < epoch:
+            return
+        yield Checked(at, header)
+        at += header.size
+        next_offset, epoch = header.next_offset, header.leader_epoch

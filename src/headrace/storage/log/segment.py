@@ -1,0 +1,204 @@
+"""One segment: a file of batches and its two sparse indexes, in Kafka's formats.
+
+The indexes of a segment that is still written to live in memory, in file format; they are written when it is closed,
+and dropped from memory once they are durable. `Segment.add` alone decides where entries fall, so that an index that
+is rebuilt from the batches equals the one that was written.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from struct import Struct
+from typing import Final
+
+from headrace.base.errors import CorruptData
+from headrace.base.ports import Disk, File
+from headrace.storage.log.names import segment_paths
+
+INDEX_ENTRY: Final = Struct(">ii")
+"""Relative last offset of a batch, position of that batch."""
+TIME_ENTRY: Final = Struct(">qi")
+"""Highest time so far, relative last offset of its batch."""
+RELATIVE_OFFSET_MAX: Final = 2**31 - 1
+
+
+class Segment:
+    """`size`, `end` and the indexes grow by `add`; all else is bookkeeping of its log."""
+
+    __slots__ = (
+        "base",
+        "created_ms",
+        "directory",
+        "end",
+        "file",
+        "first_timestamp",
+        "index",
+        "last_entry_time",
+        "max_timestamp",
+        "max_timestamp_offset",
+        "pins",
+        "since_entry",
+        "size",
+        "synced",
+        "times",
+        "times_known",
+        "used",
+    )
+
+    def __init__(self, directory: Path, base: int, *, created_ms: int = -1) -> None:
+        self.directory = directory
+        self.base = base
+        self.end = base
+        """Offset after its last record."""
+        self.size = 0
+        self.created_ms = created_ms
+        self.first_timestamp = -1
+        """Highest time in the first batch."""
+        self.max_timestamp = -1
+        self.max_timestamp_offset = -1
+        """Last offset of the first batch with the highest time."""
+        self.times_known = True
+        """False: closed in an earlier life, and `max_timestamp` is still to be read from the time index."""
+        self.since_entry = 0
+        self.last_entry_time = -1
+        self.index: bytearray | None = bytearray()
+        self.times: bytearray | None = bytearray()
+        """None: in the files."""
+        self.synced = False
+        """Closed, and it and its indexes are durable."""
+        self.file: File | None = None
+        self.pins = 0
+        self.used = False
+
+    @classmethod
+    def closed(cls, directory: Path, base: int, end: int, size: int) -> Segment:
+        """One that an earlier life closed and flushed."""
+        segment = cls(directory, base)
+        segment.end, segment.size = end, size
+        segment.index = segment.times = None
+        segment.times_known = False
+        segment.synced = True
+        return segment
+
+    @property
+    def path(self) -> Path:
+        return segment_paths(self.directory, self.base)[0]
+
+    def add(self, last_offset: int, size: int, max_timestamp: int, index_interval: int) -> None:
+        """A batch was written at the end. Entries fall where Kafka's do: at the first batch after each interval."""
+        assert self.index is not None
+        assert self.times is not None
+        if self.size == 0:
+            self.first_timestamp = max_timestamp
+        if max_timestamp > self.max_timestamp:
+            self.max_timestamp = max_timestamp
+            self.max_timestamp_offset = last_offset
+        if self.since_entry > index_interval:
+            self.index += INDEX_ENTRY.pack(last_offset - self.base, self.size)
+            self._add_time()
+            self.since_entry = 0
+        self.size += size
+        self.since_entry += size
+        self.end = last_offset + 1
+
+    def close_indexes(self) -> None:
+        """Nothing will be added: the time index ends with the segment's highest time."""
+        self._add_time()
+
+    def _add_time(self) -> None:
+        assert self.times is not None
+        if self.max_timestamp > self.last_entry_time:
+            self.times += TIME_ENTRY.pack(self.max_timestamp, self.max_timestamp_offset - self.base)
+            self.last_entry_time = self.max_timestamp
+
+    def resume(self, index: bytes, times: bytes, *, size: int, end: int) -> None:
+        """Go on with a segment whose first `size` bytes the given entries cover."""
+        self.index, self.times = bytearray(index), bytearray(times)
+        last_position = INDEX_ENTRY.unpack_from(index, len(index) - INDEX_ENTRY.size)[1] if index else 0
+        self.since_entry = size - last_position
+        self.last_entry_time = TIME_ENTRY.unpack_from(times, len(times) - TIME_ENTRY.size)[0] if times else -1
+        self.size, self.end = size, end
+
+    # look-ups: any thread
+
+    def position_below(self, disk: Disk, offset: int) -> int:
+        """Position of a batch at or before the one that holds `offset`, at most an index interval away."""
+        relative = offset - self.base
+        entry = _floor(self._entries(disk, self.index, 1), INDEX_ENTRY, relative)
+        return 0 if entry is None else int(entry[1])
+
+    def position_before_time(self, disk: Disk, timestamp: int) -> int:
+        """Position of a batch before which all records are earlier than `timestamp`."""
+        entry = _floor(self._entries(disk, self.times, 2), TIME_ENTRY, timestamp - 1)
+        return 0 if entry is None else self.position_below(disk, self.base + entry[1])
+
+    def load_times(self, disk: Disk) -> None:
+        """Learn `max_timestamp` of a segment of an earlier life."""
+        if self.times_known:
+            return
+        entries = _FileEntries(disk, segment_paths(self.directory, self.base)[2])
+        try:
+            count = entries.size // TIME_ENTRY.size
+            if count:
+                timestamp, relative = TIME_ENTRY.unpack(entries.read((count - 1) * TIME_ENTRY.size, TIME_ENTRY.size))
+                self.max_timestamp, self.max_timestamp_offset = timestamp, self.base + relative
+        finally:
+            entries.close()
+        self.times_known = True
+
+    def _entries(self, disk: Disk, memory: bytearray | None, which: int) -> _MemoryEntries | _FileEntries:
+        if memory is not None:
+            return _MemoryEntries(memory)
+        return _FileEntries(disk, segment_paths(self.directory, self.base)[which])
+
+
+class _MemoryEntries:
+    """Entries that may still grow on another thread: `size` is read once, and growth never changes what is there."""
+
+    __slots__ = ("_data", "size")
+
+    def __init__(self, data: bytearray) -> None:
+        self._data = data
+        self.size = len(data)
+
+    def read(self, at: int, length: int) -> bytes:
+        return bytes(self._data[at : at + length])
+
+    def close(self) -> None:
+        return
+
+
+class _FileEntries:
+    """Entries of a closed segment, read where a search steps."""
+
+    __slots__ = ("_file", "size")
+
+    def __init__(self, disk: Disk, path: Path) -> None:
+        self._file = disk.open(path)
+        self.size = self._file.size()
+
+    def read(self, at: int, length: int) -> bytes:
+        return self._file.read(at, length)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _floor(entries: _MemoryEntries | _FileEntries, form: Struct, key: int) -> tuple[int, ...] | None:
+    """The last entry whose first field is at most `key`."""
+    try:
+        low, high = 0, entries.size // form.size
+        found: tuple[int, ...] | None = None
+        while low < high:
+            middle = (low + high) // 2
+            data = entries.read(middle * form.size, form.size)
+            if len(data) != form.size:
+                raise CorruptData("An index was cut while it was read.")
+            entry = form.unpack(data)
+            if entry[0] <= key:
+                low, found = middle + 1, entry
+            else:
+                high = middle
+        return found
+    finally:
+        entries.close()
