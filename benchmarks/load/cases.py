@@ -83,7 +83,7 @@ class Produce:
 
     def _check_count(self, bootstrap: str, topic: str) -> None:
         """A rate counts only where every record is there."""
-        reader = Consumer({"bootstrap.servers": bootstrap, "group.id": "benchmark"})
+        reader = Consumer({"bootstrap.servers": bootstrap, "group.id": "benchmark", "log_level": 0})
         ends = [
             reader.get_watermark_offsets(TopicPartition(topic, partition), timeout=ANSWER_TIMEOUT_S)[1]
             for partition in range(self.partitions)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -17,9 +17,11 @@ import psutil
 from benchmarks.load.cases import Case, Figures
 from benchmarks.load.rivals import Rival
 
-WARM_UP_RUNS_MAX: Final = 8
+WARM_UP_TURNS_MAX: Final = 12
+WARM_UP_LEVEL_TURNS: Final = 2
+"""Turns in a row without a rise that end the warm-up."""
 RISING: Final = 1.03
-"""A warm-up run that beats the best before it by more than this factor is followed by another."""
+"""The factor by which a run must beat the best before it to count as a rise."""
 MEGABYTE: Final = 1024 * 1024
 
 
@@ -64,27 +66,23 @@ class Outcome:
 
 def contest(case: Case, ours: Rival, theirs: Rival, *, pairs: int, report: Callable[[Run, bool], None]) -> Outcome:
     """Measure one case on both; `report` hears of each run as it ends, and whether it was warm-up."""
+
+    def turn(number: int, *, warming: bool) -> list[Run]:
+        found = []
+        for rival in (ours, theirs) if number % 2 == 0 else (theirs, ours):
+            found.append(_run(case, rival, number))
+            report(found[-1], warming)
+        return found
+
     warm_up: list[Run] = []
-    best = 0.0
-    for turn in range(WARM_UP_RUNS_MAX):
-        before = best
-        for rival in _order(ours, theirs, turn):
-            run = _run(case, rival, turn)
-            warm_up.append(run)
-            report(run, True)
-            best = max(best, run.rate) if rival is theirs else best
-        if turn and best < before * RISING:
-            break
-    runs = []
-    for turn in range(pairs):
-        for rival in _order(ours, theirs, turn):
-            runs.append(_run(case, rival, turn))
-            report(runs[-1], False)
+    best, level = 0.0, 0
+    while level < WARM_UP_LEVEL_TURNS and len(warm_up) < 2 * WARM_UP_TURNS_MAX:
+        warm_up += turn(len(warm_up) // 2, warming=True)
+        rate = next(run.rate for run in reversed(warm_up) if run.rival == theirs.name)
+        level = 0 if rate > best * RISING else level + 1
+        best = max(best, rate)
+    runs = [run for number in range(pairs) for run in turn(number, warming=False)]
     return Outcome(case=case, ours=ours, theirs=theirs, warm_up=warm_up, runs=runs)
-
-
-def _order(ours: Rival, theirs: Rival, turn: int) -> Iterator[Rival]:
-    yield from (ours, theirs) if turn % 2 == 0 else (theirs, ours)
 
 
 def _run(case: Case, rival: Rival, turn: int) -> Run:

@@ -10,7 +10,7 @@ from enum import IntEnum
 from typing import Any, Final
 
 import cramjam
-import lz4.frame  # type: ignore[import-untyped]  # the package ships no types
+import lz4.frame
 
 from headrace.base.errors import CorruptData
 from headrace.base.ports import Buffer
