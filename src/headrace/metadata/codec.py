@@ -113,12 +113,13 @@ def _shape(kind: Any) -> _Shape:
         return _Shape(str, _decode_uuid)
     if is_dataclass(kind):
         return _object(kind)
-    arguments = typing.get_args(kind)
-    if isinstance(kind, types.UnionType):
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (types.UnionType, typing.Union):
         return _optional(_shape(arguments[0]))
-    if typing.get_origin(kind) is tuple:
+    if origin is tuple:
         return _list(_shape(arguments[0]))
-    return _mapping(_shape(arguments[1]))  # Mapping[str, X]
+    assert issubclass(origin, Mapping), f"no shape for {kind}"
+    return _mapping(_shape(arguments[1]))
 
 
 def _plain(kind: type) -> _Shape:

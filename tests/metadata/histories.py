@@ -1,0 +1,253 @@
+"""Histories of a cluster, for laws: what controllers decide on random requests, and events that nobody would decide."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import strategies as st
+
+from headrace.base.ids import BrokerId, ClusterId, DirectoryId, LeaderEpoch, Offset, PartitionIndex, TopicId
+from headrace.controller.brokers import allocate_producer_ids, fence_broker, register_broker
+from headrace.controller.configs import Alteration, AlterOp, ResourceAlteration, ResourceType, alter_configs
+from headrace.controller.decision import Decision
+from headrace.controller.durable import publish_segment
+from headrace.controller.topic_changes import NewPartitions, TopicRef, create_partitions, delete_topics
+from headrace.controller.topics import NewTopic, create_topics
+from headrace.metadata import events as ev
+from headrace.metadata.events import MetadataEvent
+from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
+from headrace.metadata.segments import SegmentDescriptor
+from headrace.metadata.values import Endpoint, PartitionImage
+
+Command = Callable[[MetadataImage], Decision[Any]]
+Entry = tuple[MetadataEvent, ...]
+
+NAMES = ("orders", "flights", "x")
+BROKERS = tuple(map(BrokerId, range(1, 4)))
+TOPIC_IDS = tuple(TopicId(uuid.UUID(int=n, version=4)) for n in range(1, 6))
+CLUSTER = ClusterId("cluster-1")
+
+names = st.sampled_from(NAMES)
+brokers = st.sampled_from(BROKERS)
+fresh_topic_ids = st.uuids(version=4).map(TopicId)
+
+
+def _register(broker: BrokerId, directory: int, rack: str | None) -> Command:
+    return lambda image: register_broker(
+        image,
+        cluster_id=CLUSTER,
+        broker_id=broker,
+        directory_id=DirectoryId(uuid.UUID(int=directory)),
+        endpoints=(Endpoint(listener="PLAINTEXT", host=f"host{broker}", port=9092),),
+        rack=rack,
+    )
+
+
+def _fence(broker: BrokerId) -> Command:
+    def decide(image: MetadataImage) -> Decision[Any]:
+        known = image.brokers.get(broker)
+        return Decision((), None) if known is None else fence_broker(image, broker_id=broker, broker_epoch=known.epoch)
+
+    return decide
+
+
+def _create(topic_id: TopicId, name: str, partitions: int, factor: int, configs: dict[str, str | None]) -> Command:
+    new = NewTopic(topic_id=topic_id, name=name, partitions=partitions, replication_factor=factor, configs=configs)
+    return lambda image: create_topics(image, [new], broker_configs={})
+
+
+def _delete(name: str) -> Command:
+    return lambda image: delete_topics(image, [TopicRef(name=name)], broker_configs={})
+
+
+def _grow(name: str, count: int) -> Command:
+    return lambda image: create_partitions(image, [NewPartitions(name=name, count=count)])
+
+
+def _alter(kind: ResourceType, name: str, key: str, value: str, remove: bool) -> Command:
+    alteration = Alteration(key, AlterOp.DELETE if remove else AlterOp.SET, value)
+    return lambda image: alter_configs(image, [ResourceAlteration(kind, name, (alteration,))])
+
+
+def _allocate(broker: BrokerId) -> Command:
+    def decide(image: MetadataImage) -> Decision[Any]:
+        epoch = image.brokers[broker].epoch if broker in image.brokers else -1
+        return allocate_producer_ids(image, broker_id=broker, broker_epoch=epoch)  # type: ignore[arg-type]  # -1: none
+
+    return decide
+
+
+def _publish(name: str, partition: int, records: int) -> Command:
+    def decide(image: MetadataImage) -> Decision[Any]:
+        topic = image.topic(name)
+        if topic is None or partition >= len(topic.partitions):
+            return Decision((), None)
+        known = topic.partitions[partition]
+        catalog = image.durable((topic.id, known.index))  # type: ignore[arg-type]  # a tuple does as well
+        return publish_segment(
+            image,
+            topic_id=topic.id,
+            partition=known.index,
+            leader_epoch=known.leader_epoch,
+            descriptor=descriptor(catalog.next_offset, records, known.leader_epoch),
+            previous_hash=catalog.head,
+        )
+
+    return decide
+
+
+def descriptor(start: int, records: int, leader_epoch: int) -> SegmentDescriptor:
+    """A possible segment of so many records."""
+    return SegmentDescriptor(
+        key=f"segment-{start}",
+        start_offset=Offset(start),
+        end_offset=Offset(start + records - 1),
+        leader_epoch=LeaderEpoch(leader_epoch),
+        first_timestamp_ms=0,
+        last_timestamp_ms=records,
+        records=records,
+        batch_bytes=100,
+        object_bytes=200,
+        crc32c=1,
+        sha256="0" * 64,
+    )
+
+
+topic_alterations = st.builds(
+    _alter,
+    st.just(ResourceType.TOPIC),
+    names,
+    st.just("retention.ms"),
+    st.sampled_from(["1", "2"]),
+    st.booleans(),
+)
+broker_alterations = st.builds(
+    _alter,
+    st.just(ResourceType.BROKER),
+    st.sampled_from(["", "1", "2"]),
+    st.just("log.retention.ms"),
+    st.sampled_from(["1", "2"]),
+    st.booleans(),
+)
+registrations = st.builds(_register, brokers, st.integers(1, 2), st.sampled_from([None, "a", "b"]))
+creations = st.builds(
+    _create,
+    fresh_topic_ids,
+    names,
+    st.sampled_from([-1, 0, 1, 2, 3]),
+    st.sampled_from([-1, 1, 2, 3]),
+    st.dictionaries(st.sampled_from(["segment.bytes", "retention.ms"]), st.sampled_from(["2048", "4096"])),
+)
+publications = st.builds(_publish, names, st.integers(0, 1), st.integers(1, 3))
+commands = st.one_of(
+    registrations,
+    creations,
+    st.builds(_fence, brokers),
+    st.builds(_delete, names),
+    st.builds(_grow, names, st.integers(1, 6)),
+    topic_alterations,
+    broker_alterations,
+    st.builds(_allocate, brokers),
+    publications,
+    publications,
+)
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[Entry]:
+    """The entries that a controller commits, one decision after another, from a cluster's birth on."""
+    image = EMPTY_IMAGE
+    entries = []
+    born = draw(st.lists(registrations, min_size=1, max_size=4))
+    made = draw(st.lists(creations, min_size=1, max_size=4))
+    for command in [*born, *made, *draw(st.lists(commands, min_size=draw(st.sampled_from([0, 10])), max_size=20))]:
+        decision = command(image)
+        if decision.events:
+            entries.append(decision.events)
+            image = image.replay(decision.events, index=image.index + 1)
+    return entries
+
+
+# Events that nobody decided.
+
+small = st.integers(-1, 5)
+topic_ids = st.sampled_from(TOPIC_IDS)
+broker_lists = st.lists(brokers, min_size=1, max_size=3, unique=True).map(tuple)
+partition_images = st.builds(
+    PartitionImage,
+    index=small.map(PartitionIndex),
+    leader=brokers,
+    leader_epoch=small,
+    partition_epoch=small,
+    replicas=broker_lists,
+    isr=broker_lists,
+)
+partition_runs = st.lists(partition_images, max_size=3).map(
+    lambda run: tuple(
+        PartitionImage(
+            index=PartitionIndex(at),
+            leader=one.leader,
+            leader_epoch=one.leader_epoch,
+            partition_epoch=one.partition_epoch,
+            replicas=one.replicas,
+            isr=one.isr,
+        )
+        for at, one in enumerate(run)
+    )
+)
+texts = st.text(max_size=8)
+wild_events: st.SearchStrategy[MetadataEvent] = st.one_of(
+    st.builds(ev.ClusterBorn, cluster_id=texts.map(ClusterId)),
+    st.builds(
+        ev.BrokerRegistered,
+        broker_id=brokers,
+        broker_epoch=small,
+        directory_id=st.uuids(),
+        endpoints=st.lists(st.builds(Endpoint, listener=texts, host=texts, port=small), max_size=2).map(tuple),
+        rack=st.none() | texts,
+    ),
+    st.builds(ev.BrokerFenced, broker_id=brokers, broker_epoch=small),
+    st.builds(ev.BrokerUnfenced, broker_id=brokers, broker_epoch=small),
+    st.builds(
+        ev.TopicCreated,
+        topic_id=topic_ids,
+        name=names,
+        partitions=partition_runs,
+        configs=st.dictionaries(texts, texts, max_size=2),
+    ),
+    st.builds(ev.TopicDeleted, topic_id=topic_ids),
+    st.builds(ev.PartitionsAdded, topic_id=topic_ids, partitions=st.lists(partition_images, max_size=3).map(tuple)),
+    st.builds(
+        ev.ConfigChanged,
+        topic_id=st.none() | topic_ids,
+        broker_id=st.none() | brokers,
+        changes=st.dictionaries(texts, st.none() | texts, max_size=2),
+    ),
+    st.builds(
+        ev.LeaderChanged,
+        topic_id=topic_ids,
+        partition=small.map(PartitionIndex),
+        leader=brokers,
+        leader_epoch=small,
+        partition_epoch=small,
+        isr=broker_lists,
+    ),
+    st.builds(
+        ev.IsrChanged,
+        topic_id=topic_ids,
+        partition=small.map(PartitionIndex),
+        leader_epoch=small,
+        partition_epoch=small,
+        isr=broker_lists,
+    ),
+    st.builds(
+        ev.SegmentPublished,
+        topic_id=topic_ids,
+        partition=small.map(PartitionIndex),
+        descriptor=st.builds(descriptor, small, st.integers(1, 3), small),
+        previous_hash=texts,
+    ),
+    st.builds(ev.ProducerIdsAllocated, broker_id=brokers, broker_epoch=small, start=small, end=small),
+)

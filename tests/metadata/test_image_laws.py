@@ -1,0 +1,170 @@
+"""Laws of the metadata image: whatever happens to a cluster, its state is a function of the events alone."""
+
+from __future__ import annotations
+
+from itertools import chain, pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.base.ids import NO_LEADER, BrokerId, TopicPartition
+from headrace.metadata.codec import decode_events, encode_events
+from headrace.metadata.delta import ImageDelta
+from headrace.metadata.events import MetadataEvent
+from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
+from tests.metadata.histories import BROKERS, Entry, histories, wild_events
+
+
+def replay_all(entries: list[Entry], image: MetadataImage = EMPTY_IMAGE) -> MetadataImage:
+    for index, entry in enumerate(entries, image.index + 1):
+        image = image.replay(entry, index=index)
+    return image
+
+
+@given(histories())
+def test_a_snapshot_replays_to_the_same_image(entries: list[Entry]) -> None:
+    image = replay_all(entries)
+    assert EMPTY_IMAGE.replay(image.snapshot(), index=image.index) == image
+
+
+@given(st.lists(wild_events))
+def test_a_snapshot_of_a_senseless_image_does_too(events: list[MetadataEvent]) -> None:
+    image = EMPTY_IMAGE.replay(events)
+    assert EMPTY_IMAGE.replay(image.snapshot()) == image
+
+
+@given(histories())
+def test_replaying_a_whole_history_again_changes_nothing(entries: list[Entry]) -> None:
+    image = replay_all(entries)
+    assert image.replay(chain.from_iterable(entries)) == image
+
+
+@given(st.lists(wild_events), wild_events)
+def test_replay_takes_any_event_and_takes_it_once(events: list[MetadataEvent], event: MetadataEvent) -> None:
+    once = EMPTY_IMAGE.replay(events).replay([event])
+    assert once.replay([event]) == once
+
+
+@given(histories(), st.integers(0, 20), st.integers(0, 20))
+def test_an_entry_at_or_below_the_image_s_index_is_old_news(entries: list[Entry], at: int, index: int) -> None:
+    image = replay_all(entries)
+    if entries:
+        again = image.replay(entries[at % len(entries)], index=index)
+        assert (again is image) == (index <= image.index)
+
+
+@given(histories(), st.data())
+def test_every_road_to_an_image_leads_to_the_same_one(entries: list[Entry], data: st.DataObject) -> None:
+    """One entry at a time; all as one entry; over a snapshot taken anywhere; over the bytes of the commit log."""
+    image = replay_all(entries)
+    assert EMPTY_IMAGE.replay(chain.from_iterable(entries), index=image.index) == image
+    cut = data.draw(st.integers(0, len(entries)))
+    middle = replay_all(entries[:cut])
+    restored = EMPTY_IMAGE.replay(decode_events(encode_events(middle.snapshot())), index=middle.index)
+    assert replay_all(entries[cut:], restored) == image
+    assert replay_all([decode_events(encode_events(entry)) for entry in entries]) == image
+
+
+@given(histories())
+def test_the_image_s_invariants_hold_after_every_entry(entries: list[Entry]) -> None:
+    image = EMPTY_IMAGE
+    for index, entry in enumerate(entries, 1):
+        before, image = image, image.replay(entry, index=index)
+        check_invariants(image)
+        check_epochs_rise(before, image)
+
+
+def check_invariants(image: MetadataImage) -> None:
+    assert {topic.name: topic.id for topic in image.topics.values()} == dict(image.topic_ids)
+    for topic_id, topic in image.topics.items():
+        assert topic.id == topic_id
+        assert [partition.index for partition in topic.partitions] == list(range(len(topic.partitions)))
+        for partition in topic.partitions:
+            assert partition.isr, "the ISR is never empty"
+            assert [member for member in partition.replicas if member in partition.isr] == list(partition.isr)
+            assert partition.leader in (*partition.isr, NO_LEADER)
+            assert partition.leader == NO_LEADER or not image.brokers[partition.leader].fenced
+            assert all(replica in image.brokers for replica in partition.replicas)
+    for key, catalog in image.catalog.items():
+        assert image.partition(key) is not None
+        entries = list(catalog)
+        assert entries[-1].hash == catalog.head
+        for one, following in pairwise(entries):
+            assert following.descriptor.start_offset == one.descriptor.end_offset + 1
+            assert following.previous_hash == one.hash
+
+
+def check_epochs_rise(before: MetadataImage, after: MetadataImage) -> None:
+    assert after.next_producer_id >= before.next_producer_id
+    for broker_id, broker in before.brokers.items():
+        assert after.brokers[broker_id].epoch >= broker.epoch
+    for topic in before.topics.values():
+        for old in topic.partitions:
+            new = after.partition(TopicPartition(topic.id, old.index))
+            if new is None:
+                assert topic.id not in after.topics, "a topic's partitions go only with the topic"
+            elif new != old:
+                assert new.partition_epoch > old.partition_epoch
+                assert (new.leader_epoch > old.leader_epoch) or (
+                    new.leader_epoch == old.leader_epoch and new.leader == old.leader
+                ), "one leader per epoch"
+
+
+Held = dict[TopicPartition, tuple[int, int, tuple[int, ...]]]
+
+
+def held_by(image: MetadataImage, node: int) -> tuple[Held, Held]:
+    """The slow twin: what a broker leads and follows, read off the whole image."""
+    leads: Held = {}
+    follows: Held = {}
+    for topic in image.topics.values():
+        for partition in topic.partitions:
+            if node in partition.replicas:
+                facts = (partition.leader_epoch, partition.partition_epoch, partition.isr)
+                (leads if partition.leader == node else follows)[TopicPartition(topic.id, partition.index)] = facts
+    return leads, follows
+
+
+@given(histories(), st.sampled_from(BROKERS), st.integers(1, 4))
+def test_local_changes_add_up_to_what_the_image_says(entries: list[Entry], node: BrokerId, stride: int) -> None:
+    """Also where several entries come as one delta, as after a snapshot."""
+    image = EMPTY_IMAGE
+    leads: Held = {}
+    follows: Held = {}
+    for at in range(0, len(entries), stride):
+        delta = ImageDelta.of(image, chain.from_iterable(entries[at : at + stride]), index=image.index + 1)
+        assert delta.local_changes(node) == ImageDelta(delta.before, delta.after).local_changes(node)
+        changes = delta.local_changes(node)
+        for key in changes.deleted:
+            assert (leads.pop(key, None) or follows.pop(key, None)) is not None, "only what was held is deleted"
+        for changed, mine, other in ((changes.leaders, leads, follows), (changes.followers, follows, leads)):
+            for local in changed:
+                facts = (local.partition.leader_epoch, local.partition.partition_epoch, local.partition.isr)
+                other.pop(local.key, None)
+                assert mine.get(local.key) != facts, "only what changed is told"
+                mine[local.key] = facts
+        image = delta.after
+        assert (leads, follows) == held_by(image, node)
+
+
+@given(histories(), st.sampled_from(BROKERS))
+def test_a_topic_is_reconfigured_exactly_when_its_configs_or_the_broker_s_change(
+    entries: list[Entry], node: BrokerId
+) -> None:
+    image = EMPTY_IMAGE
+    for index, entry in enumerate(entries, 1):
+        delta = ImageDelta.of(image, entry, index=index)
+        before, image = image, delta.after
+        expected = set()
+        for topic in image.topics.values():
+            known = before.topics.get(topic.id)
+            held = any(node in partition.replicas for partition in topic.partitions)
+            if known is None or not held:
+                continue
+            configs = [
+                (state.broker_configs.get(node), state.broker_configs.get(None), state.topics[topic.id].configs)
+                for state in (before, image)
+            ]
+            if configs[0] != configs[1]:
+                expected.add(topic.name)
+        assert {topic.name for topic in delta.local_changes(node).reconfigured} == expected
