@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import uuid
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -33,16 +34,27 @@ class Identity:
 
 def claim(disk: Disk, data: Path) -> Lock:
     """Claim the data directory for this process. Blocking. Raises UsageError where another process has it."""
-    made = [each for each in (data, *data.parents) if not disk.exists(each)]
-    disk.make_directory(data)
-    for directory in made:
-        disk.sync_directory(directory.parent)
+    _make_durable_directory(disk, data)
     try:
         return disk.lock(data / LOCK_NAME)
     except BlockingIOError as error:
         raise UsageError(
             f"The data directory {data} is in use by another broker: stop that one, or choose another directory."
         ) from error
+
+
+def _make_durable_directory(disk: Disk, path: Path) -> None:
+    """Make it and its missing parents, each durable before anything is made in it.
+
+    The parent is synced also where the directory is there: an earlier start may have been killed in between.
+    """
+    if disk.exists(path):
+        with suppress(PermissionError):  # a parent that may not be read is not one that an earlier start wrote in
+            disk.sync_directory(path.parent)
+    else:
+        _make_durable_directory(disk, path.parent)
+        disk.make_directory(path)
+        disk.sync_directory(path.parent)
 
 
 def load_or_create(disk: Disk, data: Path, broker_id: BrokerId, random: Random) -> Identity:

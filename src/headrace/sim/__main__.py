@@ -7,11 +7,13 @@ import gc
 import sys
 import time
 from contextlib import ExitStack
+from typing import Final
 
 from headrace.sim.plants import PLANTS
 from headrace.sim.run import Outcome, run
 
-PROBLEMS_SHOWN = 20
+PROBLEMS_SHOWN: Final = 20
+LINES_EVERY: Final = 20
 
 
 def main() -> int:
@@ -44,17 +46,24 @@ def _swarm(first: int, count: int) -> int:
     for seed in range(first, first + count):
         outcomes.append(run(seed))
         if not outcomes[-1].is_sound:
-            print(file=sys.stderr)
             _show_problems(outcomes[-1])
             print(f"replay it with: python -m headrace.sim --seed {seed}")
             return 1
         outcomes[-1].story.clear()
         gc.collect()
-        rate = len(outcomes) / (time.perf_counter() - began)
-        print(f"\r{len(outcomes)}/{count} seeds, {rate:.1f}/s, {_figures(outcomes)}", end="", file=sys.stderr)
-    print(file=sys.stderr)
+        _show_progress(outcomes, count, time.perf_counter() - began)
     print(f"seeds {first} to {first + count - 1}: all sound; {_figures(outcomes)}")
     return 0
+
+
+def _show_progress(outcomes: list[Outcome], count: int, seconds: float) -> None:
+    """One line that grows on a terminal; elsewhere one line in twenty seeds."""
+    done = len(outcomes)
+    text = f"{done}/{count} seeds, {done / seconds:.1f}/s, {_figures(outcomes)}"
+    if sys.stderr.isatty():
+        print(f"\r{text}", end="\n" if done == count else "", file=sys.stderr)
+    elif done % LINES_EVERY == 0 or done == count:
+        print(text, file=sys.stderr)
 
 
 def _show_problems(outcome: Outcome) -> None:

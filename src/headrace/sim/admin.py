@@ -34,7 +34,7 @@ class Admin:
     async def run(self) -> None:
         """Until the world winds down."""
         world = self._world
-        while not world.over and not world.winding_down:
+        while not world.winding_down:
             try:
                 await self._do_something()
             except Lost:
@@ -64,8 +64,6 @@ class Admin:
                 return await self._client.call(key, version, message), in_doubt
             except Lost:
                 in_doubt = True
-                if self._world.over:
-                    raise
                 await self._world.think(RETRY_SECONDS_MAX)
 
     async def _create(self, name: str) -> None:

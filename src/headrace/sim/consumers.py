@@ -77,7 +77,7 @@ class Reader:
     async def run(self) -> None:
         """Until the world winds down."""
         world = self._world
-        while not world.over and not world.winding_down:
+        while not world.winding_down:
             asked = {each: self._positions.get(each, 0) for each in world.live_partitions}
             if not asked:
                 await world.think(RETRY_SECONDS_MAX)
@@ -126,7 +126,7 @@ class Prober:
 
     async def run(self) -> None:
         world = self._world
-        while not world.over and not world.winding_down:
+        while not world.winding_down:
             await world.think(0.2)
             if not world.live_partitions:
                 continue

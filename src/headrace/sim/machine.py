@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import traceback
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -17,7 +18,7 @@ from headrace.broker.config import BrokerConfig
 from headrace.sim.clock import SimClock
 from headrace.sim.disk import Mount, SimDisk
 from headrace.sim.process import Process
-from headrace.sim.world import BROKER, World
+from headrace.sim.world import BROKER, RunOver, World
 
 T = TypeVar("T")
 
@@ -45,7 +46,7 @@ class Machine:
         return self.process is not None and self.process.alive
 
     async def boot(self) -> bool:
-        """Start the broker; False where it died on the way. A broker that refuses to start is a problem."""
+        """Start the broker; False where it died on the way. Raises RunOver where it refuses to start."""
         self._boots += 1
         self._died.clear()
         self.process = Process(f"broker-{self._boots}")
@@ -102,7 +103,7 @@ class Machine:
         await self._died.wait()
 
     async def _in_process(self, work: Coroutine[Any, Any, T], seconds_max: float, what: str) -> T | None:
-        """Run it as the broker's own; None where the broker died meanwhile, or failed, which is a problem."""
+        """Run it as the broker's own; None where the broker died meanwhile. Raises RunOver where it failed."""
         assert self.process is not None
         world = self._world
         task = world.loop.spawn(self.process, work)
@@ -113,10 +114,9 @@ class Machine:
             return None
         if not task.done():
             world.history.problem("stuck", f"the broker's {what} took over {seconds_max} s")
-        elif task.exception() is not None:
-            world.history.problem(f"{what}-failed", repr(task.exception()))
-            world.loop.call_exception_handler({"message": f"the broker's {what}", "exception": task.exception()})
+        elif (error := task.exception()) is not None:
+            world.history.problem(f"{what}-failed", "".join(traceback.format_exception(error)))
         else:
             return task.result()
         self.end()
-        return None
+        raise RunOver(f"the broker's {what} failed")

@@ -27,6 +27,8 @@ BURST_BATCHES_MAX: Final = 4
 BATCH_RECORDS_MAX: Final = 6
 THINK_SECONDS_MAX: Final = 0.06
 RETRY_SECONDS_MAX: Final = 0.05
+BURSTS_MAX: Final = 25
+"""Bursts after which a lane ends, and another may begin elsewhere."""
 TRIES_WHILE_WINDING_DOWN_MAX: Final = 200
 TIMEOUT_MS: Final = 3_000
 
@@ -57,13 +59,17 @@ class Lane:
         self._producer = (-1, -1)
         self._open: list[_Batch] = []
         self._tries = 0
+        self._bursts = world.random.randrange(1, BURSTS_MAX + 1)
+
+    @property
+    def _is_ending(self) -> bool:
+        """Whether it takes up nothing new."""
+        return self._world.winding_down or self._bursts <= 0
 
     async def run(self) -> None:
-        """Until the world winds down and nothing is in doubt, or the topic goes away."""
+        """Until it has said enough, or the world winds down, and nothing is in doubt; or the topic goes away."""
         world = self._world
-        while not world.over and self._partition in world.live_partitions:
-            if world.winding_down and not (self._idempotent and self._open):
-                break
+        while self._partition in world.live_partitions and (self._open or not self._is_ending):
             if not await self._ready_to_send() or not await self._burst():
                 await world.think(RETRY_SECONDS_MAX)
             else:
@@ -94,7 +100,8 @@ class Lane:
 
     async def _burst(self) -> bool:
         """Send some batches without waiting between them; True when all were settled."""
-        if not self._world.winding_down:
+        if not self._is_ending:
+            self._bursts -= 1
             wanted = self._world.random.randrange(1, BURST_BATCHES_MAX + 1)
             while len(self._open) < wanted:
                 self._open.append(self._next_batch())
@@ -182,7 +189,7 @@ class Producers:
         """Keep the wanted number of lanes going until the world winds down; then wait for them."""
         world = self._world
         lanes: list[asyncio.Task[None]] = []
-        while not world.over and not world.winding_down:
+        while not world.winding_down:
             if len(lanes) < self._wanted and world.live_partitions:
                 partition = world.random.choice(list(world.live_partitions))
                 self._count += 1

@@ -28,7 +28,7 @@ from headrace.sim.loop import Stuck, VirtualLoop
 from headrace.sim.machine import Machine
 from headrace.sim.operator import Operator
 from headrace.sim.producers import Producers
-from headrace.sim.world import World, known_keys
+from headrace.sim.world import RunOver, World, known_keys
 from headrace.wire.apis import api
 
 LANES: Final = 5
@@ -73,8 +73,10 @@ def run(seed: int) -> Outcome:
         try:
             final = loop.run_until_complete(asyncio.wait_for(_simulate(world, seed), RUN_SECONDS_MAX))
             outcome.problems = check(world.history, final)
-        except (Stuck, TimeoutError, Lost) as error:
-            outcome.problems = [*world.history.problems, Problem("stuck", repr(error))]
+        except* RunOver:
+            outcome.problems = world.history.problems
+        except* (Stuck, TimeoutError, Lost) as errors:
+            outcome.problems = [*world.history.problems, *(Problem("stuck", repr(each)) for each in errors.exceptions)]
         finally:
             _close(loop)
     outcome.problems += [Problem("broker-error", failure) for failure in loop.failures]

@@ -32,8 +32,12 @@ class Versions:
         return self.fetch >= 13
 
 
+class RunOver(Exception):  # noqa: N818 - a state of the run
+    """A problem after which going on would show nothing more. It is noted in the history already."""
+
+
 class World:
-    """`winding_down`: no new work, finish what is open. `over`: stop at once."""
+    """Made before the run. `winding_down`: no new work, finish what is open."""
 
     def __init__(self, loop: VirtualLoop, seed: int) -> None:
         self.loop = loop
@@ -41,7 +45,6 @@ class World:
         self.history = History()
         self.story: list[str] = []
         self.winding_down = False
-        self.over = False
         self.live_partitions: dict[PartitionKey, str] = {}
         """Partitions to work on, with their topic's name."""
         self.versions = Versions(self.random.choice((3, 7, 9, 12, 13, 13)), self.random.choice((4, 8, 12, 13, 16)))
