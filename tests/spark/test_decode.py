@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Sequence
 from random import Random
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headrace.base.errors import CorruptData, UsageError
 from headrace.base.ports import Buffer
-from headrace.spark import native
+from headrace.spark import kernel, native
 from headrace.spark.columns import ARROW_TYPES, Columns
 from headrace.spark.native import NativeRows
 from headrace.spark.plain import PlainRows
@@ -93,6 +95,37 @@ def test_no_prefix_of_a_batch_is_read_beyond_its_end() -> None:
     for size in range(len(body)):
         assert both([(body[:size], header)]) == "refused"
     assert both([(body + b"\0", header)]) == "refused"
+
+
+@pytest.fixture(scope="module")
+def interpreted() -> Any:
+    """The kernel as plain Python, where numpy raises IndexError for what lies beyond an array."""
+    spec = importlib.util.spec_from_file_location("interpreted_kernel", str(kernel.__file__))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("numba.njit", lambda **_: lambda function: function)
+        spec.loader.exec_module(module)
+    return module
+
+
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(batches(), st.data())
+def test_the_kernel_stays_within_its_arrays(
+    interpreted: Any, part: tuple[bytes, BatchHeader], data: st.DataObject
+) -> None:
+    body, header = bytearray(part[0]), part[1]
+    for at in data.draw(st.lists(st.integers(0, len(body) - 1), max_size=2)):
+        body[at] = data.draw(st.integers(0, 255))
+    body = body[: data.draw(st.integers(0, len(body)))] if data.draw(st.booleans()) else body
+    with pytest.MonkeyPatch.context() as patch, np.errstate(over="ignore"):
+        patch.setattr(native, "kernel", interpreted)
+        patch.setattr(native, "ROWS_PER_BATCH", 5)
+        patch.setattr(native, "BYTES_PER_COLUMN", 50)
+        patch.setattr(native, "HEADERS_PER_BATCH", 3)
+        found = outcome(NativeRows(EVERYTHING, "t", 3), [(bytes(body), header)], 0, 2**62)
+    assert found == outcome(PlainRows(EVERYTHING, "t", 3), [(bytes(body), header)], 0, 2**62)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,50 @@
+"""Starts Spark as Headrace wants it: this Python in the workers, UTC, a Java that is there, nothing to register."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from headrace.base.errors import UsageError
+from headrace.spark.java import find_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SETTINGS: Final[dict[str, str]] = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+}
+LOCAL_SETTINGS: Final[dict[str, str]] = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",  # a laptop's or container's own name often resolves to nowhere
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+
+
+def spark_session(
+    app_name: str = "headrace", *, master: str = "local[*]", settings: Mapping[str, str] | None = None
+) -> SparkSession:
+    """A session on `master`: ``local[*]``, ``spark://host:port``, or a Spark Connect URL, ``sc://host:port``.
+
+    Returns the running session where there is one. Raises UsageError where PySpark or Java is missing.
+    """
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise UsageError("Spark is not installed: pip install 'headrace[spark]'.") from error
+    wanted = SETTINGS | (LOCAL_SETTINGS if master.startswith("local") else {}) | dict(settings or {})
+    builder = SparkSession.Builder().appName(app_name)
+    for name, value in wanted.items():
+        builder = builder.config(name, value)
+    if master.startswith("sc://"):
+        return builder.remote(master).getOrCreate()
+    os.environ["JAVA_HOME"] = str(find_java())
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if master.startswith("local"):
+        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    return builder.master(master).getOrCreate()
