@@ -20,6 +20,7 @@ and only after that may it count.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 from headrace.base.errors import CorruptData
@@ -152,7 +153,7 @@ class _Recovery:
 
     def _believe(self, bases: list[int]) -> None:
         """Closed segments: their sizes are taken as they are; no byte is read."""
-        for base, end in zip(bases, [*bases[1:], self.point.segment], strict=True):
+        for base, end in pairwise([*bases, self.point.segment]):
             if end <= self.point.log_start:
                 self._remove_segment(base)
                 continue
