@@ -1,0 +1,65 @@
+"""A broker in this process, and a client that speaks bare requests to it."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from headrace.broker.boot import Broker
+from headrace.broker.config import BrokerConfig
+from headrace.broker.system import SystemClock, system_random
+from headrace.storage.disk import LocalDisk
+from headrace.wire.apis import ApiKey, api
+from headrace.wire.headers import decode_response_header, encode_request_frame
+from headrace.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+
+QUICK = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "3"}
+
+
+@asynccontextmanager
+async def running(directory: Path, configs: Mapping[str, str] | None = None) -> AsyncIterator[str]:
+    """A broker over this directory, from ready to stopped; its address."""
+    config = BrokerConfig(data=directory, port=0, configs={**QUICK, **(configs or {})})
+    async with Broker(config, clock=SystemClock(), random=system_random(), disk=LocalDisk()) as broker:
+        yield f"{broker.host}:{broker.port}"
+
+
+class RawClient:
+    """One connection; one request at a time, in any version."""
+
+    def __init__(self, bootstrap: str, client_id: str = "raw") -> None:
+        self._address = bootstrap.split(":")
+        self._client_id = client_id
+        self._sent = 0
+
+    async def __aenter__(self) -> Self:
+        self._reader, self._writer = await asyncio.open_connection(self._address[0], int(self._address[1]))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._writer.close()
+
+    async def ask(self, version: int, request: Any) -> Any:
+        """The response to a request message, whose class names the API."""
+        name = type(request).__name__.removesuffix("Request")
+        codec = next(found for key in ApiKey if (found := api(key)) is not None and found.name == name)
+        self._sent += 1
+        frame = encode_request_frame(codec, version, self._sent, self._client_id, request)
+        self._writer.writelines([bytes(buffer) for buffer in frame])
+        (size,) = struct.unpack(">i", await self._reader.readexactly(4))
+        answer = memoryview(await self._reader.readexactly(size))
+        correlation, at = decode_response_header(codec.key, version, answer)
+        assert correlation == self._sent
+        return codec.decode_response(version, answer[at:])
+
+    async def create_topic(self, name: str, partitions: int = 1) -> None:
+        topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
+        response = await self.ask(7, CreateTopicsRequest(topics=(topic,), timeout_ms=10_000))
+        assert response.topics[0].error_code == 0
