@@ -1,7 +1,8 @@
 """The command `headrace`: finds the command, and turns every failure into one sentence and an exit code.
 
-Promises: exit code 0 for success, 1 for a failure, 2 for a usage error, 130 when interrupted, 141 when the reader of
-a pipe went away; never a traceback (HEADRACE_DEBUG=1 asks for it). Imports only what the shape of the commands needs.
+Promises: exit code 0 for success, 1 for a failure (quietly where the reader of a pipe went away), 2 for a usage error,
+130 when interrupted; never a traceback (HEADRACE_DEBUG=1 asks for it). Imports only what the shape of the commands
+needs.
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ from headrace.cli.up import up
 EXIT_FAILURE = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
-EXIT_BROKEN_PIPE = 141
 
 app = typer.Typer(
     name="headrace",
@@ -112,7 +112,7 @@ def _on_broken_pipe() -> int:
     """Keep the interpreter from complaining when it flushes at its end."""
     sink = os.open(os.devnull, os.O_WRONLY)
     os.dup2(sink, sys.stdout.fileno())
-    return EXIT_BROKEN_PIPE
+    return EXIT_FAILURE
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
+from headrace.base.errors import UsageError
 from headrace.base.ids import NO_PRODUCER_ID, Offset, PartitionIndex
 from headrace.base.limits import CLIENT_BUFFER_BYTES_MAX
 from headrace.base.ports import Random
@@ -124,7 +125,8 @@ class Producer:
         """Queue one record; the future tells its place. Waits where the buffer is full.
 
         Without a partition, the key chooses (as the Java client does); without a key, one partition is used until its
-        batch is full (KIP-480). Raises ClientError where the topic or partition does not exist.
+        batch is full (KIP-480). Raises ClientError where the topic does not exist, UsageError for a partition that it
+        does not have.
         """
         await self._room.wait()
         if self._failed is not None:
@@ -133,10 +135,7 @@ class Producer:
         if partition is None:
             partition = partition_of(key, count) if key is not None else self._stick(topic, count)
         elif not 0 <= partition < count:
-            raise RefusedError(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                f"Topic '{topic}' has partitions 0 to {count - 1}, not {partition}",
-            )
+            raise UsageError(f"Topic '{topic}' has partitions 0 to {count - 1}, not {partition}.")
         return self._queue(topic, PartitionIndex(partition), Record(0, timestamp_ms, key, value, tuple(headers)))
 
     async def flush(self) -> None:
