@@ -181,27 +181,20 @@ def _repair(disk: Disk, directory: Path, recovery: Recovery, good_bytes: int) ->
     if not firsts or not good_bytes:
         path = _wal_path(directory, firsts[-1] if firsts else recovery.last_index + 1)
         return _start_file(disk, path, recovery.hard_state)
-    for first in firsts[:-1]:
-        _sync(disk, _wal_path(directory, first))
     file = disk.open(_wal_path(directory, firsts[-1]))
     if recovery.cut_bytes:
         file.truncate(good_bytes)
-    file.sync()
-    disk.sync_directory(directory)
+    file.sync()  # the files before it were synced before it was begun
     return file
 
 
-def _sync(disk: Disk, path: Path) -> None:
-    file = disk.open(path)
-    file.sync()
-    file.close()
-
-
 def _start_file(disk: Disk, path: Path, state: HardState) -> File:
-    """A new file whose name, header and hard state are durable before it is written to."""
+    """A new file whose name, header and hard state are durable before it is written to. The header is synced on its
+    own: a frame that survives a power cut without it would look like damage."""
     file = disk.open(path, create=True)
     file.truncate(0)
     file.append([FILE_HEADER])
+    file.sync()
     _write(file, Frame(state, ()))
     disk.sync_directory(path.parent)
     return file
@@ -213,7 +206,8 @@ def _write(file: File, frame: Frame) -> None:
 
 
 def _remove_covered(disk: Disk, directory: Path, index: int) -> None:
-    """Remove snapshots older than `index` and files whose every entry is at or below it, the last file excepted."""
+    """Remove older snapshots and the files whose every entry is at or below `index`, never the last; sync the
+    directory in any case."""
     for older in _indexes(disk, directory, snapshots.SUFFIX)[:-1]:
         disk.remove(directory / f"{older:020d}{snapshots.SUFFIX}")
     firsts = _indexes(disk, directory, SUFFIX)
