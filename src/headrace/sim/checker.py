@@ -91,13 +91,13 @@ def _check_acknowledged(
     At acks=1 it may be lost with a power cut; it may not where the high watermark passed it before the next one.
     """
     places = {found.value: found.offset for found in content}
-    durable_end_before_cut: dict[int, int] = {}
+    durable_end: dict[int, int] = {-1: -1}
     for _, _, fact in acked:
-        if fact.durable:
-            durable_end_before_cut[fact.cuts] = max(fact.offset, durable_end_before_cut.get(fact.cuts, -1))
+        if fact.durable and fact.between_cuts >= 0:
+            durable_end[fact.between_cuts] = max(fact.offset, durable_end.get(fact.between_cuts, -1))
     for value, _, fact in acked:
         at = places.get(value)
-        binding = fact.durable or fact.offset < durable_end_before_cut.get(fact.cuts, -1)
+        binding = fact.durable or fact.offset < durable_end.get(fact.between_cuts, -1)
         if at is None and binding:
             yield Problem("lost-write", f"{partition} lacks {value!r:.60}, acknowledged at {fact.offset}")
         elif at is not None and fact.offset not in (-1, at):

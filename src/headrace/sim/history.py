@@ -38,8 +38,8 @@ class Acked:
     offset: int
     durable: bool
     """acks=all."""
-    cuts: int
-    """Power cuts before the acknowledgement."""
+    between_cuts: int
+    """How many power cuts came before the request; -1 where one came between it and the answer."""
 
 
 @dataclass(slots=True)
@@ -104,12 +104,13 @@ class History:
         """Note a promise that was broken before everybody's eyes."""
         self.problems.append(Problem(kind, what))
 
-    def acknowledge(self, values: list[bytes], base_offset: int, *, durable: bool) -> None:
+    def acknowledge(self, values: list[bytes], base_offset: int, *, durable: bool, sent_after_cuts: int) -> None:
         """The broker acknowledged a batch at `base_offset` (-1: as a duplicate, place unknown)."""
+        between_cuts = self.cuts if sent_after_cuts == self.cuts else -1
         partition = self.sent[values[0]].partition
         for number, value in enumerate(values):
             offset = base_offset + number if base_offset >= 0 else -1
-            self.acked[value] = Acked(offset, durable, self.cuts)
+            self.acked[value] = Acked(offset, durable, between_cuts)
         if durable and base_offset >= 0:
             end = base_offset + len(values)
             self.durable_ends[partition] = max(end, self.durable_ends.get(partition, 0))

@@ -105,7 +105,7 @@ class Lane:
             wanted = self._world.random.randrange(1, BURST_BATCHES_MAX + 1)
             while len(self._open) < wanted:
                 self._open.append(self._next_batch())
-        batches = self._open
+        batches, cuts = self._open, self._world.history.cuts
         answers = [self._client.send(ApiKey.PRODUCE, self._world.versions.produce, self._request(b)) for b in batches]
         self._open = []
         for batch, answer in zip(batches, answers, strict=True):
@@ -113,13 +113,13 @@ class Lane:
                 error, offset = self._told(await self._client.answer(answer))
             except Lost:
                 error, offset = ErrorCode.NETWORK_EXCEPTION, -1
-            self._settle(batch, error, offset)
+            self._settle(batch, error, offset, cuts)
         return not self._open or self._stuck_soon("cannot settle")
 
-    def _settle(self, batch: _Batch, error: ErrorCode, offset: int) -> None:
+    def _settle(self, batch: _Batch, error: ErrorCode, offset: int, cuts: int) -> None:
         history = self._world.history
         if error in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
-            history.acknowledge(batch.values, offset, durable=self._acks == -1)
+            history.acknowledge(batch.values, offset, durable=self._acks == -1, sent_after_cuts=cuts)
             self._tries = 0
         elif not self._idempotent:
             self._check_refusal(error)
