@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from headrace.base.limits import (
     CLIENT_CONNECT_TIMEOUT_MS,
@@ -57,8 +57,7 @@ class Connection(asyncio.Protocol):
     # what the loop calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport) or hasattr(transport, "writelines")
-        self._transport = transport  # type: ignore[assignment]  # uvloop's and the simulator's are not subclasses
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's transports have its methods, not its type
 
     def data_received(self, data: bytes) -> None:
         try:
