@@ -44,7 +44,11 @@ def _swarm(first: int, count: int) -> int:
     began = time.perf_counter()
     outcomes: list[Outcome] = []
     for seed in range(first, first + count):
-        outcomes.append(run(seed))
+        try:
+            outcomes.append(run(seed))
+        except BaseException:
+            print(f"the simulator itself stopped in seed {seed}")
+            raise
         if not outcomes[-1].is_sound:
             _show_problems(outcomes[-1])
             print(f"replay it with: python -m headrace.sim --seed {seed}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
+from headrace.base.errors import CorruptData
 from headrace.sim.client import Client, Lost
 from headrace.sim.history import Found, PartitionKey
 from headrace.sim.world import BROKER, World
@@ -107,7 +108,7 @@ class Reader:
             history.problem("high-watermark-fell", f"{partition} from {before} to {data.high_watermark}")
         self._high_watermarks[partition] = max(before, data.high_watermark)
         history.high_watermarks[partition] = max(history.high_watermarks.get(partition, 0), data.high_watermark)
-        for record in records_from(data.records or b"", position):
+        for record in self._records(partition, data, position):
             if record.offset != position:
                 history.problem("skipped", f"{self._name} on {partition} got {record.offset} for {position}")
             if record.offset >= data.high_watermark:
@@ -115,6 +116,13 @@ class Reader:
             history.see(self._name, partition, record)
             position = record.offset + 1
         self._positions[partition] = position
+
+    def _records(self, partition: PartitionKey, data: Any, position: int) -> list[Found]:
+        try:
+            return list(records_from(data.records or b"", position))
+        except CorruptData as error:
+            self._world.history.problem("unreadable", f"{self._name} at {position} of {partition}: {error}")
+            return []
 
 
 class Prober:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from headrace.base.errors import CorruptData
 from headrace.sim.client import Client
 from headrace.sim.consumers import fetch_request, fetched, records_from
 from headrace.sim.history import FinalState, PartitionKey
@@ -43,7 +44,11 @@ async def _read_partition(world: World, client: Client, partition: PartitionKey,
             return
         if error is ErrorCode.NONE:
             final.high_watermarks[partition] = data.high_watermark
-            content.extend(records_from(data.records or b"", len(content)))
+            try:
+                content.extend(records_from(data.records or b"", len(content)))
+            except CorruptData as damage:
+                world.history.problem("unreadable", f"{partition} at {len(content)}: {damage}")
+                return
             if len(content) >= data.high_watermark:
                 return
         await world.think(0.02)
