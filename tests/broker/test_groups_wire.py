@@ -320,6 +320,25 @@ async def test_an_acknowledged_commit_is_in_the_files(tmp_path: Path) -> None:
         assert await committed(client, (0,)) == {0: 19}
 
 
+async def test_a_member_that_falls_silent_is_left_behind(tmp_path: Path) -> None:
+    """Nobody hears of it again; once its session has ended the others go on without it."""
+    configs = {"group.min.session.timeout.ms": "1"}
+    async with (
+        running(tmp_path / "data", configs) as bootstrap,
+        RawClient(bootstrap) as silent,
+        RawClient(bootstrap) as other,
+        asyncio.timeout(DEADLINE_S),
+    ):
+        await find(other)
+        lost = await silent.ask(3, join_request(session_timeout_ms=300))
+        await sync(silent, lost)
+        joined = await other.ask(3, join_request())
+        assert joined.generation_id == lost.generation_id + 1
+        assert [member.member_id for member in joined.members] == [joined.member_id] == [joined.leader]
+        beat = HeartbeatRequest(group_id="g", member_id=lost.member_id, generation_id=lost.generation_id)
+        assert (await silent.ask(4, beat)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
 async def test_a_stop_does_not_wait_for_a_rebalance(tmp_path: Path) -> None:
     """Members that wait for others are sent away, so that the broker stops at once."""
     loop = asyncio.get_running_loop()
