@@ -256,3 +256,17 @@ def test_a_file_without_a_successor_that_a_snapshot_needs_is_refused(tmp_path: P
     (directory / f"{2:020d}.wal").unlink()
     with pytest.raises(CorruptData, match="what came after entry 1 is missing"):
         open_commit_log(disk, directory)
+
+
+def test_the_hard_state_outlives_a_file_that_was_only_begun(tmp_path: Path) -> None:
+    """Killed between the header and the hard state of a new file: the file that still has it is removed later."""
+    disk, directory = LocalDisk(), tmp_path / "metadata"
+    log, _ = open_commit_log(disk, directory)
+    log.append(HardState(7, ME), [Entry(7, 1, b"a")])
+    log.close()
+    (directory / f"{2:020d}.wal").write_bytes(FILE_HEADER)
+    log, _ = open_commit_log(disk, directory)
+    log.roll()
+    log.install_snapshot(1, 7, [])
+    log.close()
+    assert read_commit_log(disk, directory).hard_state == HardState(7, ME)

@@ -178,7 +178,7 @@ def _repair(disk: Disk, directory: Path, recovery: Recovery, good_bytes: int) ->
             disk.remove(directory / name)
     _remove_covered(disk, directory, recovery.snapshot_index)
     firsts = _indexes(disk, directory, SUFFIX)
-    if not firsts or not good_bytes:
+    if good_bytes <= len(FILE_HEADER):  # not begun, or without the hard state that every file begins with
         path = _wal_path(directory, firsts[-1] if firsts else recovery.last_index + 1)
         return _start_file(disk, path, recovery.hard_state)
     file = disk.open(_wal_path(directory, firsts[-1]))
