@@ -28,7 +28,7 @@ def consume(
 ) -> None:
     """Print a topic's records, each value on a line, and go on as new ones come."""
     from headrace.cli.consuming import Orders, print_records
-    from headrace.cli.loops import run
+    from headrace.net.loops import run
 
     if offset is not None and not partition:
         raise UsageError("--offset needs --partition: offsets count within one partition.")

@@ -54,8 +54,8 @@ def produce(
     json: Json = False,
 ) -> None:
     """Write each line of a file or of standard input as one record."""
-    from headrace.cli.loops import run
     from headrace.cli.producing import Orders, write_lines
+    from headrace.net.loops import run
 
     if key_separator == "":
         raise UsageError("--key-separator is empty; give the text that ends a key, for example --key-separator :.")

