@@ -41,6 +41,8 @@ def _replay(seed: int) -> int:
 
 
 def _swarm(first: int, count: int) -> int:
+    gc.collect()
+    gc.freeze()
     began = time.perf_counter()
     outcomes: list[Outcome] = []
     for seed in range(first, first + count):

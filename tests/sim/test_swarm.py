@@ -1,0 +1,60 @@
+"""The short form of `make swarm`: seeds are sound, every planted bug is found, and a seed replays to the letter."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from headrace.sim.plants import PLANTS
+from headrace.sim.run import Outcome, run
+
+SEEDS = 100
+SEEDS_AT_A_TIME = 10
+SEEDS_PER_PLANT_MAX = 60
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_AT_A_TIME))
+def test_power_cuts_lose_nothing_that_was_acknowledged(first: int) -> None:
+    cuts = 0
+    for seed in range(first, first + SEEDS_AT_A_TIME):
+        outcome = run(seed)
+        problems = "\n".join(map(str, outcome.problems[:5]))
+        assert outcome.is_sound, f"{problems}\nreplay it with: python -m headrace.sim --seed {seed}"
+        assert outcome.acknowledged > 0
+        cuts += outcome.cuts
+    assert cuts >= 3 * SEEDS_AT_A_TIME
+
+
+def runs_with(plant: str) -> Iterator[Outcome]:
+    for seed in range(SEEDS_PER_PLANT_MAX):
+        with PLANTS[plant]():
+            yield run(seed)
+
+
+@pytest.mark.parametrize("plant", PLANTS)
+def test_a_planted_bug_is_found_and_its_seed_is_printed(plant: str) -> None:
+    found = next((outcome for outcome in runs_with(plant) if not outcome.is_sound), None)
+    assert found is not None, f"{plant} survived {SEEDS_PER_PLANT_MAX} seeds"
+    print(f"{plant}: seed {found.seed}: {found.problems[0]}")
+    assert run(found.seed).is_sound, "without the plant the seed is sound"
+
+
+def replay(seed: int, hash_seed: int) -> str:
+    """The story of one seed, told by a process of its own."""
+    command = [sys.executable, "-m", "headrace.sim", "--seed", str(seed)]
+    environment = os.environ | {"PYTHONHASHSEED": str(hash_seed)}
+    told = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, check=False)
+    assert told.returncode == 0, told.stdout + told.stderr
+    return told.stdout
+
+
+def test_a_seed_replays_to_the_letter() -> None:
+    stories = [run(seed).story for seed in (1, 2)]
+    assert [run(seed).story for seed in (1, 2)] == stories
+    told = replay(1, 1)
+    assert replay(1, 2) == told
+    assert told.startswith("\n".join(stories[0]))
