@@ -20,6 +20,7 @@ from headrace.net.listener import Answer, Connection, Later
 from headrace.wire.apis import Api, ApiKey, api
 from headrace.wire.headers import RequestHeader, decode_request_header, encode_response_frame
 from headrace.wire.messages.api_versions import ApiVersionsRequest
+from headrace.wire.quirks import repaired
 
 log = structlog.get_logger(__name__)
 
@@ -52,7 +53,8 @@ class Dispatcher:
             request: Any = ApiVersionsRequest()
             context = self._context(header, connection, len(frame), unsupported=True)
         else:
-            request = self._apis[header.api_key].decode_request(header.api_version, frame[body_at:])
+            body = repaired(header.api_key, header.api_version, frame[body_at:])
+            request = self._apis[header.api_key].decode_request(header.api_version, body)
             context = self._context(header, connection, len(frame))
         return self._handle(handler, header, request, context, connection)
 

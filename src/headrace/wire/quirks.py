@@ -1,0 +1,32 @@
+"""Requests of known clients that are not quite the protocol, put right before they are decoded.
+
+Decoders stay strict: they end exactly at a request's end. Apache Kafka's do not, and so clients get away with more;
+each case here names the client and repairs only bytes that no correct client could have sent.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from headrace.wire.messages.catalog import ApiKey
+
+METADATA_COMPACT_SINCE: Final = 9
+NULL_IN_FOUR_BYTES: Final = b"\x00\x00\x00\x00"
+
+
+def repaired(api_key: int, version: int, body: memoryview) -> memoryview:
+    """The body of a request as its client meant it. No copy where nothing is wrong."""
+    if api_key == ApiKey.METADATA and version >= METADATA_COMPACT_SINCE:
+        return _metadata(body, flags=3 if version <= 10 else 2)
+    return body
+
+
+def _metadata(body: memoryview, flags: int) -> memoryview:
+    """librdkafka (seen in 2.16.1) asks for all topics with a null list of four bytes, where flexible versions have one.
+
+    A correct request that begins with a null list is that byte, the flags and an empty tag section: three shorter.
+    """
+    padded = len(NULL_IN_FOUR_BYTES) + flags + 1
+    if len(body) == padded and body[:4] == NULL_IN_FOUR_BYTES:
+        return body[3:]
+    return body
