@@ -1,0 +1,147 @@
+"""The records of groups in the log, against bytes that Kafka wrote and by law; and Kafka's choice of partition."""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+import uuid
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.base.ids import LeaderEpoch, Offset, TopicId
+from headrace.coordinators.groups import events as ev
+from headrace.coordinators.groups import records
+from headrace.coordinators.groups.model import Commit, NamedPartition
+from headrace.coordinators.groups.partitioning import partition_for
+from headrace.wire.codec import DecodeError
+
+texts = st.text(max_size=20)
+int32s = st.integers(-(2**31), 2**31 - 1)
+int64s = st.integers(-(2**63), 2**63 - 1)
+partitions = st.builds(NamedPartition, texts, int32s)
+commits = st.builds(
+    Commit,
+    offset=int64s.map(Offset),
+    leader_epoch=int32s.map(LeaderEpoch),
+    metadata=texts,
+    timestamp_ms=int64s,
+    topic_id=st.uuids().map(TopicId),
+)
+members = st.builds(
+    ev.MemberRecord,
+    id=texts,
+    client_id=texts,
+    client_host=texts,
+    session_timeout_ms=int32s,
+    rebalance_timeout_ms=st.integers(0, 2**31 - 1),
+    subscription=st.binary(max_size=50),
+    assignment=st.binary(max_size=50),
+)
+group_records = st.one_of(
+    st.builds(ev.OffsetCommitted, group=texts, partition=partitions, commit=commits),
+    st.builds(ev.OffsetForgotten, group=texts, partition=partitions),
+    st.builds(ev.GroupForgotten, group=texts),
+    st.builds(
+        ev.GroupFormed,
+        group=texts,
+        protocol_type=texts,
+        generation=int32s,
+        protocol=st.none() | texts,
+        leader=st.none() | texts,
+        since_ms=int64s,
+        members=st.lists(members, max_size=3).map(tuple),
+    ),
+)
+
+
+@given(group_records)
+def test_what_is_written_is_read(record: ev.GroupRecord) -> None:
+    assert records.decode(*records.encode(record)) == record
+
+
+@given(st.binary(max_size=40), st.none() | st.binary(max_size=60))
+def test_any_bytes_are_read_or_refused(key: bytes, value: bytes | None) -> None:
+    with contextlib.suppress(DecodeError):
+        records.decode(key, value)
+
+
+def text(value: str) -> bytes:
+    return struct.pack(">h", len(value)) + value.encode()
+
+
+def test_a_commit_has_kafkas_bytes() -> None:
+    """Written out by hand from the message definitions: key type 1; value version 4, compact, topic id under tag 0."""
+    topic_id = TopicId(uuid.UUID("00112233-4455-6677-8899-aabbccddeeff"))
+    commit = Commit(
+        offset=Offset(42),
+        leader_epoch=LeaderEpoch(3),
+        metadata="note",
+        timestamp_ms=1_700_000_000_000,
+        topic_id=topic_id,
+    )
+    key, value = records.encode(ev.OffsetCommitted(group="g", partition=NamedPartition("flights", 2), commit=commit))
+    assert key == b"\0\1" + text("g") + text("flights") + struct.pack(">i", 2)
+    tagged = b"\1\0\x10" + topic_id.bytes
+    assert value == b"\0\4" + struct.pack(">qi", 42, 3) + b"\5note" + struct.pack(">q", 1_700_000_000_000) + tagged
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_commits_of_older_brokers_are_read(version: int) -> None:
+    value = struct.pack(">hq", version, 42)
+    value += struct.pack(">i", 3) if version == 3 else b""
+    value += text("note") + struct.pack(">q", 1_700_000_000_000)
+    value += struct.pack(">q", 1_800_000_000_000) if version == 1 else b""
+    for key_type in (0, 1):
+        key = struct.pack(">h", key_type) + text("g") + text("t") + struct.pack(">i", 0)
+        record = records.decode(key, value)
+        assert isinstance(record, ev.OffsetCommitted)
+        assert (record.commit.offset, record.commit.metadata) == (42, "note")
+        assert record.commit.leader_epoch == (3 if version == 3 else -1)
+
+
+def test_a_membership_has_kafkas_bytes() -> None:
+    """Key type 2; value version 3."""
+    member = ev.MemberRecord(
+        id="m",
+        client_id="c",
+        client_host="/h",
+        session_timeout_ms=10,
+        rebalance_timeout_ms=20,
+        subscription=b"s",
+        assignment=b"a",
+    )
+    formed = ev.GroupFormed(
+        group="g", protocol_type="consumer", generation=7, protocol="range", leader="m", since_ms=99, members=(member,)
+    )
+    key, value = records.encode(formed)
+    assert key == b"\0\2" + text("g")
+    expected = b"\0\3" + text("consumer") + struct.pack(">i", 7) + text("range") + text("m") + struct.pack(">qi", 99, 1)
+    expected += text("m") + struct.pack(">h", -1) + text("c") + text("/h") + struct.pack(">ii", 20, 10)
+    expected += struct.pack(">i", 1) + b"s" + struct.pack(">i", 1) + b"a"
+    assert value == expected
+
+
+def test_records_of_kinds_that_are_not_known_are_passed_over() -> None:
+    assert records.decode(struct.pack(">h", 3) + text("g"), b"\0\0") is None
+
+
+@pytest.mark.parametrize(
+    ("group", "hash_code"),
+    [
+        ("", 0),
+        ("g", 103),
+        ("hello", 99162322),
+        ("polygenelubricants", -(2**31)),
+        ("console-consumer-12345", 158455506),
+        ("Grüße", 69215351),
+        ("😀", 1772899),
+        ("tiny-e2e-group", -972132483),
+    ],
+)
+def test_a_group_is_where_kafka_looks_for_it(group: str, hash_code: int) -> None:
+    """`Utils.abs(groupId.hashCode) % partitions`, with hash codes that are known from Java."""
+    expected = 0 if hash_code == -(2**31) else abs(hash_code)
+    assert partition_for(group, 50) == expected % 50
+    assert partition_for(group, 2**31 - 1) == expected % (2**31 - 1)
