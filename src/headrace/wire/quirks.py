@@ -27,6 +27,6 @@ def _metadata(body: memoryview, flags: int) -> memoryview:
     A correct request that begins with a null list is that byte, the flags and an empty tag section: three shorter.
     """
     padded = len(NULL_IN_FOUR_BYTES) + flags + 1
-    if len(body) == padded and body[:4] == NULL_IN_FOUR_BYTES:
+    if len(body) == padded and bytes(body[:4]) == NULL_IN_FOUR_BYTES:
         return body[3:]
     return body
