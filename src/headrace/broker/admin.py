@@ -21,11 +21,14 @@ T = TypeVar("T")
 
 
 async def submitted(context: RequestContext, decide: Callable[[MetadataImage], Decision[T]]) -> T | Refusal:
-    """The decision's result, once committed; NOT_CONTROLLER, on which a client asks again, where this node cannot."""
+    """The decision's result, once committed and carried out on this node, so that a new topic can be written to at
+    once; NOT_CONTROLLER, on which a client asks again, where this node cannot commit."""
     try:
-        return await context.services.metadata.submit(decide)
+        result = await context.services.metadata.submit(decide)
     except HeadraceError as error:
         return Refusal(ErrorCode.NOT_CONTROLLER, str(error))
+    await context.services.partitions.settled()
+    return result
 
 
 def error_of(refusal: Refusal | None) -> tuple[int, str | None]:
