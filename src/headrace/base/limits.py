@@ -92,6 +92,8 @@ EXPORT_TICK_MS: Final = 250
 """Time between two looks for closed segments to export."""
 EXPORT_READ_BYTES: Final = 1024 * 1024
 """Bytes of a log read on the event loop at a time, for an export."""
+EXPORT_STOP_MS_MAX: Final = 5_000
+"""Longest that a stop waits for the segment that is being exported."""
 EXPORT_RETRY_MS_MIN: Final = 1_000
 EXPORT_RETRY_MS_MAX: Final = 60_000
 """Pause after a failed export: doubles from the first to the last of these."""

@@ -8,6 +8,7 @@ Runs on any asyncio loop; what it needs of the world comes in through the ports.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 from typing import Self
 
@@ -23,6 +24,7 @@ from headrace.broker.parts import Parts, Ports
 from headrace.controller.brokers import register_broker
 from headrace.controller.decision import Refusal
 from headrace.metadata.configs import check_broker_configs
+from headrace.metadata.delta import ImageDelta
 from headrace.metadata.values import Endpoint
 from headrace.net.listener import Listener
 from headrace.storage.log.engine import LocalLogEngine
@@ -96,6 +98,11 @@ class Broker:
             self._lock.release()
             self._lock = None
         self._over.set()
+
+    def observe(self, subscriber: Callable[[ImageDelta], None]) -> None:
+        """Have every later change of the metadata given to `subscriber`, on the loop. Only while it runs."""
+        assert self._parts is not None, "started"
+        self._parts.metadata.subscribe(subscriber)
 
     async def over(self) -> None:
         """Wait until the broker has stopped, or must stop because something failed (see `failure`)."""

@@ -8,6 +8,7 @@ again, with a pause that doubles up to a limit, and holds nothing else up. Never
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
@@ -21,6 +22,7 @@ from headrace.base.limits import (
     EXPORT_READ_BYTES,
     EXPORT_RETRY_MS_MAX,
     EXPORT_RETRY_MS_MIN,
+    EXPORT_STOP_MS_MAX,
     EXPORT_TICK_MS,
 )
 from headrace.base.ports import Buffer, Clock, Objects
@@ -51,33 +53,38 @@ class Exporter:
         self._mirror = MirrorWriter(objects, cluster_id=metadata.image.cluster_id)
         self._mirrored: dict[TopicPartition, PartitionCatalog] = {}
         self._task: asyncio.Task[None] | None = None
+        self._stopping = asyncio.Event()
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run(), name="exporter")
 
     async def stop(self) -> None:
-        """At once: an export under way leaves at worst an unreferenced object."""
+        """Finish the segment under way, if the store lets us soon enough; cut off, it leaves at worst an unreferenced
+        object, or a mirror that the next start repairs."""
+        self._stopping.set()
         if self._task is not None:
+            await asyncio.wait([self._task], timeout=EXPORT_STOP_MS_MAX / 1000)
             self._task.cancel()
             await asyncio.wait([self._task])
 
     async def _run(self) -> None:
         pause_ms = EXPORT_TICK_MS
-        while True:
+        while not self._stopping.is_set():
             failure = await self._pass()
             if failure is None:
                 pause_ms = EXPORT_TICK_MS
             else:
                 pause_ms = min(max(2 * pause_ms, EXPORT_RETRY_MS_MIN), EXPORT_RETRY_MS_MAX)
                 log.warning("durable export failed; it is tried again", reason=str(failure), retry_ms=pause_ms)
-            await asyncio.sleep(pause_ms / 1000)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), pause_ms / 1000)
 
     async def _pass(self) -> Exception | None:
         """Export what is closed, and close what has been open for too long. The last failure, where there was one;
         it does not keep other partitions from their turn."""
         failure: Exception | None = None
         for partition in list(self._partitions):
-            if partition.settings.durable:
+            if partition.settings.durable and not self._stopping.is_set():
                 try:
                     await self._export_all(partition)
                 except (HeadraceError, OSError) as error:
@@ -87,7 +94,7 @@ class Exporter:
     async def _export_all(self, partition: Partition) -> None:
         await self._mirror_up(partition)
         self._roll_if_late(partition)
-        while (span := self._next_span(partition)) is not None:
+        while not self._stopping.is_set() and (span := self._next_span(partition)) is not None:
             if not await self._export(partition, *span):
                 return  # the partition or its topic is gone
 

@@ -31,7 +31,11 @@ async def handle(request: CreateTopicsRequest, context: RequestContext) -> Creat
     outcomes = await submitted(
         context,
         lambda image: create_topics(
-            image, wanted, broker_configs=context.services.configs, validate_only=request.validate_only
+            image,
+            wanted,
+            broker_configs=context.services.configs,
+            node=context.services.node_id,
+            validate_only=request.validate_only,
         ),
     )
     if isinstance(outcomes, Refusal):

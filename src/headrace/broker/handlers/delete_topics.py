@@ -27,8 +27,10 @@ async def handle(request: DeleteTopicsRequest, context: RequestContext) -> Delet
     states = request.topics or tuple(DeleteTopicState(name=name) for name in request.topic_names)
     bad = [state for state in states if (state.name is None) == (state.topic_id == NO_TOPIC_ID)]
     wanted = [TopicRef(name=state.name, topic_id=TopicId(state.topic_id)) for state in states if state not in bad]
+    services = context.services
     outcomes = await submitted(
-        context, lambda image: delete_topics(image, wanted, broker_configs=context.services.configs)
+        context,
+        lambda image: delete_topics(image, wanted, broker_configs=services.configs, node=services.node_id),
     )
     if isinstance(outcomes, Refusal):
         refusal = outcomes

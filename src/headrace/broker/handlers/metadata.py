@@ -62,7 +62,10 @@ async def _create_and_answer(request: MetadataRequest, context: RequestContext, 
     """Make them; whatever refuses one, its absence in the image says so."""
     services = context.services
     wanted = [NewTopic(topic_id=new_topic_id(services.random), name=name, configs={}) for name in missing]
-    await submitted(context, lambda image: create_topics(image, wanted, broker_configs=services.configs))
+    await submitted(
+        context,
+        lambda image: create_topics(image, wanted, broker_configs=services.configs, node=services.node_id),
+    )
     return _answer(request, context, services.metadata.image)
 
 
