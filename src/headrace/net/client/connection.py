@@ -7,6 +7,7 @@ Promises: every request ends, with its answer or with a ConnectionLostError; ans
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import deque
 from typing import Any, NamedTuple, cast
 
@@ -194,13 +195,20 @@ async def connect(
     except TimeoutError:
         raise ConnectionLostError(f"No answer from {address} within {timeout_ms} ms.") from None
     except OSError as error:
-        raise ConnectionLostError(f"Cannot connect to {address}: {error.strerror or error}.") from error
+        raise ConnectionLostError(f"Cannot connect to {address}: {_reason(error)}.") from error
     try:
         await _negotiate(connection, timeout_ms)
     except BaseException:
         await connection.close()
         raise
     return connection
+
+
+def _reason(error: OSError) -> str:
+    """The system's own words where it has some: loops word the same failure each in their way."""
+    if error.errno is not None and error.errno > 0:
+        return os.strerror(error.errno)
+    return error.strerror or str(error)
 
 
 async def _negotiate(connection: Connection, timeout_ms: int) -> None:

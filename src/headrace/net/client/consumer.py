@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -120,16 +121,13 @@ class Consumer:
         """
         try:
             await self._start_fetches()
-            if not self._fetches:
-                return []
-            done, _ = await asyncio.wait(self._fetches.values(), return_when=asyncio.FIRST_COMPLETED)
-            self._fetches = {broker: task for broker, task in self._fetches.items() if task not in done}
-            found = [answer for task in done for answer in self._advance(task.result())]
-            await self._start_fetches()  # what was found is unpacked while the next is on its way
+            found = await self._next_answers()
         except ClientError as error:
             await self._pause(error)
             return []
         self._failures = 0
+        with suppress(ClientError):  # the next poll meets it again; what was found must not be lost to it
+            await self._start_fetches()  # what was found is unpacked while the next is on its way
         return [_unpacked(answer) for answer in found]
 
     # inner
@@ -186,11 +184,30 @@ class Consumer:
             ),
         )
 
-    def _advance(self, answers: list[_Answer]) -> list[_Answer]:
-        """Move the positions past what was found; drop what was re-assigned meanwhile. Raises RefusedError for a
-        partition's error, after what came before it was counted, so that nothing is skipped."""
+    async def _next_answers(self) -> list[_Answer]:
+        """Wait for a fetch and move the positions past what it found. Raises ClientError where nothing was found and
+        something failed: where both happen, what was found goes first, and the failure is met again."""
+        if not self._fetches:
+            return []
+        done, _ = await asyncio.wait(self._fetches.values(), return_when=asyncio.FIRST_COMPLETED)
+        self._fetches = {broker: task for broker, task in self._fetches.items() if task not in done}
+        found: list[_Answer] = []
+        failure: ClientError | None = None
+        for task in done:
+            try:
+                failure = self._advance(task.result(), found) or failure
+            except ClientError as error:
+                failure = error
+        if failure is not None:
+            self._cluster.forget({topic for topic, _ in self._positions})
+            if not found:
+                raise failure
+        return found
+
+    def _advance(self, answers: list[_Answer], found: list[_Answer]) -> ClientError | None:
+        """Move the positions past what these answers hold and add it to `found`; drop what was re-assigned meanwhile.
+        The last partition's error, if any."""
         error: ClientError | None = None
-        found = []
         for answer in answers:
             asked = answer.asked
             place = (asked.topic, asked.view.index)
@@ -198,15 +215,12 @@ class Consumer:
                 continue
             if answer.error_code:
                 error = refusal(answer.error_code, _subject(asked), _detail(answer))
-                self._cluster.forget((asked.topic,))
                 continue
             whole = answer.data[: whole_batches(answer.data)]
             if whole:
                 self._positions[place] = _next_offset(whole, asked.position)
                 found.append(answer._replace(data=whole))
-        if error is not None and not found:
-            raise error
-        return found
+        return error
 
     async def _pause(self, error: ClientError) -> None:
         """Back off before the next try, or raise where there is to be none."""
@@ -217,7 +231,6 @@ class Consumer:
         if self._failures >= backoff.attempts_max:
             raise GaveUpError(f"{str(error).rstrip('.')}; gave up after {self._failures} tries.") from error
         await asyncio.sleep(backoff.pause_ms(self._failures) / 1000)
-        self._cluster.forget({topic for topic, _ in self._positions})
 
 
 def _next_offset(whole: memoryview, position: Offset) -> Offset:

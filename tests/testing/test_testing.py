@@ -1,0 +1,93 @@
+"""The brokers that tests get: real, quick, gone afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer
+
+from headrace.base.errors import HeadraceError
+from headrace.net.client.admin import Admin
+from headrace.net.client.cluster import Cluster
+from headrace.testing import BrokerThread, RunningBroker, broker
+
+READY_SECONDS_MAX = 0.3
+
+
+async def test_a_broker_is_ready_under_300_ms() -> None:
+    """The best of five, for the machine has other work too; the import of the broker is not in it."""
+    seconds = []
+    for _ in range(5):
+        started = time.perf_counter()
+        async with broker() as running:
+            seconds.append(time.perf_counter() - started)
+            async with Cluster(running.bootstrap) as cluster:
+                assert len((await cluster.metadata(())).brokers) == 1
+    assert min(seconds) < READY_SECONDS_MAX, seconds
+
+
+async def test_a_temporary_directory_goes_and_a_given_one_stays(tmp_path: Path) -> None:
+    async with broker() as running:
+        assert running.data.is_dir()
+    assert not running.data.exists()
+    async with broker(data=tmp_path) as running, Cluster(running.bootstrap) as cluster:
+        await Admin(cluster).create_topic("kept", partitions=1)
+    async with broker(data=tmp_path) as running, Cluster(running.bootstrap) as cluster:
+        assert [topic.name for topic in await Admin(cluster).topics()] == ["kept"]
+
+
+async def test_several_brokers_live_side_by_side() -> None:
+    async with broker() as one, broker() as other:
+        assert one.bootstrap != other.bootstrap
+        async with Cluster(one.bootstrap) as cluster:
+            await Admin(cluster).create_topic("mine")
+        async with Cluster(other.bootstrap) as cluster:
+            assert await Admin(cluster).topics() == ()
+
+
+def test_a_blocking_client_is_served(headrace_broker: RunningBroker) -> None:
+    with_bootstrap = {"bootstrap.servers": headrace_broker.bootstrap}
+
+    async def create() -> None:
+        async with Cluster(headrace_broker.bootstrap) as cluster:
+            await Admin(cluster).create_topic("blocking", partitions=1)
+
+    asyncio.run(create())
+    producer = Producer({**with_bootstrap, "acks": "all"})
+    producer.produce("blocking", b"value", b"key")
+    assert producer.flush(10) == 0
+    consumer = Consumer({**with_bootstrap, "group.id": "g", "auto.offset.reset": "earliest"})
+    consumer.subscribe(["blocking"])
+    message = consumer.poll(20)
+    assert message is not None
+    assert (message.error(), message.key(), message.value()) == (None, b"key", b"value")
+    consumer.close()
+
+
+def test_a_session_broker_is_one_and_the_same(
+    headrace_session_broker: RunningBroker, request: pytest.FixtureRequest
+) -> None:
+    assert request.getfixturevalue("headrace_session_broker") is headrace_session_broker
+
+
+def test_a_broker_that_cannot_start_says_why() -> None:
+    with pytest.raises(HeadraceError, match=r"no\.such\.config"):
+        BrokerThread(configs={"no.such.config": "1"}).start()
+
+
+def test_stopping_twice_is_no_error() -> None:
+    thread = BrokerThread()
+    thread.start()
+    thread.stop()
+    thread.stop()
+
+
+def test_the_plugin_imports_nothing_heavy() -> None:
+    code = "import sys, headrace.testing.plugin as p; print(*(m for m in sys.modules if m.startswith('headrace.')))"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert set(loaded) <= {"headrace.testing", "headrace.testing.plugin"}
