@@ -16,7 +16,7 @@ from tools import kafka_jars
 from tools.broker_process import BrokerProcess
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-MESSAGES = 3_000
+MESSAGES = 5_000
 SEGMENT_BYTES = 1024 * 1024
 FAULT = re.compile(
     r"exception|error|mismatch|not found|corrupt|invalid bytes|isvalid: false|out of order", re.IGNORECASE
@@ -38,14 +38,14 @@ def dump(files: list[Path], *options: str) -> str:
 
 
 def fill(bootstrap: str, topic: str, codec: str) -> None:
-    """Values that hardly compress, so that every codec meets several rolls; some without key or with headers."""
+    """Values that compress to their half, so that every codec is used and rolls; some without key, some with headers."""
     chance = random.Random(codec)
     options = {"bootstrap.servers": bootstrap, "compression.type": codec, "linger.ms": 5, "batch.num.messages": 200}
     producer = confluent_kafka.Producer(options | {"enable.idempotence": codec == "zstd"} | dict(QUIET))
     for number in range(MESSAGES):
         key = None if number % 7 == 0 else b"key-%d" % number
         headers = [("n", b"%d" % number), ("null", None)] if number % 5 == 0 else None
-        producer.produce(topic, chance.randbytes(1000), key, partition=0, headers=headers)
+        producer.produce(topic, chance.randbytes(600) * 2, key, partition=0, headers=headers)
         producer.poll(0)
     assert producer.flush(60) == 0
 
@@ -53,21 +53,34 @@ def fill(bootstrap: str, topic: str, codec: str) -> None:
 def check_files(data: Path) -> None:
     """Every log, every batch and every index of every codec's topic."""
     for codec in CODECS:
-        logs = sorted((data / f"dumped-{codec}-0").glob("*.log"))
+        logs = sorted((data / "logs" / f"dumped-{codec}-0").glob("*.log"))
         assert len(logs) >= 3, "the log rolled at least twice"
         said = dump(logs, "--deep-iteration")
         batches = re.findall(r"count: (\d+) .*isvalid: true", said)
         assert sum(map(int, batches)) == said.count("| offset: ") == MESSAGES
         assert re.findall(r"compresscodec: (\w+)", said) == [codec] * len(batches)
-    indexes = [file for file in data.glob("dumped-*/*index") if file.stat().st_size > 0]
+    indexes = [file for file in data.glob("logs/dumped-*/*index") if file.stat().st_size > 0]
     assert len(indexes) >= 2 * 2 * len(CODECS)
     assert dump(indexes, "--index-sanity-check").count("passed sanity check") == len(indexes)
     dump(indexes, "--verify-index-only")
 
 
+def check_the_tool_finds_faults(directory: Path) -> None:
+    """A damaged byte in a batch, and an index entry that points beside its batch: the tool and `FAULT` see both."""
+    log, index = sorted(directory.glob("*.log"))[0], sorted(directory.glob("*.index"))[0]
+    for file, at in ((log, 200), (index, 3)):
+        whole = file.read_bytes()
+        file.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        with pytest.raises(AssertionError):
+            dump([file], "--deep-iteration")
+        file.write_bytes(whole)
+
+
 def test_dump_log_segments_reads_what_headrace_wrote(broker: BrokerProcess) -> None:
-    topics = [NewTopic(f"dumped-{codec}", 1, 1, config={"segment.bytes": str(SEGMENT_BYTES)}) for codec in CODECS]
-    for future in AdminClient({"bootstrap.servers": broker.bootstrap, **QUIET}).create_topics(topics).values():
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap, **QUIET})
+    config = {"segment.bytes": str(SEGMENT_BYTES)}
+    topics = [NewTopic(f"dumped-{codec}", 1, 1, config=config) for codec in CODECS]
+    for future in admin.create_topics(topics).values():
         future.result(30)
     for codec in CODECS:
         fill(broker.bootstrap, f"dumped-{codec}", codec)
@@ -75,3 +88,4 @@ def test_dump_log_segments_reads_what_headrace_wrote(broker: BrokerProcess) -> N
     broker.start()
     assert broker.stop() == 0
     check_files(broker.data)
+    check_the_tool_finds_faults(broker.data / "logs" / "dumped-none-0")
