@@ -14,7 +14,7 @@ Recovery:
 | a gap between two entries, or snapshot and first entry | damaged: CorruptData                                   |
 | a snapshot that does not read whole                    | damaged: CorruptData (it was synced before its rename) |
 | `*.tmp`, an older snapshot, a file below the snapshot  | left by a crash amid `install_snapshot`: removed       |
-| all well                                               | what was read is synced before anything counts on it   |
+| all well                                               | the last file is written anew before anything counts   |
 """
 
 from __future__ import annotations
@@ -181,11 +181,20 @@ def _repair(disk: Disk, directory: Path, recovery: Recovery, good_bytes: int) ->
     if good_bytes <= len(FILE_HEADER):  # not begun, or without the hard state that every file begins with
         path = _wal_path(directory, firsts[-1] if firsts else recovery.last_index + 1)
         return _start_file(disk, path, recovery.hard_state)
-    file = disk.open(_wal_path(directory, firsts[-1]))
-    if recovery.cut_bytes:
-        file.truncate(good_bytes)
-    file.sync()  # the files before it were synced before it was begun
-    return file
+    return _rewritten(disk, _wal_path(directory, firsts[-1]), good_bytes)  # the others were synced before it was begun
+
+
+def _rewritten(disk: Disk, path: Path, good_bytes: int) -> File:
+    """The file anew, without its torn tail. Written, not just synced: what an earlier process failed to sync may be in
+    the page cache alone, and pass for clean there."""
+    temporary = path.with_suffix(".tmp")
+    file = disk.open(temporary, create=True)
+    file.append([_contents(disk, path)[:good_bytes]])
+    file.sync()
+    file.close()
+    disk.rename(temporary, path)
+    disk.sync_directory(path.parent)
+    return disk.open(path)
 
 
 def _start_file(disk: Disk, path: Path, state: HardState) -> File:
