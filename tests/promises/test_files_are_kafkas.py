@@ -38,7 +38,7 @@ def dump(files: list[Path], *options: str) -> str:
 
 
 def fill(bootstrap: str, topic: str, codec: str) -> None:
-    """Values that compress to their half, so that every codec is used and rolls; some without key, some with headers."""
+    """Values that compress to their half, so that every codec is used and rolls; some have no key, some headers."""
     chance = random.Random(codec)
     options = {"bootstrap.servers": bootstrap, "compression.type": codec, "linger.ms": 5, "batch.num.messages": 200}
     producer = confluent_kafka.Producer(options | {"enable.idempotence": codec == "zstd"} | dict(QUIET))
