@@ -48,10 +48,15 @@ def find_topic(image: MetadataImage, ref: TopicRef) -> TopicImage | Refusal:
 
 
 def delete_topics(
-    image: MetadataImage, requests: Sequence[TopicRef], *, broker_configs: Mapping[str, str]
+    image: MetadataImage,
+    requests: Sequence[TopicRef],
+    *,
+    broker_configs: Mapping[str, str],
+    node: BrokerId | None = None,
 ) -> Decision[list[TopicOutcome]]:
-    """One outcome for each request, in order."""
-    allowed = broker_value(image, broker_configs, "delete.topic.enable").boolean()
+    """One outcome for each request, in order. Whether topics may be deleted is as broker `node`, started with
+    `broker_configs`, has it."""
+    allowed = broker_value(image, broker_configs, "delete.topic.enable", node=node).boolean()
     gone: set[TopicId] = set()
     outcomes = []
     for ref in requests:
@@ -99,6 +104,10 @@ def _add_partitions(
     before = len(topic.partitions)
     added = request.count - before
     factor = len(topic.partitions[0].replicas)
+    if topic.internal:
+        return Refusal(
+            ErrorCode.INVALID_REQUEST, f"Topic '{topic.name}' keeps its partitions: what is in it is found by them."
+        )
     if added <= 0:
         return Refusal(
             ErrorCode.INVALID_PARTITIONS,

@@ -55,6 +55,18 @@ class TopicOutcome:
     topic: TopicImage | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Defaults:
+    """What holds where a request leaves the choice to the broker."""
+
+    image: MetadataImage
+    broker_configs: Mapping[str, str]
+    node: BrokerId | None
+
+    def number(self, key: str) -> int:
+        return broker_value(self.image, self.broker_configs, key, node=self.node).number()
+
+
 def topic_id_of(bits: int) -> TopicId | None:
     """A topic id from 128 bits of chance; None where they make one that reads badly (a leading `-` in base64, as
     Kafka's tools print ids)."""
@@ -80,9 +92,12 @@ def create_topics(
     requests: Sequence[NewTopic],
     *,
     broker_configs: Mapping[str, str],
+    node: BrokerId | None = None,
     validate_only: bool = False,
 ) -> Decision[list[TopicOutcome]]:
-    """One outcome for each request, in order."""
+    """One outcome for each request, in order. The defaults are those of broker `node`, started with
+    `broker_configs`."""
+    defaults = _Defaults(image, broker_configs, node)
     named = Counter(request.name for request in requests)
     placement = Placement(image)
     events: list[MetadataEvent] = []
@@ -94,7 +109,7 @@ def create_topics(
                 ErrorCode.INVALID_REQUEST, f"Topic '{request.name}' is in the request more than once."
             )
         else:
-            verdict = _create_topic(image, request, placement, broker_configs, room)
+            verdict = _create_topic(image, request, placement, defaults, room)
         if isinstance(verdict, TopicCreated):
             room -= len(verdict.partitions)
             events.append(verdict)
@@ -103,7 +118,7 @@ def create_topics(
 
 
 def _create_topic(
-    image: MetadataImage, request: NewTopic, placement: Placement, broker_configs: Mapping[str, str], room: int
+    image: MetadataImage, request: NewTopic, placement: Placement, defaults: _Defaults, room: int
 ) -> TopicCreated | Refusal:
     if problem := topic_name_problem(request.name):
         return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
@@ -114,7 +129,7 @@ def _create_topic(
     if request.assignments is not None:
         partitions = _assigned_topic(request, request.assignments, placement, room)
     else:
-        partitions = _placed_topic(image, request, placement, broker_configs, room)
+        partitions = _placed_topic(request, placement, defaults, room)
     if isinstance(partitions, Refusal):
         return partitions
     configs = cast("Mapping[str, str]", request.configs)  # a None was refused above
@@ -122,15 +137,15 @@ def _create_topic(
 
 
 def _placed_topic(
-    image: MetadataImage, request: NewTopic, placement: Placement, broker_configs: Mapping[str, str], room: int
+    request: NewTopic, placement: Placement, defaults: _Defaults, room: int
 ) -> tuple[PartitionImage, ...] | Refusal:
     count, factor, live = request.partitions, request.replication_factor, len(placement.live)
     if count == DEFAULT:
-        count = broker_value(image, broker_configs, "num.partitions").number()
+        count = defaults.number("num.partitions")
     if count <= 0:
         return Refusal(ErrorCode.INVALID_PARTITIONS, f"Number of partitions must be larger than 0, not {count}.")
     if factor == DEFAULT:
-        factor = min(broker_value(image, broker_configs, "default.replication.factor").number(), max(live, 1))
+        factor = min(defaults.number("default.replication.factor"), max(live, 1))
     if factor <= 0:
         return Refusal(ErrorCode.INVALID_REPLICATION_FACTOR, f"Replication factor must be larger than 0, not {factor}.")
     if factor > live:

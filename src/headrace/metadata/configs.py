@@ -87,7 +87,9 @@ class ConfigDef:
 
     def _word_problem(self, text: str) -> str | None:
         if self.type is ConfigType.BOOLEAN:
-            return None if text.lower() in ("true", "false") else "it must be true or false"
+            text = text.lower()
+            if text not in ("true", "false"):
+                return "it must be true or false"
         if self.values is not None and text not in self.values:
             return f"it must be one of {', '.join(self.values)}"
         if self.honoured is not None and text not in self.honoured:
@@ -226,6 +228,7 @@ TOPIC_DEFS: Final[Mapping[str, ConfigDef]] = {
             "false",
             "unclean.leader.election.enable",
             "Whether a replica that is not in sync may lead where no other is left, at the price of lost records.",
+            honoured=("false",),
         ),
     )
 }

@@ -1,0 +1,202 @@
+"""Deciding on configs: each resource whole or not at all, and nothing accepted that is not honoured."""
+
+from __future__ import annotations
+
+import dataclasses
+import uuid
+from typing import Any, get_type_hints
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.base.errors import UsageError
+from headrace.base.ids import BrokerId, TopicId
+from headrace.controller.configs import Alteration, AlterOp, ResourceAlteration, ResourceType, alter_configs
+from headrace.controller.decision import Refusal
+from headrace.controller.topics import NewTopic, create_topics
+from headrace.metadata.configs import (
+    BROKER_DEFS,
+    TOPIC_DEFS,
+    ConfigSource,
+    ConfigType,
+    TopicConfig,
+    broker_value,
+    broker_values,
+    check_broker_configs,
+    topic_config,
+    topic_values,
+)
+from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
+from headrace.wire.errors import ErrorCode
+from tests.controller.test_brokers import register
+
+NODE = BrokerId(1)
+
+
+@pytest.fixture
+def image() -> MetadataImage:
+    """A broker 1 and a topic `t` with `segment.bytes` of its own."""
+    image = register(EMPTY_IMAGE, 1)
+    topic = NewTopic(topic_id=TopicId(uuid.UUID(int=7, version=4)), name="t", configs={"segment.bytes": "2048"})
+    return image.replay(create_topics(image, [topic], broker_configs={}).events)
+
+
+def change(
+    image: MetadataImage, kind: int, name: str, *alterations: tuple[str, int, str | None], **rest: Any
+) -> tuple[MetadataImage, Refusal | None]:
+    resource = ResourceAlteration(kind, name, tuple(Alteration(*alteration) for alteration in alterations))
+    decision = alter_configs(image, [resource], **rest)
+    (answer,) = decision.result
+    return image.replay(decision.events), answer
+
+
+def own(image: MetadataImage) -> dict[str, str]:
+    topic = image.topic("t")
+    assert topic is not None
+    return dict(topic.configs)
+
+
+def effective(image: MetadataImage, **static: str) -> TopicConfig:
+    topic = image.topic("t")
+    assert topic is not None
+    return topic_config(image, topic, {key.replace("_", "."): value for key, value in static.items()}, node=NODE)
+
+
+def test_the_table_its_types_and_topic_config_say_the_same(image: MetadataImage) -> None:
+    hints = get_type_hints(TopicConfig)
+    assert [field.name for field in dataclasses.fields(TopicConfig)] == [key.replace(".", "_") for key in TOPIC_DEFS]
+    for field, value in dataclasses.asdict(effective(image)).items():
+        assert type(value) is hints[field]
+    for table in (TOPIC_DEFS, BROKER_DEFS):
+        for definition in table.values():
+            assert definition.problem(definition.default) is None, "a default is honoured"
+            assert definition.doc.endswith(".")
+
+
+@given(st.sampled_from(sorted(TOPIC_DEFS)), st.text(max_size=12) | st.integers().map(str))
+def test_what_is_accepted_is_typed_and_in_range(key: str, value: str) -> None:
+    definition = TOPIC_DEFS[key]
+    problem = definition.problem(value)
+    if problem is not None:
+        assert key in problem
+    elif definition.type in (ConfigType.INT, ConfigType.LONG):
+        bits = 31 if definition.type is ConfigType.INT else 63
+        assert -1 <= int(value) < 2**bits
+    else:
+        assert value.strip().lower() in {*(name.lower() for name in definition.values or ()), "true", "false"}
+
+
+def test_setting_removing_and_listing(image: MetadataImage) -> None:
+    changed, answer = change(
+        image,
+        ResourceType.TOPIC,
+        "t",
+        ("retention.ms", AlterOp.SET, "5"),
+        ("segment.bytes", AlterOp.DELETE, None),
+        ("cleanup.policy", AlterOp.APPEND, "delete"),
+    )
+    assert answer is None
+    assert own(changed) == {"retention.ms": "5", "cleanup.policy": "delete"}
+    assert effective(changed).retention_ms == 5
+    assert effective(changed).segment_bytes == 2**30
+
+
+def test_the_older_request_resets_what_it_does_not_name(image: MetadataImage) -> None:
+    changed, _ = change(image, ResourceType.TOPIC, "t", ("retention.ms", AlterOp.SET, "5"), replace_all=True)
+    assert own(changed) == {"retention.ms": "5"}
+
+
+def test_validate_only_and_no_change_at_all_commit_nothing(image: MetadataImage) -> None:
+    resource = ResourceAlteration(ResourceType.TOPIC, "t", (Alteration("segment.bytes", AlterOp.SET, "2048"),))
+    assert alter_configs(image, [resource]).events == ()
+    resource = ResourceAlteration(ResourceType.TOPIC, "t", (Alteration("segment.bytes", AlterOp.SET, "4096"),))
+    assert alter_configs(image, [resource], validate_only=True).events == ()
+    assert alter_configs(image, [resource]).events != ()
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "alteration", "code", "words"),
+    [
+        (2, "x", ("retention.ms", 0, "1"), 3, "Topic 'x' does not exist"),
+        (2, "t", ("nope", 0, "1"), 40, "nope"),
+        (2, "t", ("nope", 1, None), 40, "nope"),
+        (2, "t", ("retention.ms", 0, "x"), 40, "retention.ms"),
+        (2, "t", ("retention.ms", 0, None), 40, "retention.ms"),
+        (2, "t", ("retention.ms", 2, "1"), 40, "not a list"),
+        (2, "t", ("retention.ms", 7, "1"), 42, "Unknown operation 7"),
+        (2, "t", ("cleanup.policy", 0, "compact"), 40, "not supported yet"),
+        (2, "t", ("cleanup.policy", 2, "compact"), 40, "not supported yet"),
+        (2, "t", ("cleanup.policy", 3, "delete"), 40, "cleanup.policy"),
+        (4, "1", ("durable.url", 0, "file:///x"), 40, "while a broker runs"),
+        (4, "9", ("log.retention.ms", 0, "1"), 42, "not the id of a registered broker"),
+        (4, "-1", ("log.retention.ms", 0, "1"), 42, "not the id of a registered broker"),
+        (4, "", ("retention.ms", 0, "1"), 40, "Unknown broker config name: retention.ms"),
+        (8, "1", ("root", 0, "DEBUG"), 42, "type 8"),
+    ],
+)
+def test_a_bad_alteration_is_refused_and_its_resource_left_whole(
+    image: MetadataImage, kind: int, name: str, alteration: tuple[str, int, str | None], code: int, words: str
+) -> None:
+    good = ("log.retention.ms" if kind == ResourceType.BROKER else "segment.ms", AlterOp.SET, "77")
+    unchanged, answer = change(image, kind, name, good, alteration)
+    if alteration[0] == "log.retention.ms" and name in ("9", "-1"):
+        unchanged, answer = change(image, kind, name, alteration)
+    assert answer is not None
+    assert (answer.code, words in answer.message) == (code, True)
+    assert unchanged == image
+
+
+def test_a_key_twice_and_a_resource_twice_are_refused(image: MetadataImage) -> None:
+    twice = [("retention.ms", AlterOp.SET, "1"), ("retention.ms", AlterOp.SET, "2")]
+    unchanged, answer = change(image, ResourceType.TOPIC, "t", *twice)
+    assert answer is not None
+    assert answer.code is ErrorCode.INVALID_REQUEST
+    assert unchanged == image
+    resource = ResourceAlteration(ResourceType.TOPIC, "t", (Alteration("retention.ms", AlterOp.SET, "1"),))
+    first, second = alter_configs(image, [resource, resource]).result
+    assert first is None
+    assert second is not None
+
+
+def test_the_level_nearest_to_the_topic_wins_and_all_levels_are_told(image: MetadataImage) -> None:
+    static = {"log.retention.ms": "40"}
+
+    def story(image: MetadataImage) -> list[tuple[str, int]]:
+        value = topic_values(image, own(image), static, node=NODE)["retention.ms"]
+        assert value.value == value.synonyms[0][1]
+        assert value.source is value.synonyms[0][2]
+        return [(text, int(source)) for _, text, source in value.synonyms]
+
+    told = [("604800000", 5)]
+    told.insert(0, ("40", 4))
+    assert story(image) == told
+    for kind, name, key, text, source in [
+        (ResourceType.BROKER, "", "log.retention.ms", "30", ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
+        (ResourceType.BROKER, "1", "log.retention.ms", "20", ConfigSource.DYNAMIC_BROKER_CONFIG),
+        (ResourceType.TOPIC, "t", "retention.ms", "10", ConfigSource.DYNAMIC_TOPIC_CONFIG),
+    ]:
+        image, answer = change(image, kind, name, (key, AlterOp.SET, text))
+        assert answer is None
+        told.insert(0, (text, int(source)))
+        assert story(image) == told
+    other_broker = topic_values(image, {}, static, node=BrokerId(2))["retention.ms"]
+    assert other_broker.value == "30", "broker 1's own config is not broker 2's"
+
+
+def test_min_insync_replicas_is_two_from_three_replicas_on_where_nobody_sets_it(image: MetadataImage) -> None:
+    def least(replicas: int, **topic: str) -> str:
+        return topic_values(image, topic, {}, replicas=replicas)["min.insync.replicas"].value
+
+    assert [least(count) for count in (1, 2, 3, 4)] == ["1", "1", "2", "2"]
+    assert topic_values(image, {"min.insync.replicas": "1"}, {}, replicas=3)["min.insync.replicas"].number() == 1
+
+
+def test_static_broker_configs_are_checked_and_read(image: MetadataImage) -> None:
+    check_broker_configs({"log.retention.ms": "1", "auto.create.topics.enable": "FALSE"})
+    with pytest.raises(UsageError, match=r"Unknown broker config name: retention\.ms\."):
+        check_broker_configs({"retention.ms": "1"})
+    with pytest.raises(UsageError, match=r"num\.partitions"):
+        check_broker_configs({"num.partitions": "none"})
+    assert not broker_value(image, {"auto.create.topics.enable": "FALSE"}, "auto.create.topics.enable").boolean()
+    assert set(broker_values(image, {})) == set(BROKER_DEFS)
