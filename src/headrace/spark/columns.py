@@ -76,3 +76,8 @@ class Columns:
     def sql(self) -> str:
         """The schema as Spark DDL."""
         return ", ".join(f"`{name}` {SQL_TYPES[name]}" for name in self.names)
+
+    @property
+    def simple_string(self) -> str:
+        """The schema as Spark's `StructType.simpleString` writes it."""
+        return f"struct<{','.join(f'{name}:{SQL_TYPES[name]}' for name in self.names)}>"

@@ -15,8 +15,9 @@ from headrace.base.limits import DECOMPRESSED_BATCH_BYTES_MAX
 from headrace.base.ports import Buffer
 from headrace.spark.columns import Columns
 from headrace.storage.tier.reader import SegmentSlice, Store
-from headrace.wire.batches import HEADER_BYTES, BatchHeader
+from headrace.wire.batches import HEADER_BYTES, BatchHeader, encode_batch, parse_header
 from headrace.wire.compression import decompress
+from headrace.wire.records import Record
 
 
 class Rows(Protocol):
@@ -63,3 +64,11 @@ def arrow_batches(store: Store, slices: Sequence[SegmentSlice], rows: Rows) -> I
         except CorruptData as error:
             raise slices[-1].damaged(slices[-1].base_offset, error) from error
         yield last
+
+
+def warm_up() -> None:
+    """Compile the decoder, or load it where it was compiled before: seconds once, so that workers need not."""
+    batch = encode_batch([Record(0, 0, b"k", b"v")])
+    rows = rows_for(Columns.select(None, headers=True), "warm-up", 0)
+    for _ in rows.add(memoryview(batch)[HEADER_BYTES:], parse_header(batch), 0, 1):
+        continue

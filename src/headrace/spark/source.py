@@ -38,9 +38,8 @@ class HeadraceSource(DataSource):
     def reader(self, schema: StructType) -> HeadraceReader:
         options = parse_options(self.options)
         columns = Columns.select(schema.fieldNames(), headers=True)
-        wanted = StructType.fromDDL(columns.sql).simpleString()
-        if schema.simpleString() != wanted:
-            raise UsageError(f"The schema asked for is {schema.simpleString()}; these columns have {wanted}.")
+        if schema.simpleString() != columns.simple_string:
+            raise UsageError(f"The schema asked for is {schema.simpleString()}, but must be {columns.simple_string}.")
         return HeadraceReader(options, columns)
 
 
