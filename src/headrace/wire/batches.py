@@ -21,7 +21,8 @@ from headrace.base.errors import CorruptData
 from headrace.base.limits import DECOMPRESSED_BATCH_BYTES_MAX
 from headrace.base.ports import Buffer
 from headrace.wire.compression import Compression, compress, decompress
-from headrace.wire.records import Record, pack_records, unpack_records
+from headrace.wire.records import Record as Record
+from headrace.wire.records import pack_records, unpack_records
 
 HEADER_BYTES: Final = 61
 LENGTH_END: Final = 12

@@ -48,14 +48,12 @@ class LeaderEpochs:
             self.entries.pop()
         return len(self.entries) != before
 
-    def cut_below(self, offset: Offset) -> bool:
-        """The log now starts at `offset`: keep the epoch in force there, as starting there."""
+    def cut_below(self, offset: Offset) -> None:
+        """The log durably starts at `offset`: keep the epoch in force there, as starting there. Not before that is
+        durable: a crash may bring the old start back."""
         keep = bisect_right(self.entries, offset, key=_start_of)
-        if keep == 0:
-            return False
-        epoch, start = self.entries[keep - 1]
-        self.entries[:keep] = [(epoch, offset)]
-        return keep > 1 or start != offset
+        if keep:
+            self.entries[:keep] = [(self.entries[keep - 1][0], offset)]
 
     def at(self, offset: Offset) -> LeaderEpoch:
         """The epoch in force at `offset`; -1 where none is known."""

@@ -47,7 +47,7 @@ class SegmentFiles:
 
     def _close_one(self) -> None:
         """Those used since the last look, or pinned, get another round; if all are, one file too many is open."""
-        for segment in list(self._open):
+        for segment in 2 * list(self._open):
             if not (segment.pins or segment.used):
                 self.close(segment)
                 return

@@ -38,13 +38,29 @@ def highest(disk: Disk, segments: Sequence[Segment], start: int) -> FoundOffset 
     for segment in segments:
         try:
             segment.load_times(disk)
+            top = segment.max_timestamp if segment.base >= start else _highest_from(disk, segment, start)
         except FileNotFoundError:
             continue
-        known.append((segment.max_timestamp, segment))
+        known.append((top, segment))
     top = max((timestamp for timestamp, _ in known), default=-1)
     if top < 0:
         return None
     return first_at_or_after(disk, [segment for timestamp, segment in known if timestamp == top], top, start)
+
+
+def _highest_from(disk: Disk, segment: Segment, start: int) -> int:
+    """The highest time of the records from offset `start` on, in a segment that begins below it."""
+    file, top = disk.open(segment.path), -1
+    try:
+        for at, header in headers_in(file, segment.position_below(disk, start), segment.size):
+            if header.base_offset >= start:
+                top = max(top, header.max_timestamp)
+            elif header.last_offset >= start:
+                records = decode_records(file.read(at, header.size))
+                top = max(top, *(record.timestamp for record in records if record.offset >= start))
+    finally:
+        file.close()
+    return top
 
 
 def headers_from(disk: Disk, segments: Sequence[Segment], start: int) -> Iterator[BatchHeader]:

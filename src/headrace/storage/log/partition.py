@@ -294,6 +294,8 @@ class LocalLog:
 
     def write_producer_snapshot(self, data: bytes, offset: Offset) -> None:
         assert offset <= self._end, "a snapshot is of what is in the log"
+        if not self._exists:
+            return  # nothing was ever appended, and no directory is there
         self._unsynced.snapshots.append((offset, data))
         self._snapshots = [known for known in self._snapshots if known != offset] + [offset]
         surplus = self._snapshots[:-PRODUCER_SNAPSHOTS_KEPT]
@@ -346,8 +348,6 @@ class LocalLog:
     def _move_start(self, offset: Offset) -> None:
         self._start = offset
         self._unsynced.checkpoint = self._exists
-        if self._epochs.cut_below(offset):
-            self._epochs_changed = True
 
     def truncate_to(self, offset: Offset) -> None:
         assert self._ticket is None, "no flush is under way"
@@ -366,10 +366,7 @@ class LocalLog:
         base, position, end = lookups.place_of(self._disk, contents.segments, offset, self._start)
         self._start = min(self._start, end)
         if self._exists:
-            point = Checkpoint.at_segment(Offset(base) if base >= 0 else end, self._start)
-            write_file(self._disk, self.directory / CHECKPOINT, encode_checkpoint(point))
-            self._disk.sync_directory(self.directory)
-            self._checkpoint = point
+            self._lower_checkpoint(Offset(base) if base >= 0 else end, all_gone=base < 0)
         dropped = contents.cut(base, position, end)
         contents.reopen_last(base, self.config.index_interval_bytes)
         gone = [path for segment in dropped for path in segment_paths(self.directory, segment.base)]
@@ -380,6 +377,15 @@ class LocalLog:
         if self._exists:
             self._disk.sync_directory(self.directory)
         self._forget_above(end, position)
+
+    def _lower_checkpoint(self, base: Offset, *, all_gone: bool) -> None:
+        """Trust nothing from the segment at `base` on. Never raises the recovery point: earlier segments may be
+        unsynced yet."""
+        known = self._checkpoint
+        if all_gone or (known is not None and known.segment >= base):
+            self._checkpoint = Checkpoint.at_segment(base, self._start)
+            write_file(self._disk, self.directory / CHECKPOINT, encode_checkpoint(self._checkpoint))
+            self._disk.sync_directory(self.directory)
 
     def _forget_above(self, end: Offset, position: int) -> None:
         """After a cut: nothing refers to what is gone."""

@@ -95,6 +95,7 @@ class _Recovery:
         self._check([base for base in bases if base >= self.point.segment])
         self._read_snapshots()
         self.log.start = min(self.log.start, self.log.end)
+        self.log.epochs.cut_below(self.log.start)
         if self.changed:
             self._make_durable()
         return self.log
@@ -230,7 +231,8 @@ class _Recovery:
                 self.log.epochs.assign(LeaderEpoch(header.leader_epoch), Offset(header.base_offset))
             if segment.size != size:
                 file.truncate(segment.size)
-            self.changed = self.changed or segment.size != believed or segment.size != size
+            # Where no byte was vouched for, the name was not either: an empty file may be gone after a power cut.
+            self.changed = self.changed or not believed or segment.size != believed or segment.size != size
         finally:
             file.close()
         self.suspect.append(segment)

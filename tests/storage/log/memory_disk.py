@@ -1,0 +1,216 @@
+"""A Disk in memory whose power can be cut, for the laws of the log. Single-threaded; the medium is the simulator's."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+
+from headrace.base.ports import Buffer, Lock
+from headrace.sim.nodes import DirectoryNode, FileNode, Node, Rename, Resize, Write
+
+
+class PowerCut(BaseException):
+    """In the middle of an operation."""
+
+
+class MemoryFile:
+    def __init__(self, disk: MemoryDisk, path: Path, node: FileNode) -> None:
+        self._disk = disk
+        self.path = path
+        self.node = node
+        self.closed = False
+
+    def size(self) -> int:
+        assert not self.closed
+        return len(self.node.data)
+
+    def append(self, buffers: Sequence[Buffer]) -> int:
+        data = b"".join(buffers)
+        self._write(len(self.node.data), data)
+        self._disk.appends += 1
+        return len(data)
+
+    def write_at(self, offset: int, data: Buffer) -> None:
+        self._write(offset, bytes(data))
+
+    def _write(self, offset: int, data: bytes) -> None:
+        assert not self.closed
+        torn = data[: self._disk.chance.randrange(0, len(data) + 1)]
+        if self._disk.full or self._disk.next_is_last():
+            self.node.change(Write(offset, torn))
+        self._disk.step()
+        if self._disk.full:
+            raise OSError(errno.ENOSPC, "full")
+        self.node.change(Write(offset, data))
+
+    def read(self, offset: int, length: int) -> bytes:
+        assert not self.closed
+        self._disk.reads += 1
+        return bytes(self.node.data[offset : offset + length])
+
+    def truncate(self, size: int) -> None:
+        assert not self.closed
+        self._disk.step()
+        self.node.change(Resize(size))
+
+    def sync(self) -> None:
+        assert not self.closed
+        self._disk.step()
+        self._disk.syncs += 1
+        mark = self.node.begin_sync()
+        if self._disk.failing:
+            self.node.fail_sync(mark, self._disk.chance)
+            raise OSError(errno.EIO, "sync failed")
+        self.node.end_sync(mark)
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            self._disk.open_files -= 1
+
+
+class MemoryDisk:
+    """`cut_in` operations from now the power goes; `revive` then gives what is left."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self.chance = Random(seed)
+        self.root = DirectoryNode()
+        self.full = False
+        self.failing = False
+        self.cut_in = -1
+        self.syncs = self.appends = self.reads = self.open_files = self.operations = 0
+
+    def power_cut(self) -> None:
+        """Now, between operations. The same disk goes on with what is left."""
+        self.cut_in = -1
+        self.root.power_cut(self.chance)
+
+    def next_is_last(self) -> bool:
+        return self.cut_in == 1
+
+    def step(self) -> None:
+        self.operations += 1
+        if self.cut_in > 0:
+            self.cut_in -= 1
+            if self.cut_in == 0:
+                raise PowerCut
+
+    def open(self, path: Path, *, create: bool = False) -> MemoryFile:
+        parent = self._directory(path.parent)
+        node = parent.names.get(path.name)
+        if node is None:
+            if not create:
+                raise FileNotFoundError(errno.ENOENT, "no such file", str(path))
+            self.step()
+            if self.full:
+                raise OSError(errno.ENOSPC, "full")
+            node = FileNode()
+            parent.change(Rename(adds=[(path.name, node)]))
+        assert isinstance(node, FileNode)
+        self.open_files += 1
+        return MemoryFile(self, path, node)
+
+    def exists(self, path: Path) -> bool:
+        return self._find(path) is not None
+
+    def is_directory(self, path: Path) -> bool:
+        return isinstance(self._find(path), DirectoryNode)
+
+    def size(self, path: Path) -> int:
+        return len(self.file(path).data)
+
+    def list_directory(self, path: Path) -> list[str]:
+        return sorted(self._directory(path).names)
+
+    def make_directory(self, path: Path) -> None:
+        node: Node = self.root
+        for part in path.parts[1:]:
+            assert isinstance(node, DirectoryNode)
+            if part not in node.names:
+                self.step()
+                node.change(Rename(adds=[(part, DirectoryNode())]))
+            node = node.names[part]
+
+    def rename(self, source: Path, target: Path) -> None:
+        self.step()
+        assert source.parent == target.parent
+        parent = self._directory(source.parent)
+        node = parent.names[source.name]
+        parent.change(Rename(removes=[(source.name, node)], adds=[(target.name, node)]))
+
+    def link(self, source: Path, target: Path) -> None:
+        raise AssertionError("the log makes no links")
+
+    def remove(self, path: Path) -> None:
+        self.step()
+        parent = self._directory(path.parent)
+        if path.name not in parent.names:
+            raise FileNotFoundError(errno.ENOENT, "no such file", str(path))
+        parent.change(Rename(removes=[(path.name, parent.names[path.name])]))
+
+    def remove_tree(self, path: Path) -> None:
+        self.step()
+        parent = self._directory(path.parent)
+        if path.name in parent.names:
+            parent.change(Rename(removes=[(path.name, parent.names[path.name])]))
+
+    def sync_directory(self, path: Path) -> None:
+        self.step()
+        self.syncs += 1
+        node = self._directory(path)
+        if self.failing:
+            raise OSError(errno.EIO, "sync failed")
+        node.end_sync(node.begin_sync())
+
+    def lock(self, path: Path) -> Lock:
+        raise AssertionError("the log takes no locks")
+
+    # for tests
+
+    def file(self, path: Path) -> FileNode:
+        node = self._find(path)
+        if not isinstance(node, FileNode):
+            raise FileNotFoundError(errno.ENOENT, "no such file", str(path))
+        return node
+
+    def pending(self) -> bool:
+        """Anything is not yet durable: contents or names."""
+        return _pending(self.root)
+
+    def copy(self) -> MemoryDisk:
+        """The same contents, all of it durable."""
+        other = MemoryDisk()
+        other.root = _copy(self.root)
+        return other
+
+    def _find(self, path: Path) -> Node | None:
+        node: Node | None = self.root
+        for part in path.parts[1:]:
+            node = node.names.get(part) if isinstance(node, DirectoryNode) else None
+        return node
+
+    def _directory(self, path: Path) -> DirectoryNode:
+        node = self._find(path)
+        if not isinstance(node, DirectoryNode):
+            raise FileNotFoundError(errno.ENOENT, "no such directory", str(path))
+        return node
+
+
+def _pending(node: Node) -> bool:
+    below = node.names.values() if isinstance(node, DirectoryNode) else ()
+    return bool(node.pending) or any(map(_pending, below))
+
+
+def _copy(directory: DirectoryNode) -> DirectoryNode:
+    other = DirectoryNode()
+    for name, node in directory.names.items():
+        if isinstance(node, DirectoryNode):
+            other.names[name] = _copy(node)
+        else:
+            file = FileNode()
+            file.data, file.durable = bytearray(node.data), bytearray(node.data)
+            other.names[name] = file
+    other.durable = dict(other.names)
+    return other
