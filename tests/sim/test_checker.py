@@ -24,7 +24,7 @@ class Story:
         self.values = [f"lane/{number}/".encode() for number in range(records)]
         for number, value in enumerate(self.values):
             self.history.sent[value] = Sent(PARTITION, "lane", number, b"lane", 1000 + number, idempotent=True)
-            self.history.acknowledge([value], number, durable=True, sent_after_cuts=0)
+            self.history.acknowledge([value], number, durable=True, sent_in_era=0)
             record = Found(number, b"lane", value, 1000 + number)
             self.history.see("reader", PARTITION, record)
             self.content.append(record)
@@ -130,16 +130,16 @@ def test_a_partition_that_was_acknowledged_is_missing() -> None:
 def test_acks_1_may_be_lost_with_the_power_but_not_below_the_high_watermark() -> None:
     story = Story()
     story.forget_sight()
-    story.history.acknowledge([story.values[4]], 4, durable=False, sent_after_cuts=0)
+    story.history.acknowledge([story.values[4]], 4, durable=False, sent_in_era=0)
     story.content.pop()
     story.history.high_watermarks[PARTITION] = story.final.high_watermarks[PARTITION] = 4
     assert story.kinds() == set()
-    story.history.acknowledge([story.values[3]], 3, durable=False, sent_after_cuts=0)
-    story.history.acknowledge([story.values[4]], 4, durable=True, sent_after_cuts=0)
+    story.history.acknowledge([story.values[3]], 3, durable=False, sent_in_era=0)
+    story.history.acknowledge([story.values[4]], 4, durable=True, sent_in_era=0)
     story.content.pop()
     assert story.kinds() == {"lost-write"}
-    story.history.cuts = 1
-    story.history.acknowledge([story.values[4]], -1, durable=True, sent_after_cuts=0)
+    story.history.era = 1
+    story.history.acknowledge([story.values[4]], -1, durable=True, sent_in_era=0)
     assert [problem.what for problem in check(story.history, story.final) if "lane/3" in problem.what] == []
 
 

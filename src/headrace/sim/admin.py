@@ -73,6 +73,7 @@ class Admin:
         if world.random.random() < 0.3:
             configs.append(CreatableTopicConfig("segment.ms", str(world.random.randrange(50, 1000))))
         topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, configs=tuple(configs))
+        world.history.names_asked.add(name)
         answer, in_doubt = await self._insist(ApiKey.CREATE_TOPICS, 7, CreateTopicsRequest((topic,), 5000))
         [result] = answer.topics
         topic_id = result.topic_id
@@ -122,6 +123,8 @@ class Admin:
 
     def _check_refusal(self, what: str, name: str, result: Any) -> None:
         error = error_of(result.error_code)
+        if self._world.in_trouble:
+            return
         if not error.retriable or error in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID):
             text = f"{what} {name} was told {error.name}: {result.error_message}"
             self._world.history.problem("refused", text)

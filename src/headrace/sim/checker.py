@@ -27,7 +27,7 @@ def _check_topics(history: History, final: FinalState) -> Iterator[Problem]:
             text = f"{story.name} has {found[1]} partitions, acknowledged {story.partitions}"
             yield Problem("topic-lost", text)
     for topic_id, (name, _) in final.topics.items():
-        if topic_id not in history.topics and not name.startswith("__"):
+        if topic_id not in history.topics and name not in history.names_asked and not name.startswith("__"):
             yield Problem("phantom", f"nobody created {name} ({topic_id})")
 
 
@@ -88,16 +88,16 @@ def _check_acknowledged(
 ) -> Iterator[Problem]:
     """What was acknowledged is there, where it was said to be.
 
-    At acks=1 it may be lost with a power cut; it may not where the high watermark passed it before the next one.
+    At acks=1 it may be lost with its era; it may not where the high watermark passed it before that was over.
     """
     places = {found.value: found.offset for found in content}
     durable_end: dict[int, int] = {-1: -1}
     for _, _, fact in acked:
-        if fact.durable and fact.between_cuts >= 0:
-            durable_end[fact.between_cuts] = max(fact.offset, durable_end.get(fact.between_cuts, -1))
+        if fact.durable and fact.era >= 0:
+            durable_end[fact.era] = max(fact.offset, durable_end.get(fact.era, -1))
     for value, _, fact in acked:
         at = places.get(value)
-        binding = fact.durable or fact.offset < durable_end.get(fact.between_cuts, -1)
+        binding = fact.durable or fact.offset < durable_end.get(fact.era, -1)
         if at is None and binding:
             yield Problem("lost-write", f"{partition} lacks {value!r:.60}, acknowledged at {fact.offset}")
         elif at is not None and fact.offset not in (-1, at):

@@ -100,7 +100,7 @@ class Reader:
         history, error = self._world.history, error_of(data.error_code)
         position = self._positions.get(partition, 0)
         if error is not ErrorCode.NONE:
-            if not error.retriable or error is ErrorCode.CORRUPT_MESSAGE:
+            if (not error.retriable or error is ErrorCode.CORRUPT_MESSAGE) and not self._world.in_trouble:
                 history.problem("unreadable", f"{self._name} at {position} of {partition} was told {error.name}")
             return
         before = self._high_watermarks.get(partition, 0)
@@ -157,5 +157,5 @@ class Prober:
             return
         if told.error_code == ErrorCode.NONE and told.offset < expected:
             history.problem("lost-write", f"{partition} ends at {told.offset}; {expected} was acknowledged or seen")
-        elif told.error_code != ErrorCode.NONE and not error_of(told.error_code).retriable:
+        elif told.error_code and not error_of(told.error_code).retriable and not world.in_trouble:
             history.problem("unreadable", f"the end of {partition}: {error_of(told.error_code).name}")

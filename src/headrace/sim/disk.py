@@ -23,6 +23,9 @@ SLOW_SYNC_PROBABILITY: Final = 0.02
 PAUSE_PROBABILITY: Final = 0.2
 """Of a worker's disk operations, how many let the loop run before they go on."""
 
+TORN_PROBABILITY: Final = 0.6
+"""Of the writes that a death or a full disk stops, how many leave a part of themselves."""
+
 
 class SimDisk:
     """The hardware. Counters tell the story: `syncs`, `operations` (those that change something, syncs included)."""
@@ -45,6 +48,10 @@ class SimDisk:
 
     def disarm(self) -> None:
         self._trigger = None
+
+    def heal(self) -> None:
+        """No trigger, no failing sync, room again."""
+        self._trigger, self.failing_syncs, self.full = None, 0, False
 
     def power_cut(self) -> None:
         """Nothing but the medium is left. The processes must be dead already."""
@@ -135,7 +142,7 @@ class SimFile:
 
     def _write(self, offset: int | None, data: bytes) -> None:
         disk = self._mount.disk
-        if disk.full or disk.about_to_trigger():
+        if (disk.full or disk.about_to_trigger()) and disk.random.random() < TORN_PROBABILITY:
             torn = data[: disk.random.randrange(0, len(data) + 1)]
             self._node.change(Write(len(self._node.data) if offset is None else offset, torn))
         if disk.full:

@@ -38,8 +38,8 @@ class Acked:
     offset: int
     durable: bool
     """acks=all."""
-    between_cuts: int
-    """How many power cuts came before the request; -1 where one came between it and the answer."""
+    era: int
+    """The era of request and answer; -1 where it ended between them."""
 
 
 @dataclass(slots=True)
@@ -87,9 +87,13 @@ class Problem(NamedTuple):
 class History:
     """See the module."""
 
+    era: int = 0
+    """Rises when what is not flushed may be lost: with a power cut, and when the disk begins to fail."""
     cuts: int = 0
     kills: int = 0
     topics: dict[uuid.UUID, TopicStory] = field(default_factory=dict)
+    names_asked: set[str] = field(default_factory=set)
+    """Topics whose creation was asked for, whatever the answer."""
     sent: dict[bytes, Sent] = field(default_factory=dict)
     acked: dict[bytes, Acked] = field(default_factory=dict)
     seen: dict[PartitionKey, dict[int, bytes | None]] = field(default_factory=dict)
@@ -104,13 +108,13 @@ class History:
         """Note a promise that was broken before everybody's eyes."""
         self.problems.append(Problem(kind, what))
 
-    def acknowledge(self, values: list[bytes], base_offset: int, *, durable: bool, sent_after_cuts: int) -> None:
+    def acknowledge(self, values: list[bytes], base_offset: int, *, durable: bool, sent_in_era: int) -> None:
         """The broker acknowledged a batch at `base_offset` (-1: as a duplicate, place unknown)."""
-        between_cuts = self.cuts if sent_after_cuts == self.cuts else -1
+        era = self.era if sent_in_era == self.era else -1
         partition = self.sent[values[0]].partition
         for number, value in enumerate(values):
             offset = base_offset + number if base_offset >= 0 else -1
-            self.acked[value] = Acked(offset, durable, between_cuts)
+            self.acked[value] = Acked(offset, durable, era)
         if durable and base_offset >= 0:
             end = base_offset + len(values)
             self.durable_ends[partition] = max(end, self.durable_ends.get(partition, 0))

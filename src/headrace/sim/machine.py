@@ -49,6 +49,9 @@ class Machine:
         """Start the broker; False where it died on the way. Raises RunOver where it refuses to start."""
         self._boots += 1
         self._died.clear()
+        if self._world.in_trouble:
+            self._world.in_trouble = False
+            self._world.history.era += 1
         self.process = Process(f"broker-{self._boots}")
         self._world.tell(f"boot {self._boots}")
         started = await self._in_process(self._start(self.process), START_SECONDS_MAX, "start")
@@ -61,9 +64,16 @@ class Machine:
     async def _watch(self, broker: Broker) -> None:
         """A broker that gives up by itself, on a disk that did not fail, is a problem."""
         await broker.over()
-        if broker.failure is not None:
+        if broker.failure is not None and not self._world.in_trouble:
             self._world.history.problem("broker-error", f"the broker gave up: {broker.failure!r}")
+        if broker.failure is not None:
+            self._world.tell(f"the broker gave up: {broker.failure!r}")
             self.end()
+
+    def expect_trouble(self) -> None:
+        """The disk is about to fail: until the next boot the broker may complain, refuse and give up."""
+        self._world.in_trouble = True
+        self._world.history.era += 1
 
     async def _start(self, process: Process) -> Broker:
         config = BrokerConfig(data=DATA, host=BROKER[0], port=BROKER[1])
@@ -95,6 +105,7 @@ class Machine:
         """The process and all that was not synced."""
         self._world.tell(f"power cut at disk operation {self.disk.operations}")
         self._world.history.cuts += 1
+        self._world.history.era += 1
         self.end()
         self.disk.power_cut()
 
@@ -114,7 +125,11 @@ class Machine:
             return None
         if not task.done():
             world.history.problem("stuck", f"the broker's {what} took over {seconds_max} s")
-        elif (error := task.exception()) is not None:
+        elif (error := task.exception()) is not None and world.in_trouble:
+            world.tell(f"the broker's {what} failed: {error!r}")
+            self.end()
+            return None
+        elif error is not None:
             world.history.problem(f"{what}-failed", "".join(traceback.format_exception(error)))
         else:
             return task.result()

@@ -19,6 +19,8 @@ OPERATIONS_PER_BOOT: Final = 40
 DOWN_SECONDS_MAX: Final = 0.3
 RESET_SECONDS_MAX: Final = 0.6
 BOOTS_MAX: Final = 30
+DISK_FAULTS: Final = 0.15
+"""Share of the rounds in which syncs fail or the disk is full."""
 
 
 class Operator:
@@ -40,7 +42,7 @@ class Operator:
 
     async def boot_until_up(self) -> None:
         """Start the broker, with no trouble."""
-        self._machine.disk.disarm()
+        self._machine.disk.heal()
         if not self._machine.is_up:
             await self._machine.boot()
 
@@ -64,6 +66,7 @@ class Operator:
         crash = machine.kill if chance > 0.75 else machine.power_cut
         if world.random.random() < 0.6:
             machine.disk.trigger(world.random.randrange(1, OPERATIONS_PER_ROUND), crash)
+        bad_disk = world.loop.create_task(self._spoil_disk()) if world.random.random() < DISK_FAULTS else None
         seconds = world.random.random() * ROUND_SECONDS_MAX
         try:
             async with asyncio.timeout(seconds):
@@ -74,10 +77,26 @@ class Operator:
                 await machine.stop()
             else:
                 crash()
-        machine.disk.disarm()
+        if bad_disk is not None:
+            bad_disk.cancel()
+        machine.disk.heal()
         if machine.process is not None and world.random.random() < 0.2:
             await world.think(DOWN_SECONDS_MAX)
             machine.power_cut()
+
+    async def _spoil_disk(self) -> None:
+        """Let some syncs fail, or the disk be full for a while."""
+        world, machine = self._world, self._machine
+        await world.think(ROUND_SECONDS_MAX / 2)
+        machine.expect_trouble()
+        if world.random.random() < 0.7:
+            machine.disk.failing_syncs = world.random.randrange(1, 4)
+            world.tell(f"the next {machine.disk.failing_syncs} syncs fail")
+            return
+        world.tell("the disk is full")
+        machine.disk.full = True
+        await world.think(ROUND_SECONDS_MAX / 2)
+        machine.disk.full = False
 
     async def _reset_connections(self) -> None:
         """Break a connection now and then."""

@@ -105,7 +105,7 @@ class Lane:
             wanted = self._world.random.randrange(1, BURST_BATCHES_MAX + 1)
             while len(self._open) < wanted:
                 self._open.append(self._next_batch())
-        batches, cuts = self._open, self._world.history.cuts
+        batches, era = self._open, self._world.history.era
         answers = [self._client.send(ApiKey.PRODUCE, self._world.versions.produce, self._request(b)) for b in batches]
         self._open = []
         for batch, answer in zip(batches, answers, strict=True):
@@ -113,13 +113,13 @@ class Lane:
                 error, offset = self._told(await self._client.answer(answer))
             except Lost:
                 error, offset = ErrorCode.NETWORK_EXCEPTION, -1
-            self._settle(batch, error, offset, cuts)
+            self._settle(batch, error, offset, era)
         return not self._open or self._stuck_soon("cannot settle")
 
-    def _settle(self, batch: _Batch, error: ErrorCode, offset: int, cuts: int) -> None:
+    def _settle(self, batch: _Batch, error: ErrorCode, offset: int, era: int) -> None:
         history = self._world.history
         if error in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
-            history.acknowledge(batch.values, offset, durable=self._acks == -1, sent_after_cuts=cuts)
+            history.acknowledge(batch.values, offset, durable=self._acks == -1, sent_in_era=era)
             self._tries = 0
         elif not self._idempotent:
             self._check_refusal(error)
@@ -130,6 +130,8 @@ class Lane:
 
     def _check_refusal(self, error: ErrorCode) -> None:
         """The first batch in doubt may only be refused for reasons of the moment."""
+        if self._world.in_trouble:
+            return
         if error.retriable and error not in GONE and error is not ErrorCode.CORRUPT_MESSAGE:
             return
         if error in GONE and self._partition not in self._world.live_partitions:

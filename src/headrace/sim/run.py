@@ -123,7 +123,7 @@ def _logs_in(world: World) -> Iterator[None]:
     def note(_: object, level: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
         text = f"{event.pop('event')} " + " ".join(f"{key}={value}" for key, value in event.items())
         world.tell(f"broker {level}: {text}")
-        if level in ("error", "critical", "exception"):
+        if level in ("error", "critical", "exception") and not world.in_trouble:
             world.history.problem("broker-error", text)
         raise structlog.DropEvent
 
