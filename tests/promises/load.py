@@ -18,6 +18,9 @@ import confluent_kafka
 PARTITIONS: Final = 3
 DEADLINE_S: Final = 60.0
 QUEUED_MESSAGES_MAX: Final = 2_000
+BURST_MESSAGES: Final = 50
+BURST_EVERY_S: Final = 0.01
+"""The pace of a producer: enough to keep requests in flight always, and not to fill the disk in many rounds."""
 QUIET: Final[Mapping[str, Any]] = {"log_level": 0, "error_cb": lambda _: None}
 """librdkafka tells of every refused connection, and a killed broker refuses them by design."""
 
@@ -33,10 +36,6 @@ class Acknowledged:
     count: int = 0
     twice: list[tuple[int, int]] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
-
-    def ends(self) -> dict[int, int]:
-        """One past the highest acknowledged offset of each partition."""
-        return {partition: max(log, default=-1) + 1 for partition, log in self.log.items()}
 
 
 class Producer:
@@ -87,6 +86,8 @@ class Producer:
             except BufferError:
                 self._client.poll(0.05)
             self._client.poll(0)
+            if self.sent % BURST_MESSAGES == 0:
+                self._stopping.wait(BURST_EVERY_S)
 
     def _on_delivery(self, error: confluent_kafka.KafkaError | None, message: confluent_kafka.Message) -> None:
         with self._changed:
@@ -106,28 +107,26 @@ def value_of(number: int) -> bytes:
     return b"%d:" % number + b"x" * (number * 37 % 200)
 
 
-def read_all(bootstrap: str, topic: str) -> PartitionLogs:
-    """What the topic holds, from offset 0 to the high watermark of now. Fails after DEADLINE_S."""
+def read_all(bootstrap: str, topic: str, starts: Mapping[int, int] | None = None) -> PartitionLogs:
+    """What the topic holds, from `starts` (or offset 0) to the high watermark of now. Fails after DEADLINE_S."""
     options = {"bootstrap.servers": bootstrap, "group.id": "promises", "enable.auto.commit": False}
     client = confluent_kafka.Consumer(options | {"auto.offset.reset": "error"} | dict(QUIET))
     try:
-        return {
-            partition: _read(client, confluent_kafka.TopicPartition(topic, partition, 0))
-            for partition in range(PARTITIONS)
-        }
+        return {number: _read(client, topic, number, (starts or {}).get(number, 0)) for number in range(PARTITIONS)}
     finally:
         client.close()
 
 
-def _read(client: Any, partition: Any) -> dict[int, bytes]:
+def _read(client: Any, topic: str, number: int, start: int) -> dict[int, bytes]:
+    partition = confluent_kafka.TopicPartition(topic, number, start)
     low, end = client.get_watermark_offsets(partition, timeout=DEADLINE_S)
     assert low == 0
     client.assign([partition])
     found: dict[int, bytes] = {}
     deadline = time.monotonic() + DEADLINE_S
-    while len(found) < end:
-        assert time.monotonic() < deadline, f"{partition}: {len(found)} of {end} messages came"
-        for message in client.consume(10_000, timeout=0.5):
+    while len(found) < end - start:
+        assert time.monotonic() < deadline, f"{partition}: {len(found)} of {end - start} messages came"
+        for message in client.consume(10_000, timeout=0.2):
             assert message.error() is None, message.error()
             assert message.offset() not in found, f"{partition}: offset {message.offset()} came twice"
             found[message.offset()] = message.value()
