@@ -18,6 +18,7 @@ from headrace.net.client.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, list_of
 from headrace.net.client.partitioner import partition_of
 from headrace.net.client.producer import Placed, Producer
 from headrace.net.client.retry import Backoff
+from headrace.net.client.view import PartitionView
 from headrace.testing import RunningBroker, broker
 from headrace.wire.compression import Compression
 from headrace.wire.errors import ErrorCode
@@ -201,6 +202,27 @@ async def test_broken_connections_lose_and_repeat_nothing() -> None:
         for partition, records in found.items():
             mine = [value for value in values if partition_of(value[:1], 2) == partition]
             assert [record.value for record in records] == mine
+
+
+class ForgetfulCluster(Cluster):
+    """Loses sight of leaders every so often, as amid an election."""
+
+    calls = 0
+
+    async def partition(self, topic: str, partition: int) -> PartitionView:
+        self.calls += 1
+        if self.calls % 3 == 0:
+            raise RefusedError(ErrorCode.LEADER_NOT_AVAILABLE, f"Partition {partition}")
+        return await super().partition(topic, partition)
+
+
+async def test_nothing_found_is_lost_to_a_failure_beside_it(running: RunningBroker) -> None:
+    async with ForgetfulCluster(running.bootstrap, backoff=Backoff(attempts_max=50, first_ms=1)) as cluster:
+        await Admin(cluster).create_topic("seen", partitions=1)
+        async with Producer(cluster, batch_bytes=500) as producer:
+            await write(producer, "seen", (b"%d" % number for number in range(300)))
+        found = await read_all(cluster, "seen", bytes_max=600)
+    assert [record.offset for record in found[0]] == list(range(300))
 
 
 async def test_a_restarted_broker_is_found_again(tmp_path: Path) -> None:

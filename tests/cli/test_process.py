@@ -1,0 +1,126 @@
+"""The command as a process: the one line of `up`, its clean stop, signals, pipes, quick help."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from headrace.testing import RunningBroker
+
+COMMAND = (sys.executable, "-m", "headrace.cli.main")
+HELP_SECONDS_MAX = 0.3
+
+
+@contextmanager
+def up(data: Path, *more: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A broker process and the one line that it printed."""
+    command = [*COMMAND, "up", "--data", str(data), "--listen", "127.0.0.1:0", *more]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield process, process.stdout.readline()
+        finally:
+            process.kill()
+
+
+def headrace(*arguments: str, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, *arguments],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **environment},
+        timeout=60,
+    )
+
+
+@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
+def test_up_says_ready_once_and_stops_cleanly(tmp_path: Path, stop: signal.Signals) -> None:
+    with up(tmp_path / "data") as (process, line):
+        word, address = line.split()
+        assert word == "ready"
+        assert headrace("topic", "create", "there", "--bootstrap", address).returncode == 0
+        process.send_signal(stop)
+        out, err = process.communicate(timeout=30)
+        assert (process.returncode, out) == (0, "")
+        events = [json.loads(entry)["event"] for entry in err.splitlines()]
+        assert events[0] == "ready"
+        assert events[-1] == "stopped"
+    with up(tmp_path / "data") as (_, line):
+        listed = headrace("topic", "list", "--json", HEADRACE_BOOTSTRAP=line.split()[1])
+        assert json.loads(listed.stdout)["topic"] == "there"
+
+
+def test_a_second_broker_on_one_directory_is_refused(tmp_path: Path) -> None:
+    with up(tmp_path):
+        refused = headrace("up", "--data", str(tmp_path), "--listen", "127.0.0.1:0")
+        assert refused.returncode in (1, 2)
+        assert refused.stdout == ""
+        assert str(tmp_path) in refused.stderr
+        assert "Traceback" not in refused.stderr
+
+
+def test_up_refuses_what_it_cannot_do(tmp_path: Path) -> None:
+    for arguments, said in (
+        (["--listen", "127.0.0.1:port"], "HOST:PORT"),
+        (["--config", "no.such.config=1"], "no.such.config"),
+        (["--durable", "gopher://store"], "gopher"),
+    ):
+        refused = headrace("up", "--data", str(tmp_path), "--listen", "127.0.0.1:0", *arguments)
+        assert refused.returncode in (1, 2), arguments
+        assert said in refused.stderr
+        assert refused.stderr.count("\n") == 1
+        assert refused.stdout == ""
+
+
+def test_a_pipe_whose_reader_leaves_is_quiet(headrace_broker: RunningBroker) -> None:
+    environment = {**os.environ, "HEADRACE_BOOTSTRAP": headrace_broker.bootstrap}
+    assert headrace("topic", "create", "piped", "--partitions", "1", **environment).returncode == 0
+    lines = "".join(f"{number}\n" for number in range(100_000))
+    assert headrace("produce", "piped", stdin=lines, **environment).returncode == 0
+    with subprocess.Popen(
+        [*COMMAND, "consume", "piped"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == b"0\n"
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(30) == 1
+
+
+def test_an_interrupted_reader_ends_quietly(headrace_broker: RunningBroker) -> None:
+    environment = {**os.environ, "HEADRACE_BOOTSTRAP": headrace_broker.bootstrap}
+    headrace("topic", "create", "watched", "--partitions", "1", **environment)
+    headrace("produce", "watched", stdin="x\n", **environment)
+    with subprocess.Popen(
+        [*COMMAND, "consume", "watched"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"x\n"
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+        assert (process.returncode, out, err) == (130, b"", b"")
+
+
+def test_help_is_quick() -> None:
+    """In processor time, the best of three, for the machine has other work too."""
+    seconds = []
+    for _ in range(3):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        shown = headrace("--help")
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        seconds.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+        assert shown.returncode == 0
+        assert "demo" in shown.stdout
+    assert min(seconds) < HELP_SECONDS_MAX, seconds
