@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import sys
 import threading
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ import pytest
 
 from headrace.base.errors import StorageFailure, UsageError
 from headrace.base.ports import Buffer, File, Objects
-from headrace.storage.disk import LocalDisk
+from headrace.storage.disk import LocalDisk, ReadOnlyDisk
 from headrace.storage.objects import INCOMING, DirectoryObjects, directory_of, open_objects
 
 
@@ -140,6 +141,23 @@ def test_a_full_disk_is_a_storage_failure_and_leaves_nothing(tmp_path: Path) -> 
         store.put("a", b"x")
     assert list(store.list("")) == []
     assert list((tmp_path / INCOMING).iterdir()) == []
+
+
+def test_a_reader_needs_no_right_to_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    DirectoryObjects(LocalDisk(), tmp_path).put("a", b"x")
+    opened: list[int] = []
+    plain_open = os.open
+
+    def watched(path: Any, flags: int, *rest: Any, **more: Any) -> int:
+        opened.append(flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT))
+        return plain_open(path, flags, *rest, **more)
+
+    monkeypatch.setattr(os, "open", watched)
+    reader = DirectoryObjects(ReadOnlyDisk(), tmp_path)
+    assert reader.get_range("a", 0, 1) == b"x"
+    assert opened == [0]
+    with pytest.raises(StorageFailure, match="for reading only"):
+        reader.put("b", b"y")
 
 
 def test_an_object_under_another_object_is_refused_in_a_directory(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import argparse
 import json
 import sys
 import time
+import traceback
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -335,22 +336,24 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def reason(error: Exception) -> str:
-    """One sentence of a failure: Spark wraps a worker's exception in many lines."""
+    """One sentence of a failure: Spark wraps a worker's exception, or Java's, in many lines."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     ours = [line.partition(": ")[2] for line in lines if line.startswith("headrace.") and ": " in line]
-    return (ours or lines or [type(error).__name__])[0]
+    causes = [line.removeprefix(": ") for line in lines if line.startswith((": ", "Caused by: "))]
+    return (ours or causes or lines or [type(error).__name__])[0]
 
 
 def main(arguments: Iterable[str]) -> int:
-    """Exit code: 0 where every check holds, 1 where one does not or the job failed."""
+    """Exit code: 0 where every check holds, 1 where one does not or the job failed, whatever the reason."""
     parsed = parse_arguments(list(arguments))
-    from pyspark.errors import PySparkException
-
     try:
         return 1 if run(parsed) else 0
-    except (HeadraceError, PySparkException, OSError) as error:
+    except HeadraceError as error:
+        say("error", message=str(error))
+    except Exception as error:  # Spark's, Java's or the disk's: whoever reads the output must hear of it
+        traceback.print_exc()
         say("error", message=reason(error))
-        return 1
+    return 1
 
 
 if __name__ == "__main__":

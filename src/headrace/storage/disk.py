@@ -6,6 +6,7 @@ directory's entries are durable after `sync_directory`. Never retries a failed s
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
@@ -153,3 +154,12 @@ class LocalDisk:
             os.close(descriptor)
             raise
         return LocalLock(descriptor)
+
+
+class ReadOnlyDisk(LocalDisk):
+    """For those who read what others wrote, and may lack the right to write it: opens nothing for writing."""
+
+    def open(self, path: Path, *, create: bool = False) -> File:
+        if create:
+            raise OSError(errno.EROFS, "opened for reading only", str(path))
+        return LocalFile(path, os.open(path, os.O_RDONLY | os.O_CLOEXEC))

@@ -20,6 +20,7 @@ from headrace.base.ids import Offset, PartitionIndex
 from headrace.base.limits import CATALOG_READS_AT_ONCE_MAX
 from headrace.base.ports import Disk, Objects
 from headrace.metadata.segments import CatalogEntry, PartitionCatalog, SegmentDescriptor
+from headrace.storage.disk import ReadOnlyDisk
 from headrace.storage.objects import open_objects
 from headrace.storage.tier.format import TAIL_GUESS_BYTES, SegmentFooter, decode_footer, footer_length
 from headrace.storage.tier.mirror import (
@@ -100,8 +101,8 @@ class Store:
 
     @classmethod
     def open(cls, url: str, disk: Disk | None = None) -> Store:
-        """Raises UsageError where the URL names no store."""
-        return cls(open_objects(url, disk), url)
+        """Raises UsageError where the URL names no store. The right to read is enough."""
+        return cls(open_objects(url, disk or ReadOnlyDisk()), url)
 
     def topics(self) -> list[MirroredTopic]:
         """All topics that are not deleted, by name. Raises CorruptData."""
