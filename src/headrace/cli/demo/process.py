@@ -49,6 +49,7 @@ class BrokerProcess:
         if word != "ready":
             process.kill()
             process.wait()
+            process.stdout.close()
             raise HeadraceError(f"The broker did not start ({_last_line(log)}); its log is {log}.")
         return cls(process, bootstrap, log)
 

@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,7 +50,7 @@ def run_spark(
         impatient.start()
         try:
             assert process.stdout is not None
-            _follow(_events(process.stdout), report, screen, log)
+            follow(events_of(process.stdout), report, screen, log)
             code = process.wait()
         except BaseException:
             process.kill()
@@ -62,18 +62,19 @@ def run_spark(
     return report
 
 
-def _events(lines: Any) -> Iterator[dict[str, Any]]:
+def events_of(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """The JSON objects among the lines that the job prints; Java may print there too."""
     for line in lines:
         try:
             event = json.loads(line)
         except ValueError:
-            continue  # Java may print to standard output too
+            continue
         if isinstance(event, dict):
             yield event
 
 
-def _follow(events: Iterator[dict[str, Any]], report: SparkReport, screen: Screen, log: Path) -> None:
-    """Take each event into the report and show the stages as they come."""
+def follow(events: Iterator[dict[str, Any]], report: SparkReport, screen: Screen, log: Path) -> None:
+    """Take each event into the report and show the stages as they come. Raises HeadraceError on an error event."""
     with ExitStack() as stack:
         meter: Meter | None = None
         for event in events:
@@ -107,42 +108,48 @@ def _follow(events: Iterator[dict[str, Any]], report: SparkReport, screen: Scree
 
 
 def show_report(report: SparkReport, screen: Screen) -> None:
-    """The tables and checks of a report."""
-    screen.table(
-        {"partition": True, "rows": True, "offsets": False, "no gap": False, "checksum": False},
-        [
-            (
-                str(one["partition"]),
-                f"{one['rows']:,}",
-                f"{one['start']} to {one['end'] - 1}" if one["rows"] else "none",
-                "yes" if one["contiguous"] else "NO",
-                one["checksum"],
-            )
-            for one in sorted(report.partitions, key=lambda one: one["partition"])
-        ],
-    )
+    """The tables of a report, or its events where JSON was asked for."""
+    _show_partitions(report, screen)
     screen.say("")
-    screen.table(
-        {"carrier": False, "flights": True, "mean delay": True},
-        [
-            (one["carrier"], f"{one['flights']:,}", f"{one['mean_delay_minutes']:.1f} min")
-            for one in sorted(report.carriers, key=lambda one: -one["flights"])[:CARRIERS_SHOWN]
-        ],
-    )
+    _show_carriers(report, screen)
     screen.say("")
-    screen.table(
-        {"stage": False, "seconds": True, "rows/s": True},
-        [
-            (
-                STAGES.get(one["stage"], one["stage"]),
-                f"{one['seconds']:.1f}",
-                f"{one['rows_per_second']:,.0f}" if one.get("rows_per_second") else "",
-            )
-            for one in report.stages
-        ],
-    )
-    for kind, events in (("partition", report.partitions), ("carrier", report.carriers), ("month", report.months)):
+    _show_stages(report, screen)
+    for kind, events in (
+        ("partition", report.partitions),
+        ("carrier", report.carriers),
+        ("month", report.months),
+        ("spark_stage", report.stages),
+    ):
         for event in events:
-            screen.event(kind, **{name: value for name, value in event.items() if name != "event"})
-    for stage in report.stages:
-        screen.event("spark_stage", **{name: value for name, value in stage.items() if name not in ("event", "state")})
+            screen.event(kind, **{name: value for name, value in event.items() if name not in ("event", "state")})
+
+
+def _show_partitions(report: SparkReport, screen: Screen) -> None:
+    rows = [
+        (
+            str(one["partition"]),
+            f"{one['rows']:,}",
+            f"{one['start']} to {one['end'] - 1}" if one["rows"] else "none",
+            "yes" if one["contiguous"] else "NO",
+            one["checksum"],
+        )
+        for one in sorted(report.partitions, key=lambda one: one["partition"])
+    ]
+    headings = {"partition": True, "rows": True, "offsets": False, "no gap": False, "checksum": False}
+    screen.table(headings, rows)
+
+
+def _show_carriers(report: SparkReport, screen: Screen) -> None:
+    rows = []
+    for one in sorted(report.carriers, key=lambda one: -one["flights"])[:CARRIERS_SHOWN]:
+        mean = one["mean_delay_minutes"]
+        rows.append((one["carrier"], f"{one['flights']:,}", "all cancelled" if mean is None else f"{mean:.1f} min"))
+    screen.table({"carrier": False, "flights": True, "mean delay": True}, rows)
+
+
+def _show_stages(report: SparkReport, screen: Screen) -> None:
+    rows = []
+    for one in report.stages:
+        rate = one.get("rows_per_second")
+        rows.append((STAGES.get(one["stage"], one["stage"]), f"{one['seconds']:.1f}", f"{rate:,.0f}" if rate else ""))
+    screen.table({"stage": False, "seconds": True, "rows/s": True}, rows)
