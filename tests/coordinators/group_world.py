@@ -101,7 +101,7 @@ class World:
     def settle(self) -> None:
         """The oldest append in flight is durable."""
         done = self.in_flight.popleft()
-        self.send(done.group, ev.Written(write=done.write, log_offset=done.log_offset))
+        self.send(done.group, ev.Written(write=done.write))
 
     def advance(self, by_ms: int) -> None:
         """Let time pass, and wake whom it is time to wake, in order."""
@@ -122,10 +122,10 @@ class World:
 
     def replayed(self, end: int | None = None) -> dict[str, Group]:
         replay = Replay()
-        for log_offset, entry in enumerate(self.log[:end]):
+        for entry in self.log[:end]:
             record = records.decode(*entry)
             assert record is not None
-            replay.apply(record, log_offset)
+            replay.apply(record)
         return replay.groups(self.moment())
 
     def crash(self) -> None:

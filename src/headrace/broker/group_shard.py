@@ -149,7 +149,7 @@ class GroupShard:
             return
         outcome = self.partition.append(batch, needs_isr=True)
         if not isinstance(outcome, Refusal):
-            settled = _Settled(self, group_id, append.write, outcome.base_offset)
+            settled = _Settled(self, group_id, append.write)
             self.partition.park_commit(outcome.end, settled)
         elif outcome.error in IN_DOUBT:
             self.lose()
@@ -267,19 +267,18 @@ class GroupShard:
 class _Settled:
     """`Commit`: one append of one group."""
 
-    __slots__ = ("_base_offset", "_group_id", "_shard", "_write")
+    __slots__ = ("_group_id", "_shard", "_write")
 
-    def __init__(self, shard: GroupShard, group_id: str, write: int, base_offset: Offset) -> None:
+    def __init__(self, shard: GroupShard, group_id: str, write: int) -> None:
         self._shard = shard
         self._group_id = group_id
         self._write = write
-        self._base_offset = base_offset
 
     def on_outcome(self, error: ErrorCode) -> None:
         if self._shard.lost:
             return
         if error is ErrorCode.NONE:
-            self._shard.send(self._group_id, Written(write=self._write, log_offset=self._base_offset))
+            self._shard.send(self._group_id, Written(write=self._write))
         else:
             self._shard.lose()
 
@@ -328,5 +327,5 @@ def _replay_batch(replay: Replay, batch: Iterable[Record]) -> int:
         if found is None:
             skipped += 1
         else:
-            replay.apply(found, record.offset)
+            replay.apply(found)
     return skipped

@@ -110,10 +110,9 @@ class Tick:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """An append is durable by the acks=all rule; its first record has this offset."""
+    """An append is durable by the acks=all rule, and so is every one before it."""
 
     write: int
-    log_offset: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -81,14 +81,14 @@ def _on_written(turn: Turn, event: Written) -> None:
     write = _take(turn, event.write)
     match write:
         case CommitWrite():
-            offsets.on_commit_written(turn, write, event.log_offset)
+            offsets.on_commit_written(turn, write)
         case AssignmentWrite():
             turn.update(recorded=True)
             membership.on_assignment_settled(turn, write, ErrorCode.NONE)
         case EmptyWrite():
             turn.update(recorded=True)
         case ForgetWrite():
-            offsets.on_forgotten(turn, write, event.log_offset)
+            offsets.on_forgotten(turn, write)
         case DeleteWrite():
             offsets.on_delete_settled(turn, write, ErrorCode.NONE)
         case _:

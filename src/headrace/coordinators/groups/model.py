@@ -74,8 +74,6 @@ class Commit:
     """Wall clock, when it was accepted."""
     topic_id: TopicId = NO_TOPIC_ID
     """The topic that the name meant then; the zero id where the record (an older one) does not say."""
-    log_offset: int = -1
-    """Its record's offset in the offsets topic: of two commits for a partition the higher one stands."""
 
 
 class Protocol(NamedTuple):

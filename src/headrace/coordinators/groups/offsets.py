@@ -87,26 +87,9 @@ def _commit_error(group: Group, event: CommitOffsets) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def on_commit_written(turn: Turn, write: CommitWrite, log_offset: int) -> None:
-    with turn.group.offsets.mutate() as offsets:
-        for at, (partition, commit) in enumerate(write.commits, log_offset):
-            standing = offsets.get(partition)
-            if standing is None or standing.log_offset < at:
-                offsets[partition] = placed(commit, at)
-        turn.update(offsets=offsets.finish())
+def on_commit_written(turn: Turn, write: CommitWrite) -> None:
+    turn.update(offsets=turn.group.offsets.update(write.commits))
     turn.reply(write.waiter, CommitReply(errors=write.errors))
-
-
-def placed(commit: Commit, log_offset: int) -> Commit:
-    """The commit with its place in the log (spelled out: `replace` is slow, and this is the group's hot path)."""
-    return Commit(
-        offset=commit.offset,
-        leader_epoch=commit.leader_epoch,
-        metadata=commit.metadata,
-        timestamp_ms=commit.timestamp_ms,
-        topic_id=commit.topic_id,
-        log_offset=log_offset,
-    )
 
 
 def on_commit_refused(turn: Turn, write: CommitWrite, error: ErrorCode) -> None:
@@ -143,12 +126,10 @@ def _forget(turn: Turn, partitions: Iterable[NamedPartition]) -> None:
         turn.append(records, ForgetWrite(partitions=chosen))
 
 
-def on_forgotten(turn: Turn, write: ForgetWrite, log_offset: int) -> None:
+def on_forgotten(turn: Turn, write: ForgetWrite) -> None:
     with turn.group.offsets.mutate() as offsets:
-        for at, partition in enumerate(write.partitions, log_offset):
-            standing = offsets.get(partition)
-            if standing is not None and standing.log_offset < at:
-                del offsets[partition]
+        for partition in write.partitions:
+            offsets.pop(partition, None)
         turn.update(offsets=offsets.finish())
 
 

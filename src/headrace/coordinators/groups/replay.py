@@ -20,7 +20,6 @@ from headrace.coordinators.groups.events import (
     OffsetForgotten,
 )
 from headrace.coordinators.groups.model import Commit, Group, GroupState, Member, Moment, NamedPartition, Protocol
-from headrace.coordinators.groups.offsets import placed
 
 
 class Replay:
@@ -30,10 +29,10 @@ class Replay:
         self._formed: dict[str, GroupFormed] = {}
         self._offsets: dict[str, dict[NamedPartition, Commit]] = {}
 
-    def apply(self, record: GroupRecord, log_offset: int) -> None:
+    def apply(self, record: GroupRecord) -> None:
         match record:
             case OffsetCommitted(group=group, partition=partition, commit=commit):
-                self._offsets.setdefault(group, {})[partition] = placed(commit, log_offset)
+                self._offsets.setdefault(group, {})[partition] = commit
             case OffsetForgotten(group=group, partition=partition):
                 self._offsets.get(group, {}).pop(partition, None)
             case GroupFormed():
