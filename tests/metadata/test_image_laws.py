@@ -45,6 +45,18 @@ def test_replay_takes_any_event_and_takes_it_once(events: list[MetadataEvent], e
     assert once.replay([event]) == once
 
 
+@given(st.lists(wild_events), wild_events)
+def test_no_event_ever_lowers_an_epoch(events: list[MetadataEvent], event: MetadataEvent) -> None:
+    before = EMPTY_IMAGE.replay(events)
+    after = before.replay([event])
+    assert after.next_producer_id >= before.next_producer_id
+    assert all(after.brokers[broker.id].epoch >= broker.epoch for broker in before.brokers.values())
+    for topic_id in set(before.topics) & set(after.topics):
+        for old, new in zip(before.topics[topic_id].partitions, after.topics[topic_id].partitions, strict=False):
+            assert (new.leader_epoch, new.partition_epoch) >= (old.leader_epoch, old.partition_epoch)
+            assert new == old or new.partition_epoch > old.partition_epoch
+
+
 @given(histories(), st.integers(0, 20), st.integers(0, 20))
 def test_an_entry_at_or_below_the_image_s_index_is_old_news(entries: list[Entry], at: int, index: int) -> None:
     image = replay_all(entries)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from headrace.base.ids import BrokerId, TopicId, TopicPartition
-from headrace.metadata.events import ConfigChanged, MetadataEvent
+from headrace.metadata.events import MetadataEvent
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.values import PartitionImage, TopicImage
 
@@ -56,7 +56,7 @@ class ImageDelta:
         """The delta that a committed entry makes."""
         events = tuple(events)
         named = (getattr(event, "topic_id", None) for event in events)
-        touched = None if _changes_a_broker_config(events) else frozenset(name for name in named if name is not None)
+        touched = frozenset(name for name in named if name is not None)
         return cls(before, before.replay(events, index=index), touched)
 
     def changed_topics(self) -> Iterator[tuple[TopicImage | None, TopicImage | None]]:
@@ -108,7 +108,3 @@ def _held(topic: TopicImage | None, node: BrokerId) -> dict[TopicPartition, Loca
         return {}
     locals_ = (LocalPartition(topic, partition) for partition in topic.partitions if node in partition.replicas)
     return {local.key: local for local in locals_}
-
-
-def _changes_a_broker_config(events: Iterable[MetadataEvent]) -> bool:
-    return any(isinstance(event, ConfigChanged) and event.topic_id is None for event in events)
