@@ -18,9 +18,9 @@ import confluent_kafka
 PARTITIONS: Final = 3
 DEADLINE_S: Final = 60.0
 QUEUED_MESSAGES_MAX: Final = 2_000
-BURST_MESSAGES: Final = 50
-BURST_EVERY_S: Final = 0.01
-"""The pace of a producer: enough to keep requests in flight always, and not to fill the disk in many rounds."""
+BURST_MESSAGES: Final = 1_000
+BURST_EVERY_S: Final = 0.2
+"""The pace of a producer: bursts, so that a kill that follows an acknowledgement finds requests in flight."""
 QUIET: Final[Mapping[str, Any]] = {"log_level": 0, "error_cb": lambda _: None}
 """librdkafka tells of every refused connection, and a killed broker refuses them by design."""
 
@@ -47,7 +47,7 @@ class Producer:
         self.sent = 0
         options = {"bootstrap.servers": bootstrap, "acks": "all", "enable.idempotence": idempotent, "linger.ms": 2}
         options |= {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 200, "retry.backoff.ms": 20}
-        options |= {"queue.buffering.max.messages": QUEUED_MESSAGES_MAX, "batch.num.messages": 100}
+        options |= {"queue.buffering.max.messages": QUEUED_MESSAGES_MAX, "batch.num.messages": 20}
         self._client = confluent_kafka.Producer(options | dict(QUIET))
         self._changed = threading.Condition()
         self._stopping = threading.Event()
