@@ -225,7 +225,7 @@ def _what_next(screen: Screen, broker: BrokerProcess, places: Places) -> None:
         "headrace topic list",
         f"headrace topic describe {TOPIC}",
         f"headrace consume {TOPIC} --max 3 --json",
-        f"headrace debug dump-log {places.data / f'{TOPIC}-0'}",
+        f"headrace debug dump-log {places.data / 'logs' / f'{TOPIC}-0'}",
         f"kill {broker.pid}   # stops it",
     ):
         screen.say(f"  {command}")
