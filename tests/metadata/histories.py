@@ -26,7 +26,7 @@ Entry = tuple[MetadataEvent, ...]
 
 NAMES = ("orders", "flights", "x")
 BROKERS = tuple(map(BrokerId, range(1, 4)))
-TOPIC_IDS = tuple(TopicId(uuid.UUID(int=n, version=4)) for n in range(1, 6))
+TOPIC_IDS = tuple(TopicId(uuid.UUID(int=n, version=4)) for n in range(1, 3))
 CLUSTER = ClusterId("cluster-1")
 
 names = st.sampled_from(NAMES)
@@ -172,7 +172,7 @@ def histories(draw: st.DrawFn) -> list[Entry]:
 
 # Events that nobody decided.
 
-small = st.integers(-1, 5)
+small = st.integers(-1, 3)
 topic_ids = st.sampled_from(TOPIC_IDS)
 broker_lists = st.lists(brokers, min_size=1, max_size=3, unique=True).map(tuple)
 partition_images = st.builds(
@@ -198,33 +198,14 @@ partition_runs = st.lists(partition_images, max_size=3).map(
     )
 )
 texts = st.text(max_size=8)
-wild_events: st.SearchStrategy[MetadataEvent] = st.one_of(
-    st.builds(ev.ClusterBorn, cluster_id=texts.map(ClusterId)),
-    st.builds(
-        ev.BrokerRegistered,
-        broker_id=brokers,
-        broker_epoch=small,
-        directory_id=st.uuids(),
-        endpoints=st.lists(st.builds(Endpoint, listener=texts, host=texts, port=small), max_size=2).map(tuple),
-        rack=st.none() | texts,
-    ),
-    st.builds(ev.BrokerFenced, broker_id=brokers, broker_epoch=small),
-    st.builds(ev.BrokerUnfenced, broker_id=brokers, broker_epoch=small),
-    st.builds(
-        ev.TopicCreated,
-        topic_id=topic_ids,
-        name=names,
-        partitions=partition_runs,
-        configs=st.dictionaries(texts, texts, max_size=2),
-    ),
-    st.builds(ev.TopicDeleted, topic_id=topic_ids),
-    st.builds(ev.PartitionsAdded, topic_id=topic_ids, partitions=st.lists(partition_images, max_size=3).map(tuple)),
-    st.builds(
-        ev.ConfigChanged,
-        topic_id=st.none() | topic_ids,
-        broker_id=st.none() | brokers,
-        changes=st.dictionaries(texts, st.none() | texts, max_size=2),
-    ),
+wild_creations = st.builds(
+    ev.TopicCreated,
+    topic_id=topic_ids,
+    name=names,
+    partitions=partition_runs,
+    configs=st.dictionaries(texts, texts, max_size=2),
+)
+wild_partition_changes = st.one_of(
     st.builds(
         ev.LeaderChanged,
         topic_id=topic_ids,
@@ -242,6 +223,29 @@ wild_events: st.SearchStrategy[MetadataEvent] = st.one_of(
         partition_epoch=small,
         isr=broker_lists,
     ),
+)
+wild_events: st.SearchStrategy[MetadataEvent] = st.one_of(
+    st.builds(ev.ClusterBorn, cluster_id=texts.map(ClusterId)),
+    st.builds(
+        ev.BrokerRegistered,
+        broker_id=brokers,
+        broker_epoch=small,
+        directory_id=st.uuids(),
+        endpoints=st.lists(st.builds(Endpoint, listener=texts, host=texts, port=small), max_size=2).map(tuple),
+        rack=st.none() | texts,
+    ),
+    st.builds(ev.BrokerFenced, broker_id=brokers, broker_epoch=small),
+    st.builds(ev.BrokerUnfenced, broker_id=brokers, broker_epoch=small),
+    wild_creations,
+    st.builds(ev.TopicDeleted, topic_id=topic_ids),
+    st.builds(ev.PartitionsAdded, topic_id=topic_ids, partitions=st.lists(partition_images, max_size=3).map(tuple)),
+    st.builds(
+        ev.ConfigChanged,
+        topic_id=st.none() | topic_ids,
+        broker_id=st.none() | brokers,
+        changes=st.dictionaries(texts, st.none() | texts, max_size=2),
+    ),
+    wild_partition_changes,
     st.builds(
         ev.SegmentPublished,
         topic_id=topic_ids,

@@ -12,7 +12,7 @@ from headrace.metadata.codec import decode_events, encode_events
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.events import MetadataEvent
 from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
-from tests.metadata.histories import BROKERS, Entry, histories, wild_events
+from tests.metadata.histories import BROKERS, Entry, histories, wild_creations, wild_events, wild_partition_changes
 
 
 def replay_all(entries: list[Entry], image: MetadataImage = EMPTY_IMAGE) -> MetadataImage:
@@ -45,7 +45,7 @@ def test_replay_takes_any_event_and_takes_it_once(events: list[MetadataEvent], e
     assert once.replay([event]) == once
 
 
-@given(st.lists(wild_events), wild_events)
+@given(st.lists(wild_creations | wild_partition_changes | wild_events), wild_partition_changes | wild_events)
 def test_no_event_ever_lowers_an_epoch(events: list[MetadataEvent], event: MetadataEvent) -> None:
     before = EMPTY_IMAGE.replay(events)
     after = before.replay([event])
