@@ -248,7 +248,11 @@ class Partition:
         if self._ended is not ErrorCode.NONE:
             return None
         self._flushing_bytes = self._appended_bytes
-        return self.log.begin_flush()
+        try:
+            return self.log.begin_flush()
+        except StorageFailure as error:
+            self._fail(error)
+            return None
 
     def finish_flush(self, ticket: FlushTicket, failure: OSError | None) -> None:
         """Flusher: the sync ended."""

@@ -68,6 +68,7 @@ class Machine:
             self._world.history.problem("broker-error", f"the broker gave up: {broker.failure!r}")
         if broker.failure is not None:
             self._world.tell(f"the broker gave up: {broker.failure!r}")
+            await broker.stop()
             self.end()
 
     def expect_trouble(self) -> None:

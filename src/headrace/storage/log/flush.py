@@ -51,6 +51,7 @@ class Ticket:
         "_files",
         "_indexed",
         "checkpoint",
+        "contents_are_durable",
         "end",
         "pinned",
         "position",
@@ -79,6 +80,8 @@ class Ticket:
         self.end = end
         self.position = position
         self.checkpoint = checkpoint
+        self.contents_are_durable = False
+        """Everything below `end` is, names included, whatever fails after that."""
         self._epochs = epochs
         self.pinned = work.closed if active is None else [*work.closed, active]
         """Segments whose files must stay open."""
@@ -98,6 +101,7 @@ class Ticket:
             disk.sync_directory(directory)
         if self.work.birth:
             disk.sync_directory(directory.parent)
+        self.contents_are_durable = True
         if self.checkpoint is not None:
             write_file(disk, directory / CHECKPOINT, encode_checkpoint(self.checkpoint))
             disk.sync_directory(directory)

@@ -34,6 +34,7 @@ from headrace.storage.log.checkpoints import (
     encode_checkpoint,
     encode_stamp,
     read_file,
+    sync_file,
     write_file,
 )
 from headrace.storage.log.contents import Contents
@@ -271,7 +272,9 @@ class LocalLog:
         return self._flushed
 
     def fail_flush(self, ticket: FlushTicket) -> None:
-        self._take(ticket)
+        done = self._take(ticket)
+        if done.contents_are_durable and done.end > self._flushed:  # the checkpoint may be there, and says the same
+            self._flushed, self._flushed_position = done.end, done.position
         self._fail()
 
     def _take(self, ticket: FlushTicket) -> Ticket:
@@ -383,6 +386,10 @@ class LocalLog:
         unsynced yet."""
         known = self._checkpoint
         if all_gone or (known is not None and known.segment >= base):
+            if self._unsynced.birth:  # a checkpoint says that the directory is durable
+                sync_file(self._disk, self.directory / STAMP)
+                self._disk.sync_directory(self.directory.parent)
+                self._unsynced.birth = False
             self._checkpoint = Checkpoint.at_segment(base, self._start)
             write_file(self._disk, self.directory / CHECKPOINT, encode_checkpoint(self._checkpoint))
             self._disk.sync_directory(self.directory)
