@@ -79,6 +79,8 @@ class Life:
                 log.write_producer_snapshot(b"%d" % log.log_end_offset, log.log_end_offset)
             case "cut":
                 self.cut(number)
+            case "kill":
+                self.reopen()
             case _:
                 log.close()
                 self.on_flushed()
