@@ -113,6 +113,24 @@ def test_an_interrupted_reader_ends_quietly(headrace_broker: RunningBroker) -> N
         assert (process.returncode, out, err) == (130, b"", b"")
 
 
+def test_an_interrupted_writer_ends_though_its_input_is_silent(headrace_broker: RunningBroker) -> None:
+    environment = {**os.environ, "HEADRACE_BOOTSTRAP": headrace_broker.bootstrap}
+    headrace("topic", "create", "typed", "--partitions", "1", **environment)
+    with (
+        subprocess.Popen([*COMMAND, "produce", "typed"], stdin=subprocess.PIPE, env=environment) as writer,
+        subprocess.Popen([*COMMAND, "consume", "typed"], stdout=subprocess.PIPE, env=environment) as reader,
+    ):
+        assert writer.stdin is not None
+        assert reader.stdout is not None
+        writer.stdin.write(b"one line\n")
+        writer.stdin.flush()
+        assert reader.stdout.readline() == b"one line\n"
+        writer.send_signal(signal.SIGINT)
+        assert writer.wait(30) == 130
+        reader.send_signal(signal.SIGINT)
+        assert reader.wait(30) == 130
+
+
 def test_help_is_quick() -> None:
     """In processor time, the best of three, for the machine has other work too."""
     seconds = []

@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -127,11 +129,10 @@ def _split(line: bytes, separator: bytes | None) -> tuple[bytes | None, bytes]:
 
 async def _lines(file: Path | None) -> AsyncIterator[bytes]:
     """Lines without their ends. A terminal's come one by one, a file's a block at a time, read in a thread."""
-    loop = asyncio.get_running_loop()
     source = os.open(file, os.O_RDONLY) if file is not None else sys.stdin.fileno()
     rest = b""
     try:
-        while block := await loop.run_in_executor(None, os.read, source, BLOCK_BYTES):
+        while block := await _read_block(source):
             *lines, rest = (rest + block).split(b"\n")
             for line in lines:
                 yield line.removesuffix(b"\r")
@@ -140,6 +141,33 @@ async def _lines(file: Path | None) -> AsyncIterator[bytes]:
     finally:
         if file is not None:
             os.close(source)
+
+
+async def _read_block(source: int) -> bytes:
+    """The next bytes, read in a daemon thread: an executor's would keep an interrupted process from ending while the
+    terminal or pipe is silent."""
+    loop = asyncio.get_running_loop()
+    block: asyncio.Future[bytes] = loop.create_future()
+
+    def settle(outcome: bytes | OSError) -> None:
+        if block.done():
+            return
+        if isinstance(outcome, OSError):
+            block.set_exception(outcome)
+        else:
+            block.set_result(outcome)
+
+    def read() -> None:
+        outcome: bytes | OSError
+        try:
+            outcome = os.read(source, BLOCK_BYTES)
+        except OSError as error:
+            outcome = error
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(settle, outcome)
+
+    threading.Thread(target=read, daemon=True).start()
+    return await block
 
 
 async def _show_rate(tally: _Tally) -> None:

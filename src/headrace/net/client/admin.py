@@ -12,7 +12,7 @@ from enum import IntEnum
 from typing import Any
 
 from headrace.net.client.cluster import Cluster, UnknownTopicError
-from headrace.net.client.errors import RefusedError, check
+from headrace.net.client.errors import UnsupportedError, check
 from headrace.net.client.view import ClusterView, TopicView
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
@@ -92,7 +92,7 @@ class Admin:
 
         async def ask() -> CreatedTopic:
             response = await self._cluster.ask_controller(ApiKey.CREATE_TOPICS, request)
-            (result,) = response.topics
+            result = _only(response.topics)
             check(result.error_code, f"Topic '{name}'", result.error_message)
             return CreatedTopic(
                 name=result.name,
@@ -113,7 +113,7 @@ class Admin:
 
         async def ask() -> None:
             response = await self._cluster.ask_controller(ApiKey.DELETE_TOPICS, request)
-            (result,) = response.responses
+            result = _only(response.responses)
             if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise UnknownTopicError(name)
             check(result.error_code, f"Topic '{name}'", result.error_message)
@@ -130,7 +130,7 @@ class Admin:
 
         async def ask() -> None:
             response = await self._cluster.ask_controller(ApiKey.CREATE_PARTITIONS, request)
-            (result,) = response.results
+            result = _only(response.results)
             if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise UnknownTopicError(name)
             check(result.error_code, f"Topic '{name}'", result.error_message)
@@ -164,7 +164,7 @@ class Admin:
 
         async def ask() -> None:
             response = await self._cluster.ask_controller(ApiKey.INCREMENTAL_ALTER_CONFIGS, request)
-            (result,) = response.responses
+            result = _only(response.responses)
             if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise UnknownTopicError(name)
             check(result.error_code, f"Topic '{name}'", result.error_message)
@@ -193,13 +193,20 @@ class Admin:
 
         async def ask() -> tuple[ConfigValue, ...]:
             response = await self._cluster.ask_any(ApiKey.DESCRIBE_CONFIGS, request)
-            (result,) = response.results
+            result = _only(response.results)
             if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and kind == TOPIC_RESOURCE:
                 raise UnknownTopicError(name)
             check(result.error_code, subject, result.error_message)
             return tuple(_config_value(config) for config in result.configs)
 
         return await self._cluster.retried(ask)
+
+
+def _only(results: Sequence[Any]) -> Any:
+    """The one result of a request about one thing. Raises UnsupportedError where the broker gives another number."""
+    if len(results) != 1:
+        raise UnsupportedError(f"The broker answered about {len(results)} things where it was asked about one.")
+    return results[0]
 
 
 def _config_value(config: Any) -> ConfigValue:
@@ -215,6 +222,3 @@ def _config_value(config: Any) -> ConfigValue:
         read_only=config.read_only,
         documentation=config.documentation,
     )
-
-
-__all__ = ["Admin", "AlterOperation", "ConfigSource", "ConfigValue", "CreatedTopic", "RefusedError"]

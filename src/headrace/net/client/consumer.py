@@ -153,16 +153,14 @@ class Consumer:
         if (error := refusal(response.error_code, f"Fetch from {connection.address}")) is not None:
             raise error
         by_place = {(one.topic_id if by_id else one.topic, one.view.index): one for one in asked}
-        return [
-            _Answer(
-                by_place[topic.topic_id if by_id else topic.topic, part.partition_index],
-                part.error_code,
-                part.records if part.records is not None else memoryview(b""),
-                Offset(part.high_watermark),
-            )
-            for topic in response.responses
-            for part in topic.partitions
-        ]
+        answers = []
+        for topic in response.responses:
+            for part in topic.partitions:
+                one = by_place.get((topic.topic_id if by_id else topic.topic, part.partition_index))
+                if one is not None:
+                    data = part.records if part.records is not None else b""
+                    answers.append(_Answer(one, part.error_code, memoryview(data), Offset(part.high_watermark)))
+        return answers
 
     def _request(self, asked: list[_Asked]) -> Any:
         topics: dict[tuple[str, TopicId], list[wire.FetchPartition]] = {}

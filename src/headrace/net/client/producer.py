@@ -205,9 +205,12 @@ class Producer:
                     self._settle(batch, error)
                     if self._idempotent and not isinstance(error, RefusedError):
                         self._failed = error  # whether the batch is stored is not known: its sequence is in doubt
-                except BaseException:
+                except asyncio.CancelledError:
                     writer.batches.appendleft(batch)
                     raise
+                except Exception as error:  # a broker's nonsense, or a bug: nobody may wait for ever because of it
+                    self._failed = GaveUpError(f"Producing to topic '{writer.topic}' failed unexpectedly: {error!r}.")
+                    self._settle(batch, self._failed)
                 if self._failed is not None:
                     self._fail_all(writer, self._failed)
         finally:
