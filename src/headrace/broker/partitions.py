@@ -130,7 +130,8 @@ class Partitions:
         if gone:
             await self._remove(gone)
         if opened := [local for local in led if not self._lead_on(local)]:
-            configs = {local.topic.id: self._config(local.topic, image) for local in opened}
+            topics = {local.topic.id: local.topic for local in opened}
+            configs = {topic_id: self._config(topic, image) for topic_id, topic in topics.items()}
             results = await self._in_thread(lambda: [self._open(local, configs[local.topic.id]) for local in opened])
             for local, result in zip(opened, results, strict=True):
                 self._take_up(local, configs[local.topic.id], result)

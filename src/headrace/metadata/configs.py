@@ -232,7 +232,7 @@ TOPIC_DEFS: Final[Mapping[str, ConfigDef]] = {
         ),
     )
 }
-"""Every topic config, by name."""
+"""Every topic config, by name, in the order of the names."""
 
 _BROKER_ONLY: Final = (
     ConfigDef(
@@ -404,10 +404,8 @@ def topic_values(
 ) -> dict[str, ConfigValue]:
     """Every topic config as it holds on broker `node` for a topic with these configs of its own, by name, sorted.
     `broker_configs` are the static ones, which that broker was started with."""
-    return {
-        key: _value(key, definition, topic_configs, _levels(image, broker_configs, node), replicas)
-        for key, definition in sorted(TOPIC_DEFS.items())
-    }
+    levels = _levels(image, broker_configs, node)
+    return {key: _value(key, definition, topic_configs, levels, replicas) for key, definition in TOPIC_DEFS.items()}
 
 
 def broker_values(
@@ -482,7 +480,7 @@ def topic_config(
 ) -> TopicConfig:
     """What holds for this topic on broker `node`. Costs tens of microseconds: keep it until `LocalChanges` says that
     the topic is reconfigured."""
-    replicas = max((len(partition.replicas) for partition in topic.partitions), default=1)
+    replicas = len(topic.partitions[0].replicas)
     values = topic_values(image, topic.configs, broker_configs, node=node, replicas=replicas)
     return TopicConfig(**{key.replace(".", "_"): _typed(value) for key, value in values.items()})  # type: ignore[arg-type]  # a test compares the names and types
 
