@@ -128,6 +128,14 @@ def test_a_range_read_finds_every_changed_byte_of_the_batches_that_it_reads(thre
             records_of(store, 0, 10**6)
 
 
+def test_a_slice_that_ends_elsewhere_than_planned_is_damage(three_segments: Any) -> None:
+    store = Store(three_segments.objects)
+    for part in store.slices("orders", 0, three_segments.catalog, 0, 10**6, slice_bytes=100):
+        assert list(store.read(part))
+        with pytest.raises(DamagedHistory, match=f"end before offset {part.end_offset + 1}"):
+            list(store.read(part._replace(end_offset=part.end_offset + 1)))
+
+
 def test_a_footer_that_is_cut_foreign_or_changed_is_corrupt(three_segments: Any) -> None:
     body = three_segments.objects.get(next(iter(three_segments.catalog)).descriptor.key)
     for wrong in (
