@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from headrace.base.ids import LeaderEpoch, Offset, TopicId
 from headrace.coordinators.groups import events as ev
 from headrace.coordinators.groups import records
-from headrace.coordinators.groups.model import Commit, NamedPartition
+from headrace.coordinators.groups.model import Commit, Moment, NamedPartition
 from headrace.coordinators.groups.partitioning import partition_for
+from headrace.coordinators.groups.replay import Replay
 from headrace.wire.codec import DecodeError
 
 texts = st.text(max_size=20)
@@ -64,7 +65,7 @@ def test_what_is_written_is_read(record: ev.GroupRecord) -> None:
 @given(st.binary(max_size=40), st.none() | st.binary(max_size=60))
 def test_any_bytes_are_read_or_refused(key: bytes, value: bytes | None) -> None:
     with contextlib.suppress(DecodeError):
-        records.decode(key, value)
+        records.decode(records.canonical(key), value)
 
 
 def text(value: str) -> bytes:
@@ -95,7 +96,7 @@ def test_commits_of_older_brokers_are_read(version: int) -> None:
     value += struct.pack(">q", 1_800_000_000_000) if version == 1 else b""
     for key_type in (0, 1):
         key = struct.pack(">h", key_type) + text("g") + text("t") + struct.pack(">i", 0)
-        record = records.decode(key, value)
+        record = records.decode(records.canonical(key), value)
         assert isinstance(record, ev.OffsetCommitted)
         assert (record.commit.offset, record.commit.metadata) == (42, "note")
         assert record.commit.leader_epoch == (3 if version == 3 else -1)
@@ -121,6 +122,25 @@ def test_a_membership_has_kafkas_bytes() -> None:
     expected += text("m") + struct.pack(">h", -1) + text("c") + text("/h") + struct.pack(">ii", 20, 10)
     expected += struct.pack(">i", 1) + b"s" + struct.pack(">i", 1) + b"a"
     assert value == expected
+
+
+def test_a_damaged_record_is_passed_over_and_counted() -> None:
+    replay = Replay()
+    for record in (
+        ev.OffsetCommitted(
+            group="g", partition=NamedPartition("t", 0), commit=Commit(offset=Offset(1), timestamp_ms=0)
+        ),
+        ev.OffsetCommitted(
+            group="g", partition=NamedPartition("t", 1), commit=Commit(offset=Offset(2), timestamp_ms=0)
+        ),
+    ):
+        key, value = records.encode(record)
+        replay.apply(key, value)
+    assert value is not None
+    replay.apply(key, value[:-1])
+    replay.apply(b"", b"")
+    assert set(replay.groups(Moment(0, 0))["g"].offsets) == {NamedPartition("t", 0)}
+    assert replay.passed_over == 2
 
 
 def test_records_of_kinds_that_are_not_known_are_passed_over() -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TypeAlias, assert_never
 
 import structlog
@@ -210,17 +210,16 @@ class GroupShard:
         """Read the log to its end, which is first committed. Raises CorruptData or OSError where it cannot be read."""
         end = self.partition.log.log_end_offset
         await self._committed(end)
-        replay, skipped = Replay(), 0
+        replay = Replay()
         at = self.partition.log.log_start_offset
         while at < end and not self.lost:
             data = self.partition.read(at, GROUP_LOAD_BYTES, committed_only=False, at_least_one=True)
-            at, unknown = await self._loop.run_in_executor(None, _replay, replay, data, at)
-            skipped += unknown
-        if self.lost:
-            return
-        if skipped:
-            log.warning("records of the offsets topic were passed over", records=skipped, **self._name)
-        self._take_up(replay)
+            at = await self._loop.run_in_executor(None, _replay, replay, data, at)
+        groups = await self._loop.run_in_executor(None, replay.groups, self._now())
+        if replay.passed_over:
+            log.warning("records of the offsets topic were passed over", records=replay.passed_over, **self._name)
+        if not self.lost:
+            self._take_up(groups)
 
     async def _committed(self, end: Offset) -> None:
         """Wait until all that the log holds now is committed: what is not could yet be lost."""
@@ -229,8 +228,8 @@ class GroupShard:
         if await outcome.future is not ErrorCode.NONE:
             self.lose()
 
-    def _take_up(self, replay: Replay) -> None:
-        self.groups = replay.groups(self._now())
+    def _take_up(self, groups: dict[str, Group]) -> None:
+        self.groups = groups
         self.loaded = True
         for group in self.groups.values():
             due = group.earliest_deadline_ms()
@@ -303,29 +302,14 @@ def told_as(error: ErrorCode) -> ErrorCode:
     return ErrorCode.UNKNOWN_SERVER_ERROR
 
 
-def _replay(replay: Replay, data: Buffer, at: Offset) -> tuple[Offset, int]:
-    """In a worker thread: whole batches of the log into `replay`. The offset that follows them, and how many records
-    were of a kind that is not known here, or damaged."""
-    skipped = 0
+def _replay(replay: Replay, data: Buffer, at: Offset) -> Offset:
+    """In a worker thread: whole batches of the log into `replay`. The offset that follows them."""
     if not data:
         raise CorruptData(f"The offsets topic cannot be read at offset {at}.")
+    view = memoryview(data)
     for position, header in iterate_headers(data):
         check_batch(data, position)
         at = Offset(header.last_offset + 1)
-        if not header.is_control:
-            skipped += _replay_batch(replay, decode_records(memoryview(data)[position : position + header.size]))
-    return at, skipped
-
-
-def _replay_batch(replay: Replay, batch: Iterable[Record]) -> int:
-    skipped = 0
-    for record in batch:
-        try:
-            found = None if record.key is None else records.decode(record.key, record.value)
-        except CorruptData:
-            found = None
-        if found is None:
-            skipped += 1
-        else:
-            replay.apply(found)
-    return skipped
+        for record in () if header.is_control else decode_records(view[position : position + header.size]):
+            replay.apply(record.key or b"", record.value)
+    return at

@@ -50,19 +50,19 @@ def encode(record: GroupRecord) -> tuple[bytes, bytes | None]:
 
 
 def decode(key: bytes, value: bytes | None) -> GroupRecord | None:
-    """The record; None where it is of another kind. Raises DecodeError where it is damaged."""
+    """The record under a canonical key; None where it is of another kind. Raises DecodeError where it is damaged."""
     kind = key_type(key)
-    if kind in (0, OFFSET_COMMIT_KEY.record_type):
-        return _decode_offset(OFFSET_COMMIT_KEY.decode(_as_type(key, OFFSET_COMMIT_KEY.record_type)), value)
+    if kind == OFFSET_COMMIT_KEY.record_type:
+        return _decode_offset(OFFSET_COMMIT_KEY.decode(key), value)
     if kind == GROUP_METADATA_KEY.record_type:
         group = GROUP_METADATA_KEY.decode(key).group
         return GroupForgotten(group=group) if value is None else _decode_formed(group, value)
     return None
 
 
-def _as_type(key: bytes, record_type: int) -> bytes:
-    """Type 0 is what the oldest brokers wrote for the same key."""
-    return record_type.to_bytes(2, "big") + key[2:]
+def canonical(key: bytes) -> bytes:
+    """The key as it is written today: the oldest brokers gave commits type 0 instead of 1."""
+    return b"\0\1" + key[2:] if key[:2] == b"\0\0" else key
 
 
 def _offset_key(group: str, partition: NamedPartition) -> bytes:

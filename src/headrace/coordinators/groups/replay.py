@@ -2,51 +2,56 @@
 
 Promises: the last word on each key stands; what comes out equals what the machine held when the last of these records
 was durable, save that members have a full session before them and that ids given out but not yet used (KIP-394) are
-forgotten, as in Kafka.
+forgotten, as in Kafka. A record is decoded only if it is its key's last, for most of a log is old news.
 """
 
 from __future__ import annotations
 
-from typing import assert_never
-
 import immutables
 
-from headrace.coordinators.groups.events import (
-    GroupForgotten,
-    GroupFormed,
-    GroupRecord,
-    MemberRecord,
-    OffsetCommitted,
-    OffsetForgotten,
-)
+from headrace.coordinators.groups import records
+from headrace.coordinators.groups.events import GroupFormed, MemberRecord, OffsetCommitted
 from headrace.coordinators.groups.model import Commit, Group, GroupState, Member, Moment, NamedPartition, Protocol
+from headrace.wire.codec import DecodeError
 
 
 class Replay:
     """Feed it records, then take the groups."""
 
     def __init__(self) -> None:
+        self._last: dict[bytes, bytes] = {}
         self._formed: dict[str, GroupFormed] = {}
         self._offsets: dict[str, dict[NamedPartition, Commit]] = {}
+        self.passed_over = 0
+        """Records that were damaged or of a kind that is not known here; counted by `groups`."""
 
-    def apply(self, record: GroupRecord) -> None:
-        match record:
-            case OffsetCommitted(group=group, partition=partition, commit=commit):
-                self._offsets.setdefault(group, {})[partition] = commit
-            case OffsetForgotten(group=group, partition=partition):
-                self._offsets.get(group, {}).pop(partition, None)
-            case GroupFormed():
-                self._formed[record.group] = record
-            case GroupForgotten(group=group):
-                self._formed.pop(group, None)
-            case _:
-                assert_never(record)
+    def apply(self, key: bytes, value: bytes | None) -> None:
+        key = records.canonical(key)
+        if value is None:
+            self._last.pop(key, None)
+        else:
+            self._last[key] = value
 
     def groups(self, now: Moment) -> dict[str, Group]:
-        """All groups that there are. Each with members needs a `Tick` by its earliest deadline."""
+        """All groups that there are. Each with members needs a `Tick` by its earliest deadline. To be called once."""
+        for key, value in self._last.items():
+            self._decode(key, value)
         names = sorted(self._formed.keys() | self._offsets.keys())
         groups = (self._group(name, now) for name in names)
         return {group.id: group for group in groups if not group.is_nothing}
+
+    def _decode(self, key: bytes, value: bytes) -> None:
+        try:
+            record = records.decode(key, value)
+        except DecodeError:
+            record = None
+        match record:
+            case OffsetCommitted(group=group, partition=partition, commit=commit):
+                self._offsets.setdefault(group, {})[partition] = commit
+            case GroupFormed(group=group):
+                self._formed[group] = record
+            case _:
+                self.passed_over += 1
 
     def _group(self, name: str, now: Moment) -> Group:
         offsets: immutables.Map[NamedPartition, Commit] = immutables.Map(self._offsets.get(name, {}))
