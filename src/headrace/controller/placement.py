@@ -21,7 +21,8 @@ class Placement:
         self._brokers = {broker.id: broker for broker in image.live_brokers()}
         self._leaders: Counter[BrokerId] = Counter()
         self._replicas: Counter[BrokerId] = Counter()
-        if len(self._brokers) > 1:  # with one there is nothing to balance, and no need to look at every partition
+        self._alone = len(self._brokers) <= 1  # with one there is nothing to balance, and nothing to count
+        if not self._alone:
             for partition in _partitions(image):
                 self._count(partition)
 
@@ -32,8 +33,7 @@ class Placement:
     def place(self, index: int, replication_factor: int) -> PartitionImage:
         """A new partition on `replication_factor` live brokers, of which there are as many."""
         assert 0 < replication_factor <= len(self._brokers), "the caller has checked the factor"
-        leader = min(self._brokers.values(), key=lambda broker: (self._leaders[broker.id], broker.id))
-        chosen = [leader]
+        chosen = [min(self._brokers.values(), key=lambda broker: (self._leaders[broker.id], broker.id))]
         while len(chosen) < replication_factor:
             chosen.append(self._next_replica(chosen))
         return self.assign(index, [broker.id for broker in chosen])
@@ -48,7 +48,8 @@ class Placement:
             replicas=tuple(replicas),
             isr=tuple(replicas),
         )
-        self._count(partition)
+        if not self._alone:
+            self._count(partition)
         return partition
 
     def _next_replica(self, chosen: Sequence[BrokerImage]) -> BrokerImage:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from headrace.base.ids import BrokerId, TopicId, TopicPartition
 from headrace.metadata.events import MetadataEvent
@@ -75,13 +76,13 @@ class ImageDelta:
         leaders: list[LocalPartition] = []
         followers: list[LocalPartition] = []
         for before, after in self.changed_topics():
-            old, new = _held(before, node), _held(after, node)
-            deleted.extend(key for key in old if key not in new)
-            for key, local in new.items():
-                known = old.get(key)
-                if known is not None and known.partition == local.partition:
-                    continue
-                (leaders if local.partition.leader == node else followers).append(local)
+            for was, now in zip_longest(_held(before, node), _held(after, node)):
+                if was is not None and now is None:
+                    assert before is not None
+                    deleted.append(TopicPartition(before.id, was.index))
+                elif now is not None and was != now:
+                    assert after is not None
+                    (leaders if now.leader == node else followers).append(LocalPartition(after, now))
         return LocalChanges(
             deleted=tuple(sorted(deleted)),
             leaders=tuple(sorted(leaders, key=lambda local: local.key)),
@@ -103,8 +104,8 @@ class ImageDelta:
                 yield after
 
 
-def _held(topic: TopicImage | None, node: BrokerId) -> dict[TopicPartition, LocalPartition]:
+def _held(topic: TopicImage | None, node: BrokerId) -> list[PartitionImage | None]:
+    """The topic's partitions by index; None where the broker has no replica."""
     if topic is None:
-        return {}
-    locals_ = (LocalPartition(topic, partition) for partition in topic.partitions if node in partition.replicas)
-    return {local.key: local for local in locals_}
+        return []
+    return [partition if node in partition.replicas else None for partition in topic.partitions]
