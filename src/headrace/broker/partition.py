@@ -259,8 +259,10 @@ class Partition:
         if failure is not None:
             self.log.fail_flush(ticket)
             self._fail(failure)
-        elif self._ended is ErrorCode.NONE:
-            self._on_durable(self.log.finish_flush(ticket), self._flushing_bytes)
+            return
+        flushed_end = self.log.finish_flush(ticket)  # also where the epoch is over: the log is still to be closed
+        if self._ended is ErrorCode.NONE:
+            self._on_durable(flushed_end, self._flushing_bytes)
 
     def _on_durable(self, end: Offset, appended_bytes: int) -> None:
         self._leader, effects = self._leader.on_flushed(end)
