@@ -97,10 +97,11 @@ class Admin:
         count = story.partitions + 1
         if count > PARTITIONS_MAX + 1:
             return None
-        story.partitions_asked = count
+        asked_before, story.partitions_asked = story.partitions_asked, count
         request = CreatePartitionsRequest((CreatePartitionsTopic(story.name, count, None),), 5000, False)
         answer, in_doubt = await self._insist(ApiKey.CREATE_PARTITIONS, 3, request)
         [result] = answer.results
+        in_doubt = in_doubt or asked_before == count
         if not (in_doubt and result.error_code == ErrorCode.INVALID_PARTITIONS) and result.error_code:
             return self._check_refusal("grow", story.name, result)
         story.partitions = count

@@ -33,6 +33,7 @@ from headrace.storage.log.checkpoints import (
     checkpoint_of,
     decode_checkpoint,
     encode_checkpoint,
+    encode_stamp,
     read_file,
     sync_file,
     write_file,
@@ -77,6 +78,7 @@ class _Recovery:
     def __init__(self, disk: Disk, directory: Path, stamp: Stamp, index_interval: int) -> None:
         self.disk = disk
         self.directory = directory
+        self.stamp = stamp
         self.interval = index_interval
         self.names = disk.list_directory(directory)
         self.checkpoint = self._read_checkpoint()
@@ -286,7 +288,8 @@ class _Recovery:
         for segment in self.suspect[:-1]:
             segment.index = segment.times = None
             segment.synced = True
-        sync_file(self.disk, self.directory / STAMP)
+        # Written, not just synced: one that an earlier life failed to sync may pass for clean in the page cache.
+        write_file(self.disk, self.directory / STAMP, encode_stamp(self.stamp))
         write_file(self.disk, self.directory / EPOCHS, self.log.epochs.encode())
         self.disk.sync_directory(self.directory)
         self.disk.sync_directory(self.directory.parent)
