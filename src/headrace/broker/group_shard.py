@@ -51,7 +51,7 @@ Told: TypeAlias = AnyReply | ErrorCode
 
 IN_DOUBT = (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 """Refusals of an append that say that this partition is lost to us, not that the append was at fault."""
-GROUPS_PER_SLICE = 500
+GROUPS_PER_SLICE = 100
 """Groups that a sweep looks at before others get their turn."""
 
 
@@ -246,18 +246,24 @@ class GroupShard:
 
     async def expire(self) -> None:
         """Look at every group for what has outlived its retention."""
-        await self._sweep(Expire())
+        await self._sweep(lambda _: Expire())
 
     async def keep_topics(self, exist: Callable[[TopicId], bool]) -> None:
         """Forget what was committed for topics that are no more."""
-        ids = {commit.topic_id for group in self.groups.values() for commit in group.offsets.values()}
-        gone = frozenset(topic_id for topic_id in ids if topic_id.int and not exist(topic_id))
-        if gone:
-            await self._sweep(ForgetTopics(topic_ids=gone))
 
-    async def _sweep(self, event: Event) -> None:
+        def forget(group: Group) -> Event | None:
+            ids = {commit.topic_id for commit in group.offsets.values()}
+            gone = frozenset(topic_id for topic_id in ids if topic_id.int and not exist(topic_id))
+            return ForgetTopics(topic_ids=gone) if gone else None
+
+        await self._sweep(forget)
+
+    async def _sweep(self, build: Callable[[Group], Event | None]) -> None:
+        """Give every group its event, a slice of them at a time."""
         for at, group_id in enumerate(list(self.groups), 1):
-            if group_id in self.groups and not self.lost:
+            group = self.groups.get(group_id)
+            event = None if group is None else build(group)
+            if event is not None:
                 self.send(group_id, event)
             if at % GROUPS_PER_SLICE == 0:
                 await asyncio.sleep(0)
