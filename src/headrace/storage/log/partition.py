@@ -14,7 +14,6 @@ from typing import Final
 
 from headrace.base.errors import StorageFailure
 from headrace.base.ids import LeaderEpoch, Offset
-from headrace.base.limits import PRODUCER_SNAPSHOTS_KEPT
 from headrace.base.ports import Buffer, Disk
 from headrace.storage.engine import (
     Appended,
@@ -33,16 +32,16 @@ from headrace.storage.log.checkpoints import (
     checkpoint_of,
     encode_checkpoint,
     encode_stamp,
-    read_file,
     sync_file,
     write_file,
 )
 from headrace.storage.log.contents import Contents
 from headrace.storage.log.files import SegmentFiles
 from headrace.storage.log.flush import Ticket, Unsynced
-from headrace.storage.log.names import CHECKPOINT, SNAPSHOT, STAMP, numbered, segment_paths
+from headrace.storage.log.names import CHECKPOINT, STAMP, segment_paths
 from headrace.storage.log.recovery import Recovered
 from headrace.storage.log.segment import Segment
+from headrace.storage.log.snapshots import ProducerSnapshots
 from headrace.wire.batches import BatchHeader, CorruptBatch
 
 
@@ -77,7 +76,7 @@ class LocalLog:
         self._epochs_changed = False
         self._checkpoint = recovered.checkpoint
         """The one on the disk."""
-        self._snapshots = recovered.snapshots
+        self._snapshots = ProducerSnapshots(directory, recovered.snapshots)
         self._exists = exists
         self._unsynced = Unsynced()
         self._ticket: Ticket | None = None
@@ -300,16 +299,10 @@ class LocalLog:
         if not self._exists:
             return  # nothing was ever appended, and no directory is there
         self._unsynced.snapshots.append((offset, data))
-        self._snapshots = [known for known in self._snapshots if known != offset] + [offset]
-        surplus = self._snapshots[:-PRODUCER_SNAPSHOTS_KEPT]
-        self._snapshots = self._snapshots[-PRODUCER_SNAPSHOTS_KEPT:]
-        self._unsynced.removals += (numbered(self.directory, known, SNAPSHOT) for known in surplus)
+        self._unsynced.removals += self._snapshots.add(offset)
 
     def latest_producer_snapshot(self) -> tuple[Offset, bytes] | None:
-        if not self._snapshots:
-            return None
-        newest = self._snapshots[-1]
-        return newest, read_file(self._disk, numbered(self.directory, newest, SNAPSHOT))
+        return self._snapshots.latest(self._disk)
 
     # both ends
 
@@ -373,7 +366,7 @@ class LocalLog:
         dropped = contents.cut(base, position, end)
         contents.reopen_last(base, self.config.index_interval_bytes)
         gone = [path for segment in dropped for path in segment_paths(self.directory, segment.base)]
-        gone += (numbered(self.directory, at, SNAPSHOT) for at in self._snapshots if at > end)
+        gone += self._snapshots.cut_above(end)
         for path in reversed(gone):
             if self._disk.exists(path):
                 self._disk.remove(path)
@@ -400,7 +393,6 @@ class LocalLog:
         unsynced.closed = [segment for segment in unsynced.closed if segment in kept]
         unsynced.snapshots = [(at, data) for at, data in unsynced.snapshots if at <= end]
         unsynced.active = unsynced.active and self._contents.active is not None
-        self._snapshots = [at for at in self._snapshots if at <= end]
         self._end = end
         if self._flushed > end:
             self._flushed, self._flushed_position = end, position
@@ -410,18 +402,24 @@ class LocalLog:
         self.config = config
 
     def close(self, *, clean: bool = True) -> None:
-        if clean and not self.failed and self._exists and not self._is_clean():
-            assert self._ticket is None, "no flush is under way"
-            try:
-                ticket = self._make_ticket(closing=True)
-                ticket.sync()
-            except OSError as error:
-                self.failed = True
-                raise StorageFailure(f"The log of {self.directory.name} cannot be closed cleanly: {error}.") from error
-            finally:
-                self._contents.close()
-            self.finish_flush(ticket)
-        self._contents.close()
+        try:
+            if clean and not self.failed and self._exists and not self._is_clean():
+                self._close_cleanly()
+        finally:
+            self._contents.close()
+
+    def _close_cleanly(self) -> None:
+        assert self._ticket is None, "no flush is under way"
+        ticket = None
+        try:
+            ticket = self._make_ticket(closing=True)
+            ticket.sync()
+        except OSError as error:
+            self.failed = True
+            if ticket is not None:
+                self._take(ticket)
+            raise StorageFailure(f"The log of {self.directory.name} cannot be closed cleanly: {error}.") from error
+        self.finish_flush(ticket)
 
     def _is_clean(self) -> bool:
         known, unsynced = self._checkpoint, self._unsynced

@@ -1,0 +1,41 @@
+"""Which producer snapshots a log has. The newest few are kept; none is ever of more than the log holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from headrace.base.ids import Offset
+from headrace.base.limits import PRODUCER_SNAPSHOTS_KEPT
+from headrace.base.ports import Disk
+from headrace.storage.log.checkpoints import read_file
+from headrace.storage.log.names import SNAPSHOT, numbered
+
+
+class ProducerSnapshots:
+    """Offsets of the snapshots, rising; those of the next flush among them."""
+
+    __slots__ = ("directory", "offsets")
+
+    def __init__(self, directory: Path, offsets: list[Offset]) -> None:
+        self.directory: Final = directory
+        self.offsets = offsets
+
+    def add(self, offset: Offset) -> list[Path]:
+        """One more will be written; the files that are surplus then."""
+        offsets = [known for known in self.offsets if known != offset] + [offset]
+        self.offsets = offsets[-PRODUCER_SNAPSHOTS_KEPT:]
+        return [numbered(self.directory, known, SNAPSHOT) for known in offsets[:-PRODUCER_SNAPSHOTS_KEPT]]
+
+    def cut_above(self, end: Offset) -> list[Path]:
+        """The log now ends at `end`; the files that are of no use then."""
+        above = [known for known in self.offsets if known > end]
+        self.offsets = [known for known in self.offsets if known <= end]
+        return [numbered(self.directory, known, SNAPSHOT) for known in above]
+
+    def latest(self, disk: Disk) -> tuple[Offset, bytes] | None:
+        """Reads the file."""
+        if not self.offsets:
+            return None
+        newest = self.offsets[-1]
+        return newest, read_file(disk, numbered(self.directory, newest, SNAPSHOT))
