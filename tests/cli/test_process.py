@@ -131,6 +131,22 @@ def test_an_interrupted_writer_ends_though_its_input_is_silent(headrace_broker: 
         assert reader.wait(30) == 130
 
 
+@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
+def test_a_demo_that_is_ended_stops_its_broker(tmp_path: Path, stop: signal.Signals) -> None:
+    command = [*COMMAND, "demo", "--json", "--dir", str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        events = map(json.loads, iter(process.stdout.readline, ""))
+        started = next(event for event in events if event.get("pid"))
+        os.kill(started["pid"], 0)
+        process.send_signal(stop)
+        _, err = process.communicate(timeout=60)
+        assert process.returncode in (128 + signal.SIGTERM, 130)
+        assert "Traceback" not in err
+    with pytest.raises(ProcessLookupError):
+        os.kill(started["pid"], 0)
+
+
 def test_help_is_quick() -> None:
     """In processor time, the best of three, for the machine has other work too."""
     seconds = []

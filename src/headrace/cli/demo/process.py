@@ -2,15 +2,36 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 
 from headrace.base.errors import HeadraceError
 
 READY_SECONDS_MAX = 30.0
 STOP_SECONDS_MAX = 30.0
+SIGNALLED = 128
+"""Exit code, less the signal's number, of a process that a signal ended."""
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """While the block runs, SIGTERM and SIGHUP end it as an exception does, so that what it started is stopped."""
+
+    def on_signal(number: int, _: FrameType | None) -> None:
+        raise SystemExit(SIGNALLED + number)
+
+    before = {number: signal.signal(number, on_signal) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class BrokerProcess:
@@ -44,6 +65,10 @@ class BrokerProcess:
         try:
             assert process.stdout is not None
             word, _, bootstrap = process.stdout.readline().strip().partition(" ")
+        except BaseException:
+            process.kill()
+            process.wait()
+            raise
         finally:
             impatient.cancel()
         if word != "ready":

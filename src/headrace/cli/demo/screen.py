@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -35,6 +35,24 @@ class _Rate(ProgressColumn):
         seconds = task.finished_time if task.finished_time is not None else task.elapsed
         rate = task.completed / seconds if seconds else 0.0
         return Text(f"{rate:>9,.0f}/s" if rate >= 1 else " " * 11, style="cyan")
+
+
+class _Count(ProgressColumn):
+    """What is done, once there is a number of things to do."""
+
+    def render(self, task: Task) -> Text:
+        return Text(f"{task.completed:>9,.0f}" if task.total is not None and task.total > 1 else " " * 9)
+
+
+class _Time(ProgressColumn):
+    """The time left where it can be told, else the time that it has taken."""
+
+    def render(self, task: Task) -> Text:
+        if task.finished_time is not None:
+            return Text(f"{task.finished_time:6.1f} s", style="dim")
+        if task.time_remaining is not None and task.total is not None:
+            return Text(f"{task.time_remaining:6.0f} s left", style="yellow")
+        return Text(f"{task.elapsed or 0.0:6.0f} s", style="dim")
 
 
 class Screen:
@@ -73,9 +91,9 @@ class Screen:
         columns = (
             TextColumn("     {task.description:<18}"),
             BarColumn(bar_width=28),
-            TextColumn("{task.completed:>9,.0f}"),
+            _Count(),
             _Rate(),
-            TimeRemainingColumn(compact=True, elapsed_when_finished=True),
+            _Time(),
         )
         disabled = self._as_json and not sys.stderr.isatty()
         with Progress(*columns, console=self._console, disable=disabled) as progress:

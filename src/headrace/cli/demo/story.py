@@ -12,6 +12,7 @@ import json
 import shutil
 import tempfile
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from headrace.cli.demo.clients import read_flights, write_flights
 from headrace.cli.demo.export import verify, wait_until_durable
 from headrace.cli.demo.flights import count_flights, flights
 from headrace.cli.demo.ledger import Ledger, differences
-from headrace.cli.demo.process import BrokerProcess
+from headrace.cli.demo.process import BrokerProcess, ended_by_signals
 from headrace.cli.demo.screen import Screen
 from headrace.cli.demo.spark import run_spark, show_report
 from headrace.net.client.admin import Admin
@@ -75,21 +76,21 @@ def tell(*, rows: int | None, keep: bool, directory: Path | None, json: bool) ->
     screen = Screen(as_json=json)
     started = time.monotonic()
     screen.say(f"[bold]Headrace demo[/bold]: {total:,} flights, in {places.root}")
-    broker: BrokerProcess | None = None
-    kept = False
-    try:
+    with ended_by_signals(), ExitStack() as stopping:
         broker = _start_broker(places, screen)
+        stopping.callback(_stop, broker, places, screen)
         _steps(broker, places, total, screen)
-        kept = keep
-    finally:
-        if broker is not None:
-            if kept:
-                broker.leave()
-            else:
-                screen.check("the broker stops cleanly", _stopped(broker))
-                shutil.rmtree(places.data, ignore_errors=True)
-    _verdict(screen, places, time.monotonic() - started, broker if kept else None)
+        if keep:
+            stopping.pop_all()
+            broker.leave()
+    _verdict(screen, places, time.monotonic() - started, broker if keep else None)
     return 1 if screen.failures else 0
+
+
+def _stop(broker: BrokerProcess, places: Places, screen: Screen) -> None:
+    code = broker.stop()
+    screen.check("the broker stops cleanly", [] if code == 0 else [f"exit code {code}; see {broker.log}"])
+    shutil.rmtree(places.data, ignore_errors=True)
 
 
 def check_extras() -> None:
@@ -198,11 +199,6 @@ def _spark(places: Places, written: Ledger, screen: Screen) -> None:
         screen.check("offsets contiguous and checksum per partition, as written", problems)
         if report.picture is None or not Path(report.picture).is_file():
             screen.check("the picture is there", ["no picture was saved"])
-
-
-def _stopped(broker: BrokerProcess) -> list[str]:
-    code = broker.stop()
-    return [] if code == 0 else [f"exit code {code}; see {broker.log}"]
 
 
 def _verdict(screen: Screen, places: Places, seconds: float, kept: BrokerProcess | None) -> None:
