@@ -93,10 +93,10 @@ class Transport(asyncio.Transport):
         return self._low, self._high
 
     def write(self, data: Buffer) -> None:
-        if self._eof_queued:
-            raise RuntimeError("write after write_eof")
         if self._closing or self._lost or not len(data):
             return
+        if self._eof_queued:
+            raise RuntimeError("write after write_eof")
         self._unsent.append(bytes(data))
         self._unsent_bytes += len(self._unsent[-1])
         self._pump()
