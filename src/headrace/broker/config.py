@@ -14,7 +14,7 @@ FIRST_BROKER: Final = BrokerId(1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
-    """Where a broker keeps its data, where it listens, and its static configs (`metadata.configs.BROKER_DEFS`)."""
+    """Where a broker keeps its data, where it listens, and its static configs (`metadata.config_table`)."""
 
     data: Path
     host: str = "127.0.0.1"

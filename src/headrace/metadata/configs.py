@@ -1,8 +1,7 @@
-"""The one table of configs: what each is called, what it may be, and what it is where nobody said.
+"""What a config is here and now: the topic's own value, a broker's, or the default of the table.
 
-Promises: a value that is accepted is honoured; one that no code honours yet is refused, never swallowed. To add a
-config: one `ConfigDef` here, one field in `TopicConfig` where it is a topic's, and the code that honours it. Source:
-Kafka's TopicConfig and AbstractKafkaConfig, KIP-226 (sources and synonyms).
+Promises: the level nearest to the topic wins; every level that sets a config is told. Sources: KIP-226 (where values
+come from, and their synonyms). The table itself is `headrace.metadata.config_table`.
 """
 
 from __future__ import annotations
@@ -10,29 +9,29 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final
 
 from headrace.base.errors import UsageError
 from headrace.base.ids import BrokerId
+from headrace.metadata.config_table import BROKER_DEFS, NUMBERS, TOPIC_DEFS, ConfigDef, ConfigType
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.values import TopicImage
 
-INT_MAX: Final = 2**31 - 1
-LONG_MAX: Final = 2**63 - 1
-
-
-class ConfigType(IntEnum):
-    """As DescribeConfigs numbers them (KIP-569)."""
-
-    BOOLEAN = 1
-    STRING = 2
-    INT = 3
-    SHORT = 4
-    LONG = 5
-    DOUBLE = 6
-    LIST = 7
-    CLASS = 8
-    PASSWORD = 9
+__all__ = [
+    "BROKER_DEFS",
+    "TOPIC_DEFS",
+    "ConfigDef",
+    "ConfigSource",
+    "ConfigType",
+    "ConfigValue",
+    "TopicConfig",
+    "broker_config_problem",
+    "broker_value",
+    "broker_values",
+    "check_broker_configs",
+    "topic_config",
+    "topic_config_problem",
+    "topic_values",
+]
 
 
 class ConfigSource(IntEnum):
@@ -44,327 +43,6 @@ class ConfigSource(IntEnum):
     DYNAMIC_DEFAULT_BROKER_CONFIG = 3
     STATIC_BROKER_CONFIG = 4
     DEFAULT_CONFIG = 5
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigDef:
-    """One config. Values travel and are stored as strings; `parse` makes them typed."""
-
-    key: str
-    type: ConfigType
-    default: str
-    doc: str
-    topic: bool = False
-    """Whether topics have it (under `key`); else only brokers do."""
-    broker_key: str | None = None
-    """The broker config that gives a topic config its default; for a broker-only config None: `key` itself."""
-    dynamic: bool = True
-    """Whether it can be changed while a broker runs."""
-    low: int | None = None
-    high: int | None = None
-    values: tuple[str, ...] | None = None
-    """The values that it may take, where they are few."""
-    honoured: tuple[str, ...] | None = None
-    """Those of `values` that code honours; None: all."""
-
-    def problem(self, value: str) -> str | None:
-        """Why the value cannot be, as a sentence that names the key; None where it can."""
-        text = value.strip()
-        reason = self._number_problem(text) if self.type in _NUMBERS else self._word_problem(text)
-        return None if reason is None else f"Invalid value {value} for configuration {self.key}: {reason}."
-
-    def _number_problem(self, text: str) -> str | None:
-        try:
-            number = int(text)
-        except ValueError:
-            return "it is not a number"
-        low, high = self.low, self.high
-        if high is None:
-            high = LONG_MAX if self.type is ConfigType.LONG else INT_MAX
-        if (low is not None and number < low) or number > high:
-            return f"it must be between {low} and {high}"
-        return None
-
-    def _word_problem(self, text: str) -> str | None:
-        if self.type is ConfigType.BOOLEAN:
-            text = text.lower()
-            if text not in ("true", "false"):
-                return "it must be true or false"
-        if self.values is not None and text not in self.values:
-            return f"it must be one of {', '.join(self.values)}"
-        if self.honoured is not None and text not in self.honoured:
-            return f"it is not supported yet, only {', '.join(self.honoured)} is"
-        return None
-
-
-_NUMBERS: Final = (ConfigType.INT, ConfigType.SHORT, ConfigType.LONG)
-
-
-def _topic(key: str, type_: ConfigType, default: str, broker_key: str, doc: str, **rest: object) -> ConfigDef:
-    return ConfigDef(key=key, type=type_, default=default, broker_key=broker_key, doc=doc, topic=True, **rest)  # type: ignore[arg-type]  # a table's short form
-
-
-TOPIC_DEFS: Final[Mapping[str, ConfigDef]] = {
-    definition.key: definition
-    for definition in (
-        _topic(
-            "cleanup.policy",
-            ConfigType.LIST,
-            "delete",
-            "log.cleanup.policy",
-            "What happens to old segments: delete drops them by age and size.",
-            values=("delete", "compact", "compact,delete", "delete,compact"),
-            honoured=("delete",),
-        ),
-        _topic(
-            "compression.type",
-            ConfigType.STRING,
-            "producer",
-            "compression.type",
-            "The codec that batches are kept in: producer keeps each as it came.",
-            values=("producer", "uncompressed", "none", "gzip", "snappy", "lz4", "zstd"),
-            honoured=("producer",),
-        ),
-        _topic(
-            "durable.enable",
-            ConfigType.BOOLEAN,
-            "true",
-            "durable.enable",
-            "Whether closed segments are exported to the durable store, where the broker has one (durable.url).",
-        ),
-        _topic(
-            "durable.export.max.lag.ms",
-            ConfigType.LONG,
-            "-1",
-            "durable.export.max.lag.ms",
-            "Longest time that a record waits in an open segment before it is exported; -1: until the segment closes.",
-            low=-1,
-        ),
-        _topic(
-            "flush.policy",
-            ConfigType.STRING,
-            "fsync",
-            "flush.policy",
-            "When acks=all is answered: fsync, once the disk has it; os, once the page cache has it (weaker).",
-            values=("fsync", "os"),
-        ),
-        _topic(
-            "index.interval.bytes",
-            ConfigType.INT,
-            "4096",
-            "log.index.interval.bytes",
-            "Bytes of log between two entries of its offset index.",
-            low=0,
-        ),
-        _topic(
-            "max.message.bytes",
-            ConfigType.INT,
-            "1048588",
-            "message.max.bytes",
-            "Largest record batch that is taken, in bytes, as compressed by the producer.",
-            low=0,
-        ),
-        _topic(
-            "message.timestamp.type",
-            ConfigType.STRING,
-            "CreateTime",
-            "log.message.timestamp.type",
-            "Whose time a record carries: its producer's (CreateTime) or the broker's (LogAppendTime).",
-            values=("CreateTime", "LogAppendTime"),
-            honoured=("CreateTime",),
-        ),
-        _topic(
-            "min.insync.replicas",
-            ConfigType.INT,
-            "1",
-            "min.insync.replicas",
-            "Fewest in-sync replicas for acks=all. Where nobody sets it: 2 from 3 replicas on, else 1.",
-            low=1,
-        ),
-        _topic(
-            "retention.bytes",
-            ConfigType.LONG,
-            "-1",
-            "log.retention.bytes",
-            "Bytes that a partition keeps before its oldest segments are deleted; -1: no limit.",
-            low=-1,
-        ),
-        _topic(
-            "retention.ms",
-            ConfigType.LONG,
-            "604800000",
-            "log.retention.ms",
-            "Time that a record is kept before its segment is deleted; -1: for ever.",
-            low=-1,
-        ),
-        _topic(
-            "segment.bytes",
-            ConfigType.INT,
-            "1073741824",
-            "log.segment.bytes",
-            "Bytes at which a log segment is closed and the next begun.",
-            low=1024,
-        ),
-        _topic(
-            "segment.ms",
-            ConfigType.LONG,
-            "604800000",
-            "log.roll.ms",
-            "Time after which a segment is closed even where it is not full.",
-            low=1,
-        ),
-        _topic(
-            "storage.compression",
-            ConfigType.STRING,
-            "none",
-            "storage.compression",
-            "The codec of durable segments, beyond that of the batches inside.",
-            values=("none", "zstd"),
-            honoured=("none",),
-        ),
-        _topic(
-            "unclean.leader.election.enable",
-            ConfigType.BOOLEAN,
-            "false",
-            "unclean.leader.election.enable",
-            "Whether a replica that is not in sync may lead where no other is left, at the price of lost records.",
-            honoured=("false",),
-        ),
-    )
-}
-"""Every topic config, by name, in the order of the names."""
-
-_BROKER_ONLY: Final = (
-    ConfigDef(
-        key="auto.create.topics.enable",
-        type=ConfigType.BOOLEAN,
-        default="true",
-        doc="Whether a metadata request that allows it makes a topic that is not there.",
-    ),
-    ConfigDef(
-        key="default.replication.factor",
-        type=ConfigType.INT,
-        default="3",
-        low=1,
-        high=32767,
-        doc="Replicas of a partition whose creator names no number; fewer while fewer brokers are registered.",
-    ),
-    ConfigDef(
-        key="delete.topic.enable",
-        type=ConfigType.BOOLEAN,
-        default="true",
-        doc="Whether topics can be deleted.",
-    ),
-    ConfigDef(
-        key="durable.url",
-        type=ConfigType.STRING,
-        default="",
-        dynamic=False,
-        doc="Where durable segments are kept, a file:// or object store URL; empty: nowhere, nothing is exported.",
-    ),
-    ConfigDef(
-        key="group.initial.rebalance.delay.ms",
-        type=ConfigType.INT,
-        default="3000",
-        low=0,
-        dynamic=False,
-        doc="How long the first generation of a group waits for more members, from the last newcomer on.",
-    ),
-    ConfigDef(
-        key="group.max.session.timeout.ms",
-        type=ConfigType.INT,
-        default="1800000",
-        low=1,
-        dynamic=False,
-        doc="Longest session that a member of a group may ask for.",
-    ),
-    ConfigDef(
-        key="group.max.size",
-        type=ConfigType.INT,
-        default="10000",
-        low=1,
-        dynamic=False,
-        doc="Most members of one group.",
-    ),
-    ConfigDef(
-        key="group.min.session.timeout.ms",
-        type=ConfigType.INT,
-        default="6000",
-        low=1,
-        dynamic=False,
-        doc="Shortest session that a member of a group may ask for.",
-    ),
-    ConfigDef(
-        key="log.retention.check.interval.ms",
-        type=ConfigType.LONG,
-        default="300000",
-        low=1,
-        dynamic=False,
-        doc="Time between two looks for segments that are past their retention.",
-    ),
-    ConfigDef(
-        key="num.partitions",
-        type=ConfigType.INT,
-        default="1",
-        low=1,
-        doc="Partitions of a topic whose creator names no number.",
-    ),
-    ConfigDef(
-        key="offset.metadata.max.bytes",
-        type=ConfigType.INT,
-        default="4096",
-        low=0,
-        high=8000,
-        dynamic=False,
-        doc="Longest text that may be committed with an offset.",
-    ),
-    ConfigDef(
-        key="offsets.retention.check.interval.ms",
-        type=ConfigType.LONG,
-        default="600000",
-        low=1,
-        dynamic=False,
-        doc="Time between two looks for committed offsets that are past their retention.",
-    ),
-    ConfigDef(
-        key="offsets.retention.minutes",
-        type=ConfigType.INT,
-        default="10080",
-        low=1,
-        dynamic=False,
-        doc="Time that committed offsets are kept once their group is empty.",
-    ),
-    ConfigDef(
-        key="offsets.topic.num.partitions",
-        type=ConfigType.INT,
-        default="50",
-        low=1,
-        dynamic=False,
-        doc="Partitions of __consumer_offsets, when it is made.",
-    ),
-    ConfigDef(
-        key="offsets.topic.replication.factor",
-        type=ConfigType.SHORT,
-        default="3",
-        low=1,
-        high=32767,
-        dynamic=False,
-        doc="Replicas of __consumer_offsets, when it is made; fewer while fewer brokers are registered.",
-    ),
-    ConfigDef(
-        key="offsets.topic.segment.bytes",
-        type=ConfigType.INT,
-        default="104857600",
-        low=1024,
-        dynamic=False,
-        doc="Bytes at which a log segment of __consumer_offsets is closed, when the topic is made.",
-    ),
-)
-
-BROKER_DEFS: Final[Mapping[str, ConfigDef]] = {definition.key: definition for definition in _BROKER_ONLY} | {
-    definition.broker_key: definition for definition in TOPIC_DEFS.values() if definition.broker_key is not None
-}
-"""Every broker config, by the broker's name for it (`log.retention.ms`, not `retention.ms`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -488,7 +166,7 @@ def topic_config(
 def _typed(value: ConfigValue) -> str | int | bool:
     if value.definition.type is ConfigType.BOOLEAN:
         return value.boolean()
-    return value.number() if value.definition.type in _NUMBERS else value.value.strip()
+    return value.number() if value.definition.type in NUMBERS else value.value.strip()
 
 
 def topic_config_problem(configs: Mapping[str, str | None]) -> str | None:

@@ -1,7 +1,7 @@
 """IncrementalAlterConfigs: set, remove, append to or subtract from single configs of topics and brokers (KIP-339).
 
 In force when answered. Each resource changes whole or not at all. v1 flexible. What may be set is in
-`headrace.metadata.configs`, what is checked in `headrace.controller.configs`.
+`headrace.metadata.config_table`, what is checked in `headrace.controller.configs`.
 """
 
 from __future__ import annotations
