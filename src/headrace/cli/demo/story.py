@@ -206,7 +206,9 @@ def _verdict(screen: Screen, places: Places, seconds: float, kept: BrokerProcess
         facts.update(ok=not screen.failures, total_seconds=round(seconds, 1), directory=str(places.root))
         screen.say(f"     parquet  {places.parquet}\n     picture  {places.picture}\n     store    {places.store}")
         if screen.failures:
-            screen.say(f"     [bold red]{len(screen.failures)} checks do not hold[/bold red] after {seconds:.1f} s")
+            screen.say(f"     [bold red]not every check holds[/bold red], {seconds:.1f} s in all")
+            for failure in screen.failures:
+                screen.say(f"     [red]✗ {failure}[/red]")
         else:
             screen.say(f"     [bold green]every check holds[/bold green], {seconds:.1f} s in all")
         if kept is not None:
