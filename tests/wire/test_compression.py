@@ -1,0 +1,81 @@
+"""The codecs: what is packed is unpacked, within the limit, and damage is one kind of error."""
+
+from __future__ import annotations
+
+import struct
+
+import cramjam
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace.base.errors import CorruptData
+from headrace.wire.compression import XERIAL_HEADER, Compression, compress, decompress
+
+codecs = st.sampled_from(Compression)
+packing = st.sampled_from([codec for codec in Compression if codec is not Compression.NONE])
+data = st.builds(lambda piece, times: piece * times, st.binary(max_size=300), st.integers(0, 500))
+
+
+@given(codecs, data)
+def test_what_is_packed_is_unpacked(codec: Compression, plain: bytes) -> None:
+    packed = compress(codec, plain)
+    assert bytes(decompress(codec, packed, len(plain))) == plain
+    assert bytes(decompress(codec, memoryview(packed), len(plain) + 1)) == plain
+
+
+@given(codecs, data)
+def test_no_byte_more_than_the_limit_is_given(codec: Compression, plain: bytes) -> None:
+    if plain:
+        with pytest.raises(CorruptData):
+            decompress(codec, compress(codec, plain), len(plain) - 1)
+
+
+@given(packing, data, st.integers(0, 10**6), st.binary(min_size=1, max_size=8))
+@settings(max_examples=300)
+def test_damage_is_corrupt_data_or_other_data_within_the_limit(
+    codec: Compression, plain: bytes, where: int, noise: bytes
+) -> None:
+    packed = bytearray(compress(codec, plain))
+    at = where % max(1, len(packed))
+    packed[at : at + len(noise)] = noise
+    try:
+        assert len(decompress(codec, packed, 200_000)) <= 200_000
+    except CorruptData:
+        return
+
+
+@given(packing, st.binary(min_size=1, max_size=2000), st.integers(1, 50))
+def test_a_cut_is_corrupt_data(codec: Compression, plain: bytes, cut: int) -> None:
+    packed = compress(codec, plain)
+    if codec is Compression.SNAPPY and len(packed) - cut <= len(XERIAL_HEADER):
+        return  # an empty stream
+    with pytest.raises(CorruptData):
+        decompress(codec, packed[:-cut], 10_000)
+
+
+@pytest.mark.parametrize("codec", [codec for codec in Compression if codec is not Compression.NONE])
+def test_a_bomb_is_refused_without_unpacking_it(codec: Compression) -> None:
+    with pytest.raises(CorruptData, match="more than 1000 bytes"):
+        decompress(codec, compress(codec, bytes(50_000_000)), 1000)
+
+
+def test_the_raw_snappy_of_librdkafka_is_read() -> None:
+    raw = bytes(cramjam.snappy.compress_raw(b"raw" * 1000))
+    assert bytes(decompress(Compression.SNAPPY, raw, 3000)) == b"raw" * 1000
+    with pytest.raises(CorruptData):
+        decompress(Compression.SNAPPY, b"", 100)
+    with pytest.raises(CorruptData):
+        decompress(Compression.SNAPPY, b"\xff\xff\xff\xff\xff\xff", 2**40)
+
+
+def test_a_snappy_block_that_says_too_much_is_refused() -> None:
+    with pytest.raises(CorruptData):
+        decompress(Compression.SNAPPY, XERIAL_HEADER + struct.pack(">I", 2**31) + b"abc", 100)
+
+
+def test_lz4_blocks_are_independent_and_of_64_kilobytes() -> None:
+    """Bits of the frame descriptor that Java's reader insists on."""
+    packed = compress(Compression.LZ4, bytes(200_000))
+    assert packed[4] & 0b0010_0000, "blocks are independent"
+    assert packed[5] >> 4 == 4, "64 KB"
