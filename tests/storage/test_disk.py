@@ -1,0 +1,125 @@
+"""The local filesystem behind the Disk port."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from headrace.base.ports import Buffer, Disk
+from headrace.storage.disk import LocalDisk
+
+
+@pytest.fixture
+def disk() -> Disk:
+    return LocalDisk()
+
+
+@given(st.lists(st.lists(st.binary(max_size=20), max_size=5), max_size=5))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_what_is_appended_is_read(tmp_path: Path, writes: list[list[bytes]]) -> None:
+    file = LocalDisk().open(tmp_path / "file", create=True)
+    file.truncate(0)
+    expected = b""
+    for buffers in writes:
+        assert file.append(buffers) == sum(map(len, buffers))
+        expected += b"".join(buffers)
+        assert file.size() == len(expected)
+    assert file.read(0, len(expected) + 10) == expected
+    assert file.read(len(expected), 10) == b""
+    file.sync()
+    file.close()
+    file.close()
+
+
+def test_more_buffers_than_one_write_takes_are_all_written(tmp_path: Path, disk: Disk) -> None:
+    file = disk.open(tmp_path / "file", create=True)
+    parts = [b"%05d" % number for number in range(3000)]
+    parts[7] = b""
+    assert file.append(parts) == 5 * 2999
+    assert file.read(0, 20_000) == b"".join(parts)
+    file.close()
+
+
+def test_short_writes_are_gone_on_with(tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = os.pwritev
+
+    def short(descriptor: int, buffers: Sequence[Buffer], offset: int) -> int:
+        return whole(descriptor, [b"".join(buffers)[:3]], offset)
+
+    file = disk.open(tmp_path / "file", create=True)
+    monkeypatch.setattr(os, "pwritev", short)
+    assert file.append([b"ab", b"", b"cdefg", memoryview(b"hijk")]) == 11
+    assert file.append([b"lm"]) == 2
+    assert file.read(0, 99) == b"abcdefghijklm"
+    file.close()
+
+
+def test_overwriting_and_cutting(tmp_path: Path, disk: Disk) -> None:
+    file = disk.open(tmp_path / "file", create=True)
+    file.append([b"0123456789"])
+    file.write_at(2, b"xy")
+    file.truncate(5)
+    file.append([b"!"])
+    assert file.read(0, 99) == b"01xy4!"
+    file.close()
+    again = disk.open(tmp_path / "file")
+    assert again.append([b"?"]) == 1
+    assert again.read(0, 99) == b"01xy4!?"
+    again.close()
+
+
+def test_a_second_handle_sees_the_size(tmp_path: Path, disk: Disk) -> None:
+    writer, reader = disk.open(tmp_path / "file", create=True), disk.open(tmp_path / "file")
+    writer.append([b"abc"])
+    assert reader.size() == disk.size(tmp_path / "file") == 3
+    writer.close()
+    reader.close()
+
+
+def test_names(tmp_path: Path, disk: Disk) -> None:
+    disk.make_directory(tmp_path / "a" / "b")
+    disk.make_directory(tmp_path / "a" / "b")
+    for name in ("z", "y"):
+        disk.open(tmp_path / "a" / name, create=True).close()
+    assert disk.list_directory(tmp_path / "a") == ["b", "y", "z"]
+    assert disk.is_directory(tmp_path / "a" / "b")
+    assert not disk.is_directory(tmp_path / "a" / "y")
+    disk.rename(tmp_path / "a" / "z", tmp_path / "a" / "y")
+    disk.link(tmp_path / "a" / "y", tmp_path / "a" / "x")
+    with pytest.raises(FileExistsError):
+        disk.link(tmp_path / "a" / "y", tmp_path / "a" / "x")
+    disk.sync_directory(tmp_path / "a")
+    disk.remove(tmp_path / "a" / "y")
+    assert disk.list_directory(tmp_path / "a") == ["b", "x"]
+    disk.remove_tree(tmp_path / "a")
+    disk.remove_tree(tmp_path / "a")
+    assert not disk.exists(tmp_path / "a")
+
+
+def test_what_is_not_there_is_file_not_found(tmp_path: Path, disk: Disk) -> None:
+    for act in (disk.open, disk.size, disk.remove, disk.list_directory, disk.sync_directory):
+        with pytest.raises(FileNotFoundError):
+            act(tmp_path / "none")
+
+
+def test_a_lock_is_held_against_other_processes_until_it_is_released(tmp_path: Path, disk: Disk) -> None:
+    path = tmp_path / "lock"
+    lock = disk.lock(path)
+    with pytest.raises(BlockingIOError):
+        disk.lock(path)
+    script = (
+        f"from pathlib import Path; from headrace.storage.disk import LocalDisk; LocalDisk().lock(Path({str(path)!r}))"
+    )
+    command = [sys.executable, "-c", script]
+    assert b"BlockingIOError" in subprocess.run(command, capture_output=True, timeout=60, check=False).stderr
+    lock.release()
+    lock.release()
+    assert subprocess.run(command, capture_output=True, timeout=60, check=False).returncode == 0
+    disk.lock(path).release()
