@@ -2,7 +2,7 @@
 
 Promises to stay within every array it is given, whatever the bytes say: numba checks no bounds, so each access below is
 guarded by a comparison. The slow twin is `headrace.spark.plain`; the tests hold the two equal on good and on bad bytes.
-Never allocates and never raises: it returns a status. Measured: twenty times the twin's speed.
+Never allocates and never raises: it returns a status. Measured (docs/decisions/0008): twenty times the twin's speed.
 
 A record is (KIP-98): length, attributes, timestamp delta, offset delta, key, value, header count, headers; integers
 are zigzag varints, length -1 is null.
