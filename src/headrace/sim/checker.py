@@ -1,7 +1,7 @@
 """Judges a run's history against what is there at its end. Knows the promises; knows nothing of the broker's code.
 
 The kinds are those of Jepsen's Kafka workload, and some of our own: lost-write, duplicate, inconsistent-offsets, gap,
-gone, phantom, misordered, high-watermark-fell, topic-lost, topic-undead.
+gone, phantom, misordered, high-watermark-fell, topic-lost, topic-undead, lost-commit.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ from typing import Final
 
 from headrace.base.errors import CorruptData
 from headrace.sim.client import Client
+from headrace.sim.committer import check_committed, find_coordinator
 from headrace.sim.consumers import fetch_request, fetched, records_from
 from headrace.sim.history import FinalState, PartitionKey
 from headrace.sim.world import BROKER, World
@@ -28,8 +29,20 @@ async def read_everything(world: World) -> FinalState:
             world.open_topic(topic.name, topic.topic_id, len(topic.partitions))
     for partition in list(world.live_partitions):
         await _read_partition(world, client, partition, final)
+    await find_coordinator(client)
+    for partition in world.history.positions_acked:
+        if partition in world.live_partitions:
+            await _read_position(world, client, partition)
     client.close()
     return final
+
+
+async def _read_position(world: World, client: Client, partition: PartitionKey) -> None:
+    for _ in range(TRIES_MAX):
+        if await check_committed(world, client, partition):
+            return
+        await world.think(0.02)
+    world.history.problem("unreadable", f"no committed position of {partition} is told")
 
 
 async def _read_partition(world: World, client: Client, partition: PartitionKey, final: FinalState) -> None:

@@ -101,6 +101,9 @@ class History:
     """The highest that any consumer was told."""
     durable_ends: dict[PartitionKey, int] = field(default_factory=dict)
     """One past the highest offset acknowledged at acks=all."""
+    positions_asked: dict[PartitionKey, int] = field(default_factory=dict)
+    """The last position that the group tried to commit; they only ever rise."""
+    positions_acked: dict[PartitionKey, int] = field(default_factory=dict)
     producer_ids: set[int] = field(default_factory=set)
     problems: list[Problem] = field(default_factory=list)
 

@@ -23,6 +23,7 @@ from headrace.sim.world import BROKER, RunOver, World
 T = TypeVar("T")
 
 DATA: Final = Path("/srv/headrace")
+CONFIGS: Final = {"offsets.topic.num.partitions": "2"}
 START_SECONDS_MAX: Final = 60.0
 STOP_SECONDS_MAX: Final = 60.0
 
@@ -77,7 +78,7 @@ class Machine:
         self._world.history.era += 1
 
     async def _start(self, process: Process) -> Broker:
-        config = BrokerConfig(data=DATA, host=BROKER[0], port=BROKER[1])
+        config = BrokerConfig(data=DATA, host=BROKER[0], port=BROKER[1], configs=CONFIGS)
         chance = random.Random(self._chance.getrandbits(64))
         broker = Broker(config, clock=self.clock, random=chance, disk=Mount(self.disk, process))
         await broker.start()
@@ -97,7 +98,14 @@ class Machine:
         self._died.set()
 
     def kill(self) -> None:
-        """kill -9."""
+        """kill -9; a power cut where the disk is failing.
+
+        A failed sync leaves bytes in the page cache that pass for clean. The broker cuts them off its files as soon as
+        it hears of the failure; killed before that and started again on the same page cache, it would believe them.
+        """
+        if self._world.in_trouble:
+            self.power_cut()
+            return
         self._world.tell(f"kill -9 at disk operation {self.disk.operations}")
         self._world.history.kills += 1
         self.end()

@@ -20,6 +20,7 @@ import structlog
 from headrace.sim.admin import Admin
 from headrace.sim.checker import check
 from headrace.sim.client import Lost
+from headrace.sim.committer import Committer
 from headrace.sim.consumers import Prober, Reader
 from headrace.sim.final import read_everything
 from headrace.sim.guard import guarded
@@ -89,6 +90,7 @@ async def _simulate(world: World, seed: int) -> FinalState:
     machine = Machine(world, seed)
     operator = Operator(world, machine)
     clients: list[Coroutine[Any, Any, None]] = [Admin(world).run(), Producers(world, LANES).run(), Prober(world).run()]
+    clients += [Committer(world).run()]
     clients += [Reader(world, f"reader-{number}").run() for number in range(READERS)]
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(client) for client in clients]

@@ -79,4 +79,7 @@ def known_keys() -> list[ApiKey]:
         ApiKey.DELETE_TOPICS,
         ApiKey.CREATE_PARTITIONS,
         ApiKey.INIT_PRODUCER_ID,
+        ApiKey.FIND_COORDINATOR,
+        ApiKey.OFFSET_COMMIT,
+        ApiKey.OFFSET_FETCH,
     ]
