@@ -23,6 +23,7 @@ from headrace.storage.objects import DirectoryObjects
 from headrace.storage.tier.reader import Store
 from headrace.wire.batches import encode_batch
 from headrace.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from headrace.wire.messages.delete_topics import DeleteTopicsRequest
 from headrace.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from headrace.wire.records import Record
 from tests.broker.group_broker import QUICK, RawClient
@@ -152,6 +153,26 @@ async def test_a_crash_between_object_event_and_mirror_is_made_good_by_the_next_
         await produce(client, 30, 1)
         await frontier.reached(61)
     check_equal(tmp_path, 61)
+
+
+async def test_a_deleted_topic_is_marked_so_in_the_mirror(tmp_path: Path) -> None:
+    marked = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    class Watched(DirectoryObjects):
+        def put(self, key: str, data: Buffer, *, if_absent: bool = True) -> bool:
+            done = super().put(key, data, if_absent=if_absent)
+            if b'"deleted": true' in bytes(data):
+                loop.call_soon_threadsafe(marked.set)
+            return done
+
+    async with exporting(tmp_path, Watched(LocalDisk(), tmp_path / "store")) as (frontier, client):
+        await create(client)
+        await produce(client, 0, 30)
+        await frontier.reached(59)
+        await client.ask(5, DeleteTopicsRequest(topic_names=("orders",), timeout_ms=10_000))
+        await marked.wait()
+    assert Store.open(f"file://{tmp_path / 'store'}").topics() == []
 
 
 async def test_a_lost_mirror_is_written_anew_from_the_image(tmp_path: Path) -> None:

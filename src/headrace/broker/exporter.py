@@ -16,7 +16,7 @@ from typing import TypeVar
 import structlog
 
 from headrace.base.errors import HeadraceError
-from headrace.base.ids import Offset, TopicPartition
+from headrace.base.ids import Offset, PartitionIndex, TopicId, TopicPartition
 from headrace.base.limits import (
     DURABLE_SEGMENT_BYTES_MAX,
     EXPORT_READ_BYTES,
@@ -30,6 +30,7 @@ from headrace.broker.metadata import MetadataDriver
 from headrace.broker.partition import Partition
 from headrace.broker.partitions import Partitions
 from headrace.controller.durable import publish_segment
+from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.segments import PartitionCatalog, SegmentDescriptor
 from headrace.metadata.values import TopicImage
@@ -54,6 +55,9 @@ class Exporter:
         self._mirrored: dict[TopicPartition, PartitionCatalog] = {}
         self._task: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
+        self._deleted: dict[TopicId, MirroredTopic] = {}
+        """Topics that are gone from the image and not yet marked so in the mirror."""
+        metadata.subscribe(self._on_delta)
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run(), name="exporter")
@@ -82,7 +86,7 @@ class Exporter:
     async def _pass(self) -> Exception | None:
         """Export what is closed, and close what has been open for too long. The last failure, where there was one;
         it does not keep other partitions from their turn."""
-        failure: Exception | None = None
+        failure = await self._mark_deleted()
         for partition in list(self._partitions):
             if partition.settings.durable and not self._stopping.is_set():
                 try:
@@ -90,6 +94,23 @@ class Exporter:
                 except (HeadraceError, OSError) as error:
                     failure = error
         return failure
+
+    def _on_delta(self, delta: ImageDelta) -> None:
+        for before, after in delta.changed_topics():
+            if before is not None and after is None:
+                self._deleted[before.id] = _mirrored(before, delta.after, deleted=True)
+
+    async def _mark_deleted(self) -> Exception | None:
+        """Tell the mirror's readers which topics are gone; their objects are swept later."""
+        for topic_id, topic in list(self._deleted.items()):
+            for index in range(topic.partitions):
+                self._mirrored.pop(TopicPartition(topic_id, PartitionIndex(index)), None)
+            try:
+                await _in_thread(partial(self._mirror.write_topic, topic))
+            except (HeadraceError, OSError) as error:
+                return error
+            del self._deleted[topic_id]
+        return None
 
     async def _export_all(self, partition: Partition) -> None:
         await self._mirror_up(partition)
@@ -194,16 +215,19 @@ class Exporter:
         image: MetadataImage,
     ) -> None:
         """In a worker thread."""
-        self._mirror.write_topic(
-            MirroredTopic(
-                cluster_id=image.cluster_id,
-                topic_id=topic.id,
-                name=topic.name,
-                partitions=len(topic.partitions),
-                raft_index=image.index,
-            )
-        )
+        self._mirror.write_topic(_mirrored(topic, image))
         self._mirror.write_partition(key.topic_id, key.partition, catalog, image.index, known=known)
+
+
+def _mirrored(topic: TopicImage, image: MetadataImage, *, deleted: bool = False) -> MirroredTopic:
+    return MirroredTopic(
+        cluster_id=image.cluster_id,
+        topic_id=topic.id,
+        name=topic.name,
+        partitions=len(topic.partitions),
+        deleted=deleted,
+        raft_index=image.index,
+    )
 
 
 async def _in_thread(work: Callable[[], T]) -> T:
