@@ -12,13 +12,16 @@ from headrace.broker.config import BrokerConfig
 from headrace.broker.group_shard import GroupShard
 from headrace.broker.system import SystemClock, system_random
 from headrace.storage.disk import LocalDisk
+from headrace.wire.batches import encode_batch
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from headrace.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from headrace.wire.messages.describe_groups import DescribeGroupsRequest
 from headrace.wire.messages.heartbeat import HeartbeatRequest
 from headrace.wire.messages.list_groups import ListGroupsRequest
+from headrace.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from headrace.wire.messages.sync_group import SyncGroupRequest
+from headrace.wire.records import Record
 from tests.broker.group_broker import QUICK, RawClient, running
 from tests.broker.test_groups_wire import commit, committed, find, join, join_request, sync
 
@@ -80,6 +83,17 @@ async def test_the_offsets_topic_is_kept_for_ever(tmp_path: Path) -> None:
         configs = {config.name: config.value for config in result.configs}
         assert (configs["retention.ms"], configs["retention.bytes"]) == ("-1", "-1")
         assert configs["segment.bytes"] == "104857600"
+
+
+async def test_nobody_else_writes_into_the_offsets_topic(tmp_path: Path) -> None:
+    async with running(tmp_path) as bootstrap, RawClient(bootstrap) as client:
+        await find(client)
+        batch = memoryview(encode_batch([Record(0, 0, b"forged", b"forged")]))
+        data = TopicProduceData(
+            name="__consumer_offsets", partition_data=(PartitionProduceData(index=0, records=batch),)
+        )
+        response = await client.ask(9, ProduceRequest(acks=-1, timeout_ms=1_000, topic_data=(data,)))
+        assert response.responses[0].partition_responses[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
 class ShiftedClock(SystemClock):

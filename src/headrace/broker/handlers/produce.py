@@ -4,6 +4,8 @@ acks=0: no answer at all. acks=1: answered once appended, not flushed. acks=all 
 has passed the batch, that is, once it is flushed on the whole ISR; REQUEST_TIMED_OUT after the client's timeout (the
 batch may still be committed later: the client retries, and an idempotent one is recognised).
 
+Internal topics belong to their coordinators: INVALID_TOPIC_EXCEPTION.
+
 v3 the first with record batches; v8 a message with the error; v9 flexible; v10 the current leader with
 NOT_LEADER_OR_FOLLOWER (KIP-951); v11-v12 for transactions, the same here; v13 topics by id.
 """
@@ -106,10 +108,12 @@ class ProduceJob:
         if self._request.transactional_id is not None:
             return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         if self._context.version >= TOPIC_ID_VERSION:
-            by_id = self._context.image.topic_by_id(TopicId(topic.topic_id))
-            return ErrorCode.UNKNOWN_TOPIC_ID if by_id is None else by_id.id
-        by_name = self._context.image.topic(topic.name)
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if by_name is None else by_name.id
+            found, missing = self._context.image.topic_by_id(TopicId(topic.topic_id)), ErrorCode.UNKNOWN_TOPIC_ID
+        else:
+            found, missing = self._context.image.topic(topic.name), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if found is None:
+            return missing
+        return ErrorCode.INVALID_TOPIC_EXCEPTION if found.internal else found.id
 
     def _take(self, topic_id: TopicId, data: PartitionProduceData, outcome: Outcome) -> None:
         found = self._context.services.partitions.find(
