@@ -58,7 +58,7 @@ class MemoryFile:
     def sync(self) -> None:
         assert not self.closed
         self._disk.step()
-        self._disk.syncs += 1
+        self._disk.count_sync()
         mark = self.node.begin_sync()
         if self._disk.failing:
             self.node.fail_sync(mark, self._disk.chance)
@@ -79,13 +79,23 @@ class MemoryDisk:
         self.root = DirectoryNode()
         self.full = False
         self.failing = False
-        self.cut_in = -1
+        self.cut_in = self._good_syncs = -1
         self.syncs = self.appends = self.reads = self.open_files = self.operations = 0
 
     def power_cut(self) -> None:
         """Now, between operations. The same disk goes on with what is left."""
         self.cut_in = -1
+        self.fail_after(-1)
         self.root.power_cut(self.chance)
+
+    def fail_after(self, good: int) -> None:
+        """So many more syncs succeed, and then none; -1: all."""
+        self.failing, self._good_syncs = good == 0, good
+
+    def count_sync(self) -> None:
+        self.syncs += 1
+        self.failing = self.failing or self._good_syncs == 0
+        self._good_syncs = max(-1, self._good_syncs - 1)
 
     def next_is_last(self) -> bool:
         return self.cut_in == 1
@@ -158,7 +168,7 @@ class MemoryDisk:
 
     def sync_directory(self, path: Path) -> None:
         self.step()
-        self.syncs += 1
+        self.count_sync()
         node = self._directory(path)
         if self.failing:
             raise OSError(errno.EIO, "sync failed")

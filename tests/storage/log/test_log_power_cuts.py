@@ -9,35 +9,30 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headrace.base.errors import StorageFailure
 from headrace.base.ids import Offset
 from headrace.storage.log.segment import Segment
 from headrace.wire.batches import check_batches
 from tests.storage.log.log_world import NOW_MS, SMALL, Twin, batch, flush, new_disk, open_log, read_all
 from tests.storage.log.memory_disk import MemoryDisk, PowerCut
 
-steps = st.lists(
-    st.tuples(
-        st.sampled_from(
-            (
-                "append",
-                "append",
-                "append",
-                "flush",
-                "flush",
-                "half",
-                "roll",
-                "retain",
-                "delete",
-                "snapshot",
-                "cut",
-                "close",
-            )
-        ),
-        st.integers(0, 99),
-    ),
-    min_size=3,
-    max_size=25,
-)
+STEPS = [
+    "append",
+    "append",
+    "append",
+    "flush",
+    "flush",
+    "half",
+    "roll",
+    "retain",
+    "delete",
+    "snapshot",
+    "cut",
+    "close",
+    "kill",
+    "fail",
+]
+steps = st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 99)), min_size=3, max_size=25)
 
 
 class Life:
@@ -81,6 +76,8 @@ class Life:
                 self.cut(number)
             case "kill":
                 self.reopen()
+            case "fail":
+                self.fail(number)
             case _:
                 log.close()
                 self.on_flushed()
@@ -101,6 +98,29 @@ class Life:
         self.twin.stored = [stored for stored in self.twin.stored if stored.last_offset < log.log_end_offset]
         self.twin.epoch += 1
         self.start_max = min(self.start_max, log.log_end_offset)
+
+    def fail(self, number: int) -> None:
+        """A sync fails somewhere in a flush or a close, and perhaps in the recovery after it; no power is lost."""
+        log = self.twin.log
+        self.disk.fail_after(number % 5)
+        try:
+            if number % 2:
+                log.close()
+            elif (ticket := log.begin_flush()) is not None:
+                try:
+                    ticket.sync()
+                except OSError:
+                    log.fail_flush(ticket)
+                else:
+                    log.finish_flush(ticket)
+            if number % 3 == 0:
+                self.disk.fail_after(number % 4)
+                open_log(self.disk)
+        except StorageFailure:
+            pass
+        self.disk.fail_after(-1)
+        self.promised = max(self.promised, log.flushed_end)
+        self.reopen()
 
     def reopen(self) -> None:
         self.twin.log = open_log(self.disk)

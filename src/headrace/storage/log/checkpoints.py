@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from headrace.base.errors import CorruptData
 from headrace.base.ids import DirectoryId, Offset, PartitionIndex, TopicId
 from headrace.base.ports import Disk
 from headrace.storage.engine import LogIdentity
-from headrace.storage.log.names import TEMPORARY
+from headrace.storage.log.names import DOUBT, TEMPORARY
 from headrace.storage.log.segment import Segment
 
 
@@ -148,6 +149,14 @@ def sync_file(disk: Disk, path: Path) -> None:
         file.sync()
     finally:
         file.close()
+
+
+def mark_doubt(disk: Disk, directory: Path) -> None:
+    """A sync failed. Should this process or its successor open the directory again before the power goes, the kernel
+    would give it bytes that never reached the disk, and call a sync of them a success: recovery must write them anew.
+    The mark itself needs no sync, for a power cut leaves only what is true."""
+    with suppress(OSError):
+        disk.open(directory / DOUBT, create=True).close()
 
 
 def _encode(fields: dict[str, Any]) -> bytes:

@@ -32,6 +32,7 @@ from headrace.storage.log.checkpoints import (
     checkpoint_of,
     encode_checkpoint,
     encode_stamp,
+    mark_doubt,
     sync_file,
     write_file,
 )
@@ -287,6 +288,8 @@ class LocalLog:
     def _fail(self) -> None:
         """Drop the unflushed tail."""
         self.failed = True
+        if self._exists:
+            mark_doubt(self._disk, self.directory)
         if self._flushed < self._end:
             self._end = self._flushed
             self._epochs.cut_from(self._end)
@@ -416,6 +419,7 @@ class LocalLog:
             ticket.sync()
         except OSError as error:
             self.failed = True
+            mark_doubt(self._disk, self.directory)
             if ticket is not None:
                 self._take(ticket)
             raise StorageFailure(f"The log of {self.directory.name} cannot be closed cleanly: {error}.") from error

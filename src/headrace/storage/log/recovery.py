@@ -34,6 +34,7 @@ from headrace.storage.log.checkpoints import (
     decode_checkpoint,
     encode_checkpoint,
     encode_stamp,
+    mark_doubt,
     read_file,
     sync_file,
     write_file,
@@ -41,6 +42,7 @@ from headrace.storage.log.checkpoints import (
 from headrace.storage.log.epochs import LeaderEpochs
 from headrace.storage.log.names import (
     CHECKPOINT,
+    DOUBT,
     EPOCHS,
     INDEX,
     LOG,
@@ -52,7 +54,7 @@ from headrace.storage.log.names import (
     offsets_of,
     segment_paths,
 )
-from headrace.storage.log.scan import checked_batches, headers_in
+from headrace.storage.log.scan import CHECK_CHUNK_BYTES, checked_batches, headers_in
 from headrace.storage.log.segment import INDEX_ENTRY, TIME_ENTRY, Segment
 
 
@@ -85,7 +87,7 @@ class _Recovery:
         """What an earlier life left, or that nothing is known."""
         self.known = self.checkpoint is not None
         self.point = self.checkpoint or Checkpoint.at_segment(stamp.birth, stamp.birth)
-        self.changed = not self.known
+        self.changed = not self.known or DOUBT in self.names
         self.log = Recovered(start=self.point.log_start, end=self.point.recovery_point, checkpoint=self.checkpoint)
         self.suspect: list[Segment] = []
 
@@ -99,7 +101,11 @@ class _Recovery:
         self.log.start = min(self.log.start, self.log.end)
         self.log.epochs.cut_below(self.log.start)
         if self.changed:
-            self._make_durable()
+            try:
+                self._make_durable()
+            except OSError:
+                mark_doubt(self.disk, self.directory)
+                raise
         return self.log
 
     # reading what is there
@@ -278,12 +284,25 @@ class _Recovery:
 
     # ending
 
+    def _sync_contents(self, segment: Segment) -> None:
+        """Sync what was accepted; after a failed sync, write it anew first, or the kernel may have nothing to sync."""
+        if DOUBT not in self.names:
+            sync_file(self.disk, segment.path)
+            return
+        file = self.disk.open(segment.path)
+        try:
+            for at in range(0, segment.size, CHECK_CHUNK_BYTES):
+                file.write_at(at, file.read(at, min(CHECK_CHUNK_BYTES, segment.size - at)))
+            file.sync()
+        finally:
+            file.close()
+
     def _make_durable(self) -> None:
         """Sync all that was accepted, in this order: contents, names, then the checkpoint that says so."""
         for segment in self.suspect[:-1]:
             segment.close_indexes()
         for segment in self.suspect:
-            sync_file(self.disk, segment.path)
+            self._sync_contents(segment)
             self._write_indexes(segment)
         for segment in self.suspect[:-1]:
             segment.index = segment.times = None
@@ -291,6 +310,8 @@ class _Recovery:
         # Written, not just synced: one that an earlier life failed to sync may pass for clean in the page cache.
         write_file(self.disk, self.directory / STAMP, encode_stamp(self.stamp))
         write_file(self.disk, self.directory / EPOCHS, self.log.epochs.encode())
+        if DOUBT in self.names:
+            self.disk.remove(self.directory / DOUBT)
         self.disk.sync_directory(self.directory)
         self.disk.sync_directory(self.directory.parent)
         self.log.checkpoint = checkpoint_of(self.suspect[-1] if self.suspect else None, self.log.end, self.log.start)
