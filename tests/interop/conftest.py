@@ -20,5 +20,6 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if named:
         yield named
         return
-    with BrokerProcess(tmp_path_factory.mktemp("interop")) as broker:
+    quick = ("--config", "group.initial.rebalance.delay.ms=0")
+    with BrokerProcess(tmp_path_factory.mktemp("interop"), *quick) as broker:
         yield broker.bootstrap
