@@ -248,7 +248,7 @@ def test_a_failed_sync_is_not_made_good_by_the_next() -> None:
         def work(machine: Machine = machine) -> None:
             file = machine.mount.open(HOME / "f")
             file.append([b" lost"])
-            machine.disk.failing_syncs = 1
+            machine.disk.fail_syncs(1)
             with pytest.raises(OSError, match="sync failure"):
                 file.sync()
             file.sync()

@@ -36,7 +36,7 @@ class SimDisk:
         self.root = DirectoryNode()
         self.locks: dict[Path, Process] = {}
         self.full = False
-        self.failing_syncs = 0
+        self._sound_syncs = self._failing_syncs = 0
         self.operations = 0
         self.syncs = 0
         self._trigger_in = 0
@@ -51,7 +51,22 @@ class SimDisk:
 
     def heal(self) -> None:
         """No trigger, no failing sync, room again."""
-        self._trigger, self.failing_syncs, self.full = None, 0, False
+        self._trigger, self._failing_syncs, self.full = None, 0, False
+
+    def fail_syncs(self, count: int, *, after: int = 0) -> None:
+        """Let so many syncs fail, once so many more have succeeded."""
+        self._sound_syncs, self._failing_syncs = after, count
+
+    def sync_fails(self) -> bool:
+        """Count one sync: whether it is one of those that fail."""
+        self.syncs += 1
+        if self._failing_syncs == 0:
+            return False
+        if self._sound_syncs > 0:
+            self._sound_syncs -= 1
+            return False
+        self._failing_syncs -= 1
+        return True
 
     def power_cut(self) -> None:
         """Nothing but the medium is left. The processes must be dead already."""
@@ -130,9 +145,7 @@ class SimFile:
         disk = self._mount.disk
         mark = self._node.begin_sync()
         self._mount.pause(disk.sync_seconds())
-        disk.syncs += 1
-        if disk.failing_syncs > 0:
-            disk.failing_syncs -= 1
+        if disk.sync_fails():
             self._node.fail_sync(mark, disk.random)
             raise OSError(errno.EIO, "simulated sync failure", str(self._path))
         self._node.end_sync(mark)
@@ -285,9 +298,7 @@ class Mount:
         node = self._directory(path)
         mark = node.begin_sync()
         self.pause(self.disk.sync_seconds())
-        self.disk.syncs += 1
-        if self.disk.failing_syncs > 0:
-            self.disk.failing_syncs -= 1
+        if self.disk.sync_fails():
             raise OSError(errno.EIO, "simulated sync failure", str(path))
         node.end_sync(mark)
 

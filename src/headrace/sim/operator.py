@@ -90,8 +90,9 @@ class Operator:
         await world.think(ROUND_SECONDS_MAX / 2)
         machine.expect_trouble()
         if world.random.random() < 0.7:
-            machine.disk.failing_syncs = world.random.randrange(1, 4)
-            world.tell(f"the next {machine.disk.failing_syncs} syncs fail")
+            count = world.random.randrange(1, 4)
+            machine.disk.fail_syncs(count)
+            world.tell(f"the next {count} syncs fail")
             return
         world.tell("the disk is full")
         machine.disk.full = True
