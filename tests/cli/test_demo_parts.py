@@ -102,7 +102,7 @@ def test_there_are_336_776_flights() -> None:
 def test_flights_go_through_both_clients_and_become_durable(tmp_path: Path) -> None:
     rows_wanted = 3_000
     url = (tmp_path / "store").as_uri()
-    broker = BrokerProcess.start(tmp_path / "data", url, tmp_path / "log")
+    broker = BrokerProcess(tmp_path / "data", url, tmp_path / "log")
     screen = Screen(as_json=True)
 
     async def create() -> None:
@@ -110,6 +110,7 @@ def test_flights_go_through_both_clients_and_become_durable(tmp_path: Path) -> N
             await Admin(cluster).create_topic(story.TOPIC, partitions=story.PARTITIONS, configs=story.TOPIC_CONFIGS)
 
     try:
+        broker.start()
         asyncio.run(create())
         with screen.meter("test", rows_wanted) as meter:
             written = write_flights(broker.bootstrap, story.TOPIC, flights(rows_wanted), meter)
@@ -125,7 +126,7 @@ def test_flights_go_through_both_clients_and_become_durable(tmp_path: Path) -> N
 
 def test_a_broker_that_does_not_start_says_why(tmp_path: Path) -> None:
     with pytest.raises(HeadraceError, match=r"did not start .*gopher"):
-        BrokerProcess.start(tmp_path / "data", "gopher://store", tmp_path / "log")
+        BrokerProcess(tmp_path / "data", "gopher://store", tmp_path / "log").start()
 
 
 def test_a_missing_extra_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

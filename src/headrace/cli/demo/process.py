@@ -35,25 +35,29 @@ def ended_by_signals() -> Iterator[None]:
 
 
 class BrokerProcess:
-    """A broker that runs from `start` to `stop`. Its standard error is in `log`."""
+    """A broker that runs from `start` to `stop`. Its standard error is in `log`.
 
-    def __init__(self, process: subprocess.Popen[str], bootstrap: str, log: Path) -> None:
-        self._process = process
-        self.bootstrap = bootstrap
+    Made before it is started, so that who makes it can see to its end before there is anything to end.
+    """
+
+    def __init__(self, data: Path, store_url: str, log: Path) -> None:
         self.log = log
+        self.bootstrap = ""
+        """Where it serves, once started."""
+        self._process: subprocess.Popen[str] | None = None
+        self._command = [sys.executable, "-m", "headrace.cli.main", "up"]
+        self._command += ["--data", str(data), "--listen", "127.0.0.1:0", "--durable", store_url]
 
     @property
     def pid(self) -> int:
+        assert self._process is not None
         return self._process.pid
 
-    @classmethod
-    def start(cls, data: Path, store_url: str, log: Path) -> BrokerProcess:
+    def start(self) -> None:
         """Start it and wait until it serves. Raises HeadraceError."""
-        command = [sys.executable, "-m", "headrace.cli.main", "up"]
-        command += ["--data", str(data), "--listen", "127.0.0.1:0", "--durable", store_url]
-        with log.open("wb") as errors:
-            process = subprocess.Popen(
-                command,
+        with self.log.open("wb") as errors:
+            self._process = process = subprocess.Popen(
+                self._command,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=errors,
@@ -64,40 +68,37 @@ class BrokerProcess:
         impatient.start()
         try:
             assert process.stdout is not None
-            word, _, bootstrap = process.stdout.readline().strip().partition(" ")
-        except BaseException:
-            process.kill()
-            process.wait()
-            raise
+            word, _, self.bootstrap = process.stdout.readline().strip().partition(" ")
         finally:
             impatient.cancel()
         if word != "ready":
             process.kill()
-            process.wait()
-            process.stdout.close()
-            raise HeadraceError(f"The broker did not start ({_last_line(log)}); its log is {log}.")
-        return cls(process, bootstrap, log)
+            self.stop()
+            raise HeadraceError(f"The broker did not start ({_last_line(self.log)}); its log is {self.log}.")
 
     def check(self) -> None:
         """Raises HeadraceError where it has ended by itself."""
+        assert self._process is not None
         if (code := self._process.poll()) is not None:
             raise HeadraceError(f"The broker ended with exit code {code} ({_last_line(self.log)}); see {self.log}.")
 
     def stop(self) -> int:
         """Stop it in an orderly way, and by force where it does not; its exit code. Idempotent."""
-        self._process.terminate()
+        process = self._process
+        if process is None:
+            return 0
+        process.terminate()
         try:
-            return self._process.wait(STOP_SECONDS_MAX)
+            return process.wait(STOP_SECONDS_MAX)
         except subprocess.TimeoutExpired:
-            self._process.kill()
-            return self._process.wait()
+            process.kill()
+            return process.wait()
         finally:
-            if self._process.stdout is not None:
-                self._process.stdout.close()
+            self.leave()
 
     def leave(self) -> None:
         """Let it run on after this process."""
-        if self._process.stdout is not None:
+        if self._process is not None and self._process.stdout is not None:
             self._process.stdout.close()
 
 

@@ -77,8 +77,9 @@ def tell(*, rows: int | None, keep: bool, directory: Path | None, json: bool) ->
     started = time.monotonic()
     screen.say(f"[bold]Headrace demo[/bold]: {total:,} flights, in {places.root}")
     with ended_by_signals(), ExitStack() as stopping:
-        broker = _start_broker(places, screen)
+        broker = BrokerProcess(places.data, places.store_url, places.root / "broker.log")
         stopping.callback(_stop, broker, places, screen)
+        _start_broker(broker, screen)
         _steps(broker, places, total, screen)
         if keep:
             stopping.pop_all()
@@ -109,14 +110,13 @@ def _prepared(directory: Path | None) -> Path:
     return directory.resolve()
 
 
-def _start_broker(places: Places, screen: Screen) -> BrokerProcess:
+def _start_broker(broker: BrokerProcess, screen: Screen) -> None:
     with screen.step(1, "broker", "A broker, as a process of its own") as facts:
         started = time.monotonic()
-        broker = BrokerProcess.start(places.data, places.store_url, places.root / "broker.log")
+        broker.start()
         seconds = time.monotonic() - started
         facts.update(bootstrap=broker.bootstrap, pid=broker.pid, ready_seconds=round(seconds, 3))
         screen.say(f"     ready at {broker.bootstrap} after {seconds:.2f} s (process {broker.pid})")
-    return broker
 
 
 def _steps(broker: BrokerProcess, places: Places, total: int, screen: Screen) -> None:
