@@ -34,7 +34,9 @@ class LocalFile:
         return os.fstat(self._descriptor).st_size
 
     def append(self, buffers: Sequence[Buffer]) -> int:
-        total = sum(map(len, buffers))
+        total = 0
+        for buffer in buffers:
+            total += len(buffer)
         if len(buffers) <= BUFFERS_PER_WRITE_MAX:
             written = os.pwritev(self._descriptor, buffers, self._end)
             if written != total:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,29 @@ def test_every_read_equals_the_slow_twins(plan: list[list[tuple[int, int]]], dat
         for _ in range(2):  # the second time from a remembered position, where there is one
             got = twin.log.read(Offset(start), max_bytes, Offset(end), at_least_one=at_least_one)
             assert bytes(got) == slow_read(twin, start, max_bytes, end, at_least_one)
+
+
+@given(st.data())
+@settings(max_examples=40, deadline=None)
+def test_reads_of_many_small_batches_equal_the_slow_twins(data: st.DataObject) -> None:
+    """So many that the index is asked where to cut."""
+    twin = many_small()
+    for _ in range(10):
+        start = data.draw(st.integers(0, twin.end - 1))
+        max_bytes = data.draw(st.integers(0, 40_000))
+        end = data.draw(st.integers(start, twin.end))
+        got = twin.log.read(Offset(start), max_bytes, Offset(end), at_least_one=True)
+        assert bytes(got) == slow_read(twin, start, max_bytes, end, at_least_one=True)
+
+
+@cache
+def many_small() -> Twin:
+    """500 batches: closed segments, with their indexes in files, and an active one."""
+    twin = Twin(open_log(new_disk(), LogConfig(segment_bytes=20_000, index_interval_bytes=500)))
+    for number in range(500):
+        twin.append(batch(1 + number % 3, size=number % 7, seed=number))
+    flush(twin.log)
+    return twin
 
 
 @given(appends)

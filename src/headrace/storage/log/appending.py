@@ -6,29 +6,52 @@ The hot path of produce. A batch's CRC does not cover what is set here, unless i
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from crc32c import crc32c
 
+from headrace.base.ids import Offset
 from headrace.base.ports import Buffer
-from headrace.wire.batches import CRC_START, HEADER, HEADER_BYTES, LOG_APPEND_TIME, PREFIX, BatchHeader
+from headrace.wire.batches import CRC_START, HEADER, HEADER_BYTES, LENGTH_END, LOG_APPEND_TIME, PREFIX, BatchHeader
+
+PREFIX_BYTES = PREFIX.size
 
 
-def place(
-    batches: Buffer, headers: Sequence[tuple[int, BatchHeader]], base: int, epoch: int
-) -> tuple[list[Buffer], list[BatchHeader]]:
-    """Buffers to write, two for each batch, and the headers (their base offsets unchanged)."""
+class Placed(NamedTuple):
+    """Batches as they will stand in the log."""
+
+    buffers: Sequence[Buffer]
+    """What to write, in order."""
+    headers: Sequence[BatchHeader]
+    """One for each batch; what the log gives (base offset, epoch) need not be in them."""
+    size: int
+    """Bytes in all."""
+    max_timestamp: int
+    end: Offset
+    """Offset after the last record."""
+
+
+def place(batches: Buffer, headers: Sequence[tuple[int, BatchHeader]], base: int, epoch: int) -> Placed:
+    """Two buffers for each batch: what is new, and the rest."""
     view = memoryview(batches)
     buffers: list[Buffer] = []
+    placed: list[BatchHeader] = []
+    size, max_timestamp = 0, -1
     for at, header in headers:
-        buffers.append(PREFIX.pack(base, header.batch_length, epoch))
-        buffers.append(view[at + PREFIX.size : at + header.size])
+        length = header.batch_length
+        buffers.append(PREFIX.pack(base, length, epoch))
+        buffers.append(view[at + PREFIX_BYTES : at + LENGTH_END + length])
+        placed.append(header)
+        size += LENGTH_END + length
         base += header.last_offset_delta + 1
-    return buffers, [header for _, header in headers]
+        if header.max_timestamp > max_timestamp:
+            max_timestamp = header.max_timestamp
+    return Placed(buffers, placed, size, max_timestamp, Offset(base))
 
 
 def place_in_time(
     batches: Buffer, headers: Sequence[tuple[int, BatchHeader]], base: int, epoch: int, now_ms: int
-) -> tuple[list[Buffer], list[BatchHeader]]:
+) -> Placed:
     """As `place`, with log append time: attribute and highest time are set, and the CRC with them."""
     view = memoryview(batches)
     buffers: list[Buffer] = []
@@ -46,4 +69,10 @@ def place_in_time(
         buffers += (HEADER.pack(*stamped), records)
         placed.append(stamped)
         base += header.last_offset_delta + 1
-    return buffers, placed
+    return Placed(buffers, placed, sum(header.size for header in placed), now_ms, Offset(base))
+
+
+def place_verbatim(batches: Buffer, headers: Sequence[tuple[int, BatchHeader]], end: Offset) -> Placed:
+    """A leader's batches, which have their place already."""
+    placed = [header for _, header in headers]
+    return Placed([batches], placed, len(batches), max(header.max_timestamp for header in placed), end)

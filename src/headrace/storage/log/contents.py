@@ -7,7 +7,6 @@ bytes are whole batches, whatever its file holds beyond them. Loop-only. Raises 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
 from contextlib import suppress
 from operator import attrgetter
 from pathlib import Path
@@ -15,14 +14,17 @@ from typing import Final
 
 from headrace.base.errors import CorruptData
 from headrace.base.limits import READ_POSITIONS_REMEMBERED_MAX
-from headrace.base.ports import Buffer, Disk
+from headrace.base.ports import Disk
 from headrace.storage.engine import LogConfig
+from headrace.storage.log.appending import Placed
 from headrace.storage.log.files import SegmentFiles
 from headrace.storage.log.reading import cut, first_batch
 from headrace.storage.log.scan import headers_in
 from headrace.storage.log.segment import RELATIVE_OFFSET_MAX, Segment
-from headrace.wire.batches import HEADER_BYTES, BatchHeader
+from headrace.wire.batches import HEADER_BYTES, LENGTH_END
 
+BATCHES_WALKED: Final = 64
+"""Batches of one read that are walked before the index is asked."""
 _NOTHING: Final = memoryview(b"")
 _base_of = attrgetter("base")
 
@@ -44,19 +46,22 @@ class Contents:
 
     # writing
 
-    def is_full(self, config: LogConfig, headers: Sequence[BatchHeader], end: int, now_ms: int) -> bool:
-        """Whether the active segment must be closed before these batches, which end at offset `end`, are written."""
+    def is_full(self, config: LogConfig, placed: Placed, now_ms: int) -> bool:
+        """Whether the active segment must be closed before these batches are written."""
         active = self.active
         if active is None or not active.size:
             return False
         if active.created_ms < 0:
             active.created_ms = now_ms
         if active.first_timestamp >= 0:
-            age = max(header.max_timestamp for header in headers) - active.first_timestamp
+            age = placed.max_timestamp - active.first_timestamp
         else:
             age = now_ms - active.created_ms
-        size = active.size + sum(header.size for header in headers)
-        return size > config.segment_bytes or age > config.segment_ms or end - active.base > RELATIVE_OFFSET_MAX
+        return (
+            active.size + placed.size > config.segment_bytes
+            or age > config.segment_ms
+            or placed.end - active.base > RELATIVE_OFFSET_MAX
+        )
 
     def open_segment(self, base: int, now_ms: int) -> None:
         """Begin a segment at the log's end."""
@@ -73,16 +78,15 @@ class Contents:
         closed.close_indexes()
         return closed
 
-    def write(self, buffers: Sequence[Buffer], headers: Sequence[BatchHeader], base: int, interval: int) -> None:
+    def write(self, placed: Placed, base: int, interval: int) -> None:
         """Write batches, which begin at offset `base`, to the active segment, with one append."""
         active = self.active
         assert active is not None
-        (active.file or self._files.get(active)).append(buffers)
-        before = active.size
-        for header in headers:
+        (active.file or self._files.get(active)).append(placed.buffers)
+        for header in placed.headers:
             base += header.last_offset_delta + 1
-            active.add(base - 1, header.size, header.max_timestamp, interval)
-        self.size += active.size - before
+            active.add(base - 1, LENGTH_END + header.batch_length, header.max_timestamp, interval)
+        self.size += placed.size
 
     def undo_write(self) -> None:
         """Cut off what a failed `write` may have left."""
@@ -98,7 +102,9 @@ class Contents:
         file = self._files.get(segment)
         left = segment.size - position
         data = file.read(position, min(max(max_bytes, HEADER_BYTES), left))
-        size, next_offset = cut(data, max_bytes, start, end)
+        size, next_offset, finished = cut(data, max_bytes, start, end, batches_max=BATCHES_WALKED)
+        if not finished:
+            size, next_offset = self._cut_small(segment, position, data, max_bytes, (size, next_offset), end)
         if not size and at_least_one:
             wanted, next_offset = first_batch(data)
             if not HEADER_BYTES <= wanted <= left:
@@ -107,11 +113,20 @@ class Contents:
                 return _NOTHING
             if wanted > len(data):
                 data = file.read(position, wanted)
-            size, next_offset = cut(data, wanted, start, end)
+            size, next_offset, _ = cut(data, wanted, start, end)
         position += size
         if position < segment.size or segment is self.active:
             self._remember(next_offset, segment, position)
         return memoryview(data)[:size]
+
+    def _cut_small(
+        self, segment: Segment, position: int, data: bytes, limit: int, known: tuple[int, int], end: int
+    ) -> tuple[int, int]:
+        """Many small batches: leap over those that the index knows to be whole, below `limit` and below `end`."""
+        at, next_offset = known
+        leap = segment.last_entry(self._disk, position + min(len(data), limit) - 1, end - 1) - position
+        size, next_offset, _ = cut(data, limit, next_offset, end, at=max(at, leap))
+        return size, next_offset
 
     def _remember(self, offset: int, segment: Segment, position: int) -> None:
         positions = self._positions

@@ -25,7 +25,7 @@ from headrace.storage.engine import (
     SegmentInfo,
 )
 from headrace.storage.log import lookups, retention
-from headrace.storage.log.appending import place, place_in_time
+from headrace.storage.log.appending import Placed, place, place_in_time, place_verbatim
 from headrace.storage.log.checkpoints import (
     Checkpoint,
     Stamp,
@@ -116,43 +116,41 @@ class LocalLog:
     ) -> Appended:
         base, stamped = self._end, self.config.log_append_time
         if stamped:
-            buffers, placed = place_in_time(batches, headers, base, leader_epoch, now_ms)
+            placed = place_in_time(batches, headers, base, leader_epoch, now_ms)
         else:
-            buffers, placed = place(batches, headers, base, leader_epoch)
-        end = Offset(base + sum(header.last_offset_delta + 1 for header in placed))
-        self._write(buffers, placed, end, now_ms)
+            placed = place(batches, headers, base, leader_epoch)
+        self._write(placed, now_ms)
         if leader_epoch != self._epochs.latest:
             self._assign_epoch(leader_epoch, base)
-        return Appended(base, Offset(end - 1), now_ms if stamped else -1)
+        return Appended(base, Offset(placed.end - 1), now_ms if stamped else -1)
 
     def append_verbatim(self, batches: Buffer, headers: Sequence[tuple[int, BatchHeader]], *, now_ms: int) -> Appended:
-        placed = [header for _, header in headers]
         base = end = self._end
-        for header in placed:
+        for _, header in headers:
             if header.base_offset != end or header.leader_epoch < self._epochs.latest:
                 raise CorruptBatch(f"A batch at {header.base_offset} does not go on where the log ends, at {end}.")
             end = Offset(header.next_offset)
-        self._write([batches], placed, end, now_ms)
-        for header in placed:
+        self._write(place_verbatim(batches, headers, end), now_ms)
+        for _, header in headers:
             self._assign_epoch(LeaderEpoch(header.leader_epoch), Offset(header.base_offset))
         return Appended(base, Offset(end - 1))
 
-    def _write(self, buffers: Sequence[Buffer], headers: Sequence[BatchHeader], end: Offset, now_ms: int) -> None:
+    def _write(self, placed: Placed, now_ms: int) -> None:
         if self.failed:
             raise StorageFailure(f"The log of {self.directory.name} has failed; restart the broker on a good disk.")
         contents, config = self._contents, self.config
         try:
-            if contents.is_full(config, headers, end, now_ms):
+            if contents.is_full(config, placed, now_ms):
                 self.roll()
             if contents.active is None:
                 self._open_segment(now_ms)
-            contents.write(buffers, headers, self._end, config.index_interval_bytes)
+            contents.write(placed, self._end, config.index_interval_bytes)
         except OSError as error:
             raise self._refused(error) from error
-        self._end = end
+        self._end = placed.end
         self._unsynced.active = True
         if not config.fsync:
-            self._flushed = end
+            self._flushed = placed.end
 
     def _refused(self, error: OSError) -> StorageFailure:
         """Cut off what a failed write left. A full disk may have room again; any other failure is final."""

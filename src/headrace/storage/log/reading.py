@@ -13,6 +13,7 @@ from headrace.wire.batches import HEADER_BYTES, LENGTH_END, MAGIC
 
 FRONT: Final = Struct(">qi4xb6xi")
 """Base offset, length, magic, last offset delta."""
+BATCHES_MAX: Final = 2**31
 SHORTEST: Final = HEADER_BYTES - LENGTH_END
 
 
@@ -22,22 +23,30 @@ class Cut(NamedTuple):
     size: int
     next_offset: int
     """Offset after the last of them; the offset asked for where there is none."""
+    finished: bool
+    """False: there may be more; only so many were looked at."""
 
 
-def cut(data: bytes, limit: int, start: int, end: int) -> Cut:
-    """How much of `data`, which opens with the batch that holds `start`, is whole batches below `end`, within `limit`
-    bytes. Raises CorruptData where the bytes are no batches with rising offsets."""
+def cut(data: bytes, limit: int, start: int, end: int, *, at: int = 0, batches_max: int = BATCHES_MAX) -> Cut:
+    """How much of `data` is whole batches below `end`, within `limit` bytes. From `at` on, where a batch begins that
+    holds `start` or comes after it. Raises CorruptData where the bytes are no batches with rising offsets."""
     unpack = FRONT.unpack_from
-    at, next_offset, stop = 0, start, min(len(data), limit)
-    while at + HEADER_BYTES <= stop:
+    first, next_offset, stop = at, start, min(len(data), limit)
+    for _ in range(batches_max):
+        if at + HEADER_BYTES > stop:
+            break
         base, length, magic, delta = unpack(data, at)
         batch_end, batch_next = at + LENGTH_END + length, base + delta + 1
-        if length < SHORTEST or magic != MAGIC or delta < 0 or batch_next <= next_offset or (at and base < next_offset):
+        if length < SHORTEST or magic != MAGIC or delta < 0 or batch_next <= next_offset:
             raise CorruptData(f"What should be the batch at offset {next_offset} is none.")
+        if at != first and base < next_offset:
+            raise CorruptData(f"A batch at offset {base} follows offset {next_offset - 1}.")
         if batch_end > stop or batch_next > end:
             break
         at, next_offset = batch_end, batch_next
-    return Cut(at, next_offset)
+    else:
+        return Cut(at, next_offset, finished=False)
+    return Cut(at, next_offset, finished=True)
 
 
 def first_batch(data: bytes) -> tuple[int, int]:

@@ -127,6 +127,13 @@ class Segment:
         entry = _floor(self._entries(disk, self.index, 1), INDEX_ENTRY, relative)
         return 0 if entry is None else int(entry[1])
 
+    def last_entry(self, disk: Disk, position: int, offset: int) -> int:
+        """Position of the last batch in the index that begins at or below `position` and ends at or below `offset`; 0
+        where there is none."""
+        by_position = _floor(self._entries(disk, self.index, 1), INDEX_ENTRY, position, field=1)
+        by_offset = _floor(self._entries(disk, self.index, 1), INDEX_ENTRY, offset - self.base)
+        return min(by_position[1], by_offset[1]) if by_position and by_offset else 0
+
     def position_before_time(self, disk: Disk, timestamp: int) -> int:
         """Position of a batch before which all records are earlier than `timestamp`."""
         entry = _floor(self._entries(disk, self.times, 2), TIME_ENTRY, timestamp - 1)
@@ -184,8 +191,8 @@ class _FileEntries:
         self._file.close()
 
 
-def _floor(entries: _MemoryEntries | _FileEntries, form: Struct, key: int) -> tuple[int, ...] | None:
-    """The last entry whose first field is at most `key`."""
+def _floor(entries: _MemoryEntries | _FileEntries, form: Struct, key: int, field: int = 0) -> tuple[int, ...] | None:
+    """The last entry whose field is at most `key`. All fields rise."""
     try:
         low, high = 0, entries.size // form.size
         found: tuple[int, ...] | None = None
@@ -195,7 +202,7 @@ def _floor(entries: _MemoryEntries | _FileEntries, form: Struct, key: int) -> tu
             if len(data) != form.size:
                 raise CorruptData("An index was cut while it was read.")
             entry = form.unpack(data)
-            if entry[0] <= key:
+            if entry[field] <= key:
                 low, found = middle + 1, entry
             else:
                 high = middle
