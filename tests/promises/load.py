@@ -102,6 +102,42 @@ class Producer:
             self._changed.notify_all()
 
 
+class Watcher:
+    """A consumer in a thread of its own that reads a topic from its start, live, through every death of the broker."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self.seen: PartitionLogs = {partition: {} for partition in range(PARTITIONS)}
+        self.failures: list[str] = []
+        options = {"bootstrap.servers": bootstrap, "group.id": "watcher", "enable.auto.commit": False}
+        options |= {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 200, "auto.offset.reset": "error"}
+        self._client = confluent_kafka.Consumer(options | dict(QUIET))
+        self._client.assign([confluent_kafka.TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"watcher of {topic}", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._stopping.set()
+        self._thread.join()
+        self._client.close()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            for message in self._client.consume(1000, timeout=0.1):
+                if message.error() is not None:
+                    self.failures.append(str(message.error()))
+                    continue
+                log = self.seen[message.partition()]
+                if message.offset() != len(log):
+                    self.failures.append(
+                        f"partition {message.partition()}: {message.offset()} came after {len(log) - 1}"
+                    )
+                log[message.offset()] = message.value()
+
+
 def value_of(number: int) -> bytes:
     """The value that a producer sends as its `number`-th: told from all others, and of changing length."""
     return b"%d:" % number + b"x" * (number * 37 % 200)

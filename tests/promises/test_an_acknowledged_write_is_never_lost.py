@@ -1,4 +1,5 @@
-"""Promises 1 and 3, with real processes: kill -9 under load loses nothing that was acknowledged and moves no offset.
+"""Promises 1, 3 and 4, with real processes: kill -9 under load loses nothing acknowledged, moves no offset, and
+takes back nothing that a consumer has seen.
 
 A kill keeps the page cache, so this proves recovery, not fsync; the simulator's power cuts prove that.
 """
@@ -10,7 +11,7 @@ import random
 import confluent_kafka
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.promises.load import PARTITIONS, QUIET, PartitionLogs, Producer, read_all, value_of
+from tests.promises.load import PARTITIONS, QUIET, PartitionLogs, Producer, Watcher, read_all, value_of
 from tools.broker_process import BrokerProcess
 
 SEED = 20260101
@@ -42,13 +43,22 @@ def check_once_and_in_order(found: PartitionLogs, sent: int) -> None:
         assert [log[offset] for offset in sorted(log)] == [value_of(n) for n in range(partition, sent, PARTITIONS)]
 
 
+def check_seen(watcher: Watcher, found: PartitionLogs) -> None:
+    """A live consumer saw each offset once and in order, and all that it saw is still there."""
+    assert not watcher.failures
+    assert any(watcher.seen.values())
+    for partition, seen in watcher.seen.items():
+        assert not [offset for offset, value in seen.items() if found[partition].get(offset) != value]
+
+
 def test_kill_9_under_load_loses_nothing(broker: BrokerProcess, rounds: int) -> None:
     make_topics(broker.bootstrap, "plain", "idempotent")
     chance = random.Random(SEED)
     plain = Producer(broker.bootstrap, "plain", idempotent=False)
     idempotent = Producer(broker.bootstrap, "idempotent", idempotent=True)
     checked: dict[str, dict[int, int]] = {"plain": {}, "idempotent": {}}
-    with plain, idempotent:
+    watcher = Watcher(broker.bootstrap, "plain")
+    with watcher, plain, idempotent:
         for number in range(rounds):
             chance.choice([plain, idempotent]).wait_for(chance.randint(1, 5000))
             broker.kill()
@@ -66,6 +76,7 @@ def test_kill_9_under_load_loses_nothing(broker: BrokerProcess, rounds: int) -> 
         assert not producer.acknowledged.failures
         assert not producer.acknowledged.twice
         check_kept(read_all(broker.bootstrap, producer.topic), producer.snapshot())
+    check_seen(watcher, read_all(broker.bootstrap, "plain"))
     assert idempotent.acknowledged.count == idempotent.sent
     check_once_and_in_order(read_all(broker.bootstrap, "idempotent"), idempotent.sent)
 
