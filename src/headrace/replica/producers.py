@@ -7,19 +7,16 @@ Sources: KIP-98, KIP-185, KIP-360; Kafka's ProducerStateManager for the order of
 
 from __future__ import annotations
 
-import json
 from collections import OrderedDict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Self, TypeAlias
 
-from headrace.base.errors import CorruptData
 from headrace.base.ids import NO_PRODUCER_ID, Offset
 from headrace.base.limits import PRODUCER_BATCHES_CACHED, PRODUCERS_PER_PARTITION_MAX
+from headrace.replica.producer_snapshots import ProducerEntry, RememberedBatch, decode_snapshot, encode_snapshot
 from headrace.wire.batches import SEQUENCE_MAX, BatchHeader
 from headrace.wire.errors import ErrorCode
-
-SNAPSHOT_VERSION: Final = 1
 
 
 class Accept(NamedTuple):
@@ -42,15 +39,6 @@ class Refuse(NamedTuple):
 
 Verdict: TypeAlias = Accept | Duplicate | Refuse
 ACCEPT: Final = Accept()
-
-
-class RememberedBatch(NamedTuple):
-    """One appended batch. Sequences and offsets are inclusive."""
-
-    first_sequence: int
-    last_sequence: int
-    base_offset: int
-    last_offset: int
 
 
 @dataclass(slots=True)
@@ -113,6 +101,7 @@ class ProducerStates:
                 header.last_sequence,
                 base_offset,
                 base_offset + header.last_offset_delta,
+                header.max_timestamp,
             )
         )
         self._states.move_to_end(header.producer_id)
@@ -120,26 +109,17 @@ class ProducerStates:
             self._states.popitem(last=False)
 
     def snapshot(self) -> bytes:
-        """All of it, as JSON that `restore` reads."""
-        producers = [
-            {"id": producer_id, "epoch": state.epoch, "batches": [list(batch) for batch in state.batches]}
-            for producer_id, state in self._states.items()
-        ]
-        return json.dumps({"version": SNAPSHOT_VERSION, "producers": producers}).encode()
+        """All of it, for `restore`: Kafka's producer snapshot, with more behind it."""
+        return encode_snapshot(
+            ProducerEntry(producer_id, state.epoch, tuple(state.batches)) for producer_id, state in self._states.items()
+        )
 
     @classmethod
     def restore(cls, data: bytes) -> Self:
         """Raises CorruptData where the bytes are no snapshot."""
         states = cls()
-        try:
-            fields = json.loads(data)
-            if fields["version"] != SNAPSHOT_VERSION:
-                raise CorruptData(f"Producer snapshot version {fields['version']} is not known.")
-            for producer in fields["producers"]:
-                batches = (RememberedBatch(*map(int, batch)) for batch in producer["batches"])
-                states._states[int(producer["id"])] = _state(int(producer["epoch"]), batches)
-        except (ValueError, KeyError, TypeError) as error:
-            raise CorruptData("A producer snapshot is damaged.") from error
+        for entry in decode_snapshot(data):
+            states._states[entry.producer_id] = _state(entry.epoch, entry.batches)
         return states
 
 

@@ -1,0 +1,110 @@
+"""The file form of a partition's producers: Kafka's own producer snapshot, version 1, and a supplement behind it.
+
+Kafka's snapshot keeps one batch for each producer, so that after a restart only the last one is recognised when it is
+sent again; the supplement keeps the batches before it, too. Kafka's tools read the file and do not look behind.
+
+Layout, big-endian: version 2, CRC32C 4 (of all that follows, the supplement included), count 4; then for each producer
+id 8, epoch 2, last sequence 4, last offset 8, offset delta 4, timestamp 8, coordinator epoch 4 (-1), first offset of an
+open transaction 8 (-1). Supplement: magic 4; then for each producer, in the same order, count 1 and as many batches,
+oldest first: first sequence 4, last sequence 4, base offset 8, last offset 8, timestamp 8.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from struct import Struct
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from headrace.base.errors import CorruptData
+from headrace.base.limits import PRODUCER_BATCHES_CACHED, PRODUCERS_PER_PARTITION_MAX
+from headrace.wire.batches import SEQUENCE_MAX
+
+VERSION: Final = 1
+HEAD: Final = Struct(">hI")
+COUNT: Final = Struct(">i")
+ENTRY: Final = Struct(">qhiqiqiq")
+BATCH: Final = Struct(">iiqqq")
+MAGIC: Final = b"HRP1"
+
+
+class RememberedBatch(NamedTuple):
+    """One appended batch. Sequences and offsets are inclusive; the timestamp is its highest, in milliseconds."""
+
+    first_sequence: int
+    last_sequence: int
+    base_offset: int
+    last_offset: int
+    timestamp: int = -1
+
+
+class ProducerEntry(NamedTuple):
+    """One producer: its epoch and its last batches, oldest first, at least one."""
+
+    producer_id: int
+    epoch: int
+    batches: Sequence[RememberedBatch]
+
+
+def encode_snapshot(producers: Iterable[ProducerEntry]) -> bytes:
+    """The whole file."""
+    entries, earlier, count = bytearray(), bytearray(MAGIC), 0
+    for producer in producers:
+        *before, last = producer.batches
+        delta = last.last_offset - last.base_offset
+        entries += ENTRY.pack(
+            producer.producer_id, producer.epoch, last.last_sequence, last.last_offset, delta, last.timestamp, -1, -1
+        )
+        earlier.append(len(before))
+        for batch in before:
+            earlier += BATCH.pack(*batch)
+        count += 1
+    body = COUNT.pack(count) + entries + earlier
+    return HEAD.pack(VERSION, crc32c(body)) + body
+
+
+def decode_snapshot(data: bytes) -> list[ProducerEntry]:
+    """Raises CorruptData where the bytes are no snapshot. One of Kafka's, without the supplement, is read as well."""
+    try:
+        version, crc = HEAD.unpack_from(data)
+        (count,) = COUNT.unpack_from(data, HEAD.size)
+        if version != VERSION or crc != crc32c(data[HEAD.size :]):
+            raise CorruptData("A producer snapshot is of another version, or fails its CRC32C.")
+        if not 0 <= count <= PRODUCERS_PER_PARTITION_MAX:
+            raise CorruptData(f"A producer snapshot says {count} producers.")
+        at = HEAD.size + COUNT.size
+        entries = [ENTRY.unpack_from(data, at + number * ENTRY.size) for number in range(count)]
+        earlier = _read_supplement(data, at + count * ENTRY.size, count)
+    except (struct.error, IndexError) as error:
+        raise CorruptData("A producer snapshot is cut.") from error
+    return [
+        ProducerEntry(entry[0], entry[1], [*before, _last_batch(*entry[2:6])])
+        for entry, before in zip(entries, earlier, strict=True)
+    ]
+
+
+def _last_batch(last_sequence: int, last_offset: int, delta: int, timestamp: int) -> RememberedBatch:
+    first_sequence = (last_sequence - delta) & SEQUENCE_MAX
+    return RememberedBatch(first_sequence, last_sequence, last_offset - delta, last_offset, timestamp)
+
+
+def _read_supplement(data: bytes, at: int, count: int) -> list[list[RememberedBatch]]:
+    """The batches before the last, for each producer."""
+    if at == len(data):
+        return [[] for _ in range(count)]
+    if data[at : at + len(MAGIC)] != MAGIC:
+        raise CorruptData("What follows a producer snapshot is not known.")
+    at += len(MAGIC)
+    found: list[list[RememberedBatch]] = []
+    for _ in range(count):
+        length = data[at]
+        if length >= PRODUCER_BATCHES_CACHED:
+            raise CorruptData(f"A producer snapshot has {length + 1} batches of one producer.")
+        at += 1
+        found.append([RememberedBatch(*BATCH.unpack_from(data, at + number * BATCH.size)) for number in range(length)])
+        at += length * BATCH.size
+    if at != len(data):
+        raise CorruptData("A producer snapshot goes on after its end.")
+    return found
