@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import structlog
 
-from headrace.base.errors import HeadraceError
+from headrace.base.errors import CorruptData, HeadraceError
 from headrace.base.ids import BrokerId, DirectoryId, Offset, PartitionIndex, TopicPartition
 from headrace.base.ports import Clock
 from headrace.broker.flusher import Flusher
@@ -269,8 +269,11 @@ def _recover_producers(partition_log: PartitionLog) -> ProducerStates:
     producers = ProducerStates()
     start = partition_log.log_start_offset
     if snapshot is not None and snapshot[0] <= partition_log.log_end_offset:
-        start = Offset(max(start, snapshot[0]))
-        producers = ProducerStates.restore(snapshot[1])
+        try:
+            producers = ProducerStates.restore(snapshot[1])
+            start = Offset(max(start, snapshot[0]))
+        except CorruptData as error:
+            log.warning("producers are rebuilt from the whole log", log=str(partition_log.directory), reason=str(error))
     for header in partition_log.batches_from(start):
         producers.on_appended(header, Offset(header.base_offset))
     return producers
