@@ -163,7 +163,8 @@ class PartitionLog(Protocol):
         """
 
     def begin_flush(self) -> FlushTicket | None:
-        """Take up what is to be synced now; None where nothing is, or while a ticket is out."""
+        """Take up what is to be synced now; None where nothing is, or while a ticket is out. Raises StorageFailure:
+        the log has failed."""
 
     def finish_flush(self, ticket: FlushTicket) -> Offset:
         """The ticket's sync succeeded: the new `flushed_end`."""

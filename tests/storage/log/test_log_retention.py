@@ -138,6 +138,23 @@ def test_a_cut_log_ends_at_or_below_the_cut_and_goes_on_there(offset: int) -> No
     assert again.epoch_at(Offset(end)) == 1
 
 
+@given(st.integers(0, 11))
+@settings(max_examples=30, deadline=None)
+def test_a_log_that_is_cut_below_its_start_begins_anew_there(offset: int) -> None:
+    """Also at the base of a segment that retention has dropped, but not yet removed."""
+    disk, twin = segmented()
+    twin.log.delete_records_before(Offset(11))
+    twin.log.truncate_to(Offset(offset))
+    assert (twin.log.log_start_offset, twin.log.log_end_offset) == (offset, offset)
+    again = Twin(twin.log, epoch=1)
+    again.append(batch(3))
+    flush(again.log)
+    disk.power_cut()
+    log = open_log(disk)
+    assert log.log_start_offset == offset
+    assert read_all(log) == again.stored[0].bytes
+
+
 def test_only_the_two_newest_producer_snapshots_are_kept_and_none_above_a_cut() -> None:
     disk, twin = segmented()
     for number in range(4):

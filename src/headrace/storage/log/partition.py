@@ -368,6 +368,8 @@ class LocalLog:
         contents.reopen_last(base, self.config.index_interval_bytes)
         gone = [path for segment in dropped for path in segment_paths(self.directory, segment.base)]
         gone += self._snapshots.cut_above(end)
+        if base < 0:  # a new segment may take the name of one whose removal was still to come
+            gone, self._unsynced.removals = gone + self._unsynced.removals, []
         for path in reversed(gone):
             if self._disk.exists(path):
                 self._disk.remove(path)
