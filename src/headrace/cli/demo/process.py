@@ -21,14 +21,24 @@ SIGNALLED = 128
 
 @contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """While the block runs, SIGTERM and SIGHUP end it as an exception does, so that what it started is stopped."""
+    """While the block runs, SIGINT, SIGTERM and SIGHUP end it as an exception does, so that what it started is stopped.
+
+    The exit code says which signal it was, whatever a library in between makes of the exception (confluent-kafka turns
+    one that meets it in a callback into a SystemError).
+    """
+    received: list[int] = []
 
     def on_signal(number: int, _: FrameType | None) -> None:
+        received.append(number)
         raise SystemExit(SIGNALLED + number)
 
-    before = {number: signal.signal(number, on_signal) for number in (signal.SIGTERM, signal.SIGHUP)}
+    before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     try:
         yield
+    except BaseException:
+        if received:
+            raise SystemExit(SIGNALLED + received[0]) from None
+        raise
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
