@@ -89,11 +89,12 @@ class Broker:
         )
 
     async def stop(self) -> None:
-        """Accept no more, answer what came, flush, close. Idempotent."""
+        """Accept no more, answer what came, flush, close. After a failure it only lets go of everything, as a crash
+        would, and the next start recovers. Idempotent."""
         parts, self._parts = self._parts, None
         if parts is not None:
-            await parts.stop()
-            log.info("stopped", broker_id=self._config.broker_id)
+            await parts.stop(clean=self._failure is None)
+            log.info("stopped", broker_id=self._config.broker_id, clean=self._failure is None)
         if self._lock is not None:
             self._lock.release()
             self._lock = None

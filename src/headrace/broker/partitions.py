@@ -232,16 +232,17 @@ class Partitions:
         for partition in self._serving.values():
             partition.wake_readers()
 
-    async def close(self) -> None:
-        """A graceful stop: what was appended is flushed and acknowledged, then every log is closed cleanly."""
+    async def close(self, *, clean: bool = True) -> None:
+        """A clean stop: what was appended is flushed and acknowledged, then every log is closed cleanly. Any other:
+        nothing more is written, and the next start recovers."""
         await self.settled()
         await self._flusher.idle()
         for partition in self._serving.values():
             partition.end(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-            if not partition.log.failed:
+            if clean and not partition.log.failed:
                 partition.snapshot_producers()
         logs = [partition.log for partition in self._serving.values()]
-        await self._in_thread(lambda: _close_all(logs))
+        await self._in_thread(lambda: _close_all(logs, clean=clean))
         self._serving.clear()
 
 
@@ -251,9 +252,9 @@ def _topic(image: MetadataImage, key: TopicPartition) -> TopicImage:
     return topic
 
 
-def _close_all(logs: Sequence[PartitionLog]) -> None:
+def _close_all(logs: Sequence[PartitionLog], *, clean: bool) -> None:
     for each in logs:
-        _close(each, clean=not each.failed)
+        _close(each, clean=clean and not each.failed)
 
 
 def _close(partition_log: PartitionLog, *, clean: bool) -> None:

@@ -59,7 +59,7 @@ class Parts:
             node=config.broker_id,
             directory_id=directory_id,
             engine=engine,
-            flusher=Flusher(),
+            flusher=Flusher(on_bug),
             clock=ports.clock,
             broker_configs=config.configs,
         )
@@ -121,8 +121,8 @@ class Parts:
             self._exporter.start()
         await self.listener.accept()
 
-    async def stop(self) -> None:
-        """Accept no more, answer what came, flush, close."""
+    async def stop(self, *, clean: bool = True) -> None:
+        """Accept no more, answer what came, flush, close. Not clean: write nothing more (see `Partitions.close`)."""
         if self._housekeeper is not None:
             self._housekeeper.stop()
         if self._exporter is not None:
@@ -131,6 +131,6 @@ class Parts:
         self._services.groups.begin_stop()
         await self.listener.stop()
         await self._services.groups.stop()
-        await self.partitions.close()
+        await self.partitions.close(clean=clean)
         await self.metadata.stop()
         await asyncio.sleep(0)
