@@ -7,6 +7,7 @@ broker, so it is loaded only by the command that needs it.
 from __future__ import annotations
 
 import asyncio
+import resource
 import signal
 import sys
 from collections.abc import Mapping
@@ -48,6 +49,7 @@ def _objects(configs: Mapping[str, str], disk: LocalDisk) -> Objects | None:
 
 
 async def _serve(config: BrokerConfig) -> None:
+    _allow_many_files()
     disk = LocalDisk()
     broker = Broker(
         config, clock=SystemClock(), random=system_random(), disk=disk, objects=_objects(config.configs, disk)
@@ -64,6 +66,13 @@ async def _serve(config: BrokerConfig) -> None:
         await broker.stop()
     if broker.failure is not None:
         raise HeadraceError(f"The broker had to stop: {broker.failure}")
+
+
+def _allow_many_files() -> None:
+    """Segments and connections each take a descriptor, and the usual soft limit (1,024) is soon reached: take what the
+    hard limit allows."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _on_stop_signal() -> asyncio.Future[None]:
