@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 from headrace.base.errors import CorruptData
-from headrace.base.limits import REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX
+from headrace.base.limits import REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX, RESPONSE_QUEUE_BYTES_MAX
 from headrace.net.listener import Answer, Connection, Later, Listener
+
+BIG_BYTES = RESPONSE_QUEUE_BYTES_MAX // 2
 
 
 def framed(payload: bytes) -> bytes:
@@ -30,7 +33,8 @@ class Deferred:
 
 @dataclass
 class Script:
-    """`now:x` is echoed at once, `later:x` and `mute:x` when the test says so, `none:x` never, `bad:x` is malformed."""
+    """`now:x` is echoed at once, `big:x` with half a queue behind it, `later:x` and `mute:x` when the test says so,
+    `none:x` never, `bad:x` is malformed."""
 
     served: list[bytes] = field(default_factory=list)
     deferred: dict[bytes, Deferred] = field(default_factory=dict)
@@ -47,6 +51,8 @@ class Script:
             return None
         if kind == b"now":
             return [framed(payload)]
+        if kind == b"big":
+            return [framed(payload + bytes(BIG_BYTES))]
         later = Deferred(payload, kind == b"later", asyncio.get_running_loop().create_future())
         self.deferred[payload] = later
         return later
@@ -121,6 +127,46 @@ async def test_a_malformed_frame_closes_its_connection_and_no_other() -> None:
         assert await read_frame(sane_reader) == b"now:3"
         assert listener.gauge.connections == 1
         sane_writer.close()
+
+
+async def test_what_comes_behind_a_malformed_frame_is_not_carried_out() -> None:
+    async with running() as (script, _, reader, writer):
+        writer.write(framed(b"now:1") + framed(b"bad:2") + framed(b"now:3"))
+        with suppress(ConnectionResetError):
+            await reader.read()
+        assert script.served == [b"now:1", b"bad:2"]
+
+
+async def test_answers_that_wait_for_an_earlier_one_hold_up_further_requests_once_they_are_large() -> None:
+    async with running() as (script, _, reader, writer):
+        names = [b"later:0", *(b"big:%d" % number for number in range(1, 9))]
+        writer.write(b"".join(map(framed, names)))
+        await script.until_served(3)
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert script.served == names[:3]
+        script.deferred[b"later:0"].future.set_result(None)
+        assert [(await read_frame(reader)).rstrip(b"\0") for _ in names] == names
+
+
+async def test_a_peer_that_is_silent_is_probed() -> None:
+    async with running() as (_, listener, reader, writer):
+        writer.write(framed(b"now:1"))
+        await read_frame(reader)
+        (connection,) = listener._connections
+        assert connection._transport is not None
+        own = connection._transport.get_extra_info("socket")
+        assert own.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+
+
+async def test_a_stop_sends_all_of_a_large_answer() -> None:
+    async with running() as (script, listener, reader, writer):
+        writer.write(framed(b"big:1"))
+        await script.until_served(1)
+        stopping = asyncio.ensure_future(listener.stop(grace_s=60))
+        await asyncio.sleep(0.05)
+        assert len(await read_frame(reader)) == len(b"big:1") + BIG_BYTES
+        await stopping
 
 
 async def test_a_stop_answers_what_was_received_first() -> None:

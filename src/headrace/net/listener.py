@@ -8,6 +8,7 @@ Never does: know what a frame means (that is `serve`'s), or hold more than the l
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -137,6 +138,8 @@ class _Slot:
 
     size: int
     answer: Answer | None = None
+    answer_bytes: int = 0
+    """Of an answer that was there at once."""
     later: Later | None = None
 
 
@@ -153,7 +156,10 @@ class Connection(asyncio.Protocol):
         self._unwritable = False
         self._reading = True
         self._working = False
+        self._answered_bytes = 0
+        """Of answers that were there at once and wait for their turn to be written."""
         self._draining: asyncio.Future[None] | None = None
+        self._gone: asyncio.Future[None] | None = None
         self.peer_host = ""
         self.session: dict[str, Any] = {}
         """Facts that live as long as the connection (client software name, later its principal)."""
@@ -166,6 +172,8 @@ class Connection(asyncio.Protocol):
         transport.set_write_buffer_limits(high=RESPONSE_QUEUE_BYTES_MAX)
         peer = transport.get_extra_info("peername")
         self.peer_host = str(peer[0]) if peer else ""
+        if (own := transport.get_extra_info("socket")) is not None:  # a peer that lost its power never says goodbye
+            own.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if not self._listener.admit(self):
             transport.abort()
 
@@ -179,8 +187,11 @@ class Connection(asyncio.Protocol):
                 slot.later.future.cancel()
         self._frames.clear()
         self._slots.clear()
+        self._answered_bytes = 0
         self._listener.release(held)
         self._finish_draining()
+        if self._gone is not None and not self._gone.done():
+            self._gone.set_result(None)
 
     def pause_writing(self) -> None:
         self._unwritable = True
@@ -218,11 +229,17 @@ class Connection(asyncio.Protocol):
 
     def _may_serve(self) -> bool:
         return (
-            self._transport is not None
+            self._is_open
             and not self._muted
             and not self._unwritable
             and len(self._slots) < REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX
+            and self._answered_bytes < RESPONSE_QUEUE_BYTES_MAX
         )
+
+    @property
+    def _is_open(self) -> bool:
+        """False also once it is being closed: nothing that came behind a malformed frame is carried out."""
+        return self._transport is not None and not self._transport.is_closing()
 
     def _serve_one(self, frame: memoryview) -> None:
         slot = _Slot(len(frame))
@@ -234,6 +251,8 @@ class Connection(asyncio.Protocol):
             return
         if result is None or isinstance(result, Sequence):
             slot.answer = result
+            slot.answer_bytes = 0 if result is None else sum(map(len, result))
+            self._answered_bytes += slot.answer_bytes
             return
         slot.later = result
         self._muted = not result.pipelined
@@ -256,9 +275,10 @@ class Connection(asyncio.Protocol):
                 slot.answer = slot.later.answer()
             self._slots.popleft()
             released += slot.size
+            self._answered_bytes -= slot.answer_bytes
             if slot.answer is not None:
                 buffers.extend(slot.answer)
-        if buffers and self._transport is not None:
+        if buffers and self._transport is not None and self._is_open:
             self._transport.writelines(buffers)
         if released:
             self._listener.release(released)
@@ -269,7 +289,7 @@ class Connection(asyncio.Protocol):
 
     def _pace_reading(self) -> None:
         """Read on only while what was read is being served and there is room for more."""
-        if self._transport is None:
+        if self._transport is None or not self._is_open:
             return
         full = self._listener.is_full
         wanted = not self._frames and not full and self._draining is None
@@ -302,7 +322,9 @@ class Connection(asyncio.Protocol):
             self._finish_draining()
         await self._draining
         if self._transport is not None:
-            self._transport.close()
+            self._gone = asyncio.get_running_loop().create_future()
+            self._transport.close()  # it sends what it holds first
+            await self._gone
 
     def _finish_draining(self) -> None:
         if self._draining is not None and not self._draining.done():
