@@ -140,7 +140,8 @@ class Pending:
         self.pipelined = pipelined
 
     def answer(self) -> Answer | None:
-        if self.future.cancelled():
+        if self.future.cancelled():  # not by the end of the connection, which asks for no answer
+            self._connection.abort()
             return None
         error = self.future.exception()
         if error is None:

@@ -14,6 +14,9 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+import structlog
+
+from headrace.base.errors import CorruptData, StorageFailure
 from headrace.base.ids import NO_EPOCH, PartitionIndex, TopicPartition
 from headrace.broker.context import Handler, RequestContext
 from headrace.broker.partition import Partition
@@ -27,6 +30,8 @@ from headrace.wire.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+
+log = structlog.get_logger(__name__)
 
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -82,10 +87,20 @@ async def _by_time(
 ) -> ListOffsetsPartitionResponse:
     loop = asyncio.get_running_loop()
     end = partition.last_stable_offset if committed_only else partition.high_watermark
-    if asked.timestamp == MAX_TIMESTAMP:
-        found = await loop.run_in_executor(None, partition.log.max_timestamp)
-    else:
-        found = await loop.run_in_executor(None, partition.log.offset_for_timestamp, asked.timestamp)
+    try:
+        if asked.timestamp == MAX_TIMESTAMP:
+            found = await loop.run_in_executor(None, partition.log.max_timestamp)
+        else:
+            found = await loop.run_in_executor(None, partition.log.offset_for_timestamp, asked.timestamp)
+    except (CorruptData, StorageFailure, OSError) as error:
+        log.exception(
+            "list offsets failed: the log could not be read",
+            topic=partition.topic,
+            partition=partition.topic_partition.partition,
+            timestamp=asked.timestamp,
+        )
+        corrupt = isinstance(error, CorruptData)
+        return _refused(asked, ErrorCode.CORRUPT_MESSAGE if corrupt else ErrorCode.KAFKA_STORAGE_ERROR)
     if found is None or found.offset >= end:
         return _found(asked, -1, -1, NO_EPOCH)
     return _found(asked, found.offset, found.timestamp, found.leader_epoch)

@@ -1,8 +1,9 @@
 """Produce: append batches, and acknowledge them as `acks` asks.
 
-acks=0: no answer at all. acks=1: answered once appended, not flushed. acks=all (-1): answered once the high watermark
-has passed the batch, that is, once it is flushed on the whole ISR; REQUEST_TIMED_OUT after the client's timeout (the
-batch may still be committed later: the client retries, and an idempotent one is recognised).
+acks=0: no answer at all; after an error the connection is closed, as Kafka does, for nothing else would have the
+client look for the leader again. acks=1: answered once appended, not flushed. acks=all (-1): answered once the high
+watermark has passed the batch, that is, once it is flushed on the whole ISR; REQUEST_TIMED_OUT after the client's
+timeout (the batch may still be committed later: the client retries, and an idempotent one is recognised).
 
 Internal topics belong to their coordinators: INVALID_TOPIC_EXCEPTION.
 
@@ -15,6 +16,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+from headrace.base.errors import HeadraceError
 from headrace.base.ids import NO_OFFSET, Offset, PartitionIndex, TopicId, TopicPartition
 from headrace.base.ports import Buffer
 from headrace.broker.context import Handler, RequestContext
@@ -41,8 +43,13 @@ def handle(
     """Append all, then answer at once or once committed."""
     job = ProduceJob(request, context)
     if request.acks == ACKS_NONE:
+        job.check_unanswered()
         return None
     return job.answer()
+
+
+class Unanswerable(HeadraceError):  # noqa: N818 - a state, not a mistake
+    """An error that acks=0 leaves no other way to tell than to close the connection."""
 
 
 class Outcome:
@@ -83,11 +90,14 @@ class ProduceJob:
     """One request: every partition's outcome, and which of them are still awaited."""
 
     def __init__(self, request: ProduceRequest, context: RequestContext) -> None:
-        self._request = request
+        self._acks = request.acks
+        self._timeout_ms = request.timeout_ms
+        self._is_transactional = request.transactional_id is not None
         self._context = context
         self._awaited: dict[Outcome, None] = {}
         self._future: asyncio.Future[ProduceResponse] | None = None
-        self._topics = [(topic, self._take_topic(topic)) for topic in request.topic_data]
+        self._topics = [(topic.name, topic.topic_id, self._take_topic(topic)) for topic in request.topic_data]
+        """Not the request: waiters outlive the answer where the disk is slow, and must not hold its records."""
 
     def _take_topic(self, topic: TopicProduceData) -> list[Outcome]:
         topic_id = self._topic_id(topic)
@@ -103,9 +113,9 @@ class ProduceJob:
 
     def _topic_id(self, topic: TopicProduceData) -> TopicId | ErrorCode:
         """The topic's id, or the error for each of its partitions."""
-        if self._request.acks not in (ACKS_ALL, 0, 1):
+        if self._acks not in (ACKS_ALL, 0, 1):
             return ErrorCode.INVALID_REQUIRED_ACKS
-        if self._request.transactional_id is not None:
+        if self._is_transactional:
             return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         if self._context.version >= TOPIC_ID_VERSION:
             found, missing = self._context.image.topic_by_id(TopicId(topic.topic_id)), ErrorCode.UNKNOWN_TOPIC_ID
@@ -127,7 +137,7 @@ class ProduceJob:
             self._append(found, data.records, outcome)
 
     def _append(self, partition: Partition, records: Buffer, outcome: Outcome) -> None:
-        needs_all = self._request.acks == ACKS_ALL
+        needs_all = self._acks == ACKS_ALL
         appended = partition.append(records, needs_isr=needs_all)
         if isinstance(appended, Refusal):
             outcome.refuse(appended.error, appended.message)
@@ -143,13 +153,23 @@ class ProduceJob:
         if self._awaited.pop(outcome, self) is None and not self._awaited and self._future is not None:
             self._finish()
 
+    def check_unanswered(self) -> None:
+        """Raises Unanswerable where something went wrong."""
+        for name, topic_id, outcomes in self._topics:
+            for outcome in outcomes:
+                if outcome.error is not ErrorCode.NONE:
+                    raise Unanswerable(
+                        f"Produce with acks=0 to partition {outcome.index} of '{name or topic_id}': "
+                        f"{outcome.message or outcome.error.message}"
+                    )
+
     def answer(self) -> ProduceResponse | asyncio.Future[ProduceResponse]:
         """The response, now or once every outcome is final or the client's time is up."""
         if not self._awaited:
             return self._response()
         loop = asyncio.get_running_loop()
         self._future = loop.create_future()
-        timer = loop.call_later(max(self._request.timeout_ms, 0) / 1000, self._time_out)
+        timer = loop.call_later(max(self._timeout_ms, 0) / 1000, self._time_out)
         self._future.add_done_callback(lambda _: timer.cancel())
         return self._future
 
@@ -169,11 +189,11 @@ class ProduceJob:
         return ProduceResponse(
             responses=tuple(
                 TopicProduceResponse(
-                    name=topic.name,
-                    topic_id=topic.topic_id,
+                    name=name,
+                    topic_id=topic_id,
                     partition_responses=tuple(outcome.response() for outcome in outcomes),
                 )
-                for topic, outcomes in self._topics
+                for name, topic_id, outcomes in self._topics
             )
         )
 
