@@ -6,6 +6,7 @@ Prints each run as it ends, then a table of medians with the ratio, and appends 
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import tempfile
 from contextlib import ExitStack
@@ -33,6 +34,7 @@ def main() -> int:
     if (why := kafka_jars.missing_tool()) is not None:
         console.print(f"The benchmark needs Java and Maven, and {why}.")
         return 1
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that both brokers are stopped
     wanted = [case for case in CASES if case.name in (options.case or names)]
     with tempfile.TemporaryDirectory(prefix="headrace-bench-", dir=options.dir) as directory, ExitStack() as running:
         ours, theirs = rivals(Path(directory))
