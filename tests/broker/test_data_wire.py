@@ -85,7 +85,8 @@ async def test_what_waits_for_a_hung_disk_holds_no_records_once_it_was_told_so(
 
 def _reachable(start: object) -> list[object]:
     """Plain data that an object keeps alive, a few steps on; not what all requests share."""
-    found, edge, seen = [], [start], set()
+    found: list[object] = []
+    edge, seen = [start], {id(start)}
     for _ in range(8):
         edge = [
             other

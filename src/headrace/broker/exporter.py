@@ -29,6 +29,7 @@ from headrace.base.ports import Buffer, Clock, Objects
 from headrace.broker.metadata import MetadataDriver
 from headrace.broker.partition import Partition
 from headrace.broker.partitions import Partitions
+from headrace.broker.tasks import OnBug, started
 from headrace.controller.durable import publish_segment
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import MetadataImage
@@ -46,11 +47,14 @@ T = TypeVar("T")
 class Exporter:
     """One per broker that has a durable store. One segment at a time."""
 
-    def __init__(self, *, partitions: Partitions, metadata: MetadataDriver, objects: Objects, clock: Clock) -> None:
+    def __init__(
+        self, *, partitions: Partitions, metadata: MetadataDriver, objects: Objects, clock: Clock, on_bug: OnBug
+    ) -> None:
         self._partitions = partitions
         self._metadata = metadata
         self._objects = objects
         self._clock = clock
+        self._on_bug = on_bug
         self._mirror = MirrorWriter(objects, cluster_id=metadata.image.cluster_id)
         self._mirrored: dict[TopicPartition, PartitionCatalog] = {}
         self._task: asyncio.Task[None] | None = None
@@ -60,7 +64,7 @@ class Exporter:
         metadata.subscribe(self._on_delta)
 
     def start(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._run(), name="exporter")
+        self._task = started(self._run(), "exporter", self._on_bug)
 
     async def stop(self) -> None:
         """Finish the segment under way, if the store lets us soon enough; cut off, it leaves at worst an unreferenced

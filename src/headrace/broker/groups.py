@@ -21,6 +21,7 @@ from headrace.broker.group_shard import GroupShard, Told
 from headrace.broker.metadata import MetadataDriver
 from headrace.broker.partition import Partition
 from headrace.broker.partitions import Partitions
+from headrace.broker.tasks import OnBug, started
 from headrace.controller.decision import Refusal
 from headrace.controller.topics import NewTopic, create_topics, topic_id_of
 from headrace.coordinators.groups.events import Event
@@ -51,6 +52,7 @@ class GroupService:
         clock: Clock,
         random: Random,
         configs: Mapping[str, str],
+        on_bug: OnBug,
     ) -> None:
         self._node = node
         self._partitions = partitions
@@ -58,6 +60,7 @@ class GroupService:
         self._clock = clock
         self._random = random
         self._configs = configs
+        self._on_bug = on_bug
         self._config = self._group_config()
         self._shards: dict[PartitionIndex, GroupShard] = {}
         self._unreadable: dict[PartitionIndex, Partition] = {}
@@ -215,7 +218,7 @@ class GroupService:
         """Have the shards brought in step with what is led here."""
         self._stale = True
         if not self._stopping and (self._keeper is None or self._keeper.done()):
-            self._keeper = asyncio.get_running_loop().create_task(self._keep(), name="group shards")
+            self._keeper = started(self._keep(), "group shards", self._on_bug)
 
     async def _keep(self) -> None:
         while self._stale and not self._stopping:
@@ -270,7 +273,7 @@ class GroupService:
         self._sweeper = asyncio.get_running_loop().call_later(interval_s, self._begin_sweep)
 
     def _begin_sweep(self) -> None:
-        self._sweep = asyncio.get_running_loop().create_task(self._expire(), name="expiry of committed offsets")
+        self._sweep = started(self._expire(), "expiry of committed offsets", self._on_bug)
 
     async def _expire(self) -> None:
         for shard in list(self._shards.values()):

@@ -12,13 +12,21 @@ from headrace.base.ports import Clock
 from headrace.broker.metadata import MetadataDriver
 from headrace.broker.partition import Partition
 from headrace.broker.partitions import Partitions
+from headrace.broker.tasks import OnBug
 
 
 class Housekeeper:
     """One per broker."""
 
     def __init__(
-        self, *, partitions: Partitions, metadata: MetadataDriver, clock: Clock, interval_ms: int, durable: bool
+        self,
+        *,
+        partitions: Partitions,
+        metadata: MetadataDriver,
+        clock: Clock,
+        interval_ms: int,
+        durable: bool,
+        on_bug: OnBug,
     ) -> None:
         self._partitions = partitions
         self._metadata = metadata
@@ -26,6 +34,7 @@ class Housekeeper:
         self._interval_ms = interval_ms
         self._durable = durable
         """Whether there is a durable store."""
+        self._on_bug = on_bug
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
@@ -37,9 +46,13 @@ class Housekeeper:
 
     def _work(self) -> None:
         now_ms = self._clock.now_ms()
-        for partition in list(self._partitions):
-            partition.keep_house(now_ms, deletable_end=self._deletable_end(partition))
-        self.start()
+        try:
+            for partition in list(self._partitions):
+                partition.keep_house(now_ms, deletable_end=self._deletable_end(partition))
+        except Exception as error:  # a disk's failure is the partition's own: this is ours
+            self._on_bug(error)
+        else:
+            self.start()
 
     def _deletable_end(self, partition: Partition) -> Offset:
         """Local deletion needs the range in the catalog, where the partition is exported."""

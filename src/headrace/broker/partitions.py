@@ -9,19 +9,20 @@ leads.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 import structlog
 
 from headrace.base.errors import CorruptData, HeadraceError
-from headrace.base.ids import BrokerId, DirectoryId, Offset, PartitionIndex, TopicPartition
+from headrace.base.ids import BrokerId, DirectoryId, Offset, PartitionIndex, TopicId, TopicPartition
 from headrace.base.ports import Clock
 from headrace.broker.flusher import Flusher
 from headrace.broker.partition import Partition, PartitionSettings
+from headrace.broker.tasks import OnBug, started
 from headrace.metadata.configs import TopicConfig, topic_config
 from headrace.metadata.delta import ImageDelta, LocalPartition
-from headrace.metadata.image import MetadataImage
+from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
 from headrace.metadata.values import TopicImage
 from headrace.replica.leader import Leader
 from headrace.replica.producers import ProducerStates
@@ -45,6 +46,7 @@ class Partitions:
         flusher: Flusher,
         clock: Clock,
         broker_configs: Mapping[str, str],
+        on_bug: OnBug,
     ) -> None:
         self._node = node
         self._directory_id = directory_id
@@ -52,6 +54,9 @@ class Partitions:
         self._flusher = flusher
         self._clock = clock
         self._broker_configs = broker_configs
+        self._on_bug = on_bug
+        self._image = EMPTY_IMAGE
+        """As of the last change."""
         self._serving: dict[TopicPartition, Partition] = {}
         self._offline: dict[TopicPartition, str] = {}
         """What could not be opened, and why."""
@@ -94,6 +99,7 @@ class Partitions:
 
     def on_delta(self, delta: ImageDelta) -> None:
         """Carry out one committed change. Refusals begin at once; files are opened and deleted in worker threads."""
+        self._image = delta.after
         changes = delta.local_changes(self._node)
         for topic in changes.reconfigured:
             self._reconfigure(topic, delta.after)
@@ -103,7 +109,8 @@ class Partitions:
         gone = [self._identity(_topic(delta.before, key), key.partition) for key in changes.deleted]
         led = [local for local in changes.leaders if not self._lead_on(local)]
         if gone or led:
-            self._work = asyncio.get_running_loop().create_task(self._carry_out(self._work, gone, led, delta.after))
+            work = self._carry_out(self._work, gone, led)
+            self._work = started(work, "opening and deleting of logs", self._on_bug)
 
     def _lead_on(self, local: LocalPartition) -> bool:
         """A partition that is served already goes on under its new epoch; False where it is not served."""
@@ -123,7 +130,6 @@ class Partitions:
         before: asyncio.Task[None] | None,
         gone: Sequence[LogIdentity],
         led: Sequence[LocalPartition],
-        image: MetadataImage,
     ) -> None:
         if before is not None:
             await asyncio.wait([before])
@@ -131,10 +137,13 @@ class Partitions:
             await self._remove(gone)
         if opened := [local for local in led if not self._lead_on(local)]:
             topics = {local.topic.id: local.topic for local in opened}
+            image = self._image
             configs = {topic_id: self._config(topic, image) for topic_id, topic in topics.items()}
             results = await self._in_thread(lambda: [self._open(local, configs[local.topic.id]) for local in opened])
             for local, result in zip(opened, results, strict=True):
                 self._take_up(local, configs[local.topic.id], result)
+            if self._image is not image:
+                self._reconfigure_all(topics)
 
     async def _remove(self, gone: Sequence[LogIdentity]) -> None:
         """Close and delete, once no flush of theirs is under way."""
@@ -213,6 +222,12 @@ class Partitions:
         )
 
     # configuration
+
+    def _reconfigure_all(self, topics: Iterable[TopicId]) -> None:
+        """Their configurations may have changed while their logs were being opened."""
+        for topic_id in topics:
+            if (topic := self._image.topics.get(topic_id)) is not None:
+                self._reconfigure(topic, self._image)
 
     def _config(self, topic: TopicImage, image: MetadataImage) -> TopicConfig:
         return topic_config(image, topic, self._broker_configs, node=self._node)

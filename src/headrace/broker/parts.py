@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from headrace.base.ids import BrokerEpoch, DirectoryId, ProducerId
@@ -20,6 +19,7 @@ from headrace.broker.housekeeper import Housekeeper
 from headrace.broker.metadata import MetadataDriver
 from headrace.broker.partitions import Partitions
 from headrace.broker.producer_ids import ProducerIdAllocator
+from headrace.broker.tasks import OnBug
 from headrace.controller.brokers import allocate_producer_ids
 from headrace.controller.decision import Refusal
 from headrace.metadata.configs import broker_value
@@ -49,17 +49,19 @@ class Parts:
         directory_id: DirectoryId,
         metadata: MetadataDriver,
         engine: LogEngine,
-        on_bug: Callable[[BaseException], None],
+        on_bug: OnBug,
     ) -> None:
         self.epoch = BrokerEpoch(-1)
         self.metadata = metadata
         self._config = config
         self._ports = ports
+        self._on_bug = on_bug
         self.partitions = Partitions(
             node=config.broker_id,
             directory_id=directory_id,
             engine=engine,
             flusher=Flusher(on_bug),
+            on_bug=on_bug,
             clock=ports.clock,
             broker_configs=config.configs,
         )
@@ -88,6 +90,7 @@ class Parts:
                 clock=ports.clock,
                 random=ports.random,
                 configs=config.configs,
+                on_bug=self._on_bug,
             ),
             api_versions={handler.key: handler.versions for handler in ALL},
         )
@@ -109,6 +112,7 @@ class Parts:
             clock=self._ports.clock,
             interval_ms=interval.number(),
             durable=self._ports.objects is not None,
+            on_bug=self._on_bug,
         )
         self._housekeeper.start()
         if self._ports.objects is not None:
@@ -117,6 +121,7 @@ class Parts:
                 metadata=self.metadata,
                 objects=self._ports.objects,
                 clock=self._ports.clock,
+                on_bug=self._on_bug,
             )
             self._exporter.start()
         await self.listener.accept()
