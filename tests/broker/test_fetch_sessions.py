@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -129,6 +130,37 @@ def test_sessions_are_bounded_and_only_idle_ones_make_room() -> None:
     assert isinstance(evicting, FetchPlan)
     assert evicting.session is not None
     assert len(every) == limits.FETCH_SESSIONS_MAX
+
+
+def test_the_partitions_of_all_sessions_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.broker.fetch_sessions.FETCH_SESSION_PARTITIONS_MAX", 5)
+    every = sessions()
+    first = ask(every, NO_SESSION, INITIAL_EPOCH, {0: 0, 1: 0, 2: 0})
+    assert isinstance(first, FetchPlan)
+    assert first.session is not None
+    large = ask(every, NO_SESSION, INITIAL_EPOCH, {0: 0, 1: 0, 2: 0})
+    assert isinstance(large, FetchPlan)
+    assert large.session is None
+    small = ask(every, NO_SESSION, INITIAL_EPOCH, {0: 0})
+    assert isinstance(small, FetchPlan)
+    assert small.session is not None
+    session_id = first.session.session_id
+    assert isinstance(ask(every, session_id, 1, {3: 0}, (0,)), FetchPlan)
+    assert ask(every, session_id, 2, {4: 0, 5: 0}) is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert len(every) == 1
+    again = ask(every, NO_SESSION, INITIAL_EPOCH, {0: 0, 1: 0, 2: 0, 3: 0})
+    assert isinstance(again, FetchPlan)
+    assert again.session is not None
+
+
+def test_a_fetch_that_was_parked_while_its_partition_was_forgotten_leaves_nothing_behind() -> None:
+    every = sessions()
+    plan = ask(every, NO_SESSION, INITIAL_EPOCH, {0: 0, 1: 0})
+    assert isinstance(plan, FetchPlan)
+    assert plan.session is not None
+    ask(every, plan.session.session_id, 1, forget=(0,))
+    assert plan.session.is_news(key(0), 7, 0)
+    assert not plan.session.shown
 
 
 def test_what_got_data_goes_to_the_back_of_the_queue() -> None:

@@ -37,6 +37,8 @@ QUEUED_REQUEST_BYTES_MAX: Final = 512 * 1024 * 1024
 
 # fetch
 FETCH_SESSIONS_MAX: Final = 1_000
+FETCH_SESSION_PARTITIONS_MAX: Final = 1_000_000
+"""Partitions that all fetch sessions remember together; a reader whose own do not fit goes without a session."""
 FETCH_BYTES_MAX: Final = 55 * 1024 * 1024
 """Most bytes in one fetch response, whatever the client asks for (Kafka's fetch.max.bytes)."""
 

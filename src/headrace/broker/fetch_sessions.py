@@ -1,7 +1,7 @@
 """Incremental fetch sessions (KIP-227): what a reader asked for is remembered, so that it names only changes.
 
 Promises: a session's epoch is checked at every step, so that a lost or repeated request is noticed and never answered
-from the wrong state; the number of sessions is bounded. Never does: read data.
+from the wrong state; the number of sessions, and of partitions in them, is bounded. Never does: read data.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from headrace.base.ids import Offset, PartitionIndex, TopicId
-from headrace.base.limits import FETCH_SESSIONS_MAX
+from headrace.base.limits import FETCH_SESSION_PARTITIONS_MAX, FETCH_SESSIONS_MAX
 from headrace.base.ports import Clock, Random
 from headrace.wire.errors import ErrorCode
 
@@ -65,6 +65,8 @@ class FetchSession:
 
     def is_news(self, key: PartitionKey, high_watermark: int, log_start_offset: int) -> bool:
         """Whether these differ from what the reader knows; remembers them."""
+        if key not in self.wanted:  # forgotten while the fetch was parked
+            return True
         shown = self.shown.setdefault(key, Shown())
         if (shown.high_watermark, shown.log_start_offset) == (high_watermark, log_start_offset):
             return False
@@ -89,6 +91,8 @@ class FetchSessions:
         self._clock = clock
         self._random = random
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
+        self._partitions = 0
+        """That the sessions want, all together."""
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -105,11 +109,9 @@ class FetchSessions:
         """Take up one request; a refusal is FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH or
         FETCH_SESSION_TOPIC_ID_ERROR, at which the reader starts anew."""
         if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-            self._sessions.pop(session_id, None)
-            session = self._open(by_id) if epoch == INITIAL_EPOCH else None
+            self._end(session_id)
             items = list(wanted)
-            if session is not None:
-                session.wanted.update(items)
+            session = self._open(by_id, items) if epoch == INITIAL_EPOCH else None
             return FetchPlan(items, session, incremental=False)
         session = self._sessions.get(session_id)
         if session is None:
@@ -119,6 +121,9 @@ class FetchSessions:
         if by_id != session.by_id:
             return ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
         self._update(session, wanted, forgotten)
+        if self._partitions > FETCH_SESSION_PARTITIONS_MAX:
+            self._end(session_id)
+            return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         return FetchPlan(list(session.wanted.items()), session, incremental=True)
 
     def _update(
@@ -127,25 +132,40 @@ class FetchSessions:
         wanted: Iterable[tuple[PartitionKey, Wanted]],
         forgotten: Iterable[PartitionKey],
     ) -> None:
+        before = len(session.wanted)
         for key in forgotten:
             session.wanted.pop(key, None)
             session.shown.pop(key, None)
         session.wanted.update(wanted)
+        self._partitions += len(session.wanted) - before
         session.next_epoch = 1 if session.next_epoch == EPOCH_MAX else session.next_epoch + 1
-        session.used_at_ms = self._clock.now_ms()
+        session.used_at_ms = self._now_ms()
         self._sessions.move_to_end(session.session_id)
 
-    def _open(self, by_id: bool) -> FetchSession | None:
+    def _now_ms(self) -> int:
+        """Monotonic: a wall clock that jumps back would keep idle sessions for as long."""
+        return int(self._clock.monotonic() * 1000)
+
+    def _end(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self._partitions -= len(session.wanted)
+
+    def _open(self, by_id: bool, items: Iterable[tuple[PartitionKey, Wanted]]) -> FetchSession | None:
         """A new session, or None where all places are taken by sessions in use."""
-        now_ms = self._clock.now_ms()
+        now_ms = self._now_ms()
         if len(self._sessions) >= FETCH_SESSIONS_MAX:
             oldest = next(iter(self._sessions.values()))
             if now_ms - oldest.used_at_ms < EVICTABLE_AFTER_MS:
                 return None
-            del self._sessions[oldest.session_id]
+            self._end(oldest.session_id)
         session_id = self._random.randrange(1, 2**31)
         while session_id in self._sessions:
             session_id = self._random.randrange(1, 2**31)
         session = FetchSession(session_id, next_epoch=1, by_id=by_id, used_at_ms=now_ms)
+        session.wanted.update(items)
+        if self._partitions + len(session.wanted) > FETCH_SESSION_PARTITIONS_MAX:
+            return None
+        self._partitions += len(session.wanted)
         self._sessions[session_id] = session
         return session
