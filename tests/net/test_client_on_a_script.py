@@ -93,6 +93,17 @@ async def test_a_refused_batch_gives_its_sequence_back() -> None:
         assert [sequence for _, sequence, _ in sent_batches(broker)] == [0, 0]
 
 
+async def test_a_batch_that_is_refused_when_sent_again_does_not_give_its_sequence_to_another() -> None:
+    """The first may be stored: the broker would take another batch under its sequence for a repeat."""
+    async with scripted_broker({}) as broker:
+        answers = [produced(ErrorCode.NOT_LEADER_OR_FOLLOWER), produced(ErrorCode.MESSAGE_TOO_LARGE)]
+        scripted(broker, ApiKey.PRODUCE, iter([*answers, produced(0, 9)]))
+        async with Cluster([broker.address], backoff=QUICK) as cluster, Producer(cluster, batch_bytes=30) as producer:
+            places = [await producer.send(TOPIC, value=b"x" * 9, timestamp_ms=0) for _ in range(2)]
+        assert [type(place.exception()) for place in places] == [RefusedError] * 2
+        assert len(sent_batches(broker)) == 2
+
+
 async def test_a_repeat_that_the_broker_dropped_counts_as_written() -> None:
     async with scripted_broker({}) as broker:
         scripted(broker, ApiKey.PRODUCE, iter([produced(ErrorCode.DUPLICATE_SEQUENCE_NUMBER, -1)]))

@@ -53,6 +53,8 @@ class _Batch:
     records: list[Record] = field(default_factory=list)
     waiters: list[asyncio.Future[Placed]] = field(default_factory=list)
     bytes: int = 0
+    sent: int = 0
+    """Times that it was sent: after the first, a refusal does not say that it is not stored."""
 
 
 @dataclass(slots=True, eq=False)
@@ -203,7 +205,7 @@ class Producer:
                     await self._deliver(writer, batch)
                 except ClientError as error:
                     self._settle(batch, error)
-                    if self._idempotent and not isinstance(error, RefusedError):
+                    if self._idempotent and (batch.sent > 1 or not isinstance(error, RefusedError)):
                         self._failed = error  # whether the batch is stored is not known: its sequence is in doubt
                 except asyncio.CancelledError:
                     writer.batches.appendleft(batch)
@@ -225,7 +227,7 @@ class Producer:
             producer_epoch=epoch,
             base_sequence=writer.sequence if self._idempotent else -1,
         )
-        base = await self._cluster.retried(lambda: self._attempt(writer, encoded), (writer.topic,))
+        base = await self._cluster.retried(lambda: self._attempt(writer, batch, encoded), (writer.topic,))
         if self._idempotent:
             writer.sequence = (writer.sequence + len(batch.records)) % SEQUENCES
         self._release(batch)
@@ -234,7 +236,7 @@ class Producer:
                 offset = Offset(base + index if base >= 0 else -1)
                 waiter.set_result(Placed(writer.topic, writer.partition, offset))
 
-    async def _attempt(self, writer: _Writer, encoded: bytes) -> int:
+    async def _attempt(self, writer: _Writer, batch: _Batch, encoded: bytes) -> int:
         """One try; the base offset, or -1 where it is not told."""
         view = await self._cluster.topic(writer.topic)
         leader = await self._cluster.partition(writer.topic, writer.partition)
@@ -242,6 +244,7 @@ class Producer:
         data = wire.PartitionProduceData(index=writer.partition, records=memoryview(encoded))
         topic = wire.TopicProduceData(name=writer.topic, topic_id=view.id, partition_data=(data,))
         request = wire.ProduceRequest(acks=self._acks, timeout_ms=PRODUCE_TIMEOUT_MS, topic_data=(topic,))
+        batch.sent += 1
         response = await connection.request(
             ApiKey.PRODUCE, request, timeout_ms=PRODUCE_TIMEOUT_MS + 5_000, answered=self._acks != 0
         )
