@@ -76,7 +76,11 @@ class Broker:
             self._lock.release()
             raise
         self._parts = parts
-        await parts.start()
+        try:
+            await parts.start()
+        except BaseException:
+            await self.stop()
+            raise
         log.info(
             "ready",
             host=self.host,
@@ -92,13 +96,15 @@ class Broker:
         """Accept no more, answer what came, flush, close. After a failure it only lets go of everything, as a crash
         would, and the next start recovers. Idempotent."""
         parts, self._parts = self._parts, None
-        if parts is not None:
-            await parts.stop(clean=self._failure is None)
-            log.info("stopped", broker_id=self._config.broker_id, clean=self._failure is None)
-        if self._lock is not None:
-            self._lock.release()
-            self._lock = None
-        self._over.set()
+        try:
+            if parts is not None:
+                await parts.stop(clean=self._failure is None)
+                log.info("stopped", broker_id=self._config.broker_id, clean=self._failure is None)
+        finally:
+            if self._lock is not None:
+                self._lock.release()
+                self._lock = None
+            self._over.set()
 
     def observe(self, subscriber: Callable[[ImageDelta], None]) -> None:
         """Have every later change of the metadata given to `subscriber`, on the loop. Only while it runs."""
@@ -127,7 +133,11 @@ class Broker:
         )
         await metadata.start()
         engine = LocalLogEngine(ports.disk, config.data / "logs")
-        await loop.run_in_executor(None, engine.start)
+        try:
+            await loop.run_in_executor(None, engine.start)
+        except BaseException:
+            await metadata.stop()
+            raise
         parts = Parts(
             config, ports, directory_id=identity.directory_id, metadata=metadata, engine=engine, on_bug=self._fail
         )
