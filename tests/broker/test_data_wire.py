@@ -12,11 +12,15 @@ import pytest
 
 from headrace.broker.boot import Broker
 from headrace.broker.config import BrokerConfig
+from headrace.broker.parking import ParkedFetch
 from headrace.broker.partition import Partition
 from headrace.broker.system import SystemClock, system_random
 from headrace.storage.disk import LocalDisk
+from headrace.wire.apis import ApiKey, api
 from headrace.wire.batches import encode_batch
 from headrace.wire.errors import ErrorCode
+from headrace.wire.headers import encode_request_frame
+from headrace.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from headrace.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from headrace.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from headrace.wire.records import Record
@@ -81,6 +85,35 @@ async def test_what_waits_for_a_hung_disk_holds_no_records_once_it_was_told_so(
         assert response.responses[0].partition_responses[0].error_code == ErrorCode.REQUEST_TIMED_OUT
         assert len(parked) == 1
         assert not any(isinstance(found, memoryview) for found in _reachable(parked[0]))
+
+
+async def test_a_connection_has_one_parked_fetch_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parked: list[ParkedFetch] = []
+    most = 0
+
+    def park(*args: Any, **kwargs: Any) -> ParkedFetch:
+        nonlocal most
+        parked.append(ParkedFetch(*args, **kwargs))
+        most = max(most, sum(not one.future.done() for one in parked))
+        return parked[-1]
+
+    monkeypatch.setattr("headrace.broker.handlers.fetch.ParkedFetch", park)
+    async with running(tmp_path) as bootstrap, RawClient(bootstrap) as client, asyncio.timeout(20):
+        await client.create_topic("t")
+        part = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)
+        request = FetchRequest(
+            max_wait_ms=50, min_bytes=1000, topics=(FetchTopic(topic="t", partitions=(part,)),), session_epoch=-1
+        )
+        host, port = bootstrap.split(":")
+        codec = api(ApiKey.FETCH)
+        assert codec is not None
+        reader, writer = await asyncio.open_connection(host, int(port))
+        for number in range(3):
+            writer.write(b"".join(map(bytes, encode_request_frame(codec, 12, number, "raw", request))))
+        for _ in range(3):
+            await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
+        writer.close()
+    assert (len(parked), most) == (3, 1)
 
 
 def _reachable(start: object) -> list[object]:

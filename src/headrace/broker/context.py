@@ -61,5 +61,5 @@ class Handler:
     """Lowest and highest version served, inclusive: what ApiVersions advertises."""
     handle: Handle
     pipelined: bool = False
-    """True: further requests of the connection are taken up while this one waits (produce, fetch). False: as
-    Kafka does, the connection is muted until the answer is there."""
+    """True: further requests of the connection are taken up while this one waits (produce). False: as Kafka does, the
+    connection is muted until the answer is there."""

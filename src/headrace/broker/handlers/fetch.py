@@ -2,7 +2,8 @@
 
 Reads go to the high watermark, under read_committed to the last stable offset. At least one batch is given where the
 first would be over the limits (KIP-74). A request that finds fewer than min_bytes parks until they are visible, its
-time is up, or a partition changes hands. Sessions are incremental (KIP-227).
+time is up, or a partition changes hands; the connection waits with it, or each of many parked fetches would bring a
+whole answer into memory at once. Sessions are incremental (KIP-227).
 
 v4 the first with record batches; v5 log start offset; v7 sessions; v9 the reader's leader epoch (KIP-320); v11 rack;
 v12 flexible; v13 topics by id; v15 and v17 replica fields; v16 leader endpoints (KIP-951). Replica fetches come later.
@@ -207,4 +208,4 @@ def _topic_response(topic: str | TopicId, partitions: list[PartitionData]) -> Fe
     return FetchableTopicResponse(topic_id=topic, partitions=tuple(partitions))
 
 
-HANDLER = Handler(int(ApiKey.FETCH), (4, 17), handle, pipelined=True)
+HANDLER = Handler(int(ApiKey.FETCH), (4, 17), handle)
