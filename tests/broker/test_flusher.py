@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 
+import pytest
+
 from headrace.broker.flusher import Flusher
 from headrace.storage.engine import FlushTicket
 
@@ -65,6 +67,47 @@ async def test_what_comes_during_a_sync_waits_for_the_next_round() -> None:
     third.opened.set()
     await flusher.idle()
     assert (one.ended, other.ended) == ([None, None], [None])
+
+
+async def test_a_sync_waits_for_those_who_shared_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.broker.flusher.FLUSH_GATHER_MS_MAX", 3_600_000)
+    flusher = Flusher(never)
+    producers = [Dirty(*(Gate() for _ in range(3))) for _ in range(3)]
+    for producer in producers:
+        for gate in producer.tickets:
+            gate.opened.set()
+        flusher.request(producer)
+    await flusher.idle()
+    flusher.request(producers[0])
+    flusher.request(producers[1])
+    await asyncio.sleep(0)
+    assert [len(producer.begun) for producer in producers] == [1, 1, 1]
+    flusher.request(producers[2])
+    await flusher.idle()
+    assert [len(producer.ended) for producer in producers] == [2, 2, 2]
+
+
+async def test_nobody_is_waited_for_in_vain_for_long() -> None:
+    flusher = Flusher(never)
+    gone, lone = Dirty(Gate()), Dirty(*(Gate() for _ in range(5)))
+    for gate in (*gone.tickets, *lone.tickets):
+        gate.opened.set()
+    flusher.request(gone)
+    for _ in range(5):
+        flusher.request(lone)
+        await flusher.idle()
+    assert len(lone.ended) == 5
+
+
+async def test_a_lone_producer_never_waits() -> None:
+    flusher = Flusher(never)
+    lone = Dirty(*(Gate() for _ in range(3)))
+    for gate in list(lone.tickets):
+        gate.opened.set()
+        flusher.request(lone)
+        await asyncio.sleep(0)
+        assert lone.begun[-1] is gate
+        await flusher.idle()
 
 
 async def test_a_failed_sync_is_told_to_its_partition_and_to_no_other() -> None:

@@ -51,6 +51,12 @@ PRODUCER_SNAPSHOT_INTERVAL_BYTES: Final = 64 * 1024 * 1024
 PRODUCER_ID_BLOCK_SIZE: Final = 1_000
 """Producer ids that one ProducerIdsAllocated event hands to a broker (KIP-730)."""
 
+# group commit
+FLUSH_GATHER_MS_MAX: Final = 1
+"""Longest that a sync waits for others to share it."""
+FLUSH_GATHER_BACKOFF_MAX: Final = 10
+"""After waits in vain, up to two to the power of this many syncs begin at once before another wait is tried."""
+
 # storage
 OPEN_SEGMENT_FILES_MAX: Final = 4_096
 READ_POSITIONS_REMEMBERED_MAX: Final = 16
