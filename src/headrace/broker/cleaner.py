@@ -19,6 +19,7 @@ from headrace.base.errors import CorruptData
 from headrace.base.ports import Clock, Disk, Random
 from headrace.broker.partition import Partition
 from headrace.broker.partitions import Partitions
+from headrace.broker.tasks import OnBug, started
 from headrace.storage.engine import PartitionLog
 from headrace.storage.log.cleaning import Cleaned, CleaningJob, Stopped, clean
 from headrace.storage.log.compaction import Cleaning
@@ -58,7 +59,7 @@ class Cleaner:
         run: CleaningRunner,
         interval_ms: int,
         bytes_per_second: float,
-        on_bug: Callable[[BaseException], None],
+        on_bug: OnBug,
     ) -> None:
         self._on_bug = on_bug
         self._partitions = partitions
@@ -77,14 +78,14 @@ class Cleaner:
         partitions.before_closing = self._let_go
 
     def start(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._work())
+        self._task = started(self._work(), "cleaner", self._on_bug)
 
     async def stop(self) -> None:
         """No cleaning is under way on return."""
         self._stopping.set()
         self._letting_go.set()
         if self._task is not None:
-            await self._task
+            await asyncio.wait([self._task])
 
     async def _let_go(self, logs: Sequence[PartitionLog]) -> None:
         """These logs end: so does the work on any of them."""
@@ -94,12 +95,6 @@ class Cleaner:
             await self._free.wait()
 
     async def _work(self) -> None:
-        try:
-            await self._clean_on()
-        except Exception as error:
-            self._on_bug(error)
-
-    async def _clean_on(self) -> None:
         while not self._stopping.is_set():
             partition = self._dirtiest()
             if partition is not None:

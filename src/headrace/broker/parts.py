@@ -74,7 +74,6 @@ class Parts:
         self.listener = Listener(Dispatcher(self._services, handlers, on_bug=on_bug).serve)
         self._housekeeper: Housekeeper | None = None
         self._cleaner: Cleaner | None = None
-        self._on_bug = on_bug
         self._exporter: Exporter | None = None
 
     def _make_services(self) -> Services:

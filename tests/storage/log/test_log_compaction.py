@@ -398,7 +398,7 @@ def test_damage_and_a_stop_leave_the_log_as_it_was() -> None:
     assert cleaning is not None
     with pytest.raises(Stopped):
         clean(here.disk, cleaning.job, stopping=lambda: True)
-    here.disk.file(DIRECTORY / f"{0:020d}.log").data[70] ^= 1
+    here.disk.file(DIRECTORY / f"{0:020d}.log").data[65] ^= 1
     with pytest.raises(CorruptData):
         clean(here.disk, cleaning.job)
     cleaning.discard()
@@ -447,5 +447,3 @@ def test_clients_may_not_send_what_only_compaction_writes() -> None:
     assert check_batch(raw, compacted=True).count == 2
     with pytest.raises(CorruptData):
         check_batch(raw)
-
-
