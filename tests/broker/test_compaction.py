@@ -25,12 +25,10 @@ from headrace.wire.batches import decode_records, encode_batch, iterate_headers
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from headrace.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from headrace.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from headrace.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from headrace.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from headrace.wire.records import Record
 from tests.broker.group_broker import RawClient
-from tests.broker.test_groups_wire import find
 from tools import kafka_jars
 
 RECORDS = 120
@@ -227,11 +225,3 @@ def test_the_pace_is_kept() -> None:
     for _ in range(1_000):
         pace(10_000)
     assert 9.5 < now - 100.0 <= 10.0
-
-
-async def test_the_offsets_topic_is_compacted(tmp_path: Path) -> None:
-    async with running(tmp_path, run_in_child) as client:
-        await find(client)
-        resource = DescribeConfigsResource(resource_type=2, resource_name="__consumer_offsets")
-        (answer,) = (await client.ask(4, DescribeConfigsRequest(resources=(resource,)))).results
-        assert {each.name: each.value for each in answer.configs}["cleanup.policy"] == "compact"
