@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from headrace.base.errors import CorruptData
 from headrace.base.ids import LeaderEpoch, Offset
 from headrace.storage.engine import DamagedLog, LogConfig
-from headrace.storage.log.cleaning import Cleaned, Stopped, clean
+from headrace.storage.log.cleaning import Cleaned, Stopped, _with_records, clean
 from headrace.storage.log.names import CHECKPOINT, COMPACTION
 from headrace.storage.log.partition import LocalLog
 from headrace.wire.batches import BatchHeader, check_batch, check_batches, decode_records, encode_batch, iterate_headers
@@ -192,6 +192,9 @@ class Lives:
         here.written = {at: each for at, each in here.written.items() if at < here.log.log_end_offset}
         here.check()
         assert not [name for name in self.names() if name.endswith((".cleaned", ".swap"))]
+        for segment in here.log._contents.segments:
+            headers = [header for _, header in iterate_headers(bytes(here.disk.file(segment.path).data))]
+            assert all(segment.base <= each.base_offset <= each.last_offset < segment.end for each in headers)
         self.promised = here.log.log_end_offset
 
     def names(self) -> list[str]:
@@ -224,9 +227,8 @@ def test_every_operation_of_a_cleaning_may_be_the_last() -> None:
     def filled(seed: int) -> Lives:
         life = Lives(seed)
         for number in range(12):
-            life.here.append([(b"%d" % (number % 3), b"v%d" % number), (b"x", b"w" * 60)])
-            if number % 3 == 2:
-                life.step("roll", [])
+            life.here.append([(b"%d" % (number % 3), b"v%d" % number)])
+            life.step("roll", [])
         return life
 
     whole = filled(0)
@@ -296,25 +298,47 @@ def test_a_producer_s_last_batches_stay_without_their_records() -> None:
 
 
 def test_a_gap_at_the_end_gives_nothing_until_more_comes() -> None:
-    here = world(replace(CONFIG, delete_retention_ms=0))
-    for _ in range(2):
-        here.append([(b"a", None)])
-        here.close_segment()
-        here.clean()
-        here.now_ms += 1
-    here.append([(b"b", None)])
+    """Only a tombstone whose producer set its horizon itself can go in the round that first sees it."""
+    here = world()
+    here.append([(b"a", b"1")])
+    here.append([(b"a", None)])
+    here.close_segment()
+    *_, raw = raw_from(here.log, 0)
+    (header,), records = [check_batch(raw)], decode_records(raw)
+    here.log.truncate_to(Offset(1))
+    expired = _with_records(header, records, 0)
+    here.log.append(expired, check_batches(expired), leader_epoch=LeaderEpoch(0), now_ms=here.now_ms)
     here.close_segment()
     here.clean()
-    here.now_ms += 1
-    here.append([(b"b", None)])
-    here.close_segment()
-    here.clean()
-    end = here.log.log_end_offset
+    assert read_from(here.log, 0) == {}
     here.log.close()
+    here.disk.remove(DIRECTORY / CHECKPOINT)
     here.log = open_log(here.disk, CONFIG)
-    assert here.log.log_end_offset == end == 4, "no offset is given twice"
+    assert here.log.log_end_offset == 2, "no offset is given twice"
+    assert read_from(here.log, 0) == {}
     here.append([(b"c", b"")])
-    assert list(read_from(here.log, 0))[-1] == end
+    assert list(read_from(here.log, 0)) == [2]
+
+
+def test_a_round_cut_short_is_noted_before_it_leaves_a_gap() -> None:
+    here = world()
+    for number in range(12):
+        here.append([(b"%d" % (number % 2), b"v" * 200)])
+        here.close_segment()
+    here.clean(only=3)
+    here.disk.remove(DIRECTORY / CHECKPOINT)
+    here.log = open_log(here.disk, CONFIG)
+    assert here.log.log_end_offset == 12
+    here.check()
+
+
+def test_what_the_keys_do_not_reach_is_left_alone() -> None:
+    here = world()
+    here.append([(b"a", b"1"), (b"b", b"1")])
+    here.append([(b"c", None)])
+    here.close_segment()
+    assert here.clean(keys_max=2).clean_to == 2
+    assert here.headers()[-1].base_timestamp < here.now_ms + 100, "no horizon yet"
 
 
 def test_small_neighbours_become_one_segment_and_look_ups_by_time_find_what_is_left() -> None:
