@@ -125,7 +125,7 @@ async def test_what_cannot_be_made_is_refused_and_the_rest_is_made(client: RawCl
     )
     astray = assigned._replace(name="astray", assignments=(CreatableReplicaAssignment(broker_ids=(7,)),))
     results = await create(
-        client, creation("old"), creation("rf", 1, 2), creation("c", cleanup_policy="compact"), assigned, astray
+        client, creation("old"), creation("rf", 1, 2), creation("c", cleanup_policy="compress"), assigned, astray
     )
     assert [(result.name, result.error_code) for result in results] == [
         ("old", 36),

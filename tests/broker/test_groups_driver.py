@@ -75,13 +75,13 @@ async def test_a_coordinator_that_loses_its_partition_sends_its_members_away(tmp
         assert await commit(client, {0: 1}) == [0]
 
 
-async def test_the_offsets_topic_is_kept_for_ever(tmp_path: Path) -> None:
+async def test_the_offsets_topic_is_compacted(tmp_path: Path) -> None:
     async with running(tmp_path) as bootstrap, RawClient(bootstrap) as client:
         await find(client)
         topic = DescribeConfigsResource(resource_type=2, resource_name="__consumer_offsets", configuration_keys=None)
         (result,) = (await client.ask(4, DescribeConfigsRequest(resources=(topic,)))).results
         configs = {config.name: config.value for config in result.configs}
-        assert (configs["retention.ms"], configs["retention.bytes"]) == ("-1", "-1")
+        assert configs["cleanup.policy"] == "compact"
         assert configs["segment.bytes"] == "104857600"
 
 

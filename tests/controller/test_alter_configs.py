@@ -83,6 +83,8 @@ def test_what_is_accepted_is_typed_and_in_range(key: str, value: str) -> None:
     elif definition.type in (ConfigType.INT, ConfigType.LONG):
         bits = 31 if definition.type is ConfigType.INT else 63
         assert -1 <= int(value) < 2**bits
+    elif definition.type is ConfigType.DOUBLE:
+        assert 0 <= float(value) <= 1
     else:
         assert value.strip().lower() in {*(name.lower() for name in definition.values or ()), "true", "false"}
 
@@ -125,8 +127,10 @@ def test_validate_only_and_no_change_at_all_commit_nothing(image: MetadataImage)
         (2, "t", ("retention.ms", 0, None), 40, "retention.ms"),
         (2, "t", ("retention.ms", 2, "1"), 40, "not a list"),
         (2, "t", ("retention.ms", 7, "1"), 42, "Unknown operation 7"),
-        (2, "t", ("cleanup.policy", 0, "compact"), 40, "not supported yet"),
-        (2, "t", ("cleanup.policy", 2, "compact"), 40, "not supported yet"),
+        (2, "t", ("cleanup.policy", 0, "compress"), 40, "one of delete, compact"),
+        (2, "t", ("cleanup.policy", 2, "compress"), 40, "one of delete, compact"),
+        (2, "t", ("min.cleanable.dirty.ratio", 0, "1.5"), 40, "between 0 and 1"),
+        (2, "t", ("min.cleanable.dirty.ratio", 0, "nan"), 40, "between 0 and 1"),
         (2, "t", ("cleanup.policy", 3, "delete"), 40, "cleanup.policy"),
         (4, "1", ("durable.url", 0, "file:///x"), 40, "while a broker runs"),
         (4, "9", ("log.retention.ms", 0, "1"), 42, "not the id of a registered broker"),

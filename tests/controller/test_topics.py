@@ -81,7 +81,7 @@ def test_a_name_is_taken_exactly_where_kafka_takes_it(name: str) -> None:
         ({"configs": {"retention.ms": "-2"}}, 40, "retention.ms"),
         ({"configs": {"retention.ms": None}}, 40, "retention.ms"),
         ({"configs": {"retention.msec": "1"}}, 40, "retention.msec"),
-        ({"configs": {"cleanup.policy": "compact"}}, 40, "cleanup.policy: it is not supported yet"),
+        ({"configs": {"cleanup.policy": "compress"}}, 40, "cleanup.policy: it must be one of"),
         ({"configs": {"compression.type": "zstd"}}, 40, "compression.type: it is not supported yet"),
         ({"configs": {"compression.type": "brotli"}}, 40, "compression.type: it must be one of"),
         ({"configs": {"storage.compression": "zstd"}}, 40, "storage.compression"),

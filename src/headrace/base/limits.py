@@ -63,6 +63,8 @@ READ_POSITIONS_REMEMBERED_MAX: Final = 16
 """Places per log where readers stopped, so that the next read finds its bytes without an index."""
 PRODUCER_SNAPSHOTS_KEPT: Final = 2
 """Producer snapshots per log: the newest, and one before it."""
+COMPACTION_KEYS_MAX: Final = 250_000
+"""Keys that one cleaning of a compacted log remembers, some 150 bytes each; what holds more is for the next one."""
 METADATA_PROPOSALS_MAX: Final = 10_000
 """Decisions on their way to the commit log; more wait before they are decided."""
 METADATA_EVENTS_PER_SNAPSHOT: Final = 10_000

@@ -17,6 +17,7 @@ import structlog
 from headrace.base.errors import HeadraceError, UsageError
 from headrace.base.ids import BrokerEpoch
 from headrace.base.ports import Clock, Disk, Lock, Objects, Random
+from headrace.broker.cleaner import CleaningRunner
 from headrace.broker.config import BrokerConfig
 from headrace.broker.identity import Identity, claim, load_or_create
 from headrace.broker.metadata import MetadataDriver
@@ -36,11 +37,19 @@ class Broker:
     """One broker. `start` raises UsageError, CorruptData or StorageFailure, each saying what to do."""
 
     def __init__(
-        self, config: BrokerConfig, *, clock: Clock, random: Random, disk: Disk, objects: Objects | None = None
+        self,
+        config: BrokerConfig,
+        *,
+        clock: Clock,
+        random: Random,
+        disk: Disk,
+        objects: Objects | None = None,
+        cleaning: CleaningRunner | None = None,
     ) -> None:
-        """`objects`: the durable store; None: nothing is exported."""
+        """`objects`: the durable store; None: nothing is exported. `cleaning`: who does the slow work of compaction;
+        None: a worker thread."""
         self._config = config
-        self._ports = Ports(clock=clock, random=random, disk=disk, objects=objects)
+        self._ports = Ports(clock=clock, random=random, disk=disk, objects=objects, cleaning=cleaning)
         self._lock: Lock | None = None
         self._parts: Parts | None = None
         self._failure: Exception | None = None

@@ -92,7 +92,7 @@ class Exporter:
         it does not keep other partitions from their turn."""
         failure = await self._mark_deleted()
         for partition in list(self._partitions):
-            if partition.settings.durable and not self._stopping.is_set():
+            if partition.is_exported and not self._stopping.is_set():
                 try:
                     await self._export_all(partition)
                 except (HeadraceError, OSError) as error:

@@ -214,6 +214,8 @@ class GroupShard:
         at = self.partition.log.log_start_offset
         while at < end and not self.lost:
             data = self.partition.read(at, GROUP_LOAD_BYTES, committed_only=False, at_least_one=True)
+            if not data and self.partition.log.is_compacted:
+                break  # nothing is left up to the end
             at = await self._loop.run_in_executor(None, _replay, replay, data, at)
         groups = await self._loop.run_in_executor(None, replay.groups, self._now())
         if replay.passed_over:
@@ -314,7 +316,7 @@ def _replay(replay: Replay, data: Buffer, at: Offset) -> Offset:
         raise CorruptData(f"The offsets topic cannot be read at offset {at}.")
     view = memoryview(data)
     for position, header in iterate_headers(data):
-        check_batch(data, position)
+        check_batch(data, position, compacted=True)
         at = Offset(header.last_offset + 1)
         for record in () if header.is_control else decode_records(view[position : position + header.size]):
             replay.apply(record.key or b"", record.value)

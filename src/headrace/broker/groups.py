@@ -191,8 +191,7 @@ class GroupService:
             partitions=self._number("offsets.topic.num.partitions"),
             replication_factor=replicas,
             configs={
-                "retention.ms": "-1",
-                "retention.bytes": "-1",
+                "cleanup.policy": "compact",
                 "segment.bytes": str(self._number("offsets.topic.segment.bytes")),
             },
         )

@@ -56,7 +56,7 @@ class Housekeeper:
 
     def _deletable_end(self, partition: Partition) -> Offset:
         """Local deletion needs the range in the catalog, where the partition is exported."""
-        if not (self._durable and partition.settings.durable):
+        if not (self._durable and partition.is_exported):
             return partition.high_watermark
         catalog = self._metadata.image.catalog.get(partition.topic_partition)
         return Offset(0) if catalog is None else catalog.next_offset

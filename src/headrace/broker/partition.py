@@ -21,7 +21,7 @@ from headrace.broker.parking import Commit, CommitParking, ParkedFetch
 from headrace.replica.leader import AdvanceHighWatermark, Effect, Leader
 from headrace.replica.producers import Duplicate, ProducerStates, Refuse
 from headrace.storage.engine import FlushTicket, PartitionLog
-from headrace.wire.batches import BatchHeader, CorruptBatch, check_batch
+from headrace.wire.batches import BatchHeader, CorruptBatch, check_batch, decode_records
 from headrace.wire.errors import ErrorCode
 
 log = structlog.get_logger(__name__)
@@ -34,7 +34,9 @@ class PartitionSettings:
     max_message_bytes: int
     min_insync_replicas: int
     durable: bool
-    """Whether closed segments go to the durable store, where there is one."""
+    """Whether closed segments go to the durable store, where there is one (see `Partition.is_exported`)."""
+    compact: bool
+    """Whether every record needs a key, by which later ones replace earlier ones."""
     durable_lag_ms_max: int
     """Longest that a record waits in an open segment before that is closed for export; -1: no limit."""
 
@@ -104,6 +106,11 @@ class Partition:
     def last_stable_offset(self) -> Offset:
         """Where read_committed readers stop. There are no open transactions yet, so the high watermark."""
         return self._leader.high_watermark
+
+    @property
+    def is_exported(self) -> bool:
+        """Durable history has no gaps: what is compacted, or ever was, is not exported."""
+        return self.settings.durable and not self.log.is_compacted
 
     @property
     def latest_is_known(self) -> bool:
@@ -191,6 +198,8 @@ class Partition:
             return Refusal(ErrorCode.INVALID_RECORD, "Clients may not write control batches.")
         if header.is_transactional:
             return Refusal(ErrorCode.INVALID_TXN_STATE, "Transactions are not supported yet.")
+        if self.settings.compact:
+            return _keyed(records, header)
         return header
 
     def park_commit(self, end: Offset, waiter: Commit) -> None:
@@ -302,6 +311,10 @@ class Partition:
     def unwatch(self, waiter: ParkedFetch) -> None:
         self._watchers.pop(waiter, None)
 
+    def fail_cleaning(self, cause: Exception) -> None:
+        """Cleaner: it got stuck half-way, and only a recovery of the log can finish it."""
+        self._fail(cause)
+
     # ending
 
     def _fail(self, cause: Exception) -> None:
@@ -326,3 +339,14 @@ class Partition:
         """Answer the parked fetches with what there is (the broker stops)."""
         for watcher in list(self._watchers):
             watcher.wake()
+
+
+def _keyed(records: Buffer, header: BatchHeader) -> BatchHeader | Refusal:
+    """A compacted topic takes no record without a key, as on Kafka: unpacks the batch."""
+    try:
+        for record in decode_records(records):
+            if record.key is None:
+                return Refusal(ErrorCode.INVALID_RECORD, "A compacted topic takes no record without a key.")
+    except CorruptBatch as error:
+        return Refusal(ErrorCode.CORRUPT_MESSAGE, str(error))
+    return header

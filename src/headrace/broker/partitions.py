@@ -9,7 +9,7 @@ leads.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 import structlog
@@ -60,6 +60,8 @@ class Partitions:
         self._serving: dict[TopicPartition, Partition] = {}
         self._offline: dict[TopicPartition, str] = {}
         """What could not be opened, and why."""
+        self.before_closing: Callable[[Sequence[PartitionLog]], Awaitable[None]] = _at_once
+        """Awaited before logs are closed or deleted, so that whoever works on them lets go."""
         self._work: asyncio.Task[None] | None = None
         """The last of the openings and deletions, each of which awaits the one before it."""
 
@@ -155,6 +157,7 @@ class Partitions:
                 partition.end(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
                 logs.append(partition.log)
         await self._flusher.round_over()
+        await self.before_closing(logs)
         await self._in_thread(lambda: self._delete(logs, gone))
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
@@ -261,6 +264,10 @@ class Partitions:
         self._serving.clear()
 
 
+async def _at_once(_: Sequence[PartitionLog]) -> None:
+    return
+
+
 def _topic(image: MetadataImage, key: TopicPartition) -> TopicImage:
     topic = image.topics.get(key.topic_id)
     assert topic is not None, "what is deleted was there before"
@@ -296,11 +303,19 @@ def _recover_producers(partition_log: PartitionLog) -> ProducerStates:
 
 
 def _log_config(config: TopicConfig) -> LogConfig:
+    """Retention is for topics whose policy names delete; a compacted one rolls in time for its longest lag."""
+    policies = config.cleanup_policy.split(",")
+    compact, delete = "compact" in policies, "delete" in policies
     return LogConfig(
         segment_bytes=config.segment_bytes,
-        segment_ms=config.segment_ms,
-        retention_ms=config.retention_ms,
-        retention_bytes=config.retention_bytes,
+        segment_ms=min(config.segment_ms, config.max_compaction_lag_ms) if compact else config.segment_ms,
+        retention_ms=config.retention_ms if delete else -1,
+        retention_bytes=config.retention_bytes if delete else -1,
+        compact=compact,
+        delete_retention_ms=config.delete_retention_ms,
+        min_compaction_lag_ms=config.min_compaction_lag_ms,
+        max_compaction_lag_ms=config.max_compaction_lag_ms,
+        min_cleanable_dirty_ratio=config.min_cleanable_dirty_ratio,
         index_interval_bytes=config.index_interval_bytes,
         max_message_bytes=config.max_message_bytes,
         fsync=config.flush_policy == "fsync",
@@ -311,6 +326,7 @@ def _settings(config: TopicConfig) -> PartitionSettings:
     return PartitionSettings(
         max_message_bytes=config.max_message_bytes,
         min_insync_replicas=config.min_insync_replicas,
-        durable=config.durable_enable,
+        durable=config.durable_enable and "compact" not in config.cleanup_policy.split(","),
+        compact="compact" in config.cleanup_policy.split(","),
         durable_lag_ms_max=config.durable_export_max_lag_ms,
     )

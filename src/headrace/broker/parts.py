@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from headrace.base.ids import BrokerEpoch, DirectoryId, ProducerId
 from headrace.base.ports import Clock, Disk, Objects, Random
+from headrace.broker.cleaner import Cleaner, CleaningRunner, in_thread
 from headrace.broker.config import BrokerConfig
 from headrace.broker.context import Services
 from headrace.broker.dispatch import Dispatcher
@@ -36,6 +37,8 @@ class Ports:
     disk: Disk
     objects: Objects | None
     """The durable store; None: nothing is exported."""
+    cleaning: CleaningRunner | None
+    """Who does the slow work of compaction; None: a worker thread."""
 
 
 class Parts:
@@ -70,6 +73,7 @@ class Parts:
         handlers = {handler.key: handler for handler in ALL}
         self.listener = Listener(Dispatcher(self._services, handlers, on_bug=on_bug).serve)
         self._housekeeper: Housekeeper | None = None
+        self._cleaner: Cleaner | None = None
         self._exporter: Exporter | None = None
 
     def _make_services(self) -> Services:
@@ -115,6 +119,8 @@ class Parts:
             on_bug=self._on_bug,
         )
         self._housekeeper.start()
+        self._cleaner = self._make_cleaner()
+        self._cleaner.start()
         if self._ports.objects is not None:
             self._exporter = Exporter(
                 partitions=self.partitions,
@@ -126,10 +132,24 @@ class Parts:
             self._exporter.start()
         await self.listener.accept()
 
+    def _make_cleaner(self) -> Cleaner:
+        image, configs, node = self.metadata.image, self._config.configs, self._config.broker_id
+        return Cleaner(
+            partitions=self.partitions,
+            clock=self._ports.clock,
+            random=self._ports.random,
+            run=self._ports.cleaning or in_thread(self._ports.disk),
+            interval_ms=broker_value(image, configs, "log.cleaner.backoff.ms", node=node).number(),
+            bytes_per_second=broker_value(image, configs, "log.cleaner.io.max.bytes.per.second", node=node).fraction(),
+            on_bug=self._on_bug,
+        )
+
     async def stop(self, *, clean: bool = True) -> None:
         """Accept no more, answer what came, flush, close. Not clean: write nothing more (see `Partitions.close`)."""
         if self._housekeeper is not None:
             self._housekeeper.stop()
+        if self._cleaner is not None:
+            await self._cleaner.stop()
         if self._exporter is not None:
             await self._exporter.stop()
         self.partitions.wake_readers()

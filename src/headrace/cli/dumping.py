@@ -67,7 +67,7 @@ def _batches(path: Path) -> Iterator[tuple[int, BatchHeader | None, bytes | Corr
         while head := file.read(HEADER_BYTES):
             try:
                 batch = head + _rest(file, head)
-                header = check_batch(batch)
+                header = check_batch(batch, compacted=True)
             except CorruptBatch as error:
                 yield position, None, error
                 return

@@ -16,6 +16,7 @@ from pathlib import Path
 from headrace.base.errors import HeadraceError
 from headrace.base.ports import Objects
 from headrace.broker.boot import Broker
+from headrace.broker.cleaner_child import run_in_child
 from headrace.broker.config import BrokerConfig
 from headrace.broker.system import SystemClock, system_random
 from headrace.cli.logs import configure_logs
@@ -52,7 +53,12 @@ async def _serve(config: BrokerConfig) -> None:
     _allow_many_files()
     disk = LocalDisk()
     broker = Broker(
-        config, clock=SystemClock(), random=system_random(), disk=disk, objects=_objects(config.configs, disk)
+        config,
+        clock=SystemClock(),
+        random=system_random(),
+        disk=disk,
+        objects=_objects(config.configs, disk),
+        cleaning=run_in_child,
     )
     asked = _on_stop_signal()
     await broker.start()

@@ -7,6 +7,7 @@ that honours it. Source: Kafka's TopicConfig and AbstractKafkaConfig.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
@@ -54,7 +55,10 @@ class ConfigDef:
     def problem(self, value: str) -> str | None:
         """Why the value cannot be, as a sentence that names the key; None where it can."""
         text = value.strip()
-        reason = self._number_problem(text) if self.type in NUMBERS else self._word_problem(text)
+        if self.type is ConfigType.DOUBLE:
+            reason = self._fraction_problem(text)
+        else:
+            reason = self._number_problem(text) if self.type in NUMBERS else self._word_problem(text)
         return None if reason is None else f"Invalid value {value} for configuration {self.key}: {reason}."
 
     def _number_problem(self, text: str) -> str | None:
@@ -67,6 +71,17 @@ class ConfigDef:
             high = LONG_MAX if self.type is ConfigType.LONG else INT_MAX
         if (low is not None and number < low) or number > high:
             return f"it must be between {low} and {high}"
+        return None
+
+    def _fraction_problem(self, text: str) -> str | None:
+        try:
+            number = float(text)
+        except ValueError:
+            return "it is not a number"
+        low = -math.inf if self.low is None else self.low
+        high = math.inf if self.high is None else self.high
+        if not low <= number <= high or not math.isfinite(number):
+            return f"it must be between {self.low} and {self.high}"
         return None
 
     def _word_problem(self, text: str) -> str | None:
@@ -96,9 +111,8 @@ TOPIC_DEFS: Final[Mapping[str, ConfigDef]] = {
             ConfigType.LIST,
             "delete",
             "log.cleanup.policy",
-            "What happens to old segments: delete drops them by age and size.",
+            "What happens to old segments: delete drops them by age and size, compact keeps each key's last record.",
             values=("delete", "compact", "compact,delete", "delete,compact"),
-            honoured=("delete",),
         ),
         _topic(
             "compression.type",
@@ -110,11 +124,20 @@ TOPIC_DEFS: Final[Mapping[str, ConfigDef]] = {
             honoured=("producer",),
         ),
         _topic(
+            "delete.retention.ms",
+            ConfigType.LONG,
+            "86400000",
+            "log.cleaner.delete.retention.ms",
+            "Time that a compacted topic keeps a record without value, which deletes its key, from its first cleaning.",
+            low=0,
+        ),
+        _topic(
             "durable.enable",
             ConfigType.BOOLEAN,
             "true",
             "durable.enable",
-            "Whether closed segments are exported to the durable store, where the broker has one (durable.url).",
+            "Whether closed segments are exported to the durable store, where the broker has one (durable.url); those"
+            " of compacted topics are not.",
         ),
         _topic(
             "durable.export.max.lag.ms",
@@ -141,6 +164,14 @@ TOPIC_DEFS: Final[Mapping[str, ConfigDef]] = {
             low=0,
         ),
         _topic(
+            "max.compaction.lag.ms",
+            ConfigType.LONG,
+            "9223372036854775807",
+            "log.cleaner.max.compaction.lag.ms",
+            "Longest time that a record of a compacted topic waits for a cleaning.",
+            low=1,
+        ),
+        _topic(
             "max.message.bytes",
             ConfigType.INT,
             "1048588",
@@ -156,6 +187,23 @@ TOPIC_DEFS: Final[Mapping[str, ConfigDef]] = {
             "Whose time a record carries: its producer's (CreateTime) or the broker's (LogAppendTime).",
             values=("CreateTime", "LogAppendTime"),
             honoured=("CreateTime",),
+        ),
+        _topic(
+            "min.cleanable.dirty.ratio",
+            ConfigType.DOUBLE,
+            "0.5",
+            "log.cleaner.min.cleanable.ratio",
+            "The part of a compacted topic's closed segments that must be new since the last cleaning before the next.",
+            low=0,
+            high=1,
+        ),
+        _topic(
+            "min.compaction.lag.ms",
+            ConfigType.LONG,
+            "0",
+            "log.cleaner.min.compaction.lag.ms",
+            "Shortest time that a record of a compacted topic stays as it was written.",
+            low=0,
         ),
         _topic(
             "min.insync.replicas",
@@ -277,6 +325,22 @@ _BROKER_ONLY: Final = (
         low=1,
         dynamic=False,
         doc="Shortest session that a member of a group may ask for.",
+    ),
+    ConfigDef(
+        key="log.cleaner.backoff.ms",
+        type=ConfigType.LONG,
+        default="15000",
+        low=1,
+        dynamic=False,
+        doc="Time between two looks for compacted topics that are due for a cleaning.",
+    ),
+    ConfigDef(
+        key="log.cleaner.io.max.bytes.per.second",
+        type=ConfigType.DOUBLE,
+        default="1.7976931348623157E308",
+        low=1,
+        dynamic=False,
+        doc="Bytes that the cleaning of compacted topics reads and writes in a second, at most.",
     ),
     ConfigDef(
         key="log.retention.check.interval.ms",

@@ -71,6 +71,9 @@ class ConfigValue:
     def number(self) -> int:
         return int(self.value)
 
+    def fraction(self) -> float:
+        return float(self.value)
+
 
 def topic_values(
     image: MetadataImage,
@@ -138,12 +141,16 @@ class TopicConfig:
 
     cleanup_policy: str
     compression_type: str
+    delete_retention_ms: int
     durable_enable: bool
     durable_export_max_lag_ms: int
     flush_policy: str
     index_interval_bytes: int
+    max_compaction_lag_ms: int
     max_message_bytes: int
     message_timestamp_type: str
+    min_cleanable_dirty_ratio: float
+    min_compaction_lag_ms: int
     min_insync_replicas: int
     retention_bytes: int
     retention_ms: int
@@ -163,9 +170,11 @@ def topic_config(
     return TopicConfig(**{key.replace(".", "_"): _typed(value) for key, value in values.items()})  # type: ignore[arg-type]  # a test compares the names and types
 
 
-def _typed(value: ConfigValue) -> str | int | bool:
+def _typed(value: ConfigValue) -> str | int | float | bool:
     if value.definition.type is ConfigType.BOOLEAN:
         return value.boolean()
+    if value.definition.type is ConfigType.DOUBLE:
+        return value.fraction()
     return value.number() if value.definition.type in NUMBERS else value.value.strip()
 
 

@@ -108,6 +108,11 @@ class ProducerStates:
         if len(self._states) > PRODUCERS_PER_PARTITION_MAX:
             self._states.popitem(last=False)
 
+    def remembered(self) -> frozenset[int]:
+        """The last offsets of all batches that are remembered: compaction keeps them, or a recovery would not know
+        them any more."""
+        return frozenset(batch.last_offset for state in self._states.values() for batch in state.batches)
+
     def snapshot(self) -> bytes:
         """All of it, for `restore`: Kafka's producer snapshot, with more behind it."""
         return encode_snapshot(

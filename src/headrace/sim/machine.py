@@ -23,7 +23,13 @@ from headrace.sim.world import BROKER, RunOver, World
 T = TypeVar("T")
 
 DATA: Final = Path("/srv/headrace")
-CONFIGS: Final = {"offsets.topic.num.partitions": "2"}
+CONFIGS: Final = {
+    "offsets.topic.num.partitions": "2",
+    "offsets.topic.segment.bytes": "1024",
+    "log.cleaner.min.cleanable.ratio": "0.1",
+    "log.cleaner.backoff.ms": "200",
+}
+"""So that the offsets topic is compacted within a run."""
 START_SECONDS_MAX: Final = 60.0
 STOP_SECONDS_MAX: Final = 60.0
 

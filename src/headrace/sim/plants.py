@@ -62,7 +62,7 @@ def no_directory_fsync() -> Iterator[None]:
 def recovery_accepts_a_bad_batch() -> Iterator[None]:
     """Recovery believes a batch's header and does not look at its CRC."""
 
-    def believe(buffer: Buffer, at: int = 0, end: int | None = None) -> BatchHeader:
+    def believe(buffer: Buffer, at: int = 0, end: int | None = None, *, compacted: bool = False) -> BatchHeader:
         return parse_header(buffer, at)
 
     with patch.object(scan, "check_batch", believe):

@@ -10,12 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from headrace.base.errors import CorruptData, StorageFailure
 from headrace.base.ids import DirectoryId, LeaderEpoch, Offset, PartitionIndex, TopicId
 from headrace.base.ports import Buffer
 from headrace.wire.batches import BatchHeader
+
+if TYPE_CHECKING:
+    from headrace.storage.log.compaction import Cleaning
 
 
 class StampMismatch(StorageFailure):
@@ -53,6 +56,13 @@ class LogConfig:
     """For the one who takes batches from clients: the log itself takes any size."""
     fsync: bool = True
     """False: `flush.policy=os`, an append counts as flushed at once, and only housekeeping is synced."""
+    compact: bool = False
+    """`cleanup.policy` names compact: of each key only the last record is kept, in closed segments."""
+    delete_retention_ms: int = 24 * 3600 * 1000
+    """Time that a tombstone stays after its first cleaning, so that readers on their way see it."""
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = 2**63 - 1
+    min_cleanable_dirty_ratio: float = 0.5
     log_append_time: bool = False
     """`message.timestamp.type=LogAppendTime`: the leader stamps batches with the time of their append."""
 
@@ -209,6 +219,28 @@ class PartitionLog(Protocol):
     def truncate_to(self, offset: Offset) -> None:
         """Cut all batches that reach above `offset`, durably. Blocking: in a worker thread, with no other call to
         this log under way and no ticket out. Raises StorageFailure."""
+
+    @property
+    def is_compacted(self) -> bool:
+        """Whether batches or records may be missing from its closed segments, or soon be."""
+
+    def dirtiness(self, now_ms: int, up_to: Offset) -> float:
+        """The part of its closed segments below `up_to` that compaction has not been over yet; 0 where none is due
+        (too little, too young, not wanted, or one is out). May read a header. Raises OSError."""
+
+    def begin_cleaning(self, now_ms: int, up_to: Offset, remembered: frozenset[int], token: str) -> Cleaning | None:
+        """Take up what lies below `up_to` (the last stable offset), for worker threads; None where there is nothing.
+        Batches that end at a `remembered` offset stay, if need be without records. Until `end_cleaning` no segment is
+        dropped, and the log may not be cut or closed. Raises OSError."""
+
+    def install_cleaned(self, cleaning: Cleaning) -> None:
+        """After `Cleaning.commit`: read what it has made."""
+
+    def settled_cleaned(self, cleaning: Cleaning) -> None:
+        """After `Cleaning.settle`."""
+
+    def end_cleaning(self, cleaning: Cleaning) -> None:
+        """It is over. Where that came between a commit and its settling, the log has failed: recovery finishes it."""
 
     def reconfigure(self, config: LogConfig) -> None:
         """Holds from the next append on."""

@@ -42,6 +42,7 @@ async def broker(
     cannot start.
     """
     from headrace.broker.boot import Broker
+    from headrace.broker.cleaner_child import run_in_child
     from headrace.broker.config import BrokerConfig
     from headrace.broker.system import SystemClock, system_random
     from headrace.storage.disk import LocalDisk
@@ -58,6 +59,7 @@ async def broker(
             random=system_random(),
             disk=disk,
             objects=open_objects(url, disk) if url else None,
+            cleaning=run_in_child,
         )
         async with running:
             yield RunningBroker(host=running.host, port=running.port, data=place)

@@ -80,6 +80,11 @@ class BatchHeader(NamedTuple):
         return self.base_offset + self.last_offset_delta + 1
 
     @property
+    def newest_time(self) -> int:
+        """The highest time of its records; -1 where it has none, as one that compaction emptied."""
+        return self.max_timestamp if self.count else -1
+
+    @property
     def last_sequence(self) -> int:
         """Sequence of the last record, wrapped as Kafka wraps it: 2^31 - 1 is followed by 0. -1 without a producer."""
         if self.base_sequence < 0:
@@ -110,10 +115,11 @@ def parse_header(buffer: Buffer, at: int = 0) -> BatchHeader:
     return BatchHeader._make(HEADER.unpack_from(buffer, at))
 
 
-def check_batch(buffer: Buffer, at: int = 0, end: int | None = None) -> BatchHeader:
+def check_batch(buffer: Buffer, at: int = 0, end: int | None = None, *, compacted: bool = False) -> BatchHeader:
     """Read and check the batch at `at`, which must lie whole before `end` (the buffer's end by default).
 
-    Checks length, magic, codec, CRC32C, and last offset delta + 1 = count > 0; unpacks nothing. Raises CorruptBatch.
+    Checks length, magic, codec, CRC32C, and last offset delta + 1 = count > 0; unpacks nothing. With `compacted`, for
+    what was read from a log and never for what a client sent, records may be missing, even all. Raises CorruptBatch.
     """
     if end is None:
         end = len(buffer)
@@ -127,7 +133,8 @@ def check_batch(buffer: Buffer, at: int = 0, end: int | None = None) -> BatchHea
         raise CorruptBatch(f"Record format {header.magic} is not read here: only version {MAGIC} is.")
     if crc32c(memoryview(buffer)[at + CRC_START : batch_end]) != header.crc:
         raise CorruptBatch(f"The batch at offset {header.base_offset} fails its CRC32C.")
-    if header.count <= 0 or header.last_offset_delta + 1 != header.count:
+    offsets = header.last_offset_delta + 1
+    if not (0 <= header.count <= offsets if compacted else 0 < header.count == offsets) or offsets <= 0:
         raise CorruptBatch(f"A batch of {header.count} records has last offset delta {header.last_offset_delta}.")
     if header.attributes & COMPRESSION_MASK > Compression.ZSTD:
         raise CorruptBatch(f"Compression codec {header.attributes & COMPRESSION_MASK} is not known.")

@@ -13,7 +13,7 @@ import uuid
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from crc32c import crc32c
 
@@ -59,6 +59,19 @@ class Checkpoint:
             max_timestamp_offset=-1,
             log_start=log_start,
         )
+
+
+NOWHERE: Final = Offset(0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compacted:
+    """How far compaction has come. Durable before the first segment of a round is replaced, and again at its end."""
+
+    gaps_below: Offset = NOWHERE
+    """Batches may be missing, or hold fewer records than offsets, below this one and nowhere else."""
+    clean_to: Offset = NOWHERE
+    """Below it, no record stands whose key has a later one below it."""
 
 
 def checkpoint_of(active: Segment | None, end: Offset, log_start: Offset) -> Checkpoint:
@@ -116,6 +129,19 @@ def decode_checkpoint(data: bytes) -> Checkpoint:
         return Checkpoint(**{name: int(fields[name]) for name in Checkpoint.__dataclass_fields__})  # type: ignore[arg-type]  # NewTypes of int
     except (KeyError, ValueError, TypeError) as error:
         raise CorruptData(f"A checkpoint lacks a field: {error}.") from error
+
+
+def encode_compacted(compacted: Compacted) -> bytes:
+    return _encode(asdict(compacted))
+
+
+def decode_compacted(data: bytes) -> Compacted:
+    """Raises CorruptData."""
+    fields = _decode(data)
+    try:
+        return Compacted(gaps_below=Offset(int(fields["gaps_below"])), clean_to=Offset(int(fields["clean_to"])))
+    except (KeyError, ValueError, TypeError) as error:
+        raise CorruptData(f"A note on compaction lacks a field: {error}.") from error
 
 
 def read_file(disk: Disk, path: Path) -> bytes:

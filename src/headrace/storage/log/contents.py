@@ -32,7 +32,7 @@ _base_of = attrgetter("base")
 class Contents:
     """See the module."""
 
-    __slots__ = ("_disk", "_files", "_positions", "active", "directory", "segments", "size")
+    __slots__ = ("_disk", "_files", "_positions", "active", "directory", "gaps_below", "segments", "size", "swaps")
 
     def __init__(self, disk: Disk, files: SegmentFiles, directory: Path, segments: list[Segment]) -> None:
         self._disk = disk
@@ -41,6 +41,10 @@ class Contents:
         self.segments = segments
         self.active = segments[-1] if segments and segments[-1].index is not None else None
         self.size = sum(segment.size for segment in segments)
+        self.gaps_below = 0
+        """Below it compaction may have removed whole batches, the last ones of the log among them."""
+        self.swaps = 0
+        """How often segments have given way to compacted ones: a look-up that ran meanwhile is done again."""
         self._positions: dict[int, tuple[Segment, int]] = {}
         """Where readers stopped: offset to segment and position."""
 
@@ -98,7 +102,10 @@ class Contents:
     def read(self, start: int, max_bytes: int, end: int, *, at_least_one: bool) -> memoryview:
         """See `PartitionLog.read`. One `File.read`, where a reader goes on from where it stopped."""
         known = self._positions.get(start)
-        segment, position = known if known is not None and known[1] < known[0].size else self.find(start)
+        place = known if known is not None and known[1] < known[0].size else self.find(start)
+        if place is None:
+            return _NOTHING
+        segment, position = place
         file = self._files.get(segment)
         left = segment.size - position
         data = file.read(position, min(max(max_bytes, HEADER_BYTES), left))
@@ -134,8 +141,9 @@ class Contents:
         if len(positions) > READ_POSITIONS_REMEMBERED_MAX:
             del positions[next(iter(positions))]
 
-    def find(self, offset: int) -> tuple[Segment, int]:
-        """Segment and position of the batch that holds `offset`, or of the next one where compaction left a gap."""
+    def find(self, offset: int) -> tuple[Segment, int] | None:
+        """Segment and position of the batch that holds `offset`, or of the next one where compaction left a gap; None
+        where it left nothing up to the log's end."""
         first = max(bisect_right(self.segments, offset, key=_base_of) - 1, 0)
         for segment in self.segments[first:]:
             if segment.end <= offset:
@@ -144,7 +152,22 @@ class Contents:
             for at, header in headers_in(file, segment.position_below(self._disk, offset), segment.size):
                 if header.last_offset >= offset:
                     return segment, at
+        if offset < self.gaps_below:
+            return None
         raise CorruptData(f"Offset {offset} is in none of the batches of {self.directory.name}.")
+
+    # compaction
+
+    def replace(self, old: list[Segment], new: Segment) -> None:
+        """One compacted segment takes the place of those that it was made from. Files are as they were."""
+        at = self.segments.index(old[0])
+        assert self.segments[at : at + len(old)] == old, "nothing was dropped meanwhile"
+        self.segments = [*self.segments[:at], new, *self.segments[at + len(old) :]]
+        self.size += new.size - sum(segment.size for segment in old)
+        for segment in old:
+            self._files.close(segment)
+        self._positions.clear()
+        self.swaps += 1  # last: whoever reads the new number sees the new segments
 
     # cutting
 
@@ -189,7 +212,7 @@ class Contents:
             file.truncate(old.size)
             file.sync()
             for _, header in headers_in(file, 0, old.size):
-                segment.add(header.last_offset, header.size, header.max_timestamp, interval)
+                segment.add(header.last_offset, header.size, header.newest_time, interval)
         finally:
             file.close()
         self.segments[-1] = self.active = segment

@@ -22,7 +22,7 @@ class SegmentFiles:
     def get(self, segment: Segment, *, may_close: bool = True) -> File:
         """The segment's file, opened where it is not. A worker thread says `may_close=False`. Raises OSError."""
         segment.used = True
-        return segment.file or self._add(segment, self._disk.open(segment.path), may_close)
+        return segment.file or self._add(segment, segment.open(self._disk), may_close)
 
     def create(self, segment: Segment) -> File:
         """A new, empty file: what bears its name is from before a crash and was cut off then. Raises OSError."""

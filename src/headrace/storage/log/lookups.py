@@ -50,14 +50,14 @@ def highest(disk: Disk, segments: Sequence[Segment], start: int) -> FoundOffset 
 
 def _highest_from(disk: Disk, segment: Segment, start: int) -> int:
     """The highest time of the records from offset `start` on, in a segment that begins below it."""
-    file, top = disk.open(segment.path), -1
+    file, top = segment.open(disk), -1
     try:
         for at, header in headers_in(file, segment.position_below(disk, start), segment.size):
             if header.base_offset >= start:
-                top = max(top, header.max_timestamp)
+                top = max(top, header.newest_time)
             elif header.last_offset >= start:
                 records = decode_records(file.read(at, header.size))
-                top = max(top, *(record.timestamp for record in records if record.offset >= start))
+                top = max([top, *(record.timestamp for record in records if record.offset >= start)])
     finally:
         file.close()
     return top
@@ -68,7 +68,7 @@ def headers_from(disk: Disk, segments: Sequence[Segment], start: int) -> Iterato
     for segment in segments:
         if segment.end <= start:
             continue
-        file = disk.open(segment.path)
+        file = segment.open(disk)
         try:
             for _, header in headers_in(file, segment.position_below(disk, start), segment.size):
                 if header.last_offset >= start:
@@ -77,26 +77,30 @@ def headers_from(disk: Disk, segments: Sequence[Segment], start: int) -> Iterato
             file.close()
 
 
-def place_of(disk: Disk, segments: Sequence[Segment], offset: Offset, start: Offset) -> tuple[int, int, Offset]:
+def place_of(
+    disk: Disk, segments: Sequence[Segment], offset: Offset, start: Offset, gaps_below: int
+) -> tuple[int, int, Offset]:
     """Where to cut so that nothing reaches above `offset`: base of the segment (-1: before all of them), position in
-    it, and the offset at which the log then ends."""
+    it, and the offset at which the log then ends. Below `gaps_below` compaction may have left no batch."""
     if offset <= start:
         return -1, 0, offset
     for segment in segments:
         if segment.end <= offset:
             continue
-        file = disk.open(segment.path)
+        file = segment.open(disk)
         try:
             for at, header in headers_in(file, segment.position_below(disk, offset), segment.size):
                 if header.last_offset >= offset:
-                    return segment.base, at, Offset(header.base_offset)
+                    return segment.base, at, Offset(min(header.base_offset, offset))
         finally:
             file.close()
+    if offset <= gaps_below and segments:
+        return segments[-1].base, segments[-1].size, offset
     raise CorruptData(f"Offset {offset} is in none of the log's batches.")
 
 
 def _search(disk: Disk, segment: Segment, position: int, timestamp: int, start: int) -> FoundOffset | None:
-    file = disk.open(segment.path)
+    file = segment.open(disk)
     try:
         for at, header in headers_in(file, position, segment.size):
             if header.max_timestamp >= timestamp and header.last_offset >= start:

@@ -13,6 +13,11 @@ INDEX: Final = ".index"
 TIME_INDEX: Final = ".timeindex"
 SNAPSHOT: Final = ".snapshot"
 TEMPORARY: Final = ".tmp"
+CLEANED: Final = ".cleaned"
+"""What a compaction has written and nobody relies on yet."""
+SWAP: Final = ".swap"
+"""A compacted segment, whole and durable, that takes the place of all segments in its range of offsets."""
+COMPACTION: Final = "compaction.json"
 STAMP: Final = "stamp.json"
 CHECKPOINT: Final = "checkpoint.json"
 DOUBT: Final = "sync-failed"
@@ -23,6 +28,7 @@ DELETED: Final = "-delete"
 """Ends of directories that are out of use. No partition's ends so: it ends with a number."""
 NAME_BYTES_MAX: Final = 255
 
+_SWAP = re.compile(r"(\d{20})-(\d{20})\.swap")
 _NUMBERED = re.compile(r"(\d{20})(\.[a-z]+)")
 
 
@@ -34,6 +40,20 @@ def offsets_of(names: list[str], suffix: str) -> list[int]:
     """The offsets in the names that end so, rising."""
     matches = (_NUMBERED.fullmatch(name) for name in names)
     return sorted(int(match[1]) for match in matches if match and match[2] == suffix)
+
+
+def cleaned_name(base: int, end: int, token: str) -> str:
+    """What is written for the offsets from `base` to `end`; the token keeps what an earlier life left apart."""
+    return f"{base:020d}-{end:020d}-{token}{CLEANED}"
+
+
+def swap_path(directory: Path, base: int, end: int) -> Path:
+    return directory / f"{base:020d}-{end:020d}{SWAP}"
+
+
+def swaps_of(names: list[str]) -> list[tuple[int, int]]:
+    """The ranges of offsets for which there is a swap, rising."""
+    return sorted((int(match[1]), int(match[2])) for match in map(_SWAP.fullmatch, names) if match)
 
 
 def segment_paths(directory: Path, base: int) -> tuple[Path, Path, Path]:

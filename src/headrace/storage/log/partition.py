@@ -7,12 +7,12 @@ Files are made at the first append; a log with nothing new costs nothing to flus
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from headrace.base.errors import StorageFailure
+from headrace.base.errors import CorruptData, StorageFailure
 from headrace.base.ids import LeaderEpoch, Offset
 from headrace.base.ports import Buffer, Disk
 from headrace.storage.engine import (
@@ -36,6 +36,7 @@ from headrace.storage.log.checkpoints import (
     sync_file,
     write_file,
 )
+from headrace.storage.log.compaction import Cleaning, Compaction
 from headrace.storage.log.contents import Contents
 from headrace.storage.log.files import SegmentFiles
 from headrace.storage.log.flush import Ticket, Unsynced
@@ -69,6 +70,7 @@ class LocalLog:
         self._disk = disk
         self._files = files
         self._contents = Contents(disk, files, directory, recovered.segments)
+        self._compaction = Compaction(disk, directory, self._contents, recovered.compacted)
         self._start = recovered.start
         self._end = self._flushed = recovered.end
         self._flushed_position = recovered.segments[-1].size if recovered.segments else 0
@@ -194,10 +196,25 @@ class LocalLog:
         return lookups.headers_from(self._disk, list(self._contents.segments), start)
 
     def offset_for_timestamp(self, timestamp: int) -> FoundOffset | None:
-        return lookups.first_at_or_after(self._disk, list(self._contents.segments), timestamp, self._start)
+        return self._look_up(lambda found: lookups.first_at_or_after(self._disk, found, timestamp, self._start))
 
     def max_timestamp(self) -> FoundOffset | None:
-        return lookups.highest(self._disk, list(self._contents.segments), self._start)
+        return self._look_up(lambda found: lookups.highest(self._disk, found, self._start))
+
+    def _look_up(self, look: Callable[[Sequence[Segment]], FoundOffset | None]) -> FoundOffset | None:
+        """Again, where segments gave way to compacted ones under it: their files are others then."""
+        contents = self._contents
+        while True:
+            swaps, failure, found = contents.swaps, None, None
+            try:
+                found = look(list(contents.segments))
+            except (CorruptData, OSError) as error:
+                failure = error
+            if swaps == contents.swaps:
+                break
+        if failure is not None:
+            raise failure
+        return found
 
     # epochs
 
@@ -326,8 +343,11 @@ class LocalLog:
         return self._drop(count)
 
     def _drop(self, count: int) -> list[SegmentInfo]:
-        """Drop the oldest segments. Their files go once the checkpoint with the new start is durable, or a crash could
-        leave a gap between those whose removal was durable and those whose was not."""
+        """Drop the oldest segments; later, where a cleaning works on them. Their files go once the checkpoint with the
+        new start is durable, or a crash could leave a gap between those whose removal was durable and those whose was
+        not."""
+        if self._compaction.cleaning is not None:
+            return []
         dropped = [self._info(segment) for segment in self._contents.drop_first(count)]
         if dropped:
             self._move_start(max(self._start, dropped[-1].next_offset))
@@ -360,10 +380,11 @@ class LocalLog:
         """Lower the recovery point, then cut, all of it durably: what is appended below the old recovery point must be
         checked again, and what was cut must not come back behind it."""
         contents = self._contents
-        base, position, end = lookups.place_of(self._disk, contents.segments, offset, self._start)
+        base, position, end = lookups.place_of(self._disk, contents.segments, offset, self._start, contents.gaps_below)
         self._start = min(self._start, end)
         if self._exists:
             self._lower_checkpoint(Offset(base) if base >= 0 else end, all_gone=base < 0)
+            self._compaction.lower(end)
         dropped = contents.cut(base, position, end)
         contents.reopen_last(base, self.config.index_interval_bytes)
         gone = [path for segment in dropped for path in segment_paths(self.directory, segment.base)]
@@ -400,6 +421,32 @@ class LocalLog:
         if self._flushed > end:
             self._flushed, self._flushed_position = end, position
         self._epochs_changed = self._epochs.cut_from(end) or self._epochs_changed
+
+    # compaction
+
+    @property
+    def is_compacted(self) -> bool:
+        return self._contents.gaps_below > 0
+
+    def dirtiness(self, now_ms: int, up_to: Offset) -> float:
+        if self.failed or not self.config.compact:
+            return 0.0
+        return self._compaction.dirtiness(self.config, now_ms, self._start, up_to)
+
+    def begin_cleaning(self, now_ms: int, up_to: Offset, remembered: frozenset[int], token: str) -> Cleaning | None:
+        return self._compaction.begin(self.config, now_ms, self._start, up_to, remembered, token)
+
+    def install_cleaned(self, cleaning: Cleaning) -> None:
+        self._compaction.install(cleaning)
+
+    def settled_cleaned(self, cleaning: Cleaning) -> None:
+        self._compaction.settled(cleaning)
+
+    def end_cleaning(self, cleaning: Cleaning) -> None:
+        self._compaction.end(cleaning)
+        if cleaning.is_committed:
+            self.failed = True
+            mark_doubt(self._disk, self.directory)
 
     def reconfigure(self, config: LogConfig) -> None:
         self.config = config

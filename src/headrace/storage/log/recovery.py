@@ -13,6 +13,8 @@ and only after that may it count.
 | another disk's or assignment's stamp | StampMismatch: not ours to judge |
 | no readable checkpoint | everything is suspect, from the birth offset on |
 | closed segments below the recovery point | believed; those below the log's start are removed |
+| a swap: a compacted segment that was about to take others' place | put there, whatever is left of them |
+| gaps between batches, or batches with records missing | accepted only below what the note on compaction names |
 | fewer bytes than the recovery point says | DamagedLog: what was flushed is gone |
 | bytes above it | checked, cut at the first bad batch; later segments removed |
 """
@@ -29,9 +31,11 @@ from headrace.base.ports import Disk
 from headrace.storage.engine import DamagedLog
 from headrace.storage.log.checkpoints import (
     Checkpoint,
+    Compacted,
     Stamp,
     checkpoint_of,
     decode_checkpoint,
+    decode_compacted,
     encode_checkpoint,
     encode_stamp,
     mark_doubt,
@@ -39,9 +43,12 @@ from headrace.storage.log.checkpoints import (
     sync_file,
     write_file,
 )
+from headrace.storage.log.compaction import finish_swap
 from headrace.storage.log.epochs import LeaderEpochs
 from headrace.storage.log.names import (
     CHECKPOINT,
+    CLEANED,
+    COMPACTION,
     DOUBT,
     EPOCHS,
     INDEX,
@@ -53,6 +60,8 @@ from headrace.storage.log.names import (
     numbered,
     offsets_of,
     segment_paths,
+    swap_path,
+    swaps_of,
 )
 from headrace.storage.log.scan import CHECK_CHUNK_BYTES, checked_batches, headers_in
 from headrace.storage.log.segment import INDEX_ENTRY, TIME_ENTRY, Segment
@@ -69,6 +78,7 @@ class Recovered:
     epochs: LeaderEpochs = field(default_factory=LeaderEpochs)
     checkpoint: Checkpoint | None = None
     snapshots: list[Offset] = field(default_factory=list)
+    compacted: Compacted = field(default_factory=Compacted)
 
 
 def recover(disk: Disk, directory: Path, stamp: Stamp, index_interval: int) -> Recovered:
@@ -92,7 +102,9 @@ class _Recovery:
         self.suspect: list[Segment] = []
 
     def run(self) -> Recovered:
+        self._finish_swaps()
         self._remove_leftovers()
+        self.log.compacted = self._read_compacted()
         self._read_epochs()
         bases = offsets_of(self.names, LOG)
         self._believe([base for base in bases if base < self.point.segment])
@@ -135,6 +147,24 @@ class _Recovery:
             else:
                 self._remove(numbered(self.directory, offset, SNAPSHOT))
 
+    def _read_compacted(self) -> Compacted:
+        """One that cannot be read says nothing: then gaps may be in every closed segment, if only these are known."""
+        if COMPACTION not in self.names:
+            return Compacted()
+        try:
+            return decode_compacted(read_file(self.disk, self.directory / COMPACTION))
+        except CorruptData as error:
+            if not self.known:
+                raise DamagedLog(f"{self.directory.name}: {error} Nor is there a checkpoint.") from error
+            return Compacted(gaps_below=self.point.segment)
+
+    def _finish_swaps(self) -> None:
+        """A swap was whole and durable before it had that name."""
+        for base, end in swaps_of(self.names):
+            bases = [each for each in offsets_of(self.names, LOG) if base <= each < end]
+            finish_swap(self.disk, self.directory, swap_path(self.directory, base, end), sorted({base, *bases}))
+            self.changed = True
+
     def _remove_leftovers(self) -> None:
         """Temporary files, and indexes of segments that are gone."""
         bases = set(offsets_of(self.names, LOG))
@@ -144,7 +174,7 @@ class _Recovery:
             for base in offsets_of(self.names, suffix)
             if base not in bases
         ]
-        temporary = [self.directory / name for name in self.names if name.endswith(TEMPORARY)]
+        temporary = [self.directory / name for name in self.names if name.endswith((TEMPORARY, CLEANED))]
         for path in orphans + temporary:
             self._remove(path)
         self.names = self.disk.list_directory(self.directory)
@@ -194,7 +224,7 @@ class _Recovery:
         file = self.disk.open(segment.path)
         try:
             for _, header in headers_in(file, 0, size):
-                segment.add(header.last_offset, header.size, header.max_timestamp, self.interval)
+                segment.add(header.last_offset, header.size, header.newest_time, self.interval)
         except CorruptData as error:
             raise DamagedLog(f"{self.directory.name}: {error}") from error
         finally:
@@ -213,15 +243,21 @@ class _Recovery:
         """Accept what is sound and continues; remove the rest."""
         if self.point.position and (not bases or bases[0] != self.point.segment):
             raise DamagedLog(f"{self.directory.name}: the segment of the recovery point is gone.")
-        expected = self.point.segment
+        expected, gaps_below = self.point.segment, self.log.compacted.gaps_below
         sound = True
         for base in bases:
-            if sound and base == expected:
+            if sound and expected <= base <= max(expected, gaps_below):
+                if self.suspect:
+                    self.suspect[-1].end = base
                 sound = self._check_segment(base)
                 expected = self.log.end
             else:
                 sound = False
                 self._remove_segment(base)
+        if self.log.end < gaps_below:  # compaction works on what was flushed
+            if not sound:
+                raise DamagedLog(f"{self.directory.name}: what was compacted is damaged at offset {self.log.end}.")
+            self.log.end = gaps_below
         self.log.segments += self.suspect
 
     def _check_segment(self, base: int) -> bool:
@@ -233,9 +269,10 @@ class _Recovery:
             if base == self.point.segment and self.point.position:
                 self._resume(segment, size)
             believed = segment.size
-            batches = checked_batches(file, segment.size, size, segment.end, self.log.epochs.latest)
+            gaps_below = self.log.compacted.gaps_below
+            batches = checked_batches(file, segment.size, size, segment.end, self.log.epochs.latest, gaps_below)
             for _, header in batches:
-                segment.add(header.last_offset, header.size, header.max_timestamp, self.interval)
+                segment.add(header.last_offset, header.size, header.newest_time, self.interval)
                 self.log.epochs.assign(LeaderEpoch(header.leader_epoch), Offset(header.base_offset))
             if segment.size != size:
                 file.truncate(segment.size)

@@ -21,7 +21,7 @@ def due(
         if not segment.synced or segment.end > up_to:
             break
         below = segment.end <= log_start
-        old = is_old(segment, config, now_ms)
+        old = is_old(segment, config, now_ms) or not segment.size  # compaction left nothing in it
         surplus = config.retention_bytes >= 0 and log_size - segment.size >= config.retention_bytes
         if not (below or old or surplus):
             break

@@ -38,10 +38,12 @@ class Checked(NamedTuple):
     header: BatchHeader
 
 
-def checked_batches(file: File, start: int, end: int, next_offset: int, epoch: int) -> Iterator[Checked]:
+def checked_batches(
+    file: File, start: int, end: int, next_offset: int, epoch: int, gaps_below: int = 0
+) -> Iterator[Checked]:
     """The sound batches from position `start`, and no further: each is whole, passes its CRC, begins at the offset
-    where the one before ended, and its leader epoch does not fall. Stops at the first that does not (never raises for
-    bad bytes)."""
+    where the one before ended (below `gaps_below`, where compaction ran: there or later), and its leader epoch does
+    not fall. Stops at the first that does not (never raises for bad bytes)."""
     chunk, chunk_at, at = b"", start, start
     while at < end:
         wanted = HEADER_BYTES
@@ -55,11 +57,30 @@ def checked_batches(file: File, start: int, end: int, next_offset: int, epoch: i
                 return
             continue
         try:
-            header = check_batch(chunk, at - chunk_at)
+            header = check_batch(chunk, at - chunk_at, compacted=next_offset < gaps_below)
         except CorruptBatch:
             return
-        if header.base_offset != next_offset or header.leader_epoch < epoch:
+        if not next_offset <= header.base_offset <= max(next_offset, gaps_below) or header.leader_epoch < epoch:
             return
         yield Checked(at, header)
         at += header.size
         next_offset, epoch = header.next_offset, header.leader_epoch
+
+
+def raw_batches(file: File, end: int) -> Iterator[tuple[BatchHeader, bytes]]:
+    """Every batch up to position `end`, checked, as bytes of its own. Raises CorruptData where one is not sound."""
+    chunk, chunk_at, at = b"", 0, 0
+    while at < end:
+        wanted = HEADER_BYTES
+        if at + wanted <= chunk_at + len(chunk):
+            wanted = parse_header(chunk, at - chunk_at).size
+        if not HEADER_BYTES <= wanted <= min(end - at, REQUEST_BYTES_MAX):
+            raise CorruptData(f"{file.path.name} holds no record batch at position {at}.")
+        if at + wanted > chunk_at + len(chunk):
+            chunk, chunk_at = file.read(at, min(max(CHECK_CHUNK_BYTES, wanted), end - at)), at
+            if len(chunk) < wanted:
+                raise CorruptData(f"{file.path.name} was cut while it was read.")
+            continue
+        header = check_batch(chunk, at - chunk_at, compacted=True)
+        yield header, chunk[at - chunk_at : at - chunk_at + header.size]
+        at += header.size

@@ -39,6 +39,7 @@ class Segment:
         "pins",
         "since_entry",
         "size",
+        "swap",
         "synced",
         "times",
         "times_known",
@@ -66,6 +67,8 @@ class Segment:
         """None: in the files."""
         self.synced = False
         """Closed, and it and its indexes are durable."""
+        self.swap: Path | None = None
+        """Where its batches are until they have their own name, which the loop then says by None."""
         self.file: File | None = None
         self.pins = 0
         self.used = False
@@ -83,6 +86,15 @@ class Segment:
     @property
     def path(self) -> Path:
         return segment_paths(self.directory, self.base)[0]
+
+    def open(self, disk: Disk) -> File:
+        """Its batches, in a file of the caller's own. Any thread; raises FileNotFoundError where it is gone."""
+        if self.swap is not None:
+            try:
+                return disk.open(self.swap)
+            except FileNotFoundError:
+                pass  # renamed since, so that the name below is its own
+        return disk.open(self.path)
 
     def add(self, last_offset: int, size: int, max_timestamp: int, index_interval: int) -> None:
         """A batch was written at the end. Entries fall where Kafka's do: at the first batch after each interval."""
