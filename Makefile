@@ -20,8 +20,9 @@ T ?=
 SEED ?= 1
 RUNS ?= 300
 ROUNDS ?= 20
+SOAK ?= 600
 
-.PHONY: venv demo test check format bench promises swarm lock clean help
+.PHONY: venv demo test check format bench soak promises swarm lock clean help
 
 venv: $(VENV)/.made/core ## .venv with the command `headrace`, from the locked requirements
 	@echo "$(BIN)/headrace is ready"
@@ -47,6 +48,9 @@ format: $(VENV)/.made/dev ## put the code into the project's format
 
 bench: $(VENV)/.made/test ## side by side with Apache Kafka (needs Java and Maven)
 	@$(BIN)/python -m benchmarks.load
+
+soak: $(VENV)/.made/test ## mixed load for SOAK seconds (600): memory, files and tasks have to stay flat
+	@$(BIN)/python -m benchmarks.soak --seconds $(SOAK)
 
 promises: $(VENV)/.made/test ## the promises at length: kill -9 under load, ROUNDS times
 	@HEADRACE_PROMISE_ROUNDS=$(ROUNDS) $(BIN)/python -m pytest --timeout=3600 tests/promises $(T)

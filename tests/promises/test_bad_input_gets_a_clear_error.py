@@ -6,22 +6,29 @@ Written on the wire by hand, against a broker process that must live through all
 from __future__ import annotations
 
 import random
+import resource
 import socket
 import struct
+import time
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any, Final
+from uuid import UUID
 
 import psutil
 import pytest
+from crc32c import crc32c
 
 from headrace.wire.apis import ApiKey, api
 from headrace.wire.batches import encode_batch
+from headrace.wire.codec import NO_UUID
 from headrace.wire.errors import ErrorCode
 from headrace.wire.headers import decode_response_header, encode_request_frame, encode_request_header
 from headrace.wire.messages.api_versions import ApiVersionsRequest
 from headrace.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from headrace.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from headrace.wire.messages.metadata import MetadataRequest
 from headrace.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from headrace.wire.records import Record
@@ -34,6 +41,10 @@ MEMORY_GROWTH_BYTES_MAX: Final = 128 * 1024 * 1024
 SEED: Final = 8
 PRODUCE_VERSION: Final = 9
 METADATA_VERSION: Final = 12
+FETCH_VERSION: Final = 12
+FETCH_BY_ID_VERSION: Final = 13
+LATENCY_S_MAX: Final = 2.0
+"""Far more than an answer takes, far less than waiting for the rude would: other work runs on this machine."""
 
 
 class Line:
@@ -118,6 +129,11 @@ def batch(value: bytes = b"good") -> bytearray:
     return bytearray(encode_batch([Record(0, 1_700_000_000_000, b"k", value, ())]))
 
 
+def resealed(data: bytearray) -> None:
+    """Make the CRC right again, so that only the lie is wrong."""
+    data[17:21] = crc32c(bytes(data[21:])).to_bytes(4, "big")
+
+
 def end_of_log(line: Line) -> int:
     """Where the next good batch lands, which tells how many were taken before it."""
     answer = response(ApiKey.PRODUCE, PRODUCE_VERSION, line.ask(produce(bytes(batch()))))
@@ -156,9 +172,9 @@ HANGS_UP: Final = {
 
 @pytest.mark.parametrize("data", HANGS_UP.values(), ids=HANGS_UP.keys())
 def test_what_is_no_request_ends_its_connection_with_one_log_line(fed: BrokerProcess, line: Line, data: bytes) -> None:
-    before = fed.log.read_text().count("\n")
+    before = fed.log.read_text().count("connection closed")
     assert line.ask(data) is None
-    assert fed.log.read_text().count("\n") == before + 1
+    assert fed.log.read_text().count("connection closed") == before + 1
 
 
 def test_a_version_of_api_versions_that_is_too_new_gets_the_list(line: Line) -> None:
@@ -194,7 +210,42 @@ def wrong_length(data: bytearray) -> None:
     data[8:12] = struct.pack(">i", len(data) * 2)
 
 
+def no_records(data: bytearray) -> None:
+    data[23:27] = struct.pack(">i", -1)
+    data[57:61] = struct.pack(">i", 0)
+    resealed(data)
+
+
+def more_offsets_than_records(data: bytearray) -> None:
+    data[23:27] = struct.pack(">i", 1000)
+    resealed(data)
+
+
+def fewer_than_no_records(data: bytearray) -> None:
+    data[23:27] = struct.pack(">i", -8)
+    data[57:61] = struct.pack(">i", -7)
+    resealed(data)
+
+
+def an_unknown_codec(data: bytearray) -> None:
+    data[22] |= 7
+    resealed(data)
+
+
+def negative_length(data: bytearray) -> None:
+    data[8:12] = struct.pack(">i", -100)
+
+
 REFUSED: Final = {
+    "a count of none": (damaged(no_records), {ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD}),
+    "a count below none": (damaged(fewer_than_no_records), {ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD}),
+    "offsets without records": (
+        damaged(more_offsets_than_records),
+        {ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD},
+    ),
+    "a codec that nobody has": (damaged(an_unknown_codec), {ErrorCode.CORRUPT_MESSAGE}),
+    "a length below nothing": (damaged(negative_length), {ErrorCode.CORRUPT_MESSAGE}),
+    "bytes behind the batch": (bytes(batch()) + b"more", {ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD}),
     "a wrong CRC": (damaged(wrong_crc), {ErrorCode.CORRUPT_MESSAGE}),
     "a wrong count": (damaged(wrong_count), {ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD}),
     "an old format": (damaged(old_magic), {ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.CORRUPT_MESSAGE}),
@@ -219,6 +270,99 @@ def test_an_unknown_partition_is_said_to_be_unknown(line: Line, topic: str, part
     )
     error = answer.responses[0].partition_responses[0].error_code
     assert error in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION)
+
+
+def fetch(offset: int, *, topic: UUID | None = None, wait_ms: int = 0) -> bytes:
+    wanted = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=2**31 - 1)
+    topics = (FetchTopic(topic=TOPIC, topic_id=topic or NO_UUID, partitions=(wanted,)),)
+    request = FetchRequest(max_wait_ms=wait_ms, min_bytes=1, topics=topics, session_epoch=-1)
+    return frame(ApiKey.FETCH, FETCH_VERSION if topic is None else FETCH_BY_ID_VERSION, request)
+
+
+@pytest.mark.parametrize("offset", [-1, -2, -(2**63), 10**12, 2**63 - 1])
+def test_an_offset_out_of_range_is_said_to_be_so(line: Line, offset: int) -> None:
+    end_of_log(line)
+    answer = response(ApiKey.FETCH, FETCH_VERSION, line.ask(fetch(offset)))
+    assert answer.responses[0].partitions[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_a_topic_id_that_nobody_has_is_unknown(line: Line) -> None:
+    answer = response(ApiKey.FETCH, FETCH_BY_ID_VERSION, line.ask(fetch(0, topic=UUID(int=77))))
+    assert answer.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+def test_a_frame_of_tiny_elements_is_refused_before_it_takes_its_memory(fed: BrokerProcess, line: Line) -> None:
+    """20 MB that would be a million topics: some 30 times as much memory, and a second of the event loop."""
+    memory_before = psutil.Process(fed.pid).memory_info().rss
+    topic = b"\0" * 16 + b"\0\0"
+    data = with_length(HEADER + b"\xc1\x84\x3d" + topic * 1_000_000 + b"\0\0\0")
+    assert line.ask(data) is None
+    assert psutil.Process(fed.pid).memory_info().rss - memory_before < MEMORY_GROWTH_BYTES_MAX
+    assert "its message may have only" in fed.log.read_text()
+
+
+def slowest_answer_s(bootstrap: str, count: int = 50) -> float:
+    """What a well-behaved client sees meanwhile."""
+    connection = Line(bootstrap)
+    worst = 0.0
+    for _ in range(count):
+        begun = time.monotonic()
+        assert connection.ask(frame(ApiKey.METADATA, METADATA_VERSION, MetadataRequest(topics=()))) is not None
+        worst = max(worst, time.monotonic() - begun)
+    connection.close()
+    return worst
+
+
+def test_the_silent_the_slow_and_the_greedy_harm_nobody_else(tmp_path: Path) -> None:
+    """Thousands that never speak, some that announce much and send little, some that ask for much and never read."""
+    configs = ("--config", "queued.max.bytes=16777216", "--config", "connections.max.idle.ms=4000")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+    silent_count = min(10_000, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - 1_000)
+    with BrokerProcess(tmp_path, *configs) as broker:
+        process = psutil.Process(broker.pid)
+        fill(broker.bootstrap)
+        tasks_before, memory_before = process.num_threads(), process.memory_info().rss
+        with ExitStack() as stack:
+            rude = [stack.enter_context(closing(connected(broker.bootstrap))) for _ in range(silent_count)]
+            for greedy in rude[:10]:
+                greedy.setblocking(False)
+                with suppress(BlockingIOError):
+                    greedy.send(fetch(0) * 500)
+            for slow in rude[10:14]:
+                slow.sendall(struct.pack(">i", 100 * 1024 * 1024) + b"\0\0\0")
+            assert slowest_answer_s(broker.bootstrap) < LATENCY_S_MAX
+            assert process.memory_info().rss - memory_before < 3 * MEMORY_GROWTH_BYTES_MAX
+            assert sum(hung_up(each) for each in rude) == silent_count
+        assert slowest_answer_s(broker.bootstrap) < LATENCY_S_MAX
+        assert len(process.net_connections()) <= 2
+        assert process.num_threads() <= tasks_before + 1
+        lines = broker.log.read_text().count("connection closed")
+        assert 0 < lines < 300
+        assert "left_out" in broker.log.read_text()
+
+
+def fill(bootstrap: str) -> None:
+    """Some 10 MB to ask for."""
+    connection = Line(bootstrap)
+    request = CreateTopicsRequest(topics=(CreatableTopic(name=TOPIC, num_partitions=1, replication_factor=1),))
+    connection.ask(frame(ApiKey.CREATE_TOPICS, 5, request))
+    for _ in range(10):
+        connection.ask(produce(bytes(batch(b"x" * 1_000_000))))
+    connection.close()
+
+
+def connected(bootstrap: str) -> socket.socket:
+    host, _, port = bootstrap.rpartition(":")
+    return socket.create_connection((host, int(port)), timeout=ANSWER_TIMEOUT_S)
+
+
+def hung_up(connection: socket.socket) -> bool:
+    """Read what there is to the end, which must come."""
+    connection.settimeout(ANSWER_TIMEOUT_S)
+    with suppress(ConnectionError):
+        while connection.recv(1 << 20):
+            pass
+    return True
 
 
 def test_damaged_requests_by_the_hundred_leave_no_trace(fed: BrokerProcess) -> None:

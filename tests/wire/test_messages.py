@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from headrace.base.limits import ARRAY_ELEMENTS_MAX
 from headrace.wire.apis import DecodeError, EncodeError, api
-from headrace.wire.messages import fetch, metadata, produce
+from headrace.wire.messages import fetch, metadata, offset_fetch, produce
 from tests.wire.schema import Case, cases, random_instance, slow_encode
 
 CASES = list(cases())
@@ -159,3 +159,27 @@ def test_a_value_that_does_not_fit_is_an_encode_error() -> None:
     ):
         with pytest.raises(EncodeError):
             known.encode_request(3, request)
+
+
+def test_all_arrays_of_a_large_message_together_are_bounded() -> None:
+    """Each array fits its bytes and its limit; together they are too many. Small messages are not counted."""
+    fetch_api = api(1)
+    assert fetch_api is not None
+
+    def fetch_of(topics: int, partitions: int) -> bytes:
+        one = fetch.FetchTopic(topic="t", partitions=(fetch.FetchPartition(),) * partitions)
+        return b"".join(map(bytes, fetch_api.encode_request(4, fetch.FetchRequest(topics=(one,) * topics))))
+
+    assert len(fetch_api.decode_request(4, memoryview(fetch_of(19, 10_000))).topics) == 19
+    with pytest.raises(DecodeError, match="its message may have only"):
+        fetch_api.decode_request(4, memoryview(fetch_of(20, 10_000)))
+    assert len(fetch_api.decode_request(4, memoryview(fetch_of(20, 100))).topics) == 20
+
+
+def test_numbers_count_like_any_other_elements() -> None:
+    fetch_api = api(9)
+    assert fetch_api is not None
+    one = offset_fetch.OffsetFetchRequestTopic(name="t", partition_indexes=tuple(range(50_000)))
+    raw = b"".join(map(bytes, fetch_api.encode_request(1, offset_fetch.OffsetFetchRequest(topics=(one,) * 4))))
+    with pytest.raises(DecodeError, match="its message may have only"):
+        fetch_api.decode_request(1, memoryview(raw))

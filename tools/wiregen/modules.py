@@ -52,7 +52,16 @@ def vars_of_codec() -> list[str]:
     return [
         *("ARRAYS_B", "ARRAYS_H", "ARRAYS_I", "ARRAYS_Q", "NO_UUID", "add_records", "at_end_of", "check_count"),
         *("check_tag", "long_varint", "new", "read_compact_strings", "read_strings", "read_uuids", "skip_tags"),
-        *("split_tags", "unexpected_null", "unsayable", "uuid_of", "varint", "write_compact_strings", "write_strings"),
+        *(
+            "spend",
+            "split_tags",
+            "unexpected_null",
+            "unsayable",
+            "uuid_of",
+            "varint",
+            "write_compact_strings",
+            "write_strings",
+        ),
         *("write_tags", "write_uuids"),
     ]
 

@@ -102,6 +102,7 @@ class StructReader:
             width = WIDTHS[LETTERS[child.kind]]
             times = f" * {width}" if width > 1 else ""
             counted = f"({count}){times}" if times and self.flexible else f"{count}{times}"
+            self.lines.add(f"spend(data, {count})")
             self.lines.add(f"{name} = ARRAYS_{SCALAR_ARRAYS[child.kind]}[{count}].unpack_from(data, at)")
             self.lines.add(f"at += {counted}")
         else:

@@ -12,6 +12,12 @@ REQUEST_BYTES_MAX: Final = 100 * 1024 * 1024
 """Largest request frame (Kafka's socket.request.max.bytes)."""
 ARRAY_ELEMENTS_MAX: Final = 1_000_000
 """Longest array in a request; each element also needs at least one byte of the frame."""
+REQUEST_ELEMENTS_MAX: Final = 200_000
+"""Array elements of a whole request, over all its arrays."""
+MESSAGE_ELEMENTS_MAX: Final = 4_000_000
+"""The same for what a broker, a disk or another's message tells us."""
+UNCOUNTED_MESSAGE_BYTES_MAX: Final = 256 * 1024
+"""Messages up to this size can do no harm whatever they hold: their elements are not counted."""
 TAGGED_FIELDS_MAX: Final = 10_000
 UUIDS_CACHED: Final = 16_384
 """Topic ids that are kept parsed, for requests name the same ones again and again."""
@@ -32,8 +38,34 @@ REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX: Final = 64
 """Requests of one connection being answered at a time; reading pauses beyond."""
 RESPONSE_QUEUE_BYTES_MAX: Final = 16 * 1024 * 1024
 """Unsent bytes of one connection at which its reading, and so its requests, pauses."""
+ANSWER_BYTES_PER_TURN_MAX: Final = 1024 * 1024
+"""Answers to one connection after which others have their turn of the event loop."""
+SWEPT_PER_TURN_MAX: Final = 500
+"""Connections that are looked at in one turn of the event loop, for idle and slow ones."""
 QUEUED_REQUEST_BYTES_MAX: Final = 512 * 1024 * 1024
-"""Received bytes over all connections that are not yet answered (Kafka's queued.max.request.bytes)."""
+"""Received bytes over all connections that are not yet answered, unfinished frames included, where the config
+queued.max.bytes says nothing else. One frame and WAITING_REQUEST_BYTES_MAX may come on top."""
+WAITING_REQUEST_BYTES_MAX: Final = 128 * 1024 * 1024
+"""First reads of frames that wait for room; who sends more then is closed."""
+UNSENT_ANSWER_BYTES_MAX: Final = 512 * 1024 * 1024
+"""Answers that slow readers have not yet read, over all connections, at which the slowest of them is closed."""
+CONNECTION_IDLE_MS_MAX: Final = 600_000
+"""Silence after which a connection is closed, where connections.max.idle.ms says nothing else (Kafka's default)."""
+CONNECTION_PATIENCE_MS: Final = 1_000
+"""Time that some wait for room before those who hold it without need are closed."""
+FRAME_MS_MAX: Final = 30_000
+"""Time that a frame may take from its first byte to its last, plus what FRAME_BYTES_PER_SECOND_MIN grants its size."""
+FRAME_BYTES_PER_SECOND_MIN: Final = 64 * 1024
+CONTESTED_FRAME_BYTES_PER_SECOND_MIN: Final = 8 * 1024 * 1024
+"""The same while others wait for room."""
+CAUSED_LOG_LINES_BURST_MAX: Final = 100
+"""Log lines about bad clients in one go; after those CAUSED_LOG_LINES_PER_SECOND_MAX, and the rest are counted."""
+CAUSED_LOG_LINES_PER_SECOND_MAX: Final = 1
+
+LOOP_HELD_MS_MAX: Final = 20
+"""Time that anything may hold the event loop before the watchdog says so."""
+LOOP_STACK_FRAMES_MAX: Final = 12
+"""Innermost frames of the loop's stack that it then tells."""
 
 # fetch
 FETCH_SESSIONS_MAX: Final = 1_000

@@ -24,6 +24,7 @@ from headrace.controller.brokers import allocate_producer_ids
 from headrace.controller.decision import Refusal
 from headrace.metadata.configs import broker_value
 from headrace.net.listener import Listener
+from headrace.net.room import Bounds
 from headrace.storage.engine import LogEngine
 
 
@@ -68,7 +69,7 @@ class Parts:
         metadata.subscribe(self.partitions.on_delta)
         self._services = self._make_services()
         handlers = {handler.key: handler for handler in ALL}
-        self.listener = Listener(Dispatcher(self._services, handlers, on_bug=on_bug).serve)
+        self.listener = Listener(Dispatcher(self._services, handlers, on_bug=on_bug).serve, self._bounds())
         self._housekeeper: Housekeeper | None = None
         self._exporter: Exporter | None = None
 
@@ -95,6 +96,15 @@ class Parts:
             api_versions={handler.key: handler.versions for handler in ALL},
         )
 
+    def _bounds(self) -> Bounds:
+        return Bounds(
+            queued_bytes_max=self._number("queued.max.bytes"), idle_ms_max=self._number("connections.max.idle.ms")
+        )
+
+    def _number(self, key: str) -> int:
+        config = self._config
+        return broker_value(self.metadata.image, config.configs, key, node=config.broker_id).number()
+
     async def _allocate_producer_ids(self) -> tuple[ProducerId, int] | Refusal:
         return await self.metadata.submit(
             lambda image: allocate_producer_ids(image, broker_id=self._config.broker_id, broker_epoch=self.epoch)
@@ -102,15 +112,11 @@ class Parts:
 
     async def start(self) -> None:
         """Everything is recovered and registered: serve."""
-        image = self.metadata.image
-        interval = broker_value(
-            image, self._config.configs, "log.retention.check.interval.ms", node=self._config.broker_id
-        )
         self._housekeeper = Housekeeper(
             partitions=self.partitions,
             metadata=self.metadata,
             clock=self._ports.clock,
-            interval_ms=interval.number(),
+            interval_ms=self._number("log.retention.check.interval.ms"),
             durable=self._ports.objects is not None,
             on_bug=self._on_bug,
         )

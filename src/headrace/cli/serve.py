@@ -18,6 +18,7 @@ from headrace.base.ports import Objects
 from headrace.broker.boot import Broker
 from headrace.broker.config import BrokerConfig
 from headrace.broker.system import SystemClock, system_random
+from headrace.broker.watchdog import Watchdog
 from headrace.cli.logs import configure_logs
 from headrace.net.client.address import parse_address
 from headrace.net.loops import run
@@ -60,7 +61,8 @@ async def _serve(config: BrokerConfig) -> None:
         sys.stdout.write(f"ready {broker.host}:{broker.port}\n")
         sys.stdout.flush()
         over = asyncio.ensure_future(broker.over())
-        await asyncio.wait((over, asked), return_when=asyncio.FIRST_COMPLETED)
+        with Watchdog():
+            await asyncio.wait((over, asked), return_when=asyncio.FIRST_COMPLETED)
         over.cancel()
     finally:
         await broker.stop()

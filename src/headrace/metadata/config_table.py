@@ -226,6 +226,14 @@ _BROKER_ONLY: Final = (
         doc="Whether a metadata request that allows it makes a topic that is not there.",
     ),
     ConfigDef(
+        key="connections.max.idle.ms",
+        type=ConfigType.LONG,
+        default="600000",
+        low=-1,
+        dynamic=False,
+        doc="Time of silence after which a client's connection is closed; -1: never.",
+    ),
+    ConfigDef(
         key="default.replication.factor",
         type=ConfigType.INT,
         default="3",
@@ -342,6 +350,15 @@ _BROKER_ONLY: Final = (
         low=1024,
         dynamic=False,
         doc="Bytes at which a log segment of __consumer_offsets is closed, when the topic is made.",
+    ),
+    ConfigDef(
+        key="queued.max.bytes",
+        type=ConfigType.LONG,
+        default="536870912",
+        low=1048576,
+        dynamic=False,
+        doc="Bytes of requests, over all connections, that are received and not yet answered; beyond, clients are not "
+        "read until there is room (Kafka's queued.max.request.bytes).",
     ),
 )
 

@@ -13,8 +13,9 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any, Final
 
+from headrace.base.limits import MESSAGE_ELEMENTS_MAX, REQUEST_ELEMENTS_MAX
 from headrace.base.ports import Buffer
-from headrace.wire.codec import DecodeError, EncodeError
+from headrace.wire.codec import DecodeError, EncodeError, grant, settle
 from headrace.wire.messages.catalog import FACTS, ApiKey
 
 __all__ = ["APIS_BY_KEY", "Api", "ApiKey", "DecodeError", "EncodeError", "api", "flexible_since"]
@@ -59,7 +60,8 @@ class Api:
 
     def decode_request(self, version: int, body: memoryview) -> Any:
         """The request in `body`, which is all of a frame after its header. Records are views of it."""
-        return decode_whole(self._of(self._request_readers, version), body, 0, f"{self.name} request v{version}")
+        reader = self._of(self._request_readers, version)
+        return decode_whole(reader, body, 0, f"{self.name} request v{version}", REQUEST_ELEMENTS_MAX)
 
     def decode_response(self, version: int, body: memoryview) -> Any:
         """The response in `body`, which is all of a frame after its header. Records are views of it."""
@@ -87,14 +89,18 @@ class Api:
         return codecs[version - self.min_version]
 
 
-def decode_whole(reader: Reader, data: memoryview, at: int, what: str) -> Any:
-    """Read one message from `at` to exactly the end of `data`. Raises DecodeError, naming `what`."""
+def decode_whole(reader: Reader, data: memoryview, at: int, what: str, elements_max: int = MESSAGE_ELEMENTS_MAX) -> Any:
+    """Read one message from `at` to exactly the end of `data`; all its arrays together may have `elements_max`
+    elements. Raises DecodeError, naming `what`."""
+    grant(data, elements_max)
     try:
         message, end = reader(data, at)
     except (IndexError, struct.error, UnicodeDecodeError, OverflowError) as error:
         raise DecodeError(f"{what} is cut off or malformed: {error}") from error
     except DecodeError as error:
         raise DecodeError(f"{what}: {error}") from error
+    finally:
+        settle(data)
     if end != len(data):
         kind = "has bytes left over" if end < len(data) else "is cut off"
         raise DecodeError(f"{what} {kind}: it ends at {end} of {len(data)}")

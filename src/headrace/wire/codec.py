@@ -3,7 +3,8 @@
 How decoding stays within bounds: a position only ever grows; a read of a fixed-width value or of a single byte past the
 end raises (`struct.error`, `IndexError`); a slice past the end comes out short, but leaves the position past the end,
 which whoever began the decoding refuses. An array is refused before anything is made of it where its count cannot fit
-in the bytes that remain. `headrace.wire.apis` turns all of these into `DecodeError`.
+in the bytes that remain, or where all arrays of a large message together hold too much. `headrace.wire.apis` turns all
+of these into `DecodeError`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,12 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final
 
-from headrace.base.limits import ARRAY_ELEMENTS_MAX, TAGGED_FIELDS_MAX, UUIDS_CACHED
+from headrace.base.limits import (
+    ARRAY_ELEMENTS_MAX,
+    TAGGED_FIELDS_MAX,
+    UNCOUNTED_MESSAGE_BYTES_MAX,
+    UUIDS_CACHED,
+)
 from headrace.base.ports import Buffer
 from headrace.wire.varint import DecodeError, decode_unsigned_varint, encode_unsigned_varint
 
@@ -59,6 +65,33 @@ def check_count(data: memoryview, at: int, count: int, element_bytes_min: int) -
     """Refuse an array that could not fit in what remains, before a single element of it is made."""
     if count > ARRAY_ELEMENTS_MAX or count * element_bytes_min > len(data) - at:
         raise DecodeError(f"an array claims {count} elements, which {len(data) - at} bytes cannot hold")
+    if _budgets:
+        spend(data, count)
+
+
+_budgets: Final[dict[int, int]] = {}
+"""How many more array elements each message that is being decoded may have, by the identity of its bytes. Small ones
+are not here: an element takes at least a byte, so that they are bounded by their size."""
+
+
+def grant(data: memoryview, elements_max: int) -> None:
+    """All arrays of `data` together may have so many elements, until `settle`."""
+    if len(data) > UNCOUNTED_MESSAGE_BYTES_MAX:
+        _budgets[id(data)] = elements_max
+
+
+def settle(data: memoryview) -> None:
+    """Decoding ended."""
+    if _budgets:
+        _budgets.pop(id(data), None)
+
+
+def spend(data: memoryview, count: int) -> None:
+    """One more array of `count` elements: refuse it where that is more than the message may have."""
+    if _budgets and count > 0 and (left := _budgets.get(id(data))) is not None:
+        if count > left:
+            raise DecodeError(f"an array claims {count} elements; its message may have only {left} more")
+        _budgets[id(data)] = left - count
 
 
 class _Arrays(dict[int, struct.Struct]):

@@ -17,7 +17,7 @@ from headrace.wire.varint import DecodeError
 LENGTH_BYTES: Final = 4
 _LENGTH: Final = struct.Struct(">i").unpack_from
 _FIRST_RESERVE_BYTES: Final = 1 << 20
-"""A claimed length reserves no more than this before its bytes have come."""
+"""A claimed length reserves no more than this before its bytes have come; nothing at all before the second read."""
 
 
 class FrameSplitter:
@@ -38,6 +38,11 @@ class FrameSplitter:
     def pending_bytes(self) -> int:
         """Bytes held of a frame that is not whole yet."""
         return len(self._prefix) if self._body is None else LENGTH_BYTES + self._filled
+
+    @property
+    def unfinished_bytes(self) -> int:
+        """Size of the frame that is not whole yet, once its length is known; else 0."""
+        return 0 if self._body is None else self._size
 
     def feed(self, data: Buffer) -> list[memoryview]:
         """The frames (without their lengths) that `data` completes, in order. `data` must not change afterwards.
@@ -82,7 +87,7 @@ class FrameSplitter:
         return self._gather(view, missing, frames)
 
     def _begin(self, size: int) -> None:
-        self._body = bytearray(min(size, _FIRST_RESERVE_BYTES))
+        self._body = bytearray()
         self._filled = 0
         self._size = size
 
@@ -92,9 +97,12 @@ class FrameSplitter:
         assert body is not None
         taken = min(self._size - self._filled, len(view) - at)
         after = self._filled + taken
-        if after > len(body):
-            body.extend(bytes(min(self._size, max(after, 2 * len(body))) - len(body)))
-        body[self._filled : after] = view[at : at + taken]
+        if self._filled == 0:
+            body += view[at : at + taken]
+        else:
+            if after > len(body):
+                body.extend(bytes(min(self._size, max(after, 2 * len(body), _FIRST_RESERVE_BYTES)) - len(body)))
+            body[self._filled : after] = view[at : at + taken]
         self._filled = after
         if after == self._size:
             frames.append(memoryview(body))

@@ -10,6 +10,7 @@ from headrace.wire.codec import (
     ARRAYS_I,
     check_count,
     new,
+    spend,
     unexpected_null,
 )
 
@@ -47,6 +48,7 @@ def read_topic_partition_array_v0(data: memoryview, at: int, count: int) -> tupl
         at += 4
         if n < 0:
             raise unexpected_null('partitions')
+        spend(data, n)
         partitions = ARRAYS_I[n].unpack_from(data, at)
         at += n * 4
         items.append(new(TopicPartition, (topic, partitions)))

@@ -11,6 +11,7 @@ from headrace.wire.codec import (
     check_count,
     new,
     read_strings,
+    spend,
     unexpected_null,
     write_strings,
 )
@@ -71,6 +72,7 @@ def read_topic_partition_array_v1(data: memoryview, at: int, count: int) -> tupl
         at += 4
         if n < 0:
             raise unexpected_null('partitions')
+        spend(data, n)
         partitions = ARRAYS_I[n].unpack_from(data, at)
         at += n * 4
         items.append(new(TopicPartition, (topic, partitions)))

@@ -12,6 +12,7 @@ from headrace.wire.codec import (
     long_varint,
     new,
     skip_tags,
+    spend,
     unexpected_null,
     varint,
 )
@@ -77,6 +78,7 @@ def read_create_partitions_assignment_array_v0(
         at += 4
         if n < 0:
             raise unexpected_null('broker_ids')
+        spend(data, n)
         broker_ids = ARRAYS_I[n].unpack_from(data, at)
         at += n * 4
         items.append(new(CreatePartitionsAssignment, (broker_ids,)))
@@ -129,6 +131,7 @@ def read_create_partitions_assignment_array_v2(
             n, at = long_varint(data, at, n)
         if n == 0:
             raise unexpected_null('broker_ids')
+        spend(data, n - 1)
         broker_ids = ARRAYS_I[n - 1].unpack_from(data, at)
         at += (n - 1) * 4
         tags = data[at]

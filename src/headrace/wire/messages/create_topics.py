@@ -16,6 +16,7 @@ from headrace.wire.codec import (
     new,
     NO_UUID,
     skip_tags,
+    spend,
     split_tags,
     unexpected_null,
     uuid_of,
@@ -115,6 +116,7 @@ def read_creatable_replica_assignment_array_v2(
         at += 8
         if n < 0:
             raise unexpected_null('broker_ids')
+        spend(data, n)
         broker_ids = ARRAYS_I[n].unpack_from(data, at)
         at += n * 4
         items.append(new(CreatableReplicaAssignment, (partition_index, broker_ids)))
@@ -194,6 +196,7 @@ def read_creatable_replica_assignment_array_v5(
             n, at = long_varint(data, at, n)
         if n == 0:
             raise unexpected_null('broker_ids')
+        spend(data, n - 1)
         broker_ids = ARRAYS_I[n - 1].unpack_from(data, at)
         at += (n - 1) * 4
         tags = data[at]

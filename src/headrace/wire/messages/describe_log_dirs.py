@@ -12,6 +12,7 @@ from headrace.wire.codec import (
     long_varint,
     new,
     skip_tags,
+    spend,
     unexpected_null,
     varint,
 )
@@ -97,6 +98,7 @@ def read_describable_log_dir_topic_array_v1(
         at += 4
         if n < 0:
             raise unexpected_null('partitions')
+        spend(data, n)
         partitions = ARRAYS_I[n].unpack_from(data, at)
         at += n * 4
         items.append(new(DescribableLogDirTopic, (topic, partitions)))
@@ -134,6 +136,7 @@ def read_describable_log_dir_topic_array_v2(
             n, at = long_varint(data, at, n)
         if n == 0:
             raise unexpected_null('partitions')
+        spend(data, n - 1)
         partitions = ARRAYS_I[n - 1].unpack_from(data, at)
         at += (n - 1) * 4
         tags = data[at]

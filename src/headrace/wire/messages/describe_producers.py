@@ -12,6 +12,7 @@ from headrace.wire.codec import (
     long_varint,
     new,
     skip_tags,
+    spend,
     unexpected_null,
     varint,
 )
@@ -86,6 +87,7 @@ def read_topic_request_array_v0(data: memoryview, at: int, count: int) -> tuple[
             n, at = long_varint(data, at, n)
         if n == 0:
             raise unexpected_null('partition_indexes')
+        spend(data, n - 1)
         partition_indexes = ARRAYS_I[n - 1].unpack_from(data, at)
         at += (n - 1) * 4
         tags = data[at]

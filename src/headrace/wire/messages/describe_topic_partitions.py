@@ -14,6 +14,7 @@ from headrace.wire.codec import (
     new,
     NO_UUID,
     skip_tags,
+    spend,
     unexpected_null,
     uuid_of,
     varint,
@@ -203,6 +204,7 @@ def read_describe_topic_partitions_response_partition_array_v0(
             n, at = long_varint(data, at, n)
         if n == 0:
             raise unexpected_null('replica_nodes')
+        spend(data, n - 1)
         replica_nodes = ARRAYS_I[n - 1].unpack_from(data, at)
         at += (n - 1) * 4
         n = data[at]
@@ -211,6 +213,7 @@ def read_describe_topic_partitions_response_partition_array_v0(
             n, at = long_varint(data, at, n)
         if n == 0:
             raise unexpected_null('isr_nodes')
+        spend(data, n - 1)
         isr_nodes = ARRAYS_I[n - 1].unpack_from(data, at)
         at += (n - 1) * 4
         n = data[at]
@@ -220,6 +223,7 @@ def read_describe_topic_partitions_response_partition_array_v0(
         if n == 0:
             eligible_leader_replicas = None
         else:
+            spend(data, n - 1)
             eligible_leader_replicas = ARRAYS_I[n - 1].unpack_from(data, at)
             at += (n - 1) * 4
         n = data[at]
@@ -229,6 +233,7 @@ def read_describe_topic_partitions_response_partition_array_v0(
         if n == 0:
             last_known_elr = None
         else:
+            spend(data, n - 1)
             last_known_elr = ARRAYS_I[n - 1].unpack_from(data, at)
             at += (n - 1) * 4
         n = data[at]
@@ -237,6 +242,7 @@ def read_describe_topic_partitions_response_partition_array_v0(
             n, at = long_varint(data, at, n)
         if n == 0:
             raise unexpected_null('offline_replicas')
+        spend(data, n - 1)
         offline_replicas = ARRAYS_I[n - 1].unpack_from(data, at)
         at += (n - 1) * 4
         tags = data[at]

@@ -17,6 +17,7 @@ from headrace.wire.codec import (
     new,
     NO_UUID,
     skip_tags,
+    spend,
     split_tags,
     unexpected_null,
     unsayable,
@@ -303,6 +304,7 @@ def read_forgotten_topic_array_v7(data: memoryview, at: int, count: int) -> tupl
         at += 4
         if n < 0:
             raise unexpected_null('partitions')
+        spend(data, n)
         partitions = ARRAYS_I[n].unpack_from(data, at)
         at += n * 4
         items.append(new(ForgottenTopic, (topic, NO_UUID, partitions)))
@@ -470,6 +472,7 @@ def read_forgotten_topic_array_v12(data: memoryview, at: int, count: int) -> tup
             n, at = long_varint(data, at, n)
         if n == 0:
             raise unexpected_null('partitions')
+        spend(data, n - 1)
         partitions = ARRAYS_I[n - 1].unpack_from(data, at)
         at += (n - 1) * 4
         tags = data[at]
@@ -568,6 +571,7 @@ def read_forgotten_topic_array_v13(data: memoryview, at: int, count: int) -> tup
             n, at = long_varint(data, at, n)
         if n == 0:
             raise unexpected_null('partitions')
+        spend(data, n - 1)
         partitions = ARRAYS_I[n - 1].unpack_from(data, at)
         at += (n - 1) * 4
         tags = data[at]

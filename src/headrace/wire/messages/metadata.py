@@ -14,6 +14,7 @@ from headrace.wire.codec import (
     new,
     NO_UUID,
     skip_tags,
+    spend,
     unexpected_null,
     unsayable,
     uuid_of,
@@ -462,12 +463,14 @@ def read_metadata_response_partition_array_v0(
         at += 14
         if n < 0:
             raise unexpected_null('replica_nodes')
+        spend(data, n)
         replica_nodes = ARRAYS_I[n].unpack_from(data, at)
         at += n * 4
         (n,) = unpack_i(data, at)
         at += 4
         if n < 0:
             raise unexpected_null('isr_nodes')
+        spend(data, n)
         isr_nodes = ARRAYS_I[n].unpack_from(data, at)
         at += n * 4
         items.append(
@@ -627,18 +630,21 @@ def read_metadata_response_partition_array_v5(
         at += 14
         if n < 0:
             raise unexpected_null('replica_nodes')
+        spend(data, n)
         replica_nodes = ARRAYS_I[n].unpack_from(data, at)
         at += n * 4
         (n,) = unpack_i(data, at)
         at += 4
         if n < 0:
             raise unexpected_null('isr_nodes')
+        spend(data, n)
         isr_nodes = ARRAYS_I[n].unpack_from(data, at)
         at += n * 4
         (n,) = unpack_i(data, at)
         at += 4
         if n < 0:
             raise unexpected_null('offline_replicas')
+        spend(data, n)
         offline_replicas = ARRAYS_I[n].unpack_from(data, at)
         at += n * 4
         items.append(
@@ -702,18 +708,21 @@ def read_metadata_response_partition_array_v7(
         at += 18
         if n < 0:
             raise unexpected_null('replica_nodes')
+        spend(data, n)
         replica_nodes = ARRAYS_I[n].unpack_from(data, at)
         at += n * 4
         (n,) = unpack_i(data, at)
         at += 4
         if n < 0:
             raise unexpected_null('isr_nodes')
+        spend(data, n)
         isr_nodes = ARRAYS_I[n].unpack_from(data, at)
         at += n * 4
         (n,) = unpack_i(data, at)
         at += 4
         if n < 0:
             raise unexpected_null('offline_replicas')
+        spend(data, n)
         offline_replicas = ARRAYS_I[n].unpack_from(data, at)
         at += n * 4
         items.append(
@@ -866,6 +875,7 @@ def read_metadata_response_partition_array_v9(
             n, at = long_varint(data, at, n)
         if n == 0:
             raise unexpected_null('replica_nodes')
+        spend(data, n - 1)
         replica_nodes = ARRAYS_I[n - 1].unpack_from(data, at)
         at += (n - 1) * 4
         n = data[at]
@@ -874,6 +884,7 @@ def read_metadata_response_partition_array_v9(
             n, at = long_varint(data, at, n)
         if n == 0:
             raise unexpected_null('isr_nodes')
+        spend(data, n - 1)
         isr_nodes = ARRAYS_I[n - 1].unpack_from(data, at)
         at += (n - 1) * 4
         n = data[at]
@@ -882,6 +893,7 @@ def read_metadata_response_partition_array_v9(
             n, at = long_varint(data, at, n)
         if n == 0:
             raise unexpected_null('offline_replicas')
+        spend(data, n - 1)
         offline_replicas = ARRAYS_I[n - 1].unpack_from(data, at)
         at += (n - 1) * 4
         tags = data[at]

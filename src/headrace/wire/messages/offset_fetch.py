@@ -14,6 +14,7 @@ from headrace.wire.codec import (
     new,
     NO_UUID,
     skip_tags,
+    spend,
     unexpected_null,
     unsayable,
     uuid_of,
@@ -132,6 +133,7 @@ def read_offset_fetch_request_topic_array_v1(
         at += 4
         if n < 0:
             raise unexpected_null('partition_indexes')
+        spend(data, n)
         partition_indexes = ARRAYS_I[n].unpack_from(data, at)
         at += n * 4
         items.append(new(OffsetFetchRequestTopic, (name, partition_indexes)))
@@ -192,6 +194,7 @@ def read_offset_fetch_request_topic_array_v6(
             n, at = long_varint(data, at, n)
         if n == 0:
             raise unexpected_null('partition_indexes')
+        spend(data, n - 1)
         partition_indexes = ARRAYS_I[n - 1].unpack_from(data, at)
         at += (n - 1) * 4
         tags = data[at]
@@ -273,6 +276,7 @@ def read_offset_fetch_request_topics_array_v8(
             n, at = long_varint(data, at, n)
         if n == 0:
             raise unexpected_null('partition_indexes')
+        spend(data, n - 1)
         partition_indexes = ARRAYS_I[n - 1].unpack_from(data, at)
         at += (n - 1) * 4
         tags = data[at]
@@ -398,6 +402,7 @@ def read_offset_fetch_request_topics_array_v10(
             n, at = long_varint(data, at, n)
         if n == 0:
             raise unexpected_null('partition_indexes')
+        spend(data, n - 1)
         partition_indexes = ARRAYS_I[n - 1].unpack_from(data, at)
         at += (n - 1) * 4
         tags = data[at]

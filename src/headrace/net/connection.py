@@ -1,0 +1,371 @@
+"""One client's connection: frames in, answers out in the order of the requests, and never more than is right.
+
+Promises: answers leave in request order under any pipelining; it is read no further while it does not read its answers,
+asks for too much at a time or finds no room; where it is malformed, idle, too slow or in the way of others it is closed
+with one log line. Never does: know what a frame means (that is `serve`'s).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias, cast
+
+from headrace.base.errors import CorruptData
+from headrace.base.limits import (
+    ANSWER_BYTES_PER_TURN_MAX,
+    CONTESTED_FRAME_BYTES_PER_SECOND_MIN,
+    REQUEST_BYTES_MAX,
+    REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX,
+    RESPONSE_QUEUE_BYTES_MAX,
+)
+from headrace.base.ports import Buffer
+from headrace.net.loglimit import LogLimit
+from headrace.net.room import Room
+from headrace.wire.frames import FrameSplitter
+
+Answer: TypeAlias = Sequence[Buffer]
+"""A whole response frame, length prefix included, as buffers to be written one after the other."""
+
+
+class Later(Protocol):
+    """An answer that is not there yet."""
+
+    @property
+    def future(self) -> asyncio.Future[Any]: ...
+
+    @property
+    def pipelined(self) -> bool:
+        """Whether further frames of the connection are served while this one waits."""
+
+    def answer(self) -> Answer | None:
+        """Called once `future` is done: the frame to write, or None for no answer at all."""
+
+
+Serve: TypeAlias = Callable[[memoryview, "Connection"], Answer | Later | None]
+"""Serve one frame (without its length): the answer, a promise of one, or None for none. Raises CorruptData where the
+frame is not one that the protocol can answer; the connection is then closed."""
+
+
+class Owner(Protocol):
+    """The listener, as its connections see it."""
+
+    serve: Serve
+    room: Room
+    log: LogLimit
+
+    def admit(self, connection: Connection) -> bool:
+        """Take the connection in, unless there are too many."""
+
+    def forget(self, connection: Connection) -> None:
+        """The connection is gone."""
+
+
+@dataclass(slots=True)
+class _Slot:
+    """One request's place in the order of answers."""
+
+    size: int
+    answer: Answer | None = None
+    answer_bytes: int = 0
+    """Of an answer that was there at once."""
+    later: Later | None = None
+
+
+class Connection(asyncio.Protocol):
+    """One client's connection. Runs on the event loop alone."""
+
+    def __init__(self, owner: Owner) -> None:
+        self._owner = owner
+        self._room = owner.room
+        self._splitter = FrameSplitter(REQUEST_BYTES_MAX)
+        self._frames: deque[memoryview] = deque()
+        self._slots: deque[_Slot] = deque()
+        self._transport: asyncio.Transport | None = None
+        self._reserved = 0
+        """Size of the frame that is admitted and not yet whole."""
+        self.waiting_bytes = 0
+        """Bytes here of a frame that is not yet admitted."""
+        self._begun_at: float | None = None
+        """When the frame that is not yet whole began."""
+        self._active_at = self._progress_at = self._room.now
+        """When it last sent or took anything; when it last sent a whole frame or was answered."""
+        self._answered_bytes = 0
+        """Of answers that were there at once and wait for their turn to be written."""
+        self._muted = False
+        self._unwritable = False
+        self._reading = True
+        self._working = False
+        self._open = False
+        """False before it is made and once it is being closed: nothing behind a malformed frame is carried out."""
+        self._draining: asyncio.Future[None] | None = None
+        self._gone: asyncio.Future[None] | None = None
+        self.peer_host = ""
+        self.session: dict[str, Any] = {}
+        """Facts that live as long as the connection (client software name, later its principal)."""
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport = cast("asyncio.Transport", transport)  # uvloop's transports have its methods, not its type
+        self._transport = transport
+        self._open = True
+        transport.set_write_buffer_limits(high=RESPONSE_QUEUE_BYTES_MAX)
+        peer = transport.get_extra_info("peername")
+        self.peer_host = str(peer[0]) if peer else ""
+        if (own := transport.get_extra_info("socket")) is not None:  # a peer that lost its power never says goodbye
+            own.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if not self._owner.admit(self):
+            self.abort()
+
+    def eof_received(self) -> None:
+        self._open = False  # the transport closes itself
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._open = False
+        self._owner.forget(self)
+        self._drop()
+        self._finish_draining()
+        if self._gone is not None and not self._gone.done():
+            self._gone.set_result(None)
+
+    def _drop(self) -> None:
+        """Give back all that is held. What is being answered is cancelled."""
+        held = self.held_bytes
+        for slot in self._slots:
+            if slot.later is not None:
+                slot.later.future.cancel()
+        self._frames.clear()
+        self._slots.clear()
+        self._answered_bytes = 0
+        gauge = self._room.gauge
+        gauge.reserved_bytes -= self._reserved
+        gauge.waiting_bytes -= self.waiting_bytes
+        self._reserved = self.waiting_bytes = 0
+        self._begun_at = None
+        self._room.release(held)
+
+    def pause_writing(self) -> None:
+        self._unwritable = True
+        if self._transport is not None:
+            self._room.does_not_read(self, self._transport.get_write_buffer_size())
+
+    def resume_writing(self) -> None:
+        self._unwritable = False
+        self._active_at = self._progress_at = self._room.now
+        self._room.has_read(self)
+        self.proceed()
+
+    def data_received(self, data: bytes) -> None:
+        if not self._open:
+            return
+        self._active_at = self._room.now
+        try:
+            frames = self._splitter.feed(data)
+        except CorruptData as error:
+            self.end(str(error), "connection closed: malformed request")
+            return
+        if frames:
+            self._take(frames)
+        unfinished = self._splitter.pending_bytes
+        if unfinished and not self._reserved:
+            self._begin_frame(unfinished)
+        if frames:
+            self.proceed()
+        elif unfinished and not self._reserved:
+            self._pace_reading()
+
+    def _take(self, frames: list[memoryview]) -> None:
+        """Whole frames came; the first may be the one that was admitted before."""
+        room = self._room
+        size = len(frames[0]) if len(frames) == 1 else sum(map(len, frames))
+        if self._begun_at is not None:
+            room.gauge.reserved_bytes -= self._reserved
+            room.gauge.waiting_bytes -= self.waiting_bytes
+            size -= self._reserved
+            self._reserved = self.waiting_bytes = 0
+            self._begun_at = None
+        room.gauge.queued_bytes += size
+        self._progress_at = room.now
+        self._frames.extend(frames)
+
+    def _begin_frame(self, received: int) -> None:
+        """The beginning of a frame is here: have the whole of it admitted as soon as its length is known."""
+        if self._begun_at is None:
+            self._begun_at = self._progress_at = self._room.now
+        self._room.gauge.waiting_bytes += received - self.waiting_bytes
+        self.waiting_bytes = received
+        self._reserve()
+
+    def _reserve(self) -> None:
+        size = self._splitter.unfinished_bytes
+        if size and self._room.reserve(self, size):
+            self._room.gauge.waiting_bytes -= self.waiting_bytes
+            self.waiting_bytes = 0
+            self._reserved = size
+
+    # serving
+
+    def proceed(self) -> None:
+        """Serve what waits, as far as limits and order allow, then write what is ready."""
+        if self._working:
+            return
+        self._working = True
+        try:
+            while self._frames and self._may_serve() and self._answered_bytes < ANSWER_BYTES_PER_TURN_MAX:
+                self._serve_one(self._frames.popleft())
+            self._write_ready()
+        finally:
+            self._working = False
+        self._pace_reading()
+
+    def _may_serve(self) -> bool:
+        return (
+            self._open
+            and not self._muted
+            and not self._unwritable
+            and len(self._slots) < REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX
+            and self._answered_bytes < RESPONSE_QUEUE_BYTES_MAX
+        )
+
+    def _serve_one(self, frame: memoryview) -> None:
+        slot = _Slot(len(frame))
+        self._slots.append(slot)
+        try:
+            result = self._owner.serve(frame, self)
+        except CorruptData as error:
+            self.end(str(error), "connection closed: malformed request")
+            return
+        if result is None or isinstance(result, Sequence):
+            slot.answer = result
+            slot.answer_bytes = 0 if result is None else sum(map(len, result))
+            self._answered_bytes += slot.answer_bytes
+            return
+        slot.later = result
+        self._muted = not result.pipelined
+        result.future.add_done_callback(self._answered)
+
+    def _answered(self, _: asyncio.Future[Any]) -> None:
+        if self._transport is not None:
+            self.proceed()
+
+    def _write_ready(self) -> None:
+        buffers: list[Buffer] = []
+        released = unsent = 0
+        while self._slots and not self._unwritable and unsent < RESPONSE_QUEUE_BYTES_MAX:
+            slot = self._slots[0]
+            if slot.later is not None:
+                if not slot.later.future.done():
+                    break
+                if not slot.later.pipelined:
+                    self._muted = False
+                slot.answer = slot.later.answer()
+            self._slots.popleft()
+            released += slot.size
+            self._answered_bytes -= slot.answer_bytes
+            if slot.answer is not None:
+                buffers.extend(slot.answer)
+                if len(slot.answer) > 1:
+                    unsent += sum(map(len, slot.answer))
+        if buffers and self._transport is not None and self._open:
+            self._transport.writelines(buffers)
+            self._active_at = self._progress_at = self._room.now
+        if released:
+            self._room.release(released)
+        if not self._slots and not self._frames:
+            self._finish_draining()
+        elif unsent >= RESPONSE_QUEUE_BYTES_MAX or (self._frames and self._may_serve()):
+            asyncio.get_running_loop().call_soon(self.proceed)
+
+    def _pace_reading(self) -> None:
+        """Read on only while what was read is being served and there is room for more. An admitted frame has room."""
+        if self._transport is None or not self._open:
+            return
+        if self.waiting_bytes:
+            self._reserve()
+        wanted = not self._frames and self._draining is None
+        room = self._room
+        if not self._reserved and (room.is_full or self._splitter.unfinished_bytes):
+            wanted = False
+            if room.is_overrun:
+                self.end("requests come faster than they are answered, and there is no room for more")
+                return
+            if room.is_full:
+                room.starve(self)
+        if wanted == self._reading:
+            return
+        self._reading = wanted
+        if wanted:
+            self._transport.resume_reading()
+            self._restart_clocks()
+        else:
+            self._transport.pause_reading()
+
+    def _restart_clocks(self) -> None:
+        """It was not read for a while, which is not its fault."""
+        self._active_at = self._progress_at = self._room.now
+        if self._begun_at is not None:
+            self._begun_at = self._room.now
+
+    # ending
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of requests that it holds, or that are reserved for it."""
+        return self._reserved + sum(map(len, self._frames)) + sum(slot.size for slot in self._slots)
+
+    def is_in_the_way(self, now: float) -> bool:
+        """Whether it holds bytes and does nothing towards giving them back."""
+        idle = now - self._progress_at - self._room.bounds.patience_ms / 1000
+        return idle > 0 and self._splitter.pending_bytes < idle * CONTESTED_FRAME_BYTES_PER_SECOND_MIN
+
+    def check_pace(self) -> None:
+        """End it where it has been silent, or at one frame, for too long. While it is being answered it may wait."""
+        bounds, now = self._room.bounds, self._room.now
+        if self._begun_at is not None and self._reading:
+            size = self._splitter.unfinished_bytes
+            if now - self._begun_at > bounds.frame_seconds(size):
+                self.end(f"a frame of {size} bytes was not whole in {bounds.frame_seconds(size):.0f} seconds")
+                return
+        if not self._unwritable and (self._slots or not self._reading):
+            return  # it waits for us
+        if bounds.idle_ms_max >= 0 and (now - self._active_at) * 1000 > bounds.idle_ms_max:
+            what = "it does not read its answers" if self._unwritable else "idle"
+            self.end(f"{what} for {bounds.idle_ms_max} ms")
+
+    def end(self, reason: str, event: str = "connection closed") -> None:
+        """Close it at once, with one log line; what it held is free again."""
+        if not self._open:
+            return
+        self._owner.log.warning(event, peer=self.peer_host, reason=reason)
+        self.abort()
+        self._drop()
+
+    def abort(self) -> None:
+        """Close at once; what was not written is dropped."""
+        self._open = False
+        if self._transport is not None:
+            self._transport.abort()
+
+    async def drain(self) -> None:
+        """Read no more, wait until all that was received is answered and written, and close."""
+        if self._transport is None:
+            return
+        self._draining = asyncio.get_running_loop().create_future()
+        self._pace_reading()
+        if not self._slots and not self._frames:
+            self._finish_draining()
+        await self._draining
+        if self._transport is not None:
+            self._gone = asyncio.get_running_loop().create_future()
+            self._open = False
+            self._transport.close()  # it sends what it holds first
+            await self._gone
+
+    def _finish_draining(self) -> None:
+        if self._draining is not None and not self._draining.done():
+            self._draining.set_result(None)

@@ -1,0 +1,204 @@
+"""How much all connections together may hold, and which of them has to go where that is too much.
+
+A frame counts whole as soon as its length is known, as in Kafka's memory pool (KIP-72): one that is admitted can always
+be finished, so that no set of half frames can block each other. Unfinished frames may take half of the bound only;
+requests that come in one piece have the rest. Who announces a frame and then sends slowly, or does not read its
+answers, gives up its place to those who wait. Never does: touch a socket (that is the connection's).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from headrace.base.limits import (
+    CONNECTION_IDLE_MS_MAX,
+    CONNECTION_PATIENCE_MS,
+    FRAME_BYTES_PER_SECOND_MIN,
+    FRAME_MS_MAX,
+    QUEUED_REQUEST_BYTES_MAX,
+    REQUEST_BYTES_MAX,
+    UNSENT_ANSWER_BYTES_MAX,
+    WAITING_REQUEST_BYTES_MAX,
+)
+
+
+class Holder(Protocol):
+    """A connection, as far as it takes room."""
+
+    @property
+    def held_bytes(self) -> int:
+        """What ending it would give back."""
+
+    @property
+    def waiting_bytes(self) -> int:
+        """What it has sent of a frame that is not admitted: who has sent more is admitted first."""
+
+    def proceed(self) -> None:
+        """There may be room again."""
+
+    def is_in_the_way(self, now: float) -> bool:
+        """Whether it holds bytes and does nothing towards giving them back."""
+
+    def end(self, reason: str) -> None:
+        """Close it at once, with one log line."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """What a listener allows. Times in milliseconds."""
+
+    queued_bytes_max: int = QUEUED_REQUEST_BYTES_MAX
+    """Bytes received and not yet answered, over all connections (Kafka's queued.max.request.bytes)."""
+    waiting_bytes_max: int = WAITING_REQUEST_BYTES_MAX
+    """What may come beyond that before the reading stops: at most one read of each connection."""
+    unsent_bytes_max: int = UNSENT_ANSWER_BYTES_MAX
+    """Answers that the slow readers among all connections have not yet read."""
+    idle_ms_max: int = CONNECTION_IDLE_MS_MAX
+    """Silence after which a connection is closed (Kafka's connections.max.idle.ms); -1: never."""
+    frame_ms_max: int = FRAME_MS_MAX
+    """Time in which a frame, once begun, has to be whole; larger ones get more, see `frame_seconds`."""
+    patience_ms: int = CONNECTION_PATIENCE_MS
+    """How long some wait for room before others are closed to make it."""
+
+    def frame_seconds(self, size: int) -> float:
+        """How long the sending of a frame of this size may take."""
+        return self.frame_ms_max / 1000 + size / FRAME_BYTES_PER_SECOND_MIN
+
+    @property
+    def sweep_seconds(self) -> float:
+        """Time between two looks for connections that have to go: often enough for the shortest of the bounds."""
+        shortest_ms = min(
+            self.idle_ms_max if self.idle_ms_max > 0 else FRAME_MS_MAX, self.frame_ms_max, self.patience_ms
+        )
+        return max(shortest_ms / 2_000, 0.01)
+
+
+@dataclass(slots=True)
+class Gauge:
+    """What is held at this moment, over all connections."""
+
+    connections: int = 0
+    queued_bytes: int = 0
+    """Bytes of frames received and not yet answered, and of frames that are admitted and not yet whole."""
+    reserved_bytes: int = 0
+    """Those of `queued_bytes` that belong to frames which are not yet whole."""
+    waiting_bytes: int = 0
+    """First bytes of frames that are not yet admitted: at most one read of each connection."""
+    unsent_bytes: int = 0
+    """Answers that slow readers have not yet read."""
+
+
+class Room:
+    """The accounts. `now` is the time of the last sweep, by the event loop's clock: exact enough for every bound."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        self.bounds: Final = bounds
+        self.gauge: Final = Gauge()
+        self.now = 0.0
+        self._starved: dict[Holder, float] = {}
+        """Those that read no further until something is answered, and since when."""
+        self._unadmitted: dict[Holder, float] = {}
+        """Those whose frame waits for its reservation, and since when."""
+        self._unread: dict[Holder, int] = {}
+        """Slow readers, the slowest first, and what they have not read."""
+        self._waking = False
+
+    # requests
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nobody reads further until something is answered. Unfinished frames take at most half of it."""
+        gauge, bound = self.gauge, self.bounds.queued_bytes_max
+        return gauge.queued_bytes - gauge.reserved_bytes + min(gauge.reserved_bytes, bound // 2) >= bound
+
+    @property
+    def may_reserve(self) -> bool:
+        """Whether a further unfinished frame is admitted; the last one may go over the bound, whatever its size."""
+        return not self.is_full and 2 * self.gauge.reserved_bytes < self.bounds.queued_bytes_max
+
+    @property
+    def is_overrun(self) -> bool:
+        """Whether so much came before the reading could stop that whoever sends more is closed."""
+        gauge, more = self.gauge, self.bounds.waiting_bytes_max
+        return (
+            gauge.waiting_bytes > more or gauge.queued_bytes > self.bounds.queued_bytes_max + REQUEST_BYTES_MAX + more
+        )
+
+    def release(self, size: int) -> None:
+        """Frames were answered or dropped: those that waited for room go on."""
+        self.gauge.queued_bytes -= size
+        if self._starved or self._unadmitted:
+            self._wake()
+
+    def reserve(self, holder: Holder, size: int) -> bool:
+        """Admit a frame of `size` bytes that is not yet whole; False: `holder` waits until it is woken."""
+        if not self.may_reserve:
+            self._unadmitted.setdefault(holder, self.now)
+            return False
+        self.gauge.queued_bytes += size
+        self.gauge.reserved_bytes += size
+        return True
+
+    def starve(self, holder: Holder) -> None:
+        """Remember to wake it once there is room again."""
+        self._starved.setdefault(holder, self.now)
+
+    def forget(self, holder: Holder) -> None:
+        """It is gone."""
+        self._starved.pop(holder, None)
+        self._unadmitted.pop(holder, None)
+        self.has_read(holder)
+
+    def _wake(self) -> None:
+        if self._waking:
+            return
+        self._waking = True
+        try:
+            while self._starved and not self.is_full:
+                holder = next(iter(self._starved))
+                del self._starved[holder]
+                holder.proceed()
+            while self._unadmitted and self.may_reserve:
+                holder = max(self._unadmitted, key=lambda each: each.waiting_bytes)
+                del self._unadmitted[holder]
+                holder.proceed()
+        finally:
+            self._waking = False
+
+    def relieve(self, holders: Iterable[Holder]) -> None:
+        """Where some have waited for longer than is right, end those that hold more than their
+        share and are in the way, the largest first."""
+        since = min((at for waiting in (self._starved, self._unadmitted) for at in waiting.values()), default=self.now)
+        if (self.now - since) * 1000 < self.bounds.patience_ms:
+            return
+        share = self.bounds.queued_bytes_max // 2 // max(self.gauge.connections, 1)
+        held = [(holder.held_bytes, holder) for holder in holders if holder.is_in_the_way(self.now)]
+        for size, holder in sorted(held, key=lambda each: each[0], reverse=True):
+            if size < share:
+                return
+            if self.may_reserve or not self.is_pressed:
+                return
+            holder.end("it holds up others, who wait for room")
+
+    @property
+    def is_pressed(self) -> bool:
+        """Whether anybody waits for room."""
+        return bool(self._starved or self._unadmitted)
+
+    # answers
+
+    def does_not_read(self, holder: Holder, unsent: int) -> None:
+        """It has `unsent` bytes to read before it gets more. Where that is too much, the slowest reader is ended."""
+        self.has_read(holder)
+        self._unread[holder] = unsent
+        self.gauge.unsent_bytes += unsent
+        while self.gauge.unsent_bytes > self.bounds.unsent_bytes_max:
+            slowest = next(iter(self._unread))
+            self.has_read(slowest)
+            slowest.end("it does not read its answers, and others have to")
+
+    def has_read(self, holder: Holder) -> None:
+        """It reads again, or is gone."""
+        self.gauge.unsent_bytes -= self._unread.pop(holder, 0)

@@ -1,0 +1,50 @@
+"""The watchdog names what holds the loop, and is silent about a loop that turns."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+from structlog.testing import capture_logs
+
+from headrace.broker.watchdog import Watchdog
+
+
+def hold_the_loop(seconds: float) -> None:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        pass
+
+
+async def test_what_holds_the_loop_is_named() -> None:
+    with capture_logs() as lines, Watchdog(held_seconds_max=0.05):
+        hold_the_loop(0.4)
+    line = lines[0]
+    assert line["event"] == "the event loop was held"
+    assert any("hold_the_loop" in frame for frame in line["stack"])
+    assert line["milliseconds"] >= 50
+
+
+async def test_a_loop_that_turns_is_let_alone_and_the_thread_ends_with_the_watch() -> None:
+    before = threading.active_count()
+    with capture_logs() as lines, Watchdog(held_seconds_max=30):
+        for _ in range(100):
+            await asyncio.sleep(0)
+    assert not lines
+    assert threading.active_count() == before
+
+
+async def test_the_lines_are_limited() -> None:
+    from headrace.base.limits import CAUSED_LOG_LINES_BURST_MAX
+    from headrace.net.loglimit import LogLimit
+
+    now = 0.0
+    limit = LogLimit(lambda: now)
+    with capture_logs() as lines:
+        for _ in range(CAUSED_LOG_LINES_BURST_MAX + 7):
+            limit.warning("caused")
+        assert len(lines) == CAUSED_LOG_LINES_BURST_MAX
+        now = 1.5
+        limit.warning("caused")
+    assert lines[-1]["left_out"] == 7

@@ -1,0 +1,232 @@
+"""What strangers may hold: room is bounded, nobody is locked out by those who sit on it, and all of it comes back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from structlog.testing import capture_logs
+
+from headrace.net import connection as connection_module
+from headrace.net.listener import Listener
+from headrace.net.room import Bounds, Gauge
+from tests.net.test_listener import Script, framed, read_frame
+
+KB = 1024
+NEVER = -1
+
+
+async def eventually(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not is_so():  # noqa: ASYNC110  # a gauge tells nobody when it moves
+            await asyncio.sleep(0.001)
+
+
+class Peer:
+    """One client, as slow and as rude as a test wants it."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    async def send(self, data: bytes) -> None:
+        self.writer.write(data)
+        await self.writer.drain()
+
+    async def answer(self) -> bytes:
+        return await asyncio.wait_for(read_frame(self.reader), 20)
+
+    async def is_hung_up_on(self) -> bool:
+        with suppress(ConnectionError):
+            return await asyncio.wait_for(self.reader.read(), 20) == b""
+        return True
+
+
+class Place:
+    """A listener and its peers."""
+
+    def __init__(self, listener: Listener, port: int, script: Script) -> None:
+        self.listener = listener
+        self.script = script
+        self._port = port
+        self._peers: list[Peer] = []
+
+    @property
+    def gauge(self) -> Gauge:
+        return self.listener.gauge
+
+    async def peer(self) -> Peer:
+        peer = Peer(*await asyncio.open_connection("127.0.0.1", self._port))
+        self._peers.append(peer)
+        return peer
+
+    async def until(self, **wanted: int) -> None:
+        """Wait until the gauge shows these."""
+        await eventually(lambda: all(getattr(self.gauge, name) == value for name, value in wanted.items()))
+
+    def leave(self) -> None:
+        for peer in self._peers:
+            peer.writer.close()
+
+
+@asynccontextmanager
+async def place(bounds: Bounds) -> AsyncIterator[Place]:
+    """On leaving, everything that was held has come back."""
+    script = Script()
+    listener = Listener(script.serve, bounds)
+    port = await listener.bind("127.0.0.1", 0)
+    await listener.accept()
+    here = Place(listener, port, script)
+    try:
+        yield here
+    finally:
+        here.leave()
+        try:
+            await here.until(connections=0)
+            assert here.gauge == Gauge()
+            assert not listener.room.is_pressed
+        finally:
+            await listener.stop(grace_s=0.1)
+
+
+async def test_a_frame_counts_whole_as_soon_as_its_length_is_known() -> None:
+    async with place(Bounds(queued_bytes_max=KB * KB)) as here:
+        peer = await here.peer()
+        frame = framed(b"now:" + bytes(50 * KB))
+        await peer.send(frame[:2])
+        await here.until(waiting_bytes=2)
+        await peer.send(frame[2:7])
+        await here.until(queued_bytes=50 * KB + 4, reserved_bytes=50 * KB + 4, waiting_bytes=0)
+        await peer.send(frame[7:])
+        assert len(await peer.answer()) == 50 * KB + 4
+        assert here.gauge.queued_bytes == here.gauge.reserved_bytes == 0
+
+
+@settings(max_examples=15)
+@given(
+    st.lists(st.tuples(st.integers(1, 40 * KB), st.integers(1, 9 * KB)), min_size=1, max_size=12),
+    st.integers(1, 60 * KB),
+)
+def test_half_frames_never_block_each_other(frames: list[tuple[int, int]], bound: int) -> None:
+    """Whatever the sizes, the pieces and the bound: everybody is answered, and the bound holds but for one frame."""
+
+    async def run() -> None:
+        async with place(Bounds(queued_bytes_max=bound, patience_ms=60_000)) as here:
+            peers = [await here.peer() for _ in frames]
+            await asyncio.gather(*(converse(peer, *each) for peer, each in zip(peers, frames, strict=True)))
+
+    async def converse(peer: Peer, size: int, piece: int) -> None:
+        frame = framed(b"now:" + bytes(size))
+        for at in range(0, len(frame), piece):
+            await peer.send(frame[at : at + piece])
+            await asyncio.sleep(0)
+        assert len(await peer.answer()) == size + 4
+
+    asyncio.run(run())
+
+
+async def test_the_bound_holds_but_for_the_last_frame() -> None:
+    async with place(Bounds(queued_bytes_max=100 * KB, patience_ms=60_000)) as here:
+        peers = [await here.peer() for _ in range(20)]
+        for peer in peers:
+            await peer.send(framed(b"now:" + bytes(30 * KB))[:-1])
+        admitted = 2 * (30 * KB + 4)  # half of the bound is reached with the second
+        await here.until(reserved_bytes=admitted)
+        assert here.gauge.queued_bytes == admitted
+        for peer in peers:
+            await peer.send(b"\0")
+        for peer in peers:
+            assert len(await peer.answer()) == 30 * KB + 4
+
+
+async def test_who_sits_on_room_that_others_wait_for_gives_it_up() -> None:
+    with capture_logs() as lines:
+        async with place(Bounds(queued_bytes_max=100 * KB, patience_ms=50)) as here:
+            sitting = [await here.peer() for _ in range(2)]
+            for peer in sitting:
+                await peer.send(framed(bytes(90 * KB))[:10])
+            await here.until(reserved_bytes=90 * KB)
+            honest = await here.peer()
+            await honest.send(framed(b"now:" + bytes(20 * KB))[:-1])
+            await eventually(lambda: here.gauge.waiting_bytes > 20 * KB)
+            await honest.send(b"\0")
+            assert len(await honest.answer()) == 20 * KB + 4
+    assert [line["reason"] for line in lines][:1] == ["it holds up others, who wait for room"]
+
+
+async def test_small_requests_pass_while_half_frames_fill_their_half() -> None:
+    async with place(Bounds(queued_bytes_max=100 * KB, patience_ms=60_000)) as here:
+        sitting = await here.peer()
+        await sitting.send(framed(bytes(60 * KB))[:10])
+        await here.until(reserved_bytes=60 * KB)
+        for number in range(50):
+            small = await here.peer()
+            await small.send(framed(b"now:%d" % number))
+            assert await small.answer() == b"now:%d" % number
+
+
+async def test_what_cannot_be_held_ends_its_connection() -> None:
+    """Everybody sends more than there is room for, all at once."""
+    async with place(Bounds(queued_bytes_max=100 * KB, waiting_bytes_max=25 * KB, patience_ms=60_000)) as here:
+        for _ in range(20):
+            peer = await here.peer()
+            with suppress(ConnectionError):
+                await peer.send(framed(bytes(1000 * KB))[: 20 * KB])
+        await eventually(lambda: here.gauge.connections <= 4)
+        assert here.gauge.waiting_bytes <= 25 * KB
+
+
+async def test_the_silent_are_closed_and_those_who_wait_for_an_answer_are_not() -> None:
+    with capture_logs() as lines:
+        async with place(Bounds(idle_ms_max=100)) as here:
+            waiting, silent = await here.peer(), await here.peer()
+            await waiting.send(framed(b"later:1"))
+            await here.script.until_served(1)
+            assert await silent.is_hung_up_on()
+            await here.until(connections=1)
+            here.script.deferred[b"later:1"].future.set_result(None)
+            assert await waiting.answer() == b"later:1"
+            assert await waiting.is_hung_up_on()
+    assert [line["reason"] for line in lines] == ["idle for 100 ms"] * 2
+
+
+async def test_nobody_is_idle_where_there_is_no_bound() -> None:
+    async with place(Bounds(idle_ms_max=NEVER, frame_ms_max=20)) as here:
+        silent = await here.peer()
+        slow = await here.peer()
+        await slow.send(b"\0")
+        assert await slow.is_hung_up_on()  # several sweeps have passed
+        await silent.send(framed(b"now:1"))
+        assert await silent.answer() == b"now:1"
+
+
+@pytest.mark.parametrize("part", [b"\0", framed(bytes(100))[:-1]], ids=["half a length", "half a frame"])
+async def test_a_frame_that_takes_too_long_ends_its_connection(part: bytes) -> None:
+    with capture_logs() as lines:
+        async with place(Bounds(frame_ms_max=100)) as here:
+            slow = await here.peer()
+            await slow.send(part)
+            assert await slow.is_hung_up_on()
+    assert len(lines) == 1
+    assert "was not whole in" in lines[0]["reason"]
+
+
+async def test_the_slowest_reader_goes_where_answers_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_module, "RESPONSE_QUEUE_BYTES_MAX", KB * KB)
+    with capture_logs() as lines:
+        async with place(Bounds(unsent_bytes_max=6 * KB * KB)) as here:
+            for _ in range(5):
+                rude = await here.peer()
+                rude.reader._limit = 1  # type: ignore[attr-defined]  # asyncio's stream then stops reading
+                for number in range(9):
+                    await rude.send(framed(b"now:%d" % number + bytes(700 * KB)))
+            await eventually(lambda: bool(lines))
+            assert here.gauge.unsent_bytes <= 6 * KB * KB
+            polite = await here.peer()
+            await polite.send(framed(b"now:1"))
+            assert await polite.answer() == b"now:1"
+    assert lines[0]["reason"] == "it does not read its answers, and others have to"
