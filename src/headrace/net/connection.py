@@ -216,7 +216,8 @@ class Connection(asyncio.Protocol):
             return
         self._working = True
         try:
-            while self._frames and self._may_serve() and self._answered_bytes < ANSWER_BYTES_PER_TURN_MAX:
+            turn_ends_at = self._answered_bytes + ANSWER_BYTES_PER_TURN_MAX
+            while self._frames and self._may_serve() and self._answered_bytes < turn_ends_at:
                 self._serve_one(self._frames.popleft())
             self._write_ready()
         finally:
