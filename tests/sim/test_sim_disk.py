@@ -90,7 +90,7 @@ def test_it_is_a_filesystem(machine: Machine) -> None:
     mount.make_directory(HOME / "a" / "b")
     file = mount.open(HOME / "a" / "b" / "f", create=True)
     assert file.append([b"hello ", memoryview(b"world"), bytearray(b"!")]) == 12
-    file.write_at(0, b"J")
+    file.write_at(0, [b"J"])
     assert file.read(0, 5) == b"Jello"
     file.truncate(5)
     assert (file.size(), mount.size(file.path), file.read(3, 100)) == (5, 5, b"lo")

@@ -149,9 +149,9 @@ class LossyFile:
         self._write(len(self.inode.content), data)
         return len(data)
 
-    def write_at(self, offset: int, data: Buffer) -> None:
+    def write_at(self, offset: int, buffers: Sequence[Buffer]) -> None:
         self.disk.operation()
-        self._write(offset, bytes(data))
+        self._write(offset, b"".join(buffers))
 
     def _write(self, offset: int, data: bytes) -> None:
         def make(torn: bool, random: Random) -> Write:

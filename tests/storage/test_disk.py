@@ -64,7 +64,7 @@ def test_short_writes_are_gone_on_with(tmp_path: Path, disk: Disk, monkeypatch: 
 def test_overwriting_and_cutting(tmp_path: Path, disk: Disk) -> None:
     file = disk.open(tmp_path / "file", create=True)
     file.append([b"0123456789"])
-    file.write_at(2, b"xy")
+    file.write_at(2, [b"xy"])
     file.truncate(5)
     file.append([b"!"])
     assert file.read(0, 99) == b"01xy4!"

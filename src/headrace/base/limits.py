@@ -89,6 +89,17 @@ FLUSH_GATHER_MS_MAX: Final = 1
 FLUSH_GATHER_BACKOFF_MAX: Final = 10
 """After waits in vain, up to two to the power of this many syncs begin at once before another wait is tried."""
 
+# journal
+JOURNAL_FILE_BYTES: Final = 32 * 1024 * 1024
+JOURNAL_FILES_MAX: Final = 6
+"""Files of a journal in use at a time. From half of them on, the logs' own files are synced behind it."""
+JOURNAL_AFTER_ROUNDS: Final = 64
+"""Flushes that sync the logs' own files before a first file of the journal is made, or another one is tried."""
+JOURNAL_LOG_BYTES_MAX: Final = 1024 * 1024
+"""Most that one log gives to one round; with more, its own file is synced."""
+JOURNAL_PENDING_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Most that all logs keep for the next round together."""
+
 # storage
 OPEN_SEGMENT_FILES_MAX: Final = 4_096
 READ_POSITIONS_REMEMBERED_MAX: Final = 16

@@ -7,7 +7,7 @@ worker thread; what may run on the event loop is said at each.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -54,8 +54,8 @@ class File(Protocol):
     def append(self, buffers: Sequence[Buffer]) -> int:
         """Write all buffers at the end, in order, whole; return the number of bytes. Loop-safe (page cache)."""
 
-    def write_at(self, offset: int, data: Buffer) -> None:
-        """Overwrite in place, whole. For indexes and small headers only."""
+    def write_at(self, offset: int, buffers: Sequence[Buffer]) -> None:
+        """Write all buffers in place from `offset`, in order, whole."""
 
     def read(self, offset: int, length: int) -> bytes:
         """Up to `length` bytes from `offset`; fewer only at the end of the file. Loop-safe for hot data."""
@@ -81,6 +81,10 @@ class Disk(Protocol):
 
     def open(self, path: Path, *, create: bool = False) -> File:
         """Open for reading and writing; with `create`, make it where absent. Raises FileNotFoundError."""
+
+    def begin_sync(self, file: File, done: Callable[[OSError | None], object]) -> None:
+        """`File.sync` without waiting: `done` is called on the loop, later, with the failure where there was one. On
+        the event loop; the file stays open until then."""
 
     def exists(self, path: Path) -> bool: ...
 

@@ -29,6 +29,7 @@ from headrace.metadata.delta import ImageDelta
 from headrace.metadata.values import Endpoint
 from headrace.net.listener import Listener
 from headrace.storage.log.engine import LocalLogEngine
+from headrace.storage.log.journal import Journal
 
 log = structlog.get_logger(__name__)
 
@@ -141,7 +142,8 @@ class Broker:
             disk=ports.disk, directory=config.data / "metadata", node=identity.broker_id, on_fatal=self._fail
         )
         await metadata.start()
-        engine = LocalLogEngine(ports.disk, config.data / "logs")
+        journal = Journal(ports.disk, config.data / "journal", identity.directory_id.bytes, config.journal)
+        engine = LocalLogEngine(ports.disk, config.data / "logs", journal=journal)
         try:
             await loop.run_in_executor(None, engine.start)
         except BaseException:

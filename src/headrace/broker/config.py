@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from headrace.base.ids import BrokerId
+from headrace.storage.log.journal import JournalSettings
 
 FIRST_BROKER: Final = BrokerId(1)
 
@@ -27,3 +28,4 @@ class BrokerConfig:
     broker_id: BrokerId = FIRST_BROKER
     rack: str | None = None
     configs: Mapping[str, str] = field(default_factory=dict)
+    journal: JournalSettings = field(default_factory=JournalSettings)

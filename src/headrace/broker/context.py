@@ -11,6 +11,7 @@ from headrace.base.ports import Clock, Random
 from headrace.metadata.image import MetadataImage
 
 if TYPE_CHECKING:
+    from headrace.broker.deferred import Deadlines
     from headrace.broker.fetch_sessions import FetchSessions
     from headrace.broker.groups import GroupService
     from headrace.broker.metadata import MetadataDriver
@@ -32,6 +33,7 @@ class Services:
     fetch_sessions: FetchSessions
     producer_ids: ProducerIdAllocator
     groups: GroupService
+    deadlines: Deadlines
     api_versions: Mapping[int, tuple[int, int]]
     """What is advertised: API key to its lowest and highest version."""
 
@@ -49,7 +51,7 @@ class RequestContext:
 
 
 Handle: TypeAlias = Callable[[Any, RequestContext], Any | Awaitable[Any]]
-"""(request, context) -> response message, or an awaitable of one; None: no answer (acks=0)."""
+"""(request, context) -> response message, or an awaitable or `Deferred` of one; None: no answer (acks=0)."""
 
 
 @dataclass(frozen=True, slots=True)

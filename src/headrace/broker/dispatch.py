@@ -16,6 +16,7 @@ import structlog
 
 from headrace.base.errors import CorruptData, HeadraceError
 from headrace.broker.context import Handler, RequestContext, Services
+from headrace.broker.deferred import Deferred
 from headrace.net.listener import Answer, Connection, Later
 from headrace.wire.apis import Api, ApiKey, api
 from headrace.wire.headers import RequestHeader, decode_request_header, encode_response_frame
@@ -80,6 +81,8 @@ class Dispatcher:
     ) -> Answer | Later | None:
         try:
             result = handler.handle(request, context)
+            if isinstance(result, Deferred):
+                return Pending(self, header, result, connection, pipelined=handler.pipelined)
             if not inspect.isawaitable(result):
                 return self.encode(header, result)
         except CorruptData:
@@ -128,7 +131,7 @@ class Pending:
         self,
         dispatcher: Dispatcher,
         header: RequestHeader,
-        future: asyncio.Future[Any],
+        future: asyncio.Future[Any] | Deferred,
         connection: Connection,
         *,
         pipelined: bool,

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Protocol
 
 from headrace.base.limits import FLUSH_GATHER_BACKOFF_MAX, FLUSH_GATHER_MS_MAX
-from headrace.storage.engine import FlushTicket
+from headrace.storage.engine import FlushRound, FlushTicket, UpkeepWork
 
 
 class Flushable(Protocol):
@@ -23,6 +23,15 @@ class Flushable(Protocol):
 
     def finish_flush(self, ticket: FlushTicket, failure: OSError | None) -> None:
         """The sync ended; with `failure`, what it covered is in doubt for ever."""
+
+
+class Rounds(Protocol):
+    """The engine, as the flusher sees it (`storage.engine.LogEngine`)."""
+
+    def begin_round(self, tickets: Sequence[FlushTicket]) -> FlushRound: ...
+    def end_round(self, ended: FlushRound) -> None: ...
+    def begin_upkeep(self) -> UpkeepWork | None: ...
+    def end_upkeep(self, ended: UpkeepWork) -> None: ...
 
 
 class Gathering:
@@ -89,8 +98,9 @@ class Flusher:
     """One per broker, for all its partitions. `on_bug` is told where taking up or ending a sync raises, which is a
     mistake of ours: everybody would wait for ever."""
 
-    def __init__(self, on_bug: Callable[[BaseException], None]) -> None:
+    def __init__(self, engine: Rounds, on_bug: Callable[[BaseException], None]) -> None:
         self._loop = asyncio.get_running_loop()
+        self._engine = engine
         self._on_bug = on_bug
         self._dirty: dict[Flushable, None] = {}
         self._running = False
@@ -98,6 +108,7 @@ class Flusher:
         self._idle = asyncio.Event()
         self._idle.set()
         self._rounds: list[asyncio.Future[None]] = []
+        self._upkeep: asyncio.Future[None] | None = None
         self._gathering = Gathering(self._loop)
 
     def request(self, partition: Flushable) -> None:
@@ -112,8 +123,10 @@ class Flusher:
             self._gather()
 
     async def idle(self) -> None:
-        """Wait until nothing is left to sync."""
+        """Wait until nothing is left to sync, and the engine's upkeep is done."""
         await self._idle.wait()
+        if self._upkeep is not None:
+            await asyncio.wait([self._upkeep])
 
     async def round_over(self) -> None:
         """Wait until the sync that is under way now, if any, is over."""
@@ -152,17 +165,34 @@ class Flusher:
         if not work:
             self._rest()
             return
-        syncs = self._loop.run_in_executor(None, _sync_all, [ticket for _, ticket in work])
-        syncs.add_done_callback(
-            lambda done: None if done.cancelled() else self._work(partial(self._finish, work, done))
-        )
+        together = self._engine.begin_round([ticket for _, ticket in work])
+        together.begin(lambda outcomes: self._work(partial(self._finish, work, together, outcomes)))
 
     def _finish(
-        self, work: Sequence[tuple[Flushable, FlushTicket]], done: asyncio.Future[list[OSError | None]]
+        self,
+        work: Sequence[tuple[Flushable, FlushTicket]],
+        together: FlushRound,
+        outcomes: Sequence[OSError | None],
     ) -> None:
-        for (partition, ticket), failure in zip(work, done.result(), strict=True):
+        self._engine.end_round(together)
+        for (partition, ticket), failure in zip(work, outcomes, strict=True):
             partition.finish_flush(ticket, failure)
         self._end_round()
+        self._keep_up()
+
+    def _keep_up(self) -> None:
+        """Let the engine do what it has to do for itself, beside the rounds."""
+        if (upkeep := self._engine.begin_upkeep()) is not None:
+            self._upkeep = self._loop.run_in_executor(None, upkeep.run)
+            self._upkeep.add_done_callback(lambda done: None if done.cancelled() else self._kept_up(upkeep, done))
+
+    def _kept_up(self, upkeep: UpkeepWork, done: asyncio.Future[None]) -> None:
+        try:
+            done.result()
+            self._engine.end_upkeep(upkeep)
+        except Exception as error:
+            self._broken = True
+            self._on_bug(error)
 
     def _rest(self) -> None:
         self._running = False
@@ -174,16 +204,3 @@ class Flusher:
         for waiter in over:
             if not waiter.done():
                 waiter.set_result(None)
-
-
-def _sync_all(tickets: Sequence[FlushTicket]) -> list[OSError | None]:
-    """Runs in a worker thread: sync each; a failure of one does not keep the others from theirs."""
-    return [_sync(ticket) for ticket in tickets]
-
-
-def _sync(ticket: FlushTicket) -> OSError | None:
-    try:
-        ticket.sync()
-    except OSError as error:
-        return error
-    return None

@@ -250,6 +250,16 @@ class Partitions:
         for partition in self._serving.values():
             partition.wake_readers()
 
+    def _close_all(self, logs: Sequence[PartitionLog], *, clean: bool) -> None:
+        """In a worker thread."""
+        for each in logs:
+            _close(each, clean=clean and not each.failed)
+        if clean:
+            try:
+                self._engine.close()
+            except OSError as error:
+                log.warning("the journal was not closed cleanly", reason=str(error))
+
     async def close(self, *, clean: bool = True) -> None:
         """A clean stop: what was appended is flushed and acknowledged, then every log is closed cleanly. Any other:
         nothing more is written, and the next start recovers."""
@@ -260,7 +270,7 @@ class Partitions:
             if clean and not partition.log.failed:
                 partition.snapshot_producers()
         logs = [partition.log for partition in self._serving.values()]
-        await self._in_thread(lambda: _close_all(logs, clean=clean))
+        await self._in_thread(lambda: self._close_all(logs, clean=clean))
         self._serving.clear()
 
 
@@ -272,11 +282,6 @@ def _topic(image: MetadataImage, key: TopicPartition) -> TopicImage:
     topic = image.topics.get(key.topic_id)
     assert topic is not None, "what is deleted was there before"
     return topic
-
-
-def _close_all(logs: Sequence[PartitionLog], *, clean: bool) -> None:
-    for each in logs:
-        _close(each, clean=clean and not each.failed)
 
 
 def _close(partition_log: PartitionLog, *, clean: bool) -> None:

@@ -10,6 +10,7 @@ from headrace.base.ports import Clock, Disk, Objects, Random
 from headrace.broker.cleaner import Cleaner, CleaningRunner, in_thread
 from headrace.broker.config import BrokerConfig
 from headrace.broker.context import Services
+from headrace.broker.deferred import Deadlines
 from headrace.broker.dispatch import Dispatcher
 from headrace.broker.exporter import Exporter
 from headrace.broker.fetch_sessions import FetchSessions
@@ -64,7 +65,7 @@ class Parts:
             node=config.broker_id,
             directory_id=directory_id,
             engine=engine,
-            flusher=Flusher(on_bug),
+            flusher=Flusher(engine, on_bug),
             on_bug=on_bug,
             clock=ports.clock,
             broker_configs=config.configs,
@@ -97,6 +98,7 @@ class Parts:
                 configs=config.configs,
                 on_bug=self._on_bug,
             ),
+            deadlines=Deadlines(),
             api_versions={handler.key: handler.versions for handler in ALL},
         )
 
@@ -163,5 +165,6 @@ class Parts:
         await self.listener.stop()
         await self._services.groups.stop()
         await self.partitions.close(clean=clean)
+        self._services.deadlines.close()
         await self.metadata.stop()
         await asyncio.sleep(0)

@@ -7,6 +7,7 @@ broker, so it is loaded only by the command that needs it.
 from __future__ import annotations
 
 import asyncio
+import gc
 import resource
 import signal
 import sys
@@ -27,6 +28,8 @@ from headrace.storage.disk import LocalDisk
 from headrace.storage.objects import open_objects
 
 DURABLE_URL = "durable.url"
+GARBAGE_OBJECTS = 20_000
+"""New objects after which the young ones are looked through for cycles (Python's default: 700)."""
 
 
 def serve(*, data: Path, listen: str, advertise: str | None, configs: Mapping[str, str], json_logs: bool) -> None:
@@ -43,6 +46,13 @@ def serve(*, data: Path, listen: str, advertise: str | None, configs: Mapping[st
         configs=configs,
     )
     run(_serve(config))
+
+
+def _collect_seldom() -> None:
+    """What is there now stays; requests leave next to no cycles behind, so the collector need not come for each few."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(GARBAGE_OBJECTS, 20, 20)
 
 
 def _objects(configs: Mapping[str, str], disk: LocalDisk) -> Objects | None:
@@ -63,6 +73,7 @@ async def _serve(config: BrokerConfig) -> None:
     )
     asked = _on_stop_signal()
     await broker.start()
+    _collect_seldom()
     try:
         sys.stdout.write(f"ready {broker.host}:{broker.port}\n")
         sys.stdout.flush()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, cast
 
@@ -27,15 +27,23 @@ from headrace.net.loglimit import LogLimit
 from headrace.net.room import Room
 from headrace.wire.frames import FrameSplitter
 
-Answer: TypeAlias = Sequence[Buffer]
+Answer: TypeAlias = list[Buffer]
 """A whole response frame, length prefix included, as buffers to be written one after the other."""
+
+
+class Awaited(Protocol):
+    """What a `Later` waits for: an asyncio future, or what is like one."""
+
+    def done(self) -> bool: ...
+    def cancel(self) -> bool: ...
+    def add_done_callback(self, callback: Callable[[Any], object], /) -> None: ...
 
 
 class Later(Protocol):
     """An answer that is not there yet."""
 
     @property
-    def future(self) -> asyncio.Future[Any]: ...
+    def future(self) -> Awaited: ...
 
     @property
     def pipelined(self) -> bool:
@@ -99,6 +107,8 @@ class Connection(asyncio.Protocol):
         self._unwritable = False
         self._reading = True
         self._working = False
+        self._due = False
+        """It goes on in the next turn of the loop, for something was answered."""
         self._open = False
         """False before it is made and once it is being closed: nothing behind a malformed frame is carried out."""
         self._draining: asyncio.Future[None] | None = None
@@ -241,7 +251,7 @@ class Connection(asyncio.Protocol):
         except CorruptData as error:
             self.end(str(error), "connection closed: malformed request")
             return
-        if result is None or isinstance(result, Sequence):
+        if result is None or isinstance(result, list):
             slot.answer = result
             slot.answer_bytes = 0 if result is None else sum(map(len, result))
             self._answered_bytes += slot.answer_bytes
@@ -250,7 +260,14 @@ class Connection(asyncio.Protocol):
         self._muted = not result.pipelined
         result.future.add_done_callback(self._answered)
 
-    def _answered(self, _: asyncio.Future[Any]) -> None:
+    def _answered(self, _: object) -> None:
+        """One turn of the loop writes all that is answered by then."""
+        if not self._due:
+            self._due = True
+            asyncio.get_running_loop().call_soon(self._proceed_when_due)
+
+    def _proceed_when_due(self) -> None:
+        self._due = False
         if self._transport is not None:
             self.proceed()
 

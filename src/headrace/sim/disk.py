@@ -6,12 +6,13 @@ dead when the process is. Nothing here forgives: a sync on the event loop raises
 
 from __future__ import annotations
 
+import asyncio
 import errno
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from headrace.base.ports import Buffer, Random
+from headrace.base.ports import Buffer, File, Random
 from headrace.sim.loop import VirtualLoop
 from headrace.sim.nodes import DirectoryNode, FileNode, Node, Rename, Resize, Write
 from headrace.sim.process import Process
@@ -124,9 +125,9 @@ class SimFile:
         self._write(None, data)
         return len(data)
 
-    def write_at(self, offset: int, data: Buffer) -> None:
+    def write_at(self, offset: int, buffers: Sequence[Buffer]) -> None:
         self._check()
-        self._write(offset, bytes(data))
+        self._write(offset, b"".join(buffers))
 
     def read(self, offset: int, length: int) -> bytes:
         self._check()
@@ -208,6 +209,18 @@ class Mount:
         if isinstance(node, DirectoryNode):
             raise IsADirectoryError(errno.EISDIR, "is a directory", str(path))
         return SimFile(self, path, node)
+
+    def begin_sync(self, file: File, done: Callable[[OSError | None], object]) -> None:
+        work = self.disk.loop.run_in_executor(None, file.sync)
+
+        def ended(work: asyncio.Future[None]) -> None:
+            failure = None if work.cancelled() else work.exception()
+            if failure is None or isinstance(failure, OSError):
+                done(failure)
+            else:
+                raise failure
+
+        work.add_done_callback(ended)
 
     def exists(self, path: Path) -> bool:
         self.process.check_alive()

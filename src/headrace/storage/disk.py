@@ -6,15 +6,17 @@ directory's entries are durable after `sync_directory`. Never retries a failed s
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import fcntl
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
 from headrace.base.ports import Buffer, File, Lock
+from headrace.storage.syncs import Syncs, syncs_on
 
 BUFFERS_PER_WRITE_MAX: Final = 1024
 """IOV_MAX on Linux: more buffers than this go in several writes."""
@@ -30,26 +32,36 @@ class LocalFile:
         self._descriptor = descriptor
         self._end = os.fstat(descriptor).st_size
 
+    def fileno(self) -> int:
+        return self._descriptor
+
     def size(self) -> int:
         return os.fstat(self._descriptor).st_size
 
     def append(self, buffers: Sequence[Buffer]) -> int:
+        written = self._write(self._end, buffers)
+        self._end += written
+        return written
+
+    def write_at(self, offset: int, buffers: Sequence[Buffer]) -> None:
+        self._end = max(self._end, offset + self._write(offset, buffers))
+
+    def _write(self, offset: int, buffers: Sequence[Buffer]) -> int:
         total = 0
         for buffer in buffers:
             total += len(buffer)
         if len(buffers) <= BUFFERS_PER_WRITE_MAX:
-            written = os.pwritev(self._descriptor, buffers, self._end)
+            written = os.pwritev(self._descriptor, buffers, offset)
             if written != total:
-                self._write_rest(buffers, written)
+                self._write_rest(offset, buffers, written)
         else:
-            self._write_rest(buffers, 0)
-        self._end += total
+            self._write_rest(offset, buffers, 0)
         return total
 
-    def _write_rest(self, buffers: Sequence[Buffer], written: int) -> None:
+    def _write_rest(self, offset: int, buffers: Sequence[Buffer], written: int) -> None:
         """Go on after a short write, or in groups that the kernel takes. `_end` moves only once all is written."""
         left = [memoryview(buffer).cast("B") for buffer in buffers]
-        at, skip = self._end + written, written
+        at, skip = offset + written, written
         while left:
             while left and skip >= len(left[0]):
                 skip -= len(left.pop(0))
@@ -58,13 +70,6 @@ class LocalFile:
             left[0], skip = left[0][skip:], 0
             skip = os.pwritev(self._descriptor, left[:BUFFERS_PER_WRITE_MAX], at)
             at += skip
-
-    def write_at(self, offset: int, data: Buffer) -> None:
-        view = memoryview(data).cast("B")
-        at = 0
-        while at < len(view):
-            at += os.pwrite(self._descriptor, view[at:], offset + at)
-        self._end = max(self._end, offset + len(view))
 
     def read(self, offset: int, length: int) -> bytes:
         data = os.pread(self._descriptor, length, offset)
@@ -106,6 +111,16 @@ class LocalLock:
 
 class LocalDisk:
     """The port `Disk` on the local filesystem."""
+
+    def __init__(self) -> None:
+        self._syncs: Syncs | None = None
+
+    def begin_sync(self, file: File, done: Callable[[OSError | None], object]) -> None:
+        loop = asyncio.get_running_loop()
+        if self._syncs is None or self._syncs.loop is not loop:
+            self._syncs = syncs_on(loop)
+        assert isinstance(file, LocalFile)
+        self._syncs.begin(file, done)
 
     def open(self, path: Path, *, create: bool = False) -> File:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)

@@ -7,7 +7,7 @@ worker thread. What counts as durable is below `flushed_end`, and nothing else i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -108,6 +108,21 @@ class FlushTicket(Protocol):
 
     def sync(self) -> None:
         """Blocking: in a worker thread, once. Raises OSError, after which only `fail_flush` may follow."""
+
+
+class FlushRound(Protocol):
+    """Flushes of many logs, carried out together."""
+
+    def begin(self, done: Callable[[Sequence[OSError | None]], object]) -> None:
+        """On the loop, once. `done` is called on the loop, later, with what became of each ticket, in their order;
+        None: it is durable."""
+
+
+class UpkeepWork(Protocol):
+    """Work of an engine for itself, which nobody waits for."""
+
+    def run(self) -> None:
+        """Blocking: in a worker thread, once. Raises nothing."""
 
 
 class PartitionLog(Protocol):
@@ -256,7 +271,7 @@ class PartitionLog(Protocol):
 
 
 class LogEngine(Protocol):
-    """Keeps the logs of one data directory. All calls are blocking: in a worker thread."""
+    """Keeps the logs of one data directory. Calls are blocking, in a worker thread, but for rounds and upkeep."""
 
     def start(self) -> None:
         """Once, before any `open`: finish deletions that a crash cut short. Raises StorageFailure."""
@@ -276,3 +291,19 @@ class LogEngine(Protocol):
 
     def delete(self, identity: LogIdentity) -> None:
         """Delete the partition's directory, where it is of this topic id. The log must be closed."""
+
+    def begin_round(self, tickets: Sequence[FlushTicket]) -> FlushRound:
+        """Flush these together, however that is done best. On the loop; one round at a time."""
+
+    def end_round(self, ended: FlushRound) -> None:
+        """Its sync is over. On the loop, before the tickets are ended."""
+
+    def begin_upkeep(self) -> UpkeepWork | None:
+        """What the engine has to do for itself, where there is anything and none is under way. On the loop, now and
+        then: after each round at least."""
+
+    def end_upkeep(self, ended: UpkeepWork) -> None:
+        """It was run. On the loop."""
+
+    def close(self) -> None:
+        """The last call, after every log was closed. Raises OSError."""

@@ -32,8 +32,8 @@ class MemoryFile:
         self._disk.appends += 1
         return len(data)
 
-    def write_at(self, offset: int, data: Buffer) -> None:
-        self._write(offset, bytes(data))
+    def write_at(self, offset: int, buffers: Sequence[Buffer]) -> None:
+        self._write(offset, b"".join(buffers))
 
     def _write(self, offset: int, data: bytes) -> None:
         assert not self.closed

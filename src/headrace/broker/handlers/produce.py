@@ -13,13 +13,13 @@ NOT_LEADER_OR_FOLLOWER (KIP-951); v11-v12 for transactions, the same here; v13 t
 
 from __future__ import annotations
 
-import asyncio
 from typing import Final
 
 from headrace.base.errors import HeadraceError
 from headrace.base.ids import NO_OFFSET, Offset, PartitionIndex, TopicId, TopicPartition
 from headrace.base.ports import Buffer
 from headrace.broker.context import Handler, RequestContext
+from headrace.broker.deferred import Deferred
 from headrace.broker.partition import Partition, Refusal
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
@@ -37,9 +37,7 @@ ACKS_NONE: Final = 0
 ACKS_ALL: Final = -1
 
 
-def handle(
-    request: ProduceRequest, context: RequestContext
-) -> ProduceResponse | asyncio.Future[ProduceResponse] | None:
+def handle(request: ProduceRequest, context: RequestContext) -> ProduceResponse | Deferred | None:
     """Append all, then answer at once or once committed."""
     job = ProduceJob(request, context)
     if request.acks == ACKS_NONE:
@@ -95,7 +93,7 @@ class ProduceJob:
         self._is_transactional = request.transactional_id is not None
         self._context = context
         self._awaited: dict[Outcome, None] = {}
-        self._future: asyncio.Future[ProduceResponse] | None = None
+        self._deferred: Deferred | None = None
         self._topics = [(topic.name, topic.topic_id, self._take_topic(topic)) for topic in request.topic_data]
         """Not the request: waiters outlive the answer where the disk is slow, and must not hold its records."""
 
@@ -150,8 +148,8 @@ class ProduceJob:
 
     def on_settled(self, outcome: Outcome) -> None:
         """One outcome is final."""
-        if self._awaited.pop(outcome, self) is None and not self._awaited and self._future is not None:
-            self._finish()
+        if self._awaited.pop(outcome, self) is None and not self._awaited and self._deferred is not None:
+            self._deferred.set_result(self._response())
 
     def check_unanswered(self) -> None:
         """Raises Unanswerable where something went wrong."""
@@ -163,37 +161,41 @@ class ProduceJob:
                         f"{outcome.message or outcome.error.message}"
                     )
 
-    def answer(self) -> ProduceResponse | asyncio.Future[ProduceResponse]:
+    def answer(self) -> ProduceResponse | Deferred:
         """The response, now or once every outcome is final or the client's time is up."""
         if not self._awaited:
             return self._response()
-        loop = asyncio.get_running_loop()
-        self._future = loop.create_future()
-        timer = loop.call_later(max(self._timeout_ms, 0) / 1000, self._time_out)
-        self._future.add_done_callback(lambda _: timer.cancel())
-        return self._future
+        self._deferred = Deferred()
+        self._context.services.deadlines.add(self, max(self._timeout_ms, 0))
+        return self._deferred
 
-    def _time_out(self) -> None:
+    @property
+    def is_settled(self) -> bool:
+        """`Waiting`: it is answered, or nobody asks any more."""
+        return self._deferred is None or self._deferred.done()
+
+    def time_out(self) -> None:
         """What is not committed by now is answered so; late outcomes find nobody waiting."""
         awaited, self._awaited = self._awaited, {}
         for outcome in awaited:
             outcome.base_offset = NO_OFFSET
             outcome.refuse(ErrorCode.REQUEST_TIMED_OUT)
-        self._finish()
-
-    def _finish(self) -> None:
-        if self._future is not None and not self._future.done():
-            self._future.set_result(self._response())
+        if self._deferred is not None:
+            self._deferred.set_result(self._response())
 
     def _response(self) -> ProduceResponse:
+        """Once. Lets go of the outcomes, which know their job: nothing is left for the garbage collector."""
+        topics, self._topics = self._topics, []
         return ProduceResponse(
             responses=tuple(
-                TopicProduceResponse(
-                    name=name,
-                    topic_id=topic_id,
-                    partition_responses=tuple(outcome.response() for outcome in outcomes),
-                )
-                for name, topic_id, outcomes in self._topics
+                [
+                    TopicProduceResponse(
+                        name=name,
+                        topic_id=topic_id,
+                        partition_responses=tuple([outcome.response() for outcome in outcomes]),
+                    )
+                    for name, topic_id, outcomes in topics
+                ]
             )
         )
 

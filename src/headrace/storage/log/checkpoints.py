@@ -47,9 +47,11 @@ class Checkpoint:
     """Highest record time in those bytes, and the last offset of its batch; -1 for none."""
     max_timestamp_offset: int
     log_start: Offset
+    lineage: int = 0
+    """Rises whenever the log is cut: what the journal holds of an earlier lineage is void."""
 
     @classmethod
-    def at_segment(cls, base: Offset, log_start: Offset) -> Checkpoint:
+    def at_segment(cls, base: Offset, log_start: Offset, lineage: int = 0) -> Checkpoint:
         """All segments before the one that begins at `base` are durable, and nothing is said of that one."""
         return cls(
             recovery_point=base,
@@ -58,6 +60,7 @@ class Checkpoint:
             max_timestamp=-1,
             max_timestamp_offset=-1,
             log_start=log_start,
+            lineage=lineage,
         )
 
 
@@ -74,10 +77,10 @@ class Compacted:
     """Below it, no record stands whose key has a later one below it."""
 
 
-def checkpoint_of(active: Segment | None, end: Offset, log_start: Offset) -> Checkpoint:
+def checkpoint_of(active: Segment | None, end: Offset, log_start: Offset, lineage: int) -> Checkpoint:
     """Everything below `end`, the indexes of the active segment among it, is durable."""
     if active is None:
-        return Checkpoint.at_segment(end, log_start)
+        return Checkpoint.at_segment(end, log_start, lineage)
     return Checkpoint(
         recovery_point=end,
         segment=Offset(active.base),
@@ -85,6 +88,7 @@ def checkpoint_of(active: Segment | None, end: Offset, log_start: Offset) -> Che
         max_timestamp=active.max_timestamp,
         max_timestamp_offset=active.max_timestamp_offset,
         log_start=log_start,
+        lineage=lineage,
     )
 
 
@@ -123,8 +127,8 @@ def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
 
 
 def decode_checkpoint(data: bytes) -> Checkpoint:
-    """Raises CorruptData."""
-    fields = _decode(data)
+    """Raises CorruptData. One from before there was a journal names no lineage."""
+    fields = {"lineage": 0, **_decode(data)}
     try:
         return Checkpoint(**{name: int(fields[name]) for name in Checkpoint.__dataclass_fields__})  # type: ignore[arg-type]  # NewTypes of int
     except (KeyError, ValueError, TypeError) as error:

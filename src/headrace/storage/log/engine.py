@@ -6,6 +6,9 @@ before the call returns (but for a new log's, which its first flush makes durabl
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -13,10 +16,12 @@ from headrace.base.errors import CorruptData, StorageFailure
 from headrace.base.ids import Offset
 from headrace.base.limits import OPEN_SEGMENT_FILES_MAX
 from headrace.base.ports import Disk
-from headrace.storage.engine import LogConfig, LogIdentity, StampMismatch
+from headrace.storage.engine import FlushRound, FlushTicket, LogConfig, LogIdentity, StampMismatch, UpkeepWork
 from headrace.storage.log.checkpoints import Stamp, decode_stamp, read_file
 from headrace.storage.log.files import SegmentFiles
-from headrace.storage.log.names import DELETED, STAMP, STRAY, out_of_use, partition_name
+from headrace.storage.log.flush import Ticket
+from headrace.storage.log.journal import Journal, JournalRound, Upkeep
+from headrace.storage.log.names import DELETED, STAMP, STRAY, key_of, out_of_use, partition_name
 from headrace.storage.log.partition import LocalLog
 from headrace.storage.log.recovery import Recovered, recover
 
@@ -24,11 +29,20 @@ FIRST_OFFSET: Final = Offset(0)
 
 
 class LocalLogEngine:
-    """`root` is made by `start` where it is missing; its parent must be there."""
+    """`root` is made by `start` where it is missing; its parent must be there. Without a `journal` each flush syncs the
+    log's own files."""
 
-    def __init__(self, disk: Disk, root: Path, *, open_files_max: int = OPEN_SEGMENT_FILES_MAX) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        root: Path,
+        *,
+        journal: Journal | None = None,
+        open_files_max: int = OPEN_SEGMENT_FILES_MAX,
+    ) -> None:
         self._disk = disk
         self.root: Final = root
+        self._journal = journal
         self._files = SegmentFiles(disk, open_files_max)
 
     def start(self) -> None:
@@ -38,8 +52,18 @@ class LocalLogEngine:
             for name in self._disk.list_directory(self.root):
                 if name.endswith(DELETED):
                     self._disk.remove_tree(self.root / name)
+            if self._journal is not None:
+                self._start_journal(self._journal)
         except OSError as error:
             raise StorageFailure(f"The directory {self.root} cannot be used: {error}.") from error
+
+    def _start_journal(self, journal: Journal) -> None:
+        """What it has of logs that are gone is of no use."""
+        journal.start()
+        for key in journal.earlier_keys:
+            stamp = self._stamp(self.root / key.directory)
+            if stamp is None or key_of(stamp.identity) != key:
+                journal.settle(key)
 
     def identities(self) -> list[LogIdentity]:
         stamps = (self._stamp(self.root / name) for name in self._disk.list_directory(self.root) if _in_use(name))
@@ -52,7 +76,10 @@ class LocalLogEngine:
             if stamp is None:
                 recovered = Recovered(start=start, end=start)
             else:
-                recovered = recover(self._disk, directory, stamp, config.index_interval_bytes)
+                journaled = () if self._journal is None else self._journal.recoverable(key_of(identity))
+                recovered = recover(self._disk, directory, stamp, config.index_interval_bytes, journaled)
+            if self._journal is not None:
+                self._journal.settle(key_of(identity))
         except OSError as error:
             raise StorageFailure(f"The log of {directory.name} cannot be opened: {error}.") from error
         return LocalLog(
@@ -64,6 +91,7 @@ class LocalLogEngine:
             recovered=recovered,
             exists=stamp is not None,
             set_aside=moved,
+            journal=self._journal,
         )
 
     def _claim(self, directory: Path, identity: LogIdentity) -> tuple[Stamp | None, Path | None]:
@@ -90,6 +118,28 @@ class LocalLogEngine:
         stamp = self._stamp(directory)
         if stamp is not None and stamp.identity.topic_id == identity.topic_id:
             self._disk.remove_tree(self._move(directory, stamp.identity.topic_id.hex, DELETED))
+            if self._journal is not None:
+                self._journal.settle(key_of(identity))
+
+    def begin_round(self, tickets: Sequence[FlushTicket]) -> LocalRound:
+        return LocalRound(self._disk, [ticket for ticket in tickets if isinstance(ticket, Ticket)], self._journal)
+
+    def end_round(self, ended: FlushRound) -> None:
+        assert isinstance(ended, LocalRound)
+        if self._journal is not None and ended.journaled is not None:
+            self._journal.end_round(ended.journaled)
+
+    def begin_upkeep(self) -> Upkeep | None:
+        return None if self._journal is None else self._journal.begin_upkeep()
+
+    def end_upkeep(self, ended: UpkeepWork) -> None:
+        assert self._journal is not None
+        assert isinstance(ended, Upkeep)
+        self._journal.end_upkeep(ended)
+
+    def close(self) -> None:
+        if self._journal is not None:
+            self._journal.close()
 
     def _stamp(self, directory: Path) -> Stamp | None:
         """None where there is none that can be read: nothing there was ever flushed."""
@@ -110,6 +160,63 @@ class LocalLogEngine:
         self._disk.rename(directory, target)
         self._disk.sync_directory(self.root)
         return target
+
+
+Done = Callable[[Sequence[OSError | None]], object]
+
+
+class LocalRound:
+    """A `FlushRound`: one round of the journal for those whose flush is an append and nothing else, and a sync of its
+    own files for each of the others."""
+
+    def __init__(self, disk: Disk, tickets: Sequence[Ticket], journal: Journal | None) -> None:
+        self._disk = disk
+        self._tickets = tickets
+        self._journal = journal
+        self.journaled: JournalRound | None = None
+        if journal is not None:
+            self.journaled = journal.begin_round([ticket.entry for ticket in tickets if ticket.entry is not None])
+
+    def begin(self, done: Done) -> None:
+        if self.journaled is None:
+            self._sync_each(done, journaled=False)
+            return
+        try:
+            self.journaled.write()
+        except OSError as error:
+            self._on_journaled(done, error)
+        else:
+            self._disk.begin_sync(self.journaled.file, partial(self._on_journaled, done))
+
+    def _on_journaled(self, done: Done, failure: OSError | None) -> None:
+        """What the journal has is durable; the others' own files are to be synced, or all where it failed."""
+        assert self.journaled is not None
+        self.journaled.failure = failure
+        if failure is None and all(ticket.entry is not None for ticket in self._tickets):
+            for ticket in self._tickets:
+                ticket.journaled()
+            done([None] * len(self._tickets))
+        else:
+            self._sync_each(done, journaled=failure is None)
+
+    def _sync_each(self, done: Done, *, journaled: bool) -> None:
+        """In a worker thread; a failure of one does not keep the others from theirs."""
+        work = asyncio.get_running_loop().run_in_executor(
+            None, lambda: [self._sync(ticket, journaled=journaled) for ticket in self._tickets]
+        )
+        work.add_done_callback(lambda work: None if work.cancelled() else done(work.result()))
+
+    def _sync(self, ticket: Ticket, *, journaled: bool) -> OSError | None:
+        if journaled and ticket.entry is not None:
+            ticket.journaled()
+            return None
+        try:
+            ticket.sync()
+        except OSError as error:
+            if self._journal is not None:
+                self._journal.note_failure(ticket.key)
+            return error
+        return None
 
 
 def _in_use(name: str) -> bool:

@@ -14,7 +14,9 @@ from headrace.base.ids import Offset
 from headrace.base.ports import Disk
 from headrace.storage.log.checkpoints import Checkpoint, encode_checkpoint, sync_file, write_file
 from headrace.storage.log.files import SegmentFiles
+from headrace.storage.log.journal import JournalEntry
 from headrace.storage.log.names import CHECKPOINT, EPOCHS, SNAPSHOT, STAMP, numbered, segment_paths
+from headrace.storage.log.rounds import LogKey
 from headrace.storage.log.segment import Segment
 
 
@@ -53,6 +55,10 @@ class Ticket:
         "checkpoint",
         "contents_are_durable",
         "end",
+        "entry",
+        "file_end",
+        "is_journaled",
+        "key",
         "pinned",
         "position",
         "work",
@@ -71,6 +77,9 @@ class Ticket:
         closing: bool,
         checkpoint: Checkpoint | None,
         epochs: bytes | None,
+        key: LogKey,
+        file_end: Offset,
+        entry: JournalEntry | None = None,
     ) -> None:
         """`end` is what the flush makes durable, at byte `position` of the active segment; `active` is that segment
         where it is to be synced, and `closing` writes its indexes too. Raises OSError."""
@@ -79,6 +88,12 @@ class Ticket:
         self.work = work
         self.end = end
         self.position = position
+        self.key = key
+        self.file_end = file_end
+        """What the log's own files durably hold after a `sync`."""
+        self.entry = entry
+        """The same for the journal, where nothing else is to be done."""
+        self.is_journaled = False
         self.checkpoint = checkpoint
         self.contents_are_durable = False
         """Everything below `end` is, names included, whatever fails after that."""
@@ -89,6 +104,10 @@ class Ticket:
         self._files = [files.get(segment, may_close=not closing) for segment in self.pinned]
         for segment in self.pinned:
             segment.pins += 1
+
+    def journaled(self) -> None:
+        """The journal has made it durable, in place of `sync`."""
+        self.is_journaled = self.contents_are_durable = True
 
     def sync(self) -> None:
         """Blocking, once. Raises OSError."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from headrace.storage.engine import LogIdentity
+from headrace.storage.log.rounds import LogKey
 
 LOG: Final = ".log"
 INDEX: Final = ".index"
@@ -63,6 +64,11 @@ def segment_paths(directory: Path, base: int) -> tuple[Path, Path, Path]:
 
 def partition_name(identity: LogIdentity) -> str:
     return f"{identity.topic_name}-{identity.partition}"
+
+
+def key_of(identity: LogIdentity) -> LogKey:
+    """How the journal knows the log."""
+    return LogKey(partition_name(identity), identity.topic_id.bytes, identity.assignment_epoch)
 
 
 def out_of_use(name: str, mark: str, suffix: str) -> str:

@@ -40,11 +40,45 @@ from headrace.storage.log.compaction import Cleaning, Compaction
 from headrace.storage.log.contents import Contents
 from headrace.storage.log.files import SegmentFiles
 from headrace.storage.log.flush import Ticket, Unsynced
-from headrace.storage.log.names import CHECKPOINT, STAMP, segment_paths
+from headrace.storage.log.journal import Journal, JournalEntry
+from headrace.storage.log.names import CHECKPOINT, STAMP, key_of, segment_paths
 from headrace.storage.log.recovery import Recovered
 from headrace.storage.log.segment import Segment
 from headrace.storage.log.snapshots import ProducerSnapshots
 from headrace.wire.batches import BatchHeader, CorruptBatch
+
+
+class Collected:
+    """Appended batches that the journal may be given by the next flush, all of them from `base` on."""
+
+    __slots__ = ("_base", "buffers", "end", "size")
+
+    def __init__(self, base: Offset | None) -> None:
+        """None: none is collected."""
+        self._base = self.end = base
+        self.buffers: list[Buffer] = []
+        self.size = 0
+        """Bytes."""
+
+    def add(self, placed: Placed, journal: Journal) -> None:
+        """One append, unless the journal has no room for it: then there is a gap that ends the collecting."""
+        if self.end is None:
+            return
+        if journal.collects(placed.size, self.size):
+            self.buffers += placed.buffers
+            self.size += placed.size
+            self.end = placed.end
+        else:
+            self.end = None
+
+    @property
+    def base(self) -> Offset:
+        assert self._base is not None
+        return self._base
+
+    def covers(self, base: Offset, end: Offset) -> bool:
+        """Whether these are all batches from `base` to `end`, and there are some."""
+        return self.size > 0 and self._base == base and self.end == end
 
 
 class LocalLog:
@@ -61,6 +95,7 @@ class LocalLog:
         recovered: Recovered,
         exists: bool,
         set_aside: Path | None = None,
+        journal: Journal | None = None,
     ) -> None:
         self.identity: Final = identity
         self.directory: Final = directory
@@ -83,6 +118,12 @@ class LocalLog:
         self._exists = exists
         self._unsynced = Unsynced()
         self._ticket: Ticket | None = None
+        self.key: Final = key_of(identity)
+        self._journal = journal
+        self._lineage = 0 if recovered.checkpoint is None else recovered.checkpoint.lineage
+        self._collected = Collected(self._end)
+        self._is_journaled = False
+        """The journal may hold what the log's own files lack."""
 
     # what is known
 
@@ -153,9 +194,12 @@ class LocalLog:
         self._unsynced.active = True
         if not config.fsync:
             self._flushed = placed.end
+        elif self._journal is not None:
+            self._collected.add(placed, self._journal)
 
     def _refused(self, error: OSError) -> StorageFailure:
         """Cut off what a failed write left. A full disk may have room again; any other failure is final."""
+        self._drop_collected()  # what was cut off may come back after a power cut, and look as if it came first
         try:
             self._contents.undo_write()
         except OSError:
@@ -248,7 +292,7 @@ class LocalLog:
         sync_active = active is not None and (closing or (work.active and self.config.fsync))
         checkpoint = epochs = None
         if closing:
-            checkpoint = checkpoint_of(active, self._end, self._start)
+            checkpoint = checkpoint_of(active, self._end, self._start, self._lineage)
         elif work.checkpoint:
             checkpoint = self._trusted_so_far()
         if checkpoint is not None and self._epochs_changed:
@@ -264,16 +308,43 @@ class LocalLog:
             closing=closing,
             checkpoint=checkpoint,
             epochs=epochs,
+            file_end=self._end if sync_active or active is None else Offset(active.base),
+            entry=None if closing else self._journal_entry(),
+            key=self.key,
         )
         self._unsynced = Unsynced(active=work.active and active is not None and not sync_active)
         return self._ticket
+
+    def _journal_entry(self) -> JournalEntry | None:
+        """What the journal needs, where this flush is of appended batches alone and it has been given all of them."""
+        work, active, collected = self._unsynced, self._contents.active, self._collected
+        entry, only_appends = None, not (work.besides_active or work.names)
+        if active is not None and only_appends and collected.covers(self._flushed, self._end):
+            entry = JournalEntry(
+                log=self,
+                segment=active,
+                lineage=self._lineage,
+                base=collected.base,
+                end=self._end,
+                size=collected.size,
+                buffers=collected.buffers,
+            )
+        self._drop_collected()
+        self._collected = Collected(self._end)
+        return entry
+
+    def _drop_collected(self) -> None:
+        """Nothing more is collected before the next flush, which syncs the log's own files."""
+        if self._journal is not None and self._collected.size:
+            self._journal.forget(self._collected.size)
+        self._collected = Collected(None)
 
     def _trusted_so_far(self) -> Checkpoint:
         """All closed segments, and of the active one what was trusted when it was opened."""
         active, known = self._contents.active, self._checkpoint
         if active is not None and known is not None and known.segment == active.base:
             return replace(known, log_start=self._start)
-        return Checkpoint.at_segment(self._end if active is None else Offset(active.base), self._start)
+        return Checkpoint.at_segment(self._end if active is None else Offset(active.base), self._start, self._lineage)
 
     def finish_flush(self, ticket: FlushTicket) -> Offset:
         done = self._take(ticket)
@@ -282,6 +353,9 @@ class LocalLog:
             segment.synced = True
         if done.checkpoint is not None:
             self._checkpoint = done.checkpoint
+        self._is_journaled = self._is_journaled or done.is_journaled
+        if self._journal is not None and not done.is_journaled:
+            self._journal.settle(self.key, done.file_end)
         if done.end > self._flushed:
             self._flushed, self._flushed_position = done.end, done.position
         return self._flushed
@@ -300,9 +374,17 @@ class LocalLog:
             segment.pins -= 1
         return done
 
+    def fail_behind(self) -> None:
+        """Journal: the log's own file could not be synced. What is journaled stays acknowledged."""
+        self.failed = True
+        mark_doubt(self._disk, self.directory)
+
     def _fail(self) -> None:
         """Drop the unflushed tail."""
         self.failed = True
+        self._drop_collected()
+        if self._journal is not None:
+            self._journal.lose(self.key)
         if self._exists:
             mark_doubt(self._disk, self.directory)
         if self._flushed < self._end:
@@ -380,6 +462,9 @@ class LocalLog:
         """Lower the recovery point, then cut, all of it durably: what is appended below the old recovery point must be
         checked again, and what was cut must not come back behind it."""
         contents = self._contents
+        if self._is_journaled:
+            self._leave_journal()
+        self._drop_collected()
         base, position, end = lookups.place_of(self._disk, contents.segments, offset, self._start, contents.gaps_below)
         self._start = min(self._start, end)
         if self._exists:
@@ -398,6 +483,20 @@ class LocalLog:
             self._disk.sync_directory(self.directory)
         self._forget_above(end, position)
 
+    def _leave_journal(self) -> None:
+        """What the journal holds of the log is void from now on: make the log's own files hold it first."""
+        active = self._contents.active
+        for segment in [*self._unsynced.closed, *([] if active is None else [active])]:
+            sync_file(self._disk, segment.path)
+        self._lineage += 1
+        known = self._checkpoint
+        first = self._contents.segments[0].base if self._contents.segments else self._end
+        lowest = Checkpoint.at_segment(Offset(first), self._start) if known is None else known
+        self._checkpoint = replace(lowest, log_start=self._start, lineage=self._lineage)
+        write_file(self._disk, self.directory / CHECKPOINT, encode_checkpoint(self._checkpoint))
+        self._disk.sync_directory(self.directory)
+        self._is_journaled = False
+
     def _lower_checkpoint(self, base: Offset, *, all_gone: bool) -> None:
         """Trust nothing from the segment at `base` on. Never raises the recovery point: earlier segments may be
         unsynced yet."""
@@ -407,7 +506,7 @@ class LocalLog:
                 sync_file(self._disk, self.directory / STAMP)
                 self._disk.sync_directory(self.directory.parent)
                 self._unsynced.birth = False
-            self._checkpoint = Checkpoint.at_segment(base, self._start)
+            self._checkpoint = Checkpoint.at_segment(base, self._start, self._lineage)
             write_file(self._disk, self.directory / CHECKPOINT, encode_checkpoint(self._checkpoint))
             self._disk.sync_directory(self.directory)
 
@@ -452,6 +551,7 @@ class LocalLog:
         self.config = config
 
     def close(self, *, clean: bool = True) -> None:
+        self._drop_collected()
         try:
             if clean and not self.failed and self._exists and not self._is_clean():
                 self._close_cleanly()

@@ -17,17 +17,19 @@ and only after that may it count.
 | gaps between batches, or batches with records missing | accepted only below what the note on compaction names |
 | fewer bytes than the recovery point says | DamagedLog: what was flushed is gone |
 | bytes above it | checked, cut at the first bad batch; later segments removed |
+| an end below what the journal holds | the journal's batches are put there; DamagedLog where they do not follow it |
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
 from headrace.base.errors import CorruptData
 from headrace.base.ids import LeaderEpoch, Offset
-from headrace.base.ports import Disk
+from headrace.base.ports import Disk, File
 from headrace.storage.engine import DamagedLog
 from headrace.storage.log.checkpoints import (
     Checkpoint,
@@ -45,6 +47,7 @@ from headrace.storage.log.checkpoints import (
 )
 from headrace.storage.log.compaction import finish_swap
 from headrace.storage.log.epochs import LeaderEpochs
+from headrace.storage.log.journal import Recoverable
 from headrace.storage.log.names import (
     CHECKPOINT,
     CLEANED,
@@ -81,13 +84,17 @@ class Recovered:
     compacted: Compacted = field(default_factory=Compacted)
 
 
-def recover(disk: Disk, directory: Path, stamp: Stamp, index_interval: int) -> Recovered:
-    """Recover one stamped directory. Raises DamagedLog, OSError."""
-    return _Recovery(disk, directory, stamp, index_interval).run()
+def recover(
+    disk: Disk, directory: Path, stamp: Stamp, index_interval: int, journaled: Sequence[Recoverable] = ()
+) -> Recovered:
+    """Recover one stamped directory, with what the journal has of it. Raises DamagedLog, OSError."""
+    return _Recovery(disk, directory, stamp, index_interval, journaled).run()
 
 
 class _Recovery:
-    def __init__(self, disk: Disk, directory: Path, stamp: Stamp, index_interval: int) -> None:
+    def __init__(
+        self, disk: Disk, directory: Path, stamp: Stamp, index_interval: int, journaled: Sequence[Recoverable]
+    ) -> None:
         self.disk = disk
         self.directory = directory
         self.stamp = stamp
@@ -98,6 +105,7 @@ class _Recovery:
         self.known = self.checkpoint is not None
         self.point = self.checkpoint or Checkpoint.at_segment(stamp.birth, stamp.birth)
         self.changed = not self.known or DOUBT in self.names
+        self.journaled = [each for each in journaled if each.lineage == self.point.lineage]
         self.log = Recovered(start=self.point.log_start, end=self.point.recovery_point, checkpoint=self.checkpoint)
         self.suspect: list[Segment] = []
 
@@ -109,6 +117,7 @@ class _Recovery:
         bases = offsets_of(self.names, LOG)
         self._believe([base for base in bases if base < self.point.segment])
         self._check([base for base in bases if base >= self.point.segment])
+        self._take_from_journal()
         self._read_snapshots()
         self.log.start = min(self.log.start, self.log.end)
         self.log.epochs.cut_below(self.log.start)
@@ -258,7 +267,6 @@ class _Recovery:
             if not sound:
                 raise DamagedLog(f"{self.directory.name}: what was compacted is damaged at offset {self.log.end}.")
             self.log.end = gaps_below
-        self.log.segments += self.suspect
 
     def _check_segment(self, base: int) -> bool:
         """Check one segment from the recovery point, or its start; False where it was cut."""
@@ -269,11 +277,7 @@ class _Recovery:
             if base == self.point.segment and self.point.position:
                 self._resume(segment, size)
             believed = segment.size
-            gaps_below = self.log.compacted.gaps_below
-            batches = checked_batches(file, segment.size, size, segment.end, self.log.epochs.latest, gaps_below)
-            for _, header in batches:
-                segment.add(header.last_offset, header.size, header.newest_time, self.interval)
-                self.log.epochs.assign(LeaderEpoch(header.leader_epoch), Offset(header.base_offset))
+            self._accept(segment, file, size)
             if segment.size != size:
                 file.truncate(segment.size)
             # Where no byte was vouched for, the name was not either: an empty file may be gone after a power cut.
@@ -283,6 +287,40 @@ class _Recovery:
         self.suspect.append(segment)
         self.log.end = Offset(segment.end)
         return segment.size == size
+
+    def _accept(self, segment: Segment, file: File, size: int) -> None:
+        """Take the sound batches that follow, up to byte `size`."""
+        gaps_below = self.log.compacted.gaps_below
+        for _, header in checked_batches(file, segment.size, size, segment.end, self.log.epochs.latest, gaps_below):
+            segment.add(header.last_offset, header.size, header.newest_time, self.interval)
+            self.log.epochs.assign(LeaderEpoch(header.leader_epoch), Offset(header.base_offset))
+
+    def _take_from_journal(self) -> None:
+        """Append what was acknowledged and never reached the log's own files."""
+        for entry in self.journaled:
+            if entry.end <= self.log.end:
+                continue
+            if entry.base != self.log.end:
+                raise DamagedLog(
+                    f"{self.directory.name} ends at {self.log.end}, and the journal goes on at {entry.base}."
+                )
+            self._append_journaled(entry)
+        self.log.segments += self.suspect
+
+    def _append_journaled(self, entry: Recoverable) -> None:
+        if not self.suspect:
+            self.suspect.append(Segment(self.directory, entry.base))
+        segment = self.suspect[-1]
+        file = self.disk.open(segment.path, create=True)
+        try:
+            file.write_at(segment.size, [entry.read()])
+            self._accept(segment, file, segment.size + entry.size)
+        finally:
+            file.close()
+        if segment.end != entry.end:
+            raise DamagedLog(f"{self.directory.name}: the journal holds no sound batches at offset {segment.end}.")
+        self.log.end = entry.end
+        self.changed = True
 
     def _resume(self, segment: Segment, size: int) -> None:
         """Take the bytes below the recovery point as they are, with their indexes where these are sound."""
@@ -329,7 +367,7 @@ class _Recovery:
         file = self.disk.open(segment.path)
         try:
             for at in range(0, segment.size, CHECK_CHUNK_BYTES):
-                file.write_at(at, file.read(at, min(CHECK_CHUNK_BYTES, segment.size - at)))
+                file.write_at(at, [file.read(at, min(CHECK_CHUNK_BYTES, segment.size - at))])
             file.sync()
         finally:
             file.close()
@@ -351,6 +389,8 @@ class _Recovery:
             self.disk.remove(self.directory / DOUBT)
         self.disk.sync_directory(self.directory)
         self.disk.sync_directory(self.directory.parent)
-        self.log.checkpoint = checkpoint_of(self.suspect[-1] if self.suspect else None, self.log.end, self.log.start)
+        self.log.checkpoint = checkpoint_of(
+            self.suspect[-1] if self.suspect else None, self.log.end, self.log.start, self.point.lineage
+        )
         write_file(self.disk, self.directory / CHECKPOINT, encode_checkpoint(self.log.checkpoint))
         self.disk.sync_directory(self.directory)

@@ -1,0 +1,110 @@
+"""An answer that comes later, on the event loop alone, and the deadlines of many of them under one timer.
+
+Both cost a fraction of what a future and a timer of its own for each request do, and produce is what they are for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+_MISSING: Final = object()
+
+
+class Deferred:
+    """A result that is set once. As a future, but its callbacks are called at once, where it is set."""
+
+    __slots__ = ("_callbacks", "_cancelled", "_result")
+
+    def __init__(self) -> None:
+        self._result: Any = _MISSING
+        self._cancelled = False
+        self._callbacks: list[Callable[[Any], object]] = []
+
+    def done(self) -> bool:
+        return self._cancelled or self._result is not _MISSING
+
+    def cancelled(self) -> bool:
+        return self._cancelled
+
+    def cancel(self) -> bool:
+        """Nobody asks any more: what is set later is dropped."""
+        if self.done():
+            return False
+        self._cancelled = True
+        self._tell()
+        return True
+
+    def result(self) -> Any:
+        assert self._result is not _MISSING, "asked once it is done"
+        return self._result
+
+    def exception(self) -> BaseException | None:
+        return None
+
+    def set_result(self, result: Any) -> None:
+        if not self.done():
+            self._result = result
+            self._tell()
+
+    def add_done_callback(self, callback: Callable[[Any], object]) -> None:
+        if self.done():
+            callback(self)
+        else:
+            self._callbacks.append(callback)
+
+    def _tell(self) -> None:
+        callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback(self)
+
+
+class Waiting(Protocol):
+    """Something with a deadline."""
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it waits no more, so that its deadline means nothing."""
+
+    def time_out(self) -> None:
+        """The deadline has come. Not called where it is settled."""
+
+
+class Deadlines:
+    """Waiters in the order of their deadlines, a queue for each length of time: clients use few different ones."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._queues: dict[int, deque[tuple[float, Waiting]]] = {}
+        self._timers: dict[int, asyncio.TimerHandle] = {}
+
+    def add(self, waiting: Waiting, timeout_ms: int) -> None:
+        """Have it timed out so many milliseconds from now."""
+        queue = self._queues.get(timeout_ms)
+        if queue is None:
+            queue = self._queues[timeout_ms] = deque()
+            self._timers[timeout_ms] = self._loop.call_later(timeout_ms / 1000, self._look, timeout_ms)
+        while queue and queue[0][1].is_settled:
+            queue.popleft()
+        queue.append((self._loop.time() + timeout_ms / 1000, waiting))
+
+    def _look(self, timeout_ms: int) -> None:
+        """Time out those that are due, and come again for the next, if any."""
+        queue, now = self._queues[timeout_ms], self._loop.time()
+        while queue and (queue[0][1].is_settled or queue[0][0] <= now):
+            _, waiting = queue.popleft()
+            if not waiting.is_settled:
+                waiting.time_out()
+        if queue:
+            self._timers[timeout_ms] = self._loop.call_at(queue[0][0], self._look, timeout_ms)
+        else:
+            del self._queues[timeout_ms], self._timers[timeout_ms]
+
+    def close(self) -> None:
+        """Forget all of them."""
+        for timer in self._timers.values():
+            timer.cancel()
+        self._queues.clear()
+        self._timers.clear()

@@ -1,0 +1,116 @@
+"""Syncs that the event loop begins and hears of later: by the kernel's asynchronous I/O, or by a worker thread.
+
+A worker thread costs a round of group commit more than the disk does: it is woken, waits for the interpreter's lock,
+and wakes the loop. Linux syncs a file without a thread of ours (io_submit(2), IOCB_CMD_FDSYNC, since 4.18) and says so
+through an eventfd. Where it cannot, on other systems and some filesystems, a worker thread does it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Final, Protocol
+
+try:
+    from caio.linux_aio import Context, Operation
+except ImportError:  # not Linux
+    HAS_KERNEL_SYNCS = False
+else:
+    HAS_KERNEL_SYNCS = True
+
+IN_FLIGHT_MAX: Final = 64
+"""Syncs under way at a time by the kernel; more go to worker threads."""
+
+Done = Callable[[OSError | None], object]
+
+
+class Syncable(Protocol):
+    """An open file of the operating system."""
+
+    def fileno(self) -> int: ...
+    def sync(self) -> None: ...
+
+
+class Syncs(Protocol):
+    """One way to do it, on one loop."""
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop: ...
+
+    def begin(self, file: Syncable, done: Done) -> None:
+        """Sync the file; `done` is called on the loop, later, with the failure where there was one."""
+
+
+class ThreadSyncs:
+    """By the loop's worker threads."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop: Final = loop
+
+    def begin(self, file: Syncable, done: Done) -> None:
+        self.loop.run_in_executor(None, file.sync).add_done_callback(partial(_tell, done))
+
+
+def _tell(done: Done, work: asyncio.Future[None]) -> None:
+    if work.cancelled():
+        return
+    failure = work.exception()
+    if failure is not None and not isinstance(failure, OSError):
+        raise failure
+    done(failure)
+
+
+class KernelSyncs:
+    """By the kernel. Goes over to worker threads for good where a file's filesystem does not take part."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, context: Context) -> None:
+        self.loop: Final = loop
+        self._context = context
+        self._threads = ThreadSyncs(loop)
+        self._refused = False
+        self._in_flight = 0
+        self._ended: list[tuple[Done, int]] = []
+        loop.add_reader(context.fileno, self._on_ended)
+
+    def begin(self, file: Syncable, done: Done) -> None:
+        if self._refused or self._in_flight == IN_FLIGHT_MAX:
+            self._threads.begin(file, done)
+            return
+        operation = Operation.fdsync(file.fileno())
+        operation.set_callback(lambda result: self._ended.append((done, result)))
+        try:
+            self._context.submit(operation)
+        except (OSError, ValueError):  # nothing was begun
+            self._refused = True
+            self._threads.begin(file, done)
+        else:
+            self._in_flight += 1
+
+    def _on_ended(self) -> None:
+        with suppress(BlockingIOError):  # others were counted in one event
+            self._context.poll()
+        while self._context.process_events():
+            pass
+        ended, self._ended = self._ended, []
+        for done, result in ended:
+            self._in_flight -= 1
+            done(_failure(result))
+
+
+def _failure(result: int) -> OSError | None:
+    """A negative result is an error number; the extension gives it as 64 bits without a sign."""
+    number = -result % 2**64
+    return OSError(number, os.strerror(number)) if number else None
+
+
+def syncs_on(loop: asyncio.AbstractEventLoop) -> Syncs:
+    """The best way there is here."""
+    if HAS_KERNEL_SYNCS:
+        try:
+            return KernelSyncs(loop, Context(IN_FLIGHT_MAX))
+        except (OSError, RuntimeError, SystemError, ValueError, NotImplementedError):
+            pass  # no such system call, none allowed here, or too many contexts on this machine
+    return ThreadSyncs(loop)
