@@ -14,11 +14,15 @@ _MISSING: Final = object()
 
 
 class Deferred:
-    """A result that is set once. As a future, but its callbacks are called at once, where it is set."""
+    """A result that is set once. As a future, but its callbacks are called at once, where it is set.
 
-    __slots__ = ("_callbacks", "_cancelled", "_result")
+    `expected` is what the result will be if all goes well, so that its frame can be made while the disk is at work.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_callbacks", "_cancelled", "_result", "expected")
+
+    def __init__(self, expected: object) -> None:
+        self.expected: Final = expected
         self._result: Any = _MISSING
         self._cancelled = False
         self._callbacks: list[Callable[[Any], object]] = []

@@ -82,7 +82,7 @@ class Dispatcher:
         try:
             result = handler.handle(request, context)
             if isinstance(result, Deferred):
-                return Pending(self, header, result, connection, pipelined=handler.pipelined)
+                return Foreseen(self, header, result, connection, pipelined=handler.pipelined)
             if not inspect.isawaitable(result):
                 return self.encode(header, result)
         except CorruptData:
@@ -154,3 +154,27 @@ class Pending:
                 error = mistake
         self._dispatcher.failed(self._header, error, self._connection)
         return None
+
+
+class Foreseen(Pending):
+    """A `Later` whose answer is put together before it may be given: while the disk is at work, there is time."""
+
+    __slots__ = ("_expected", "_frame")
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        header: RequestHeader,
+        deferred: Deferred,
+        connection: Connection,
+        *,
+        pipelined: bool,
+    ) -> None:
+        super().__init__(dispatcher, header, deferred, connection, pipelined=pipelined)
+        self._expected = deferred.expected
+        self._frame = dispatcher.encode(header, deferred.expected)
+
+    def answer(self) -> Answer | None:
+        if not self.future.cancelled() and self.future.result() is self._expected:
+            return self._frame
+        return super().answer()

@@ -94,6 +94,8 @@ class ProduceJob:
         self._context = context
         self._awaited: dict[Outcome, None] = {}
         self._deferred: Deferred | None = None
+        self._as_expected = True
+        """No outcome has changed since the answer was put together."""
         self._topics = [(topic.name, topic.topic_id, self._take_topic(topic)) for topic in request.topic_data]
         """Not the request: waiters outlive the answer where the disk is slow, and must not hold its records."""
 
@@ -148,8 +150,10 @@ class ProduceJob:
 
     def on_settled(self, outcome: Outcome) -> None:
         """One outcome is final."""
+        if outcome.error is not ErrorCode.NONE:
+            self._as_expected = False
         if self._awaited.pop(outcome, self) is None and not self._awaited and self._deferred is not None:
-            self._deferred.set_result(self._response())
+            self._finish(self._deferred)
 
     def check_unanswered(self) -> None:
         """Raises Unanswerable where something went wrong."""
@@ -165,7 +169,7 @@ class ProduceJob:
         """The response, now or once every outcome is final or the client's time is up."""
         if not self._awaited:
             return self._response()
-        self._deferred = Deferred()
+        self._deferred = Deferred(self._response())
         self._context.services.deadlines.add(self, max(self._timeout_ms, 0))
         return self._deferred
 
@@ -180,12 +184,16 @@ class ProduceJob:
         for outcome in awaited:
             outcome.base_offset = NO_OFFSET
             outcome.refuse(ErrorCode.REQUEST_TIMED_OUT)
+        self._as_expected = False
         if self._deferred is not None:
-            self._deferred.set_result(self._response())
+            self._finish(self._deferred)
+
+    def _finish(self, deferred: Deferred) -> None:
+        """Lets go of the outcomes, which know their job, so that nothing is left for the garbage collector."""
+        deferred.set_result(deferred.expected if self._as_expected else self._response())
+        self._topics = []
 
     def _response(self) -> ProduceResponse:
-        """Once. Lets go of the outcomes, which know their job: nothing is left for the garbage collector."""
-        topics, self._topics = self._topics, []
         return ProduceResponse(
             responses=tuple(
                 [
@@ -194,7 +202,7 @@ class ProduceJob:
                         topic_id=topic_id,
                         partition_responses=tuple([outcome.response() for outcome in outcomes]),
                     )
-                    for name, topic_id, outcomes in topics
+                    for name, topic_id, outcomes in self._topics
                 ]
             )
         )
