@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from headrace.base.ports import Objects
 from headrace.broker.boot import Broker
 from headrace.broker.config import BrokerConfig
 from headrace.broker.system import SystemClock, system_random
@@ -22,10 +23,12 @@ QUICK = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions"
 
 
 @asynccontextmanager
-async def running(directory: Path, configs: Mapping[str, str] | None = None) -> AsyncIterator[str]:
-    """A broker over this directory, from ready to stopped; its address."""
+async def running(
+    directory: Path, configs: Mapping[str, str] | None = None, *, objects: Objects | None = None
+) -> AsyncIterator[str]:
+    """A broker over this directory (and durable store), from ready to stopped; its address."""
     config = BrokerConfig(data=directory, port=0, configs={**QUICK, **(configs or {})})
-    async with Broker(config, clock=SystemClock(), random=system_random(), disk=LocalDisk()) as broker:
+    async with Broker(config, clock=SystemClock(), random=system_random(), disk=LocalDisk(), objects=objects) as broker:
         yield f"{broker.host}:{broker.port}"
 
 

@@ -13,6 +13,7 @@ from headrace.broker.metadata import MetadataDriver
 from headrace.broker.partition import Partition
 from headrace.broker.partitions import Partitions
 from headrace.broker.tasks import OnBug
+from headrace.metadata.image import MetadataImage
 
 
 class Housekeeper:
@@ -45,18 +46,20 @@ class Housekeeper:
             self._timer.cancel()
 
     def _work(self) -> None:
-        now_ms = self._clock.now_ms()
+        now_ms, image = self._clock.now_ms(), self._metadata.image
         try:
             for partition in list(self._partitions):
-                partition.keep_house(now_ms, deletable_end=self._deletable_end(partition))
+                partition.keep_house(now_ms, deletable_end=deletable_end(partition, image, durable=self._durable))
         except Exception as error:  # a disk's failure is the partition's own: this is ours
             self._on_bug(error)
         else:
             self.start()
 
-    def _deletable_end(self, partition: Partition) -> Offset:
-        """Local deletion needs the range in the catalog, where the partition is exported."""
-        if not (self._durable and partition.settings.durable):
-            return partition.high_watermark
-        catalog = self._metadata.image.catalog.get(partition.topic_partition)
-        return Offset(0) if catalog is None else catalog.next_offset
+
+def deletable_end(partition: Partition, image: MetadataImage, *, durable: bool) -> Offset:
+    """Below it, records may be deleted here: local deletion needs the range in the catalog, where the partition is
+    exported. `durable`: whether the broker has a durable store."""
+    if not (durable and partition.settings.durable):
+        return partition.high_watermark
+    catalog = image.catalog.get(partition.topic_partition)
+    return Offset(0) if catalog is None else min(catalog.next_offset, partition.high_watermark)

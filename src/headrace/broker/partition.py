@@ -17,7 +17,7 @@ from headrace.base.ids import BrokerId, LeaderEpoch, Offset, TopicPartition
 from headrace.base.limits import PRODUCER_SNAPSHOT_INTERVAL_BYTES
 from headrace.base.ports import Buffer, Clock
 from headrace.broker.flusher import Flusher
-from headrace.broker.parking import Commit, CommitParking, ParkedFetch
+from headrace.broker.parking import Commit, CommitParking, FlushParking, ParkedFetch
 from headrace.replica.leader import AdvanceHighWatermark, Effect, Leader
 from headrace.replica.producers import Duplicate, ProducerStates, Refuse
 from headrace.storage.engine import FlushTicket, PartitionLog
@@ -79,6 +79,7 @@ class Partition:
         self._flusher = flusher
         self._clock = clock
         self._commits = CommitParking()
+        self._flushes = FlushParking()
         self._watchers: dict[ParkedFetch, None] = {}
         self._appended_bytes = 0
         self._visible_bytes = 0
@@ -230,6 +231,22 @@ class Partition:
         if self.log.needs_flush:
             self._flusher.request(self)
 
+    def delete_records(self, before: Offset, waiter: Commit) -> None:
+        """Move the log's start up to `before`, which is at most the high watermark, and tell `waiter` once that is
+        durable. Where the start lies there already, only durability is awaited."""
+        assert before <= self.high_watermark, "the caller answers OFFSET_OUT_OF_RANGE"
+        try:
+            self.log.delete_records_before(before)
+        except (OSError, StorageFailure) as error:
+            self._fail(error)
+        if self._ended is not ErrorCode.NONE:
+            waiter.on_outcome(self._ended)
+            return
+        needs_flush = self.log.needs_flush
+        self._flushes.park(waiter, needs_flush=needs_flush)
+        if needs_flush:
+            self._flusher.request(self)
+
     def roll(self) -> None:
         """Close the active segment, so that it can be exported."""
         try:
@@ -249,10 +266,13 @@ class Partition:
             return None
         self._flushing_bytes = self._appended_bytes
         try:
-            return self.log.begin_flush()
+            ticket = self.log.begin_flush()
         except StorageFailure as error:
             self._fail(error)
             return None
+        if ticket is not None:
+            self._flushes.begin()
+        return ticket
 
     def finish_flush(self, ticket: FlushTicket, failure: OSError | None) -> None:
         """Flusher: the sync ended."""
@@ -262,6 +282,7 @@ class Partition:
             return
         flushed_end = self.log.finish_flush(ticket)  # also where the epoch is over: the log is still to be closed
         if self._ended is ErrorCode.NONE:
+            self._flushes.finish()
             self._on_durable(flushed_end, self._flushing_bytes)
 
     def _on_durable(self, end: Offset, appended_bytes: int) -> None:
@@ -319,6 +340,7 @@ class Partition:
         """End this leadership: all that waits is answered with `error`, and so is all that comes."""
         self._ended = error
         self._commits.refuse_all(error)
+        self._flushes.refuse_all(error)
         for watcher in list(self._watchers):
             watcher.wake()
 

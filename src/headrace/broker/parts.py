@@ -92,6 +92,7 @@ class Parts:
                 configs=config.configs,
                 on_bug=self._on_bug,
             ),
+            durable=ports.objects is not None,
             api_versions={handler.key: handler.versions for handler in ALL},
         )
 
