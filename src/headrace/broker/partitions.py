@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TypeVar
 
 import structlog
 
 from headrace.base.errors import CorruptData, HeadraceError
 from headrace.base.ids import BrokerId, DirectoryId, Offset, PartitionIndex, TopicId, TopicPartition
-from headrace.base.ports import Clock
+from headrace.base.ports import Clock, Space
 from headrace.broker.flusher import Flusher
 from headrace.broker.partition import Partition, PartitionSettings
 from headrace.broker.tasks import OnBug, started
@@ -84,6 +85,15 @@ class Partitions:
         if partition is not None:
             return partition.availability
         return ErrorCode.KAFKA_STORAGE_ERROR if key in self._offline else ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    @property
+    def log_directory(self) -> Path:
+        """Where the logs are."""
+        return self._engine.root
+
+    async def space(self) -> Space:
+        """Of the volume that the logs are on. Raises OSError."""
+        return await self._in_thread(self._engine.space)
 
     @property
     def offline(self) -> Mapping[TopicPartition, str]:

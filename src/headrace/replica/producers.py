@@ -8,7 +8,7 @@ Sources: KIP-98, KIP-185, KIP-360; Kafka's ProducerStateManager for the order of
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Self, TypeAlias
 
@@ -108,11 +108,14 @@ class ProducerStates:
         if len(self._states) > PRODUCERS_PER_PARTITION_MAX:
             self._states.popitem(last=False)
 
+    def entries(self) -> Iterator[ProducerEntry]:
+        """Every producer, the one that wrote longest ago first."""
+        for producer_id, state in self._states.items():
+            yield ProducerEntry(producer_id, state.epoch, tuple(state.batches))
+
     def snapshot(self) -> bytes:
         """All of it, for `restore`: Kafka's producer snapshot, with more behind it."""
-        return encode_snapshot(
-            ProducerEntry(producer_id, state.epoch, tuple(state.batches)) for producer_id, state in self._states.items()
-        )
+        return encode_snapshot(self.entries())
 
     @classmethod
     def restore(cls, data: bytes) -> Self:

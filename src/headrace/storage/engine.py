@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 
 from headrace.base.errors import CorruptData, StorageFailure
 from headrace.base.ids import DirectoryId, LeaderEpoch, Offset, PartitionIndex, TopicId
-from headrace.base.ports import Buffer
+from headrace.base.ports import Buffer, Space
 from headrace.wire.batches import BatchHeader
 
 
@@ -225,6 +225,13 @@ class PartitionLog(Protocol):
 
 class LogEngine(Protocol):
     """Keeps the logs of one data directory. All calls are blocking: in a worker thread."""
+
+    @property
+    def root(self) -> Path:
+        """The directory of them all."""
+
+    def space(self) -> Space:
+        """Of the volume that it is on. Raises OSError."""
 
     def start(self) -> None:
         """Once, before any `open`: finish deletions that a crash cut short. Raises StorageFailure."""
