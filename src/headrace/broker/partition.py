@@ -155,7 +155,7 @@ class Partition:
             return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, "The log's disk failed; the partition is offline.")
         if self.open_since_ms is None:
             self.open_since_ms = now_ms
-        self.producers.on_appended(header, appended.base_offset)
+        self.producers.on_appended(header, appended.base_offset, now_ms)
         self._appended_bytes += header.size
         if self._appended_bytes >= self._snapshot_at_bytes:
             self.snapshot_producers()
@@ -219,10 +219,12 @@ class Partition:
 
     # keeping house
 
-    def keep_house(self, now_ms: int, *, deletable_end: Offset) -> None:
-        """Drop segments past their retention, none that reaches above `deletable_end` or the high watermark."""
+    def keep_house(self, now_ms: int, *, deletable_end: Offset, producers_since_ms: int) -> None:
+        """Drop segments past their retention, none that reaches above `deletable_end` or the high watermark, and forget
+        producers that have not written since `producers_since_ms`."""
         if self._ended is not ErrorCode.NONE:
             return
+        self.producers.expire(producers_since_ms)
         try:
             self.log.apply_retention(now_ms, Offset(min(deletable_end, self.high_watermark)))
         except (OSError, StorageFailure) as error:

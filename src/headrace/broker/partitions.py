@@ -184,7 +184,7 @@ class Partitions:
         """In a worker thread: recover the log, then the producers' state from its snapshot and what follows it."""
         try:
             opened = self._engine.open(self._identity(local.topic, local.partition.index), _log_config(config))
-            return opened, _recover_producers(opened)
+            return opened, _recover_producers(opened, self._clock.now_ms())
         except (OSError, HeadraceError) as error:
             return error
 
@@ -290,7 +290,9 @@ def _close(partition_log: PartitionLog, *, clean: bool) -> None:
         log.warning("a log was not closed cleanly", directory=str(partition_log.directory), reason=str(error))
 
 
-def _recover_producers(partition_log: PartitionLog) -> ProducerStates:
+def _recover_producers(partition_log: PartitionLog, now_ms: int) -> ProducerStates:
+    """When a batch behind the snapshot was appended is not known: it counts as appended now, so that no producer is
+    forgotten too early."""
     snapshot = partition_log.latest_producer_snapshot()
     producers = ProducerStates()
     start = partition_log.log_start_offset
@@ -301,7 +303,7 @@ def _recover_producers(partition_log: PartitionLog) -> ProducerStates:
         except CorruptData as error:
             log.warning("producers are rebuilt from the whole log", log=str(partition_log.directory), reason=str(error))
     for header in partition_log.batches_from(start):
-        producers.on_appended(header, Offset(header.base_offset))
+        producers.on_appended(header, Offset(header.base_offset), now_ms)
     return producers
 
 

@@ -22,7 +22,6 @@ from headrace.broker.producer_ids import ProducerIdAllocator
 from headrace.broker.tasks import OnBug
 from headrace.controller.brokers import allocate_producer_ids
 from headrace.controller.decision import Refusal
-from headrace.metadata.configs import broker_value
 from headrace.net.listener import Listener
 from headrace.storage.engine import LogEngine
 
@@ -103,15 +102,12 @@ class Parts:
 
     async def start(self) -> None:
         """Everything is recovered and registered: serve."""
-        image = self.metadata.image
-        interval = broker_value(
-            image, self._config.configs, "log.retention.check.interval.ms", node=self._config.broker_id
-        )
         self._housekeeper = Housekeeper(
+            node=self._config.broker_id,
+            configs=self._config.configs,
             partitions=self.partitions,
             metadata=self.metadata,
             clock=self._ports.clock,
-            interval_ms=interval.number(),
             durable=self._ports.objects is not None,
             on_bug=self._on_bug,
         )

@@ -343,6 +343,13 @@ _BROKER_ONLY: Final = (
         dynamic=False,
         doc="Bytes at which a log segment of __consumer_offsets is closed, when the topic is made.",
     ),
+    ConfigDef(
+        key="producer.id.expiration.ms",
+        type=ConfigType.INT,
+        default="86400000",
+        low=1,
+        doc="Time since its last batch after which a partition forgets an idempotent producer.",
+    ),
 )
 
 BROKER_DEFS: Final[Mapping[str, ConfigDef]] = {definition.key: definition for definition in _BROKER_ONLY} | {
