@@ -56,7 +56,7 @@ def test_a_retry_is_never_appended_again_and_a_recent_one_gets_its_first_offsets
         verdict = log.send(sent[at])
         if at >= len(sent) - PRODUCER_BATCHES_CACHED:
             base = log.offsets[7, 0, sent[at].base_sequence]
-            assert verdict == Duplicate(Offset(base), Offset(base + sent[at].count - 1))
+            assert verdict == Duplicate(Offset(base), Offset(base + sent[at].count - 1), 0)
         else:
             assert isinstance(verdict, Refuse)
     assert log.end == end

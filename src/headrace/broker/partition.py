@@ -27,12 +27,31 @@ from headrace.wire.errors import ErrorCode
 log = structlog.get_logger(__name__)
 
 
+class TimeBounds(NamedTuple):
+    """How far from the broker's clock a batch's times may be, in milliseconds (KIP-937)."""
+
+    before_ms: int
+    after_ms: int
+
+    def problem(self, header: BatchHeader, now_ms: int) -> str | None:
+        """By the first and the highest time, which the header tells; -1 is none, and is always in bounds."""
+        oldest, newest = header.base_timestamp, header.max_timestamp
+        if newest - now_ms > self.after_ms:
+            return f"Time {newest} is more than {self.after_ms} ms ahead of the broker's, {now_ms}."
+        for time_ms in (oldest, newest):
+            if time_ms >= 0 and now_ms - time_ms > self.before_ms:
+                return f"Time {time_ms} is more than {self.before_ms} ms behind the broker's, {now_ms}."
+        return None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionSettings:
     """What a topic's configuration means to the partition itself (the log has its own part)."""
 
     max_message_bytes: int
     min_insync_replicas: int
+    times: TimeBounds | None
+    """What producers may say; None: the broker gives its own time (LogAppendTime)."""
     durable: bool
     """Whether closed segments go to the durable store, where there is one."""
     durable_lag_ms_max: int
@@ -44,6 +63,8 @@ class Appended(NamedTuple):
 
     base_offset: Offset
     end: Offset
+    log_append_time_ms: int = -1
+    """-1 where the records keep their own times."""
 
 
 class Refusal(NamedTuple):
@@ -143,7 +164,8 @@ class Partition:
         if isinstance(verdict, Refuse):
             return Refusal(verdict.error, verdict.message)
         if isinstance(verdict, Duplicate):
-            return Appended(verdict.base_offset, Offset(verdict.last_offset + 1))
+            time_ms = verdict.timestamp if self.settings.times is None else -1
+            return Appended(verdict.base_offset, Offset(verdict.last_offset + 1), time_ms)
         return self._append(records, header)
 
     def _append(self, records: Buffer, header: BatchHeader) -> Appended | Refusal:
@@ -160,7 +182,7 @@ class Partition:
         if self._appended_bytes >= self._snapshot_at_bytes:
             self.snapshot_producers()
         self._after_write()
-        return Appended(appended.base_offset, Offset(appended.last_offset + 1))
+        return Appended(appended.base_offset, Offset(appended.last_offset + 1), appended.log_append_time_ms)
 
     def snapshot_producers(self) -> None:
         """Keep the producers' state as of the log's end, so that recovery reads no further back than here."""
@@ -192,6 +214,16 @@ class Partition:
             return Refusal(ErrorCode.INVALID_RECORD, "Clients may not write control batches.")
         if header.is_transactional:
             return Refusal(ErrorCode.INVALID_TXN_STATE, "Transactions are not supported yet.")
+        return self._timed(header)
+
+    def _timed(self, header: BatchHeader) -> BatchHeader | Refusal:
+        bounds = self.settings.times
+        if bounds is None:
+            return header
+        if header.is_log_append_time:
+            return Refusal(ErrorCode.INVALID_TIMESTAMP, "Only a broker may say that a batch bears log append time.")
+        if problem := bounds.problem(header, self._clock.now_ms()):
+            return Refusal(ErrorCode.INVALID_TIMESTAMP, problem)
         return header
 
     def park_commit(self, end: Offset, waiter: Commit) -> None:

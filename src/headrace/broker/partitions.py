@@ -19,7 +19,7 @@ from headrace.base.errors import CorruptData, HeadraceError
 from headrace.base.ids import BrokerId, DirectoryId, Offset, PartitionIndex, TopicId, TopicPartition
 from headrace.base.ports import Clock, Space
 from headrace.broker.flusher import Flusher
-from headrace.broker.partition import Partition, PartitionSettings
+from headrace.broker.partition import Partition, PartitionSettings, TimeBounds
 from headrace.broker.tasks import OnBug, started
 from headrace.metadata.configs import TopicConfig, topic_config
 from headrace.metadata.delta import ImageDelta, LocalPartition
@@ -316,6 +316,7 @@ def _log_config(config: TopicConfig) -> LogConfig:
         index_interval_bytes=config.index_interval_bytes,
         max_message_bytes=config.max_message_bytes,
         fsync=config.flush_policy == "fsync",
+        log_append_time=config.message_timestamp_type == "LogAppendTime",
     )
 
 
@@ -323,6 +324,9 @@ def _settings(config: TopicConfig) -> PartitionSettings:
     return PartitionSettings(
         max_message_bytes=config.max_message_bytes,
         min_insync_replicas=config.min_insync_replicas,
+        times=None
+        if config.message_timestamp_type == "LogAppendTime"
+        else TimeBounds(config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms),
         durable=config.durable_enable,
         durable_lag_ms_max=config.durable_export_max_lag_ms,
     )

@@ -149,13 +149,30 @@ TOPIC_DEFS: Final[Mapping[str, ConfigDef]] = {
             low=0,
         ),
         _topic(
+            "message.timestamp.after.max.ms",
+            ConfigType.LONG,
+            "3600000",
+            "log.message.timestamp.after.max.ms",
+            "How far ahead of the broker's clock a batch's highest time may be; beyond, it is refused. Not for"
+            " LogAppendTime.",
+            low=0,
+        ),
+        _topic(
+            "message.timestamp.before.max.ms",
+            ConfigType.LONG,
+            str(LONG_MAX),
+            "log.message.timestamp.before.max.ms",
+            "How far behind the broker's clock a batch's first and highest times may be; beyond, it is refused. Not for"
+            " LogAppendTime.",
+            low=0,
+        ),
+        _topic(
             "message.timestamp.type",
             ConfigType.STRING,
             "CreateTime",
             "log.message.timestamp.type",
             "Whose time a record carries: its producer's (CreateTime) or the broker's (LogAppendTime).",
             values=("CreateTime", "LogAppendTime"),
-            honoured=("CreateTime",),
         ),
         _topic(
             "min.insync.replicas",

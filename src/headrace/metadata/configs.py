@@ -143,6 +143,8 @@ class TopicConfig:
     flush_policy: str
     index_interval_bytes: int
     max_message_bytes: int
+    message_timestamp_after_max_ms: int
+    message_timestamp_before_max_ms: int
     message_timestamp_type: str
     min_insync_replicas: int
     retention_bytes: int

@@ -28,6 +28,8 @@ class Duplicate(NamedTuple):
 
     base_offset: Offset
     last_offset: Offset
+    timestamp: int
+    """When it was appended."""
 
 
 class Refuse(NamedTuple):
@@ -82,7 +84,7 @@ class ProducerStates:
         if expected is None or header.base_sequence == expected:
             return ACCEPT
         if header.producer_epoch == state.epoch and (known := _find(state.batches, header)) is not None:
-            return Duplicate(Offset(known.base_offset), Offset(known.last_offset))
+            return Duplicate(Offset(known.base_offset), Offset(known.last_offset), known.timestamp)
         return Refuse(
             ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
             f"Producer {header.producer_id} sent sequence {header.base_sequence} where {expected} was next.",

@@ -55,7 +55,7 @@ class Unanswerable(HeadraceError):  # noqa: N818 - a state, not a mistake
 class Outcome:
     """What became of one partition's batch. At acks=all it is told when the batch is committed."""
 
-    __slots__ = ("_job", "base_offset", "error", "index", "log_start_offset", "message")
+    __slots__ = ("_job", "base_offset", "error", "index", "log_append_time_ms", "log_start_offset", "message")
 
     def __init__(self, job: ProduceJob, index: int) -> None:
         self._job = job
@@ -63,11 +63,13 @@ class Outcome:
         self.error = ErrorCode.NONE
         self.message: str | None = None
         self.base_offset = NO_OFFSET
+        self.log_append_time_ms = -1
         self.log_start_offset = NO_OFFSET
 
     def refuse(self, error: ErrorCode, message: str | None = None) -> None:
         self.error = error
         self.message = message
+        self.log_append_time_ms = -1
 
     def on_outcome(self, error: ErrorCode) -> None:
         """`Commit`: the batch is committed, or never will be under this leadership."""
@@ -81,6 +83,7 @@ class Outcome:
             index=self.index,
             error_code=self.error,
             base_offset=self.base_offset,
+            log_append_time_ms=self.log_append_time_ms,
             log_start_offset=self.log_start_offset,
             error_message=self.message,
         )
@@ -143,6 +146,7 @@ class ProduceJob:
             outcome.refuse(appended.error, appended.message)
             return
         outcome.base_offset = appended.base_offset
+        outcome.log_append_time_ms = appended.log_append_time_ms
         outcome.log_start_offset = partition.log.log_start_offset
         if needs_all:
             self._awaited[outcome] = None
