@@ -7,7 +7,7 @@ sync of a FlushTicket.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import NamedTuple, assert_never
 
 import structlog
@@ -18,44 +18,24 @@ from headrace.base.limits import PRODUCER_SNAPSHOT_INTERVAL_BYTES
 from headrace.base.ports import Buffer, Clock
 from headrace.broker.flusher import Flusher
 from headrace.broker.parking import Commit, CommitParking, FlushParking, ParkedFetch
+from headrace.broker.partition_settings import PartitionSettings
+from headrace.broker.repacking import Overflow, Repacker, RepackLine
 from headrace.replica.leader import AdvanceHighWatermark, Effect, Leader
 from headrace.replica.producers import Duplicate, ProducerStates, Refuse
 from headrace.storage.engine import FlushTicket, PartitionLog
-from headrace.wire.batches import BatchHeader, CorruptBatch, check_batch
+from headrace.wire.batches import (
+    COMPRESSION_MASK,
+    HEADER_BYTES,
+    BatchHeader,
+    CorruptBatch,
+    Repacked,
+    check_batch,
+    parse_header,
+)
+from headrace.wire.compression import Compression
 from headrace.wire.errors import ErrorCode
 
 log = structlog.get_logger(__name__)
-
-
-class TimeBounds(NamedTuple):
-    """How far from the broker's clock a batch's times may be, in milliseconds (KIP-937)."""
-
-    before_ms: int
-    after_ms: int
-
-    def problem(self, header: BatchHeader, now_ms: int) -> str | None:
-        """By the first and the highest time, which the header tells; -1 is none, and is always in bounds."""
-        oldest, newest = header.base_timestamp, header.max_timestamp
-        if newest - now_ms > self.after_ms:
-            return f"Time {newest} is more than {self.after_ms} ms ahead of the broker's, {now_ms}."
-        for time_ms in (oldest, newest):
-            if time_ms >= 0 and now_ms - time_ms > self.before_ms:
-                return f"Time {time_ms} is more than {self.before_ms} ms behind the broker's, {now_ms}."
-        return None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionSettings:
-    """What a topic's configuration means to the partition itself (the log has its own part)."""
-
-    max_message_bytes: int
-    min_insync_replicas: int
-    times: TimeBounds | None
-    """What producers may say; None: the broker gives its own time (LogAppendTime)."""
-    durable: bool
-    """Whether closed segments go to the durable store, where there is one."""
-    durable_lag_ms_max: int
-    """Longest that a record waits in an open segment before that is closed for export; -1: no limit."""
 
 
 class Appended(NamedTuple):
@@ -88,6 +68,7 @@ class Partition:
         producers: ProducerStates,
         settings: PartitionSettings,
         flusher: Flusher,
+        repacker: Repacker,
         clock: Clock,
     ) -> None:
         self.topic = topic
@@ -101,6 +82,7 @@ class Partition:
         self._clock = clock
         self._commits = CommitParking()
         self._flushes = FlushParking()
+        self._line = RepackLine(repacker)
         self._watchers: dict[ParkedFetch, None] = {}
         self._appended_bytes = 0
         self._visible_bytes = 0
@@ -168,6 +150,36 @@ class Partition:
             return Appended(verdict.base_offset, Offset(verdict.last_offset + 1), time_ms)
         return self._append(records, header)
 
+    def take(self, records: Buffer, *, needs_isr: bool, done: Callable[[Appended | Refusal], None]) -> None:
+        """Append one batch of a client, in the codec that the topic wants, behind those taken before it. `done` is told
+        of it: now, or, where this or an earlier batch is to be recompressed, later."""
+        codec = self.settings.codec
+        if self._line.is_empty and (codec is None or _codec_of(records) in (codec, None)):
+            done(self.append(records, needs_isr=needs_isr))
+            return
+        kept = bytes(records)
+        self._line.join(kept, lambda: self._turn(kept), lambda result: done(self._append_turn(result, needs_isr)))
+
+    def _turn(self, records: Buffer) -> Compression | None:
+        """What the batch whose turn it is must be packed in; None where it may stay, or is to be refused, as it is."""
+        codec = self.settings.codec
+        if self._ended is not ErrorCode.NONE or codec is None or isinstance(self._sound(records), Refusal):
+            return None
+        return None if _codec_of(records) is codec else codec
+
+    def _append_turn(self, result: Buffer | Repacked | CorruptBatch | Overflow, needs_isr: bool) -> Appended | Refusal:
+        if isinstance(result, Overflow):
+            return Refusal(ErrorCode.REQUEST_TIMED_OUT, "Too many batches wait to be recompressed; retry.")
+        if isinstance(result, CorruptBatch):
+            return Refusal(ErrorCode.INVALID_RECORD, str(result))
+        if not isinstance(result, Repacked):
+            return self.append(result, needs_isr=needs_isr)
+        bounds = self.settings.times
+        problem = bounds and bounds.problem(result.oldest_timestamp, result.newest_timestamp, self._clock.now_ms())
+        if problem:
+            return Refusal(ErrorCode.INVALID_TIMESTAMP, problem)
+        return self.append(result.batch, needs_isr=needs_isr)
+
     def _append(self, records: Buffer, header: BatchHeader) -> Appended | Refusal:
         now_ms = self._clock.now_ms()
         try:
@@ -204,6 +216,10 @@ class Partition:
                 ErrorCode.MESSAGE_TOO_LARGE,
                 f"The batch of {len(records)} bytes is over max.message.bytes={self.settings.max_message_bytes}.",
             )
+        return self._sound(records)
+
+    def _sound(self, records: Buffer) -> BatchHeader | Refusal:
+        """`_checked`, of any size."""
         try:
             header = check_batch(records, 0, len(records))
         except CorruptBatch as error:
@@ -222,7 +238,7 @@ class Partition:
             return header
         if header.is_log_append_time:
             return Refusal(ErrorCode.INVALID_TIMESTAMP, "Only a broker may say that a batch bears log append time.")
-        if problem := bounds.problem(header, self._clock.now_ms()):
+        if problem := bounds.problem(header.base_timestamp, header.max_timestamp, self._clock.now_ms()):
             return Refusal(ErrorCode.INVALID_TIMESTAMP, problem)
         return header
 
@@ -382,3 +398,11 @@ class Partition:
         """Answer the parked fetches with what there is (the broker stops)."""
         for watcher in list(self._watchers):
             watcher.wake()
+
+
+def _codec_of(records: Buffer) -> Compression | None:
+    """The first batch's; None where there is none that is known."""
+    if len(records) < HEADER_BYTES:
+        return None
+    number = parse_header(records).attributes & COMPRESSION_MASK
+    return Compression(number) if number <= Compression.ZSTD else None

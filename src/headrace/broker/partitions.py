@@ -19,7 +19,9 @@ from headrace.base.errors import CorruptData, HeadraceError
 from headrace.base.ids import BrokerId, DirectoryId, Offset, PartitionIndex, TopicId, TopicPartition
 from headrace.base.ports import Clock, Space
 from headrace.broker.flusher import Flusher
-from headrace.broker.partition import Partition, PartitionSettings, TimeBounds
+from headrace.broker.partition import Partition
+from headrace.broker.partition_settings import log_config, partition_settings
+from headrace.broker.repacking import Repacker
 from headrace.broker.tasks import OnBug, started
 from headrace.metadata.configs import TopicConfig, topic_config
 from headrace.metadata.delta import ImageDelta, LocalPartition
@@ -27,7 +29,7 @@ from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
 from headrace.metadata.values import TopicImage
 from headrace.replica.leader import Leader
 from headrace.replica.producers import ProducerStates
-from headrace.storage.engine import LogConfig, LogEngine, LogIdentity, PartitionLog
+from headrace.storage.engine import LogEngine, LogIdentity, PartitionLog
 from headrace.wire.errors import ErrorCode
 
 log = structlog.get_logger(__name__)
@@ -54,6 +56,7 @@ class Partitions:
         self._engine = engine
         self._flusher = flusher
         self._clock = clock
+        self._repacker = Repacker(on_bug)
         self._broker_configs = broker_configs
         self._on_bug = on_bug
         self._image = EMPTY_IMAGE
@@ -183,7 +186,7 @@ class Partitions:
     def _open(self, local: LocalPartition, config: TopicConfig) -> tuple[PartitionLog, ProducerStates] | Exception:
         """In a worker thread: recover the log, then the producers' state from its snapshot and what follows it."""
         try:
-            opened = self._engine.open(self._identity(local.topic, local.partition.index), _log_config(config))
+            opened = self._engine.open(self._identity(local.topic, local.partition.index), log_config(config))
             return opened, _recover_producers(opened, self._clock.now_ms())
         except (OSError, HeadraceError) as error:
             return error
@@ -226,8 +229,9 @@ class Partitions:
             leader=leader,
             isr_size=len(local.partition.isr),
             producers=producers,
-            settings=_settings(config),
+            settings=partition_settings(config),
             flusher=self._flusher,
+            repacker=self._repacker,
             clock=self._clock,
         )
 
@@ -247,8 +251,8 @@ class Partitions:
         for partition in topic.partitions:
             serving = self._serving.get(TopicPartition(topic.id, partition.index))
             if serving is not None:
-                serving.settings = _settings(config)
-                serving.log.reconfigure(_log_config(config))
+                serving.settings = partition_settings(config)
+                serving.log.reconfigure(log_config(config))
 
     # ending
 
@@ -305,28 +309,3 @@ def _recover_producers(partition_log: PartitionLog, now_ms: int) -> ProducerStat
     for header in partition_log.batches_from(start):
         producers.on_appended(header, Offset(header.base_offset), now_ms)
     return producers
-
-
-def _log_config(config: TopicConfig) -> LogConfig:
-    return LogConfig(
-        segment_bytes=config.segment_bytes,
-        segment_ms=config.segment_ms,
-        retention_ms=config.retention_ms,
-        retention_bytes=config.retention_bytes,
-        index_interval_bytes=config.index_interval_bytes,
-        max_message_bytes=config.max_message_bytes,
-        fsync=config.flush_policy == "fsync",
-        log_append_time=config.message_timestamp_type == "LogAppendTime",
-    )
-
-
-def _settings(config: TopicConfig) -> PartitionSettings:
-    return PartitionSettings(
-        max_message_bytes=config.max_message_bytes,
-        min_insync_replicas=config.min_insync_replicas,
-        times=None
-        if config.message_timestamp_type == "LogAppendTime"
-        else TimeBounds(config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms),
-        durable=config.durable_enable,
-        durable_lag_ms_max=config.durable_export_max_lag_ms,
-    )

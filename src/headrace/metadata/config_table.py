@@ -105,9 +105,9 @@ TOPIC_DEFS: Final[Mapping[str, ConfigDef]] = {
             ConfigType.STRING,
             "producer",
             "compression.type",
-            "The codec that batches are kept in: producer keeps each as it came.",
-            values=("producer", "uncompressed", "none", "gzip", "snappy", "lz4", "zstd"),
-            honoured=("producer",),
+            "The codec that batches are kept in: producer keeps each as it came; with any other, a batch that came in"
+            " another is checked record by record and recompressed.",
+            values=("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
         ),
         _topic(
             "durable.enable",

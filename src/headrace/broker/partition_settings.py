@@ -1,0 +1,79 @@
+"""What a topic's configuration means to one of its partitions here, and to its log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from headrace.metadata.configs import TopicConfig
+from headrace.storage.engine import LogConfig
+from headrace.wire.compression import Compression
+
+CODECS: Final[Mapping[str, Compression | None]] = {
+    "producer": None,
+    "uncompressed": Compression.NONE,
+    "gzip": Compression.GZIP,
+    "snappy": Compression.SNAPPY,
+    "lz4": Compression.LZ4,
+    "zstd": Compression.ZSTD,
+}
+"""What `compression.type` may be."""
+
+
+class TimeBounds(NamedTuple):
+    """How far from the broker's clock a batch's times may be, in milliseconds (KIP-937)."""
+
+    before_ms: int
+    after_ms: int
+
+    def problem(self, oldest: int, newest: int, now_ms: int) -> str | None:
+        """-1 is no time, and is always in bounds."""
+        if newest - now_ms > self.after_ms:
+            return f"Time {newest} is more than {self.after_ms} ms ahead of the broker's, {now_ms}."
+        for time_ms in (oldest, newest):
+            if time_ms >= 0 and now_ms - time_ms > self.before_ms:
+                return f"Time {time_ms} is more than {self.before_ms} ms behind the broker's, {now_ms}."
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionSettings:
+    """What a topic's configuration means to the partition itself (the log has its own part)."""
+
+    max_message_bytes: int
+    min_insync_replicas: int
+    codec: Compression | None
+    """What batches of clients are kept in; None: what each came in."""
+    times: TimeBounds | None
+    """What producers may say; None: the broker gives its own time (LogAppendTime)."""
+    durable: bool
+    """Whether closed segments go to the durable store, where there is one."""
+    durable_lag_ms_max: int
+    """Longest that a record waits in an open segment before that is closed for export; -1: no limit."""
+
+
+def log_config(config: TopicConfig) -> LogConfig:
+    return LogConfig(
+        segment_bytes=config.segment_bytes,
+        segment_ms=config.segment_ms,
+        retention_ms=config.retention_ms,
+        retention_bytes=config.retention_bytes,
+        index_interval_bytes=config.index_interval_bytes,
+        max_message_bytes=config.max_message_bytes,
+        fsync=config.flush_policy == "fsync",
+        log_append_time=config.message_timestamp_type == "LogAppendTime",
+    )
+
+
+def partition_settings(config: TopicConfig) -> PartitionSettings:
+    return PartitionSettings(
+        max_message_bytes=config.max_message_bytes,
+        min_insync_replicas=config.min_insync_replicas,
+        codec=CODECS[config.compression_type],
+        times=None
+        if config.message_timestamp_type == "LogAppendTime"
+        else TimeBounds(config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms),
+        durable=config.durable_enable,
+        durable_lag_ms_max=config.durable_export_max_lag_ms,
+    )
