@@ -57,6 +57,8 @@ def log_config(config: TopicConfig) -> LogConfig:
     return LogConfig(
         segment_bytes=config.segment_bytes,
         segment_ms=config.segment_ms,
+        segment_jitter_ms=config.segment_jitter_ms,
+        segment_index_bytes=config.segment_index_bytes,
         retention_ms=config.retention_ms,
         retention_bytes=config.retention_bytes,
         index_interval_bytes=config.index_interval_bytes,

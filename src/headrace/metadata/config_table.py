@@ -145,7 +145,7 @@ TOPIC_DEFS: Final[Mapping[str, ConfigDef]] = {
             ConfigType.INT,
             "1048588",
             "message.max.bytes",
-            "Largest record batch that is taken, in bytes, as compressed by the producer.",
+            "Largest record batch that is taken, in bytes, as it is kept.",
             low=0,
         ),
         _topic(
@@ -205,6 +205,22 @@ TOPIC_DEFS: Final[Mapping[str, ConfigDef]] = {
             "log.segment.bytes",
             "Bytes at which a log segment is closed and the next begun.",
             low=1024,
+        ),
+        _topic(
+            "segment.index.bytes",
+            ConfigType.INT,
+            "10485760",
+            "log.index.size.max.bytes",
+            "Bytes of an offset index or a time index at which its segment is closed.",
+            low=4,
+        ),
+        _topic(
+            "segment.jitter.ms",
+            ConfigType.LONG,
+            "0",
+            "log.roll.jitter.ms",
+            "Most that a segment is closed before segment.ms, by chance, lest all partitions close theirs at once.",
+            low=0,
         ),
         _topic(
             "segment.ms",

@@ -150,6 +150,8 @@ class TopicConfig:
     retention_bytes: int
     retention_ms: int
     segment_bytes: int
+    segment_index_bytes: int
+    segment_jitter_ms: int
     segment_ms: int
     storage_compression: str
     unclean_leader_election_enable: bool

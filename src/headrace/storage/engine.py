@@ -46,6 +46,10 @@ class LogConfig:
     segment_bytes: int = 1024 * 1024 * 1024
     segment_ms: int = 7 * 24 * 3600 * 1000
     """A segment is closed when its records would span more time than this (by the wall clock where they have none)."""
+    segment_jitter_ms: int = 0
+    """Most by which a segment is closed before `segment_ms`; how much it is depends on the segment alone."""
+    segment_index_bytes: int = 10 * 1024 * 1024
+    """A segment is closed when one of its indexes has no room for another entry in so many bytes."""
     retention_ms: int = 7 * 24 * 3600 * 1000
     retention_bytes: int = -1
     index_interval_bytes: int = 4096
