@@ -15,7 +15,7 @@ from headrace.broker.boot import Broker
 from headrace.broker.config import BrokerConfig
 from headrace.broker.system import SystemClock, system_random
 from headrace.storage.disk import LocalDisk
-from headrace.wire.apis import ApiKey, api
+from headrace.wire.apis import Api, ApiKey, api
 from headrace.wire.headers import decode_response_header, encode_request_frame
 from headrace.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 
@@ -51,8 +51,11 @@ class RawClient:
 
     async def ask(self, version: int, request: Any) -> Any:
         """The response to a request message, whose class names the API."""
-        name = type(request).__name__.removesuffix("Request")
-        codec = next(found for key in ApiKey if (found := api(key)) is not None and found.name == name)
+        return _codec(request).decode_response(version, await self.ask_undecoded(version, request))
+
+    async def ask_undecoded(self, version: int, request: Any) -> memoryview:
+        """The body of the response."""
+        codec = _codec(request)
         self._sent += 1
         frame = encode_request_frame(codec, version, self._sent, self._client_id, request)
         self._writer.writelines([bytes(buffer) for buffer in frame])
@@ -60,9 +63,14 @@ class RawClient:
         answer = memoryview(await self._reader.readexactly(size))
         correlation, at = decode_response_header(codec.key, version, answer)
         assert correlation == self._sent
-        return codec.decode_response(version, answer[at:])
+        return answer[at:]
 
     async def create_topic(self, name: str, partitions: int = 1) -> None:
         topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
         response = await self.ask(7, CreateTopicsRequest(topics=(topic,), timeout_ms=10_000))
         assert response.topics[0].error_code == 0
+
+
+def _codec(request: Any) -> Api:
+    name = type(request).__name__.removesuffix("Request")
+    return next(found for key in ApiKey if (found := api(key)) is not None and found.name == name)
