@@ -26,6 +26,8 @@ from tests.broker.group_broker import RawClient
 from tools.broker_process import BrokerProcess
 
 PER_TOPIC: Final = 1_000
+STOP_S_MAX: Final = 600.0
+"""A clean stop syncs every log."""
 FILES_BESIDES_SEGMENTS: Final = 100
 """Sockets, the commit log, what the interpreter has open."""
 
@@ -83,12 +85,12 @@ def measure(broker: BrokerProcess, partitions: int, seconds_to_ready: float) -> 
 
 def run(directory: Path, partitions: int, *, kill: bool) -> list[Figure]:
     """Fill, end, start again."""
-    with BrokerProcess(directory) as broker:
+    with BrokerProcess(directory, stop_timeout_s=STOP_S_MAX) as broker:
         asyncio.run(fill(broker.bootstrap, partitions))
         if kill:
             broker.kill()
     begun = time.perf_counter()
-    with BrokerProcess(directory) as broker:
+    with BrokerProcess(directory, stop_timeout_s=STOP_S_MAX) as broker:
         return measure(broker, partitions, time.perf_counter() - begun)
 
 

@@ -32,10 +32,14 @@ def batch(*values: bytes, timestamp: int = 1_700_000_000_000, codec: Compression
     return encode_batch(records, compression=codec)
 
 
-async def produce(client: RawClient, topic: str, records: Buffer, *, partition: int = 0, acks: int = -1) -> Any:
+def produce_request(topic: str, records: Buffer, *, partition: int = 0, acks: int = -1) -> ProduceRequest:
     data = PartitionProduceData(index=partition, records=memoryview(records))
     wanted = TopicProduceData(name=topic, partition_data=(data,))
-    request = ProduceRequest(acks=acks, timeout_ms=30_000, topic_data=(wanted,))
+    return ProduceRequest(acks=acks, timeout_ms=30_000, topic_data=(wanted,))
+
+
+async def produce(client: RawClient, topic: str, records: Buffer, *, partition: int = 0, acks: int = -1) -> Any:
+    request = produce_request(topic, records, partition=partition, acks=acks)
     return (await client.ask(9, request)).responses[0].partition_responses[0]
 
 

@@ -55,15 +55,20 @@ class RawClient:
 
     async def ask_undecoded(self, version: int, request: Any) -> memoryview:
         """The body of the response."""
-        codec = _codec(request)
-        self._sent += 1
-        frame = encode_request_frame(codec, version, self._sent, self._client_id, request)
-        self._writer.writelines([bytes(buffer) for buffer in frame])
+        codec = self.send(version, request)
         (size,) = struct.unpack(">i", await self._reader.readexactly(4))
         answer = memoryview(await self._reader.readexactly(size))
         correlation, at = decode_response_header(codec.key, version, answer)
         assert correlation == self._sent
         return answer[at:]
+
+    def send(self, version: int, request: Any) -> Api:
+        """Ask and await nothing."""
+        codec = _codec(request)
+        self._sent += 1
+        frame = encode_request_frame(codec, version, self._sent, self._client_id, request)
+        self._writer.writelines([bytes(buffer) for buffer in frame])
+        return codec
 
     async def create_topic(self, name: str, partitions: int = 1) -> None:
         topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)

@@ -24,7 +24,7 @@ from headrace.wire.batches import (
 from headrace.wire.compression import Compression, compress
 from headrace.wire.errors import ErrorCode
 from headrace.wire.records import Record, pack_records
-from tests.broker.data_path import batch, create, fetch, produce
+from tests.broker.data_path import batch, create, fetch, produce, produce_request
 from tests.broker.group_broker import RawClient, running
 
 NAMES = {
@@ -129,3 +129,16 @@ async def test_the_limit_is_on_what_is_kept(client: RawClient) -> None:
     packed = batch(b"a" * 5000, codec=Compression.GZIP)
     assert len(packed) < 1000
     assert (await produce(client, "u", packed)).error_code == ErrorCode.MESSAGE_TOO_LARGE
+
+
+async def test_unacknowledged_batches_are_recompressed_too_and_an_unsound_one_closes_the_connection(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path / "data") as bootstrap, RawClient(bootstrap) as other:
+        await create(other, "t", compression_type="zstd")
+        async with RawClient(bootstrap) as client:
+            client.send(9, produce_request("t", batch(b"v"), acks=0))
+            assert (await produce(client, "t", batch(b"w"))).base_offset == 1, "in order"
+            client.send(9, produce_request("t", with_payload(batch(b"v"), b"junk"), acks=0))
+            with pytest.raises((asyncio.IncompleteReadError, ConnectionResetError)):
+                await produce(client, "t", batch(b"x"))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -279,7 +280,8 @@ class Partitions:
             if clean and not partition.log.failed:
                 partition.snapshot_producers()
         logs = [partition.log for partition in self._serving.values()]
-        await self._in_thread(lambda: _close_all(logs, clean=clean))
+        shares = [logs[first::RECOVERIES_AT_ONCE_MAX] for first in range(RECOVERIES_AT_ONCE_MAX)]
+        await asyncio.gather(*(self._in_thread(partial(_close_all, share, clean=clean)) for share in shares if share))
         self._serving.clear()
 
 
