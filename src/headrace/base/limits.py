@@ -71,8 +71,8 @@ READ_POSITIONS_REMEMBERED_MAX: Final = 16
 """Places per log where readers stopped, so that the next read finds its bytes without an index."""
 PRODUCER_SNAPSHOTS_KEPT: Final = 2
 """Producer snapshots per log: the newest, and one before it."""
-RECOVERIES_AT_ONCE_MAX: Final = 4
-"""Logs that are opened or closed at a time, each in a worker thread: their syncs share the disk's journal commits."""
+LOGS_CLOSED_AT_ONCE_MAX: Final = 4
+"""Logs that a stop closes at a time, each in a worker thread: their syncs share the disk's journal commits."""
 METADATA_PROPOSALS_MAX: Final = 10_000
 """Decisions on their way to the commit log; more wait before they are decided."""
 METADATA_EVENTS_PER_SNAPSHOT: Final = 10_000

@@ -18,7 +18,7 @@ import structlog
 
 from headrace.base.errors import CorruptData, HeadraceError
 from headrace.base.ids import BrokerId, DirectoryId, Offset, PartitionIndex, TopicId, TopicPartition
-from headrace.base.limits import RECOVERIES_AT_ONCE_MAX
+from headrace.base.limits import LOGS_CLOSED_AT_ONCE_MAX
 from headrace.base.ports import Clock, Space
 from headrace.broker.flusher import Flusher
 from headrace.broker.partition import Partition
@@ -154,9 +154,8 @@ class Partitions:
             topics = {local.topic.id: local.topic for local in opened}
             image = self._image
             configs = {topic_id: self._config(topic, image) for topic_id, topic in topics.items()}
-            shares = [opened[first::RECOVERIES_AT_ONCE_MAX] for first in range(RECOVERIES_AT_ONCE_MAX)]
-            results = await asyncio.gather(*(self._open_all(share, configs) for share in shares if share))
-            for local, result in (pair for pairs in results for pair in pairs):
+            results = await self._in_thread(lambda: [self._open(local, configs[local.topic.id]) for local in opened])
+            for local, result in zip(opened, results, strict=True):
                 self._take_up(local, configs[local.topic.id], result)
             if self._image is not image:
                 self._reconfigure_all(topics)
@@ -185,12 +184,6 @@ class Partitions:
                 self._engine.delete(identity)
             except (OSError, HeadraceError) as error:
                 log.warning("a deleted partition's files are left", topic=identity.topic_name, reason=str(error))
-
-    async def _open_all(
-        self, share: Sequence[LocalPartition], configs: Mapping[TopicId, TopicConfig]
-    ) -> list[tuple[LocalPartition, tuple[PartitionLog, ProducerStates] | Exception]]:
-        """One after another, in a worker thread; each with what came of it."""
-        return await self._in_thread(lambda: [(local, self._open(local, configs[local.topic.id])) for local in share])
 
     def _open(self, local: LocalPartition, config: TopicConfig) -> tuple[PartitionLog, ProducerStates] | Exception:
         """In a worker thread: recover the log, then the producers' state from its snapshot and what follows it."""
@@ -280,7 +273,7 @@ class Partitions:
             if clean and not partition.log.failed:
                 partition.snapshot_producers()
         logs = [partition.log for partition in self._serving.values()]
-        shares = [logs[first::RECOVERIES_AT_ONCE_MAX] for first in range(RECOVERIES_AT_ONCE_MAX)]
+        shares = [logs[first::LOGS_CLOSED_AT_ONCE_MAX] for first in range(LOGS_CLOSED_AT_ONCE_MAX)]
         await asyncio.gather(*(self._in_thread(partial(_close_all, share, clean=clean)) for share in shares if share))
         self._serving.clear()
 

@@ -51,7 +51,8 @@ class RepackLine:
 
     def __init__(self, repacker: Repacker) -> None:
         self._repacker = repacker
-        self._places: deque[_Place] = deque()
+        self._places: deque[_Place] | None = None
+        """None until the first one joins: most partitions never recompress."""
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -66,6 +67,8 @@ class RepackLine:
             done(Overflow())
             return
         self._repacker.waiting_bytes += len(records)
+        if self._places is None:
+            self._places = deque()
         self._places.append(_Place(records, codec, done))
         if self._task is None:
             self._task = started(self._serve(), "repacking", self._repacker.on_bug)
