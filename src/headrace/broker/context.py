@@ -32,6 +32,8 @@ class Services:
     fetch_sessions: FetchSessions
     producer_ids: ProducerIdAllocator
     groups: GroupService
+    durable: bool
+    """Whether there is a durable store."""
     api_versions: Mapping[int, tuple[int, int]]
     """What is advertised: API key to its lowest and highest version."""
 

@@ -44,6 +44,24 @@ def unpack_records(data: bytes, count: int, base_offset: int, base_timestamp: in
     return records
 
 
+def walk_records(data: bytes, count: int, base_timestamp: int) -> tuple[int, int]:
+    """Check exactly `count` records, whose offset deltas must rise by one from 0, and keep none: the lowest and the
+    highest of their times. Raises CorruptData."""
+    at, lowest, highest = 0, -1, -1
+    try:
+        for expected in range(count):
+            record, at = _read_record(data, at, 0, base_timestamp)
+            if record.offset != expected:
+                raise CorruptData(f"Record {expected} of a batch says offset delta {record.offset}.")
+            lowest = record.timestamp if expected == 0 else min(lowest, record.timestamp)
+            highest = max(highest, record.timestamp)
+    except (IndexError, UnicodeDecodeError) as error:
+        raise CorruptData(f"A record is cut or its header's name is not UTF-8: {error}.") from error
+    if at != len(data):
+        raise CorruptData(f"{len(data) - at} bytes follow the last record.")
+    return lowest, highest
+
+
 def pack_records(records: Sequence[Record], base_offset: int, base_timestamp: int) -> bytearray:
     """The inverse of `unpack_records`."""
     body = bytearray()

@@ -20,7 +20,7 @@ from headrace.base.errors import HeadraceError
 from headrace.base.ids import NO_OFFSET, Offset, PartitionIndex, TopicId, TopicPartition
 from headrace.base.ports import Buffer
 from headrace.broker.context import Handler, RequestContext
-from headrace.broker.partition import Partition, Refusal
+from headrace.broker.partition import Appended, Partition, Refusal
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.produce import (
@@ -39,12 +39,10 @@ ACKS_ALL: Final = -1
 
 def handle(
     request: ProduceRequest, context: RequestContext
-) -> ProduceResponse | asyncio.Future[ProduceResponse] | None:
-    """Append all, then answer at once or once committed."""
+) -> ProduceResponse | asyncio.Future[ProduceResponse | None] | None:
+    """Append all, then answer at once, or once all is appended (recompressed, where the topic wants that) and
+    committed. At acks=0 the answer is None, or Unanswerable."""
     job = ProduceJob(request, context)
-    if request.acks == ACKS_NONE:
-        job.check_unanswered()
-        return None
     return job.answer()
 
 
@@ -55,7 +53,7 @@ class Unanswerable(HeadraceError):  # noqa: N818 - a state, not a mistake
 class Outcome:
     """What became of one partition's batch. At acks=all it is told when the batch is committed."""
 
-    __slots__ = ("_job", "base_offset", "error", "index", "log_start_offset", "message")
+    __slots__ = ("_job", "base_offset", "error", "index", "log_append_time_ms", "log_start_offset", "message")
 
     def __init__(self, job: ProduceJob, index: int) -> None:
         self._job = job
@@ -63,11 +61,13 @@ class Outcome:
         self.error = ErrorCode.NONE
         self.message: str | None = None
         self.base_offset = NO_OFFSET
+        self.log_append_time_ms = -1
         self.log_start_offset = NO_OFFSET
 
     def refuse(self, error: ErrorCode, message: str | None = None) -> None:
         self.error = error
         self.message = message
+        self.log_append_time_ms = -1
 
     def on_outcome(self, error: ErrorCode) -> None:
         """`Commit`: the batch is committed, or never will be under this leadership."""
@@ -81,6 +81,7 @@ class Outcome:
             index=self.index,
             error_code=self.error,
             base_offset=self.base_offset,
+            log_append_time_ms=self.log_append_time_ms,
             log_start_offset=self.log_start_offset,
             error_message=self.message,
         )
@@ -95,7 +96,7 @@ class ProduceJob:
         self._is_transactional = request.transactional_id is not None
         self._context = context
         self._awaited: dict[Outcome, None] = {}
-        self._future: asyncio.Future[ProduceResponse] | None = None
+        self._future: asyncio.Future[ProduceResponse | None] | None = None
         self._topics = [(topic.name, topic.topic_id, self._take_topic(topic)) for topic in request.topic_data]
         """Not the request: waiters outlive the answer where the disk is slow, and must not hold its records."""
 
@@ -137,23 +138,35 @@ class ProduceJob:
             self._append(found, data.records, outcome)
 
     def _append(self, partition: Partition, records: Buffer, outcome: Outcome) -> None:
-        needs_all = self._acks == ACKS_ALL
-        appended = partition.append(records, needs_isr=needs_all)
+        self._awaited[outcome] = None
+        partition.take(
+            records,
+            needs_isr=self._acks == ACKS_ALL,
+            done=lambda appended: self._on_appended(partition, outcome, appended),
+        )
+
+    def _on_appended(self, partition: Partition, outcome: Outcome, appended: Appended | Refusal) -> None:
+        """Told at once, or later and perhaps too late."""
+        if outcome not in self._awaited:
+            return
         if isinstance(appended, Refusal):
             outcome.refuse(appended.error, appended.message)
+            self.on_settled(outcome)
             return
         outcome.base_offset = appended.base_offset
+        outcome.log_append_time_ms = appended.log_append_time_ms
         outcome.log_start_offset = partition.log.log_start_offset
-        if needs_all:
-            self._awaited[outcome] = None
+        if self._acks == ACKS_ALL:
             partition.park_commit(Offset(appended.end), outcome)
+        else:
+            self.on_settled(outcome)
 
     def on_settled(self, outcome: Outcome) -> None:
         """One outcome is final."""
         if self._awaited.pop(outcome, self) is None and not self._awaited and self._future is not None:
             self._finish()
 
-    def check_unanswered(self) -> None:
+    def _check_unanswered(self) -> None:
         """Raises Unanswerable where something went wrong."""
         for name, topic_id, outcomes in self._topics:
             for outcome in outcomes:
@@ -163,14 +176,15 @@ class ProduceJob:
                         f"{outcome.message or outcome.error.message}"
                     )
 
-    def answer(self) -> ProduceResponse | asyncio.Future[ProduceResponse]:
+    def answer(self) -> ProduceResponse | asyncio.Future[ProduceResponse | None] | None:
         """The response, now or once every outcome is final or the client's time is up."""
         if not self._awaited:
             return self._response()
         loop = asyncio.get_running_loop()
         self._future = loop.create_future()
-        timer = loop.call_later(max(self._timeout_ms, 0) / 1000, self._time_out)
-        self._future.add_done_callback(lambda _: timer.cancel())
+        if self._acks != ACKS_NONE:
+            timer = loop.call_later(max(self._timeout_ms, 0) / 1000, self._time_out)
+            self._future.add_done_callback(lambda _: timer.cancel())
         return self._future
 
     def _time_out(self) -> None:
@@ -182,10 +196,17 @@ class ProduceJob:
         self._finish()
 
     def _finish(self) -> None:
-        if self._future is not None and not self._future.done():
+        if self._future is None or self._future.done():
+            return
+        try:
             self._future.set_result(self._response())
+        except Unanswerable as error:
+            self._future.set_exception(error)
 
-    def _response(self) -> ProduceResponse:
+    def _response(self) -> ProduceResponse | None:
+        if self._acks == ACKS_NONE:
+            self._check_unanswered()
+            return None
         return ProduceResponse(
             responses=tuple(
                 TopicProduceResponse(

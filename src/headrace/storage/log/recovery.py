@@ -177,7 +177,8 @@ class _Recovery:
         temporary = [self.directory / name for name in self.names if name.endswith((TEMPORARY, CLEANED))]
         for path in orphans + temporary:
             self._remove(path)
-        self.names = self.disk.list_directory(self.directory)
+        if orphans or temporary:
+            self.names = self.disk.list_directory(self.directory)
 
     def _remove(self, path: Path) -> None:
         self.disk.remove(path)
