@@ -10,7 +10,9 @@ import pytest
 
 from headrace.storage.disk import LocalDisk
 from headrace.storage.objects import DirectoryObjects
+from headrace.wire.batches import encode_batch
 from headrace.wire.errors import ErrorCode
+from headrace.wire.records import Record
 from tests.broker.data_path import EARLIEST, LATEST, batch, create, delete_records, fetch, offset_at, produce
 from tests.broker.group_broker import RawClient, running
 from tests.promises.test_a_failed_disk_never_acknowledges import brittle_broker
@@ -68,6 +70,32 @@ async def test_unknown_and_internal_topics_are_refused(client: RawClient) -> Non
     await create(client, "__consumer_offsets", 1)
     (result,) = await delete_records(client, "__consumer_offsets", [-1])
     assert result.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+async def test_a_topic_whose_policy_does_not_name_delete_keeps_its_records(client: RawClient) -> None:
+    await create(client, "compacted", cleanup_policy="compact")
+    await create(client, "both", cleanup_policy="compact,delete")
+    for topic in ("compacted", "both"):
+        keyed = encode_batch([Record(at, 1_000, b"k", b"v") for at in range(3)])
+        assert (await produce(client, topic, keyed)).error_code == 0
+    for offset in (-1, 0, 2, 99):
+        (result,) = await delete_records(client, "compacted", [offset])
+        assert (result.error_code, result.low_watermark) == (ErrorCode.POLICY_VIOLATION, -1)
+    assert (await offset_at(client, "compacted", EARLIEST)).offset == 0
+    assert (await delete_records(client, "both", [2]))[0].low_watermark == 2
+
+
+async def test_a_producer_is_known_after_its_batches_were_deleted_and_the_broker_was_killed(tmp_path: Path) -> None:
+    sent = encode_batch([Record(0, 1_000, None, b"v")], producer_id=5, producer_epoch=0, base_sequence=0)
+    async with running(tmp_path / "data") as bootstrap, RawClient(bootstrap) as client:
+        await create(client, "t", segment_bytes="1024")
+        assert (await produce(client, "t", sent)).base_offset == 0
+        await fill(client)
+        assert (await delete_records(client, "t", [-1]))[0].low_watermark == 31
+        shutil.copytree(tmp_path / "data", tmp_path / "killed")
+    async with running(tmp_path / "killed") as bootstrap, RawClient(bootstrap) as client:
+        assert (await produce(client, "t", sent)).base_offset == 0, "a duplicate"
+        assert (await offset_at(client, "t", LATEST)).offset == 31
 
 
 async def test_the_new_start_outlives_the_broker_once_it_is_told(tmp_path: Path) -> None:

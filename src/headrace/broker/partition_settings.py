@@ -51,6 +51,8 @@ class PartitionSettings:
     """Whether closed segments go to the durable store, where there is one (see `Partition.is_exported`)."""
     compact: bool
     """Whether every record needs a key, by which later ones replace earlier ones."""
+    delete: bool
+    """Whether old records may go though no later one replaces them."""
     durable_lag_ms_max: int
     """Longest that a record waits in an open segment before that is closed for export; -1: no limit."""
 
@@ -78,7 +80,7 @@ def log_config(config: TopicConfig) -> LogConfig:
 
 
 def partition_settings(config: TopicConfig) -> PartitionSettings:
-    compact, _ = _policies(config)
+    compact, delete = _policies(config)
     return PartitionSettings(
         max_message_bytes=config.max_message_bytes,
         min_insync_replicas=config.min_insync_replicas,
@@ -88,6 +90,7 @@ def partition_settings(config: TopicConfig) -> PartitionSettings:
         else TimeBounds(config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms),
         durable=config.durable_enable and not compact,
         compact=compact,
+        delete=delete,
         durable_lag_ms_max=config.durable_export_max_lag_ms,
     )
 

@@ -218,7 +218,8 @@ class PartitionLog(Protocol):
         """
 
     def delete_records_before(self, offset: Offset) -> Offset:
-        """Move the log's start up to `offset` (KIP-107), durable with the next flush; returns the new start."""
+        """Move the log's start up to `offset` (KIP-107), durable with the next flush; returns the new start. Files go
+        as with `apply_retention`, which also sees to those that a cleaning holds now."""
 
     def truncate_to(self, offset: Offset) -> None:
         """Cut all batches that reach above `offset`, durably. Blocking: in a worker thread, with no other call to

@@ -2,8 +2,8 @@
 
 Answered once the new start is durable, with it as the low watermark. The offset is at most the high watermark, and -1
 means just that; one below the present start changes nothing. Internal topics belong to their coordinators:
-INVALID_TOPIC_EXCEPTION. Where the partition is exported to a durable store, nothing goes that the store still lacks:
-POLICY_VIOLATION.
+INVALID_TOPIC_EXCEPTION. POLICY_VIOLATION where the topic's cleanup.policy does not name delete, and where the partition
+is exported to a durable store that still lacks what would go.
 
 v2 flexible.
 """
@@ -89,6 +89,9 @@ def _delete(topic: TopicImage | None, asked: DeleteRecordsPartition, context: Re
     found = context.services.partitions.find(key, context.image)
     if isinstance(found, ErrorCode):
         deletion.on_outcome(found)
+        return deletion
+    if not found.settings.delete:
+        deletion.on_outcome(ErrorCode.POLICY_VIOLATION)
         return deletion
     before = found.high_watermark if asked.offset == HIGH_WATERMARK else Offset(asked.offset)
     if not 0 <= before <= found.high_watermark:

@@ -160,10 +160,13 @@ class _Recovery:
 
     def _finish_swaps(self) -> None:
         """A swap was whole and durable before it had that name."""
-        for base, end in swaps_of(self.names):
+        swaps = swaps_of(self.names)
+        for base, end in swaps:
             bases = [each for each in offsets_of(self.names, LOG) if base <= each < end]
             finish_swap(self.disk, self.directory, swap_path(self.directory, base, end), sorted({base, *bases}))
             self.changed = True
+        if swaps:
+            self.names = self.disk.list_directory(self.directory)
 
     def _remove_leftovers(self) -> None:
         """Temporary files, and indexes of segments that are gone."""
