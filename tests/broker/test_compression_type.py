@@ -9,12 +9,15 @@ from pathlib import Path
 import pytest
 from crc32c import crc32c
 
-from headrace.base.limits import REPACKED_BATCH_BYTES_MAX
+from headrace.base.limits import REPACKED_BATCH_BYTES_MAX, WALKED_BATCH_BYTES_MAX
+from headrace.base.ports import Buffer
+from headrace.broker.repacking import Repacker
 from headrace.wire.batches import (
     CRC_START,
     HEADER,
     HEADER_BYTES,
     LENGTH_END,
+    CorruptBatch,
     check_batch,
     decode_records,
     encode_batch,
@@ -111,6 +114,63 @@ async def test_what_is_unsound_inside_is_refused_and_the_next_is_taken(client: R
     flipped[-1] ^= 1
     assert (await produce(client, "t", bytes(flipped))).error_code == ErrorCode.CORRUPT_MESSAGE
     assert (await produce(client, "t", good)).base_offset == 0
+
+
+@pytest.mark.parametrize("config", [{"compression_type": "zstd"}, {"cleanup_policy": "compact"}])
+async def test_times_that_no_header_can_say_are_refused(client: RawClient, config: dict[str, str]) -> None:
+    """A record's time is its batch's and a difference: together they may have more than 64 bits."""
+    await create(client, "t", 1, **config)
+    good = encode_batch([Record(0, 1_000, b"k", b"v", ())])
+    for time in (2**63 + 999, -5):
+        bad = with_payload(good, bytes(pack_records([Record(0, time, b"k", b"v", ())], 0, 1_000)))
+        assert check_batch(bad).max_timestamp == 1_000, "sound from the outside"
+        assert (await produce(client, "t", bad)).error_code == ErrorCode.INVALID_RECORD
+    assert (await produce(client, "t", good)).base_offset == 0
+
+
+@pytest.mark.parametrize("name", ["producer", "zstd", "gzip"])
+async def test_a_compacted_topic_looks_for_keys_before_it_recompresses_and_after(client: RawClient, name: str) -> None:
+    await create(client, "t", cleanup_policy="compact", compression_type=name)
+    keyed = [Record(at, 1_000, b"k%d" % at, b"v" * 50, ()) for at in range(3)]
+    unkeyed = [*keyed[:2], Record(2, 1_000, None, b"v", ())]
+    bomb = compress(Compression.GZIP, b"\0" * (max(WALKED_BATCH_BYTES_MAX, REPACKED_BATCH_BYTES_MAX) + 1))
+    for codec in Compression:
+        assert (await produce(client, "t", encode_batch(unkeyed, compression=codec))).error_code == 87
+    bad = with_payload(encode_batch(keyed), bomb, attributes=int(Compression.GZIP))
+    assert (await produce(client, "t", bad)).error_code == ErrorCode.INVALID_RECORD
+    for at, codec in enumerate(Compression):
+        assert (await produce(client, "t", encode_batch(keyed, compression=codec))).base_offset == 3 * at
+
+
+async def test_what_is_unsound_outside_is_never_unpacked(client: RawClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch is validated before it is recompressed."""
+    await create(client, "t", compression_type="zstd", message_timestamp_before_max_ms="1000")
+    codecs: list[Compression] = []
+
+    async def repack(_: Repacker, records: Buffer, codec: Compression) -> CorruptBatch:
+        codecs.append(codec)
+        return CorruptBatch("It was unpacked.")
+
+    monkeypatch.setattr(Repacker, "repack", repack)
+    now = encode_batch([Record(0, -1, None, b"v", ())])
+    flipped = bytearray(now)
+    flipped[-1] ^= 1
+    payload = now[HEADER_BYTES:]
+    for bad, error in (
+        (bytes(flipped), ErrorCode.CORRUPT_MESSAGE),
+        (with_payload(now, payload, magic=1), ErrorCode.CORRUPT_MESSAGE),
+        (with_payload(now, payload, count=2), ErrorCode.CORRUPT_MESSAGE),
+        (with_payload(now, payload, attributes=7), ErrorCode.CORRUPT_MESSAGE),
+        (with_payload(now, payload, attributes=0x20), ErrorCode.INVALID_RECORD),
+        (with_payload(now, payload, attributes=0x10), ErrorCode.INVALID_TXN_STATE),
+        (with_payload(now, payload, attributes=0x08), ErrorCode.INVALID_TIMESTAMP),
+        (batch(b"v"), ErrorCode.INVALID_TIMESTAMP),
+        (now + now, ErrorCode.INVALID_RECORD),
+    ):
+        assert (await produce(client, "t", bad)).error_code == error
+    assert not codecs
+    assert (await produce(client, "t", now)).error_code == ErrorCode.INVALID_RECORD
+    assert codecs == [Compression.ZSTD]
 
 
 async def test_every_record_s_time_is_bounded_once_it_is_seen(client: RawClient) -> None:

@@ -77,6 +77,8 @@ FETCH_BYTES_MAX: Final = 55 * 1024 * 1024
 # recompression (compression.type)
 REPACKED_BATCH_BYTES_MAX: Final = 32 * 1024 * 1024
 """Most that a batch may unpack to where the broker unpacks it, to keep it in another codec."""
+WALKED_BATCH_BYTES_MAX: Final = 32 * 1024 * 1024
+"""Most that a batch for a compacted topic may unpack to on the event loop, where each record's key is looked for."""
 REPACK_WAITING_BYTES_MAX: Final = 128 * 1024 * 1024
 """Batches of all partitions, in bytes, that wait for their turn to be recompressed; further ones are refused."""
 REPACKS_AT_ONCE_MAX: Final = 2

@@ -14,7 +14,7 @@ import structlog
 
 from headrace.base.errors import StorageFailure
 from headrace.base.ids import BrokerId, LeaderEpoch, Offset, TopicPartition
-from headrace.base.limits import PRODUCER_SNAPSHOT_INTERVAL_BYTES
+from headrace.base.limits import PRODUCER_SNAPSHOT_INTERVAL_BYTES, WALKED_BATCH_BYTES_MAX
 from headrace.base.ports import Buffer, Clock
 from headrace.broker.flusher import Flusher
 from headrace.broker.parking import Commit, CommitParking, FlushParking, ParkedFetch
@@ -30,11 +30,12 @@ from headrace.wire.batches import (
     CorruptBatch,
     Repacked,
     check_batch,
-    decode_records,
     parse_header,
+    walk_batch,
 )
 from headrace.wire.compression import Compression
 from headrace.wire.errors import ErrorCode
+from headrace.wire.records import Walked
 
 log = structlog.get_logger(__name__)
 
@@ -135,8 +136,9 @@ class Partition:
 
     # appending
 
-    def append(self, records: Buffer, *, needs_isr: bool) -> Appended | Refusal:
-        """Append one batch, as a client sent it. `needs_isr`: refuse below min.insync.replicas (acks=all)."""
+    def append(self, records: Buffer, *, needs_isr: bool, walked: Walked | None = None) -> Appended | Refusal:
+        """Append one batch, as a client sent it. `needs_isr`: refuse below min.insync.replicas (acks=all). `walked`:
+        what its records say, where that is known."""
         if self._ended is not ErrorCode.NONE:
             return Refusal(self._ended, "The partition is not served here; refresh metadata and retry.")
         if needs_isr and self._isr_size < self.settings.min_insync_replicas:
@@ -148,6 +150,8 @@ class Partition:
         header = self._checked(records)
         if isinstance(header, Refusal):
             return header
+        if self.settings.compact and (refusal := _unkeyed(walked or records)):
+            return refusal
         verdict = self.producers.check(header)
         if isinstance(verdict, Refuse):
             return Refusal(verdict.error, verdict.message)
@@ -181,10 +185,12 @@ class Partition:
         if not isinstance(result, Repacked):
             return self.append(result, needs_isr=needs_isr)
         bounds = self.settings.times
-        problem = bounds and bounds.problem(result.oldest_timestamp, result.newest_timestamp, self._clock.now_ms())
+        problem = bounds and bounds.problem(
+            result.records.oldest_timestamp, result.records.newest_timestamp, self._clock.now_ms()
+        )
         if problem:
             return Refusal(ErrorCode.INVALID_TIMESTAMP, problem)
-        return self.append(result.batch, needs_isr=needs_isr)
+        return self.append(result.batch, needs_isr=needs_isr, walked=result.records)
 
     def _append(self, records: Buffer, header: BatchHeader) -> Appended | Refusal:
         now_ms = self._clock.now_ms()
@@ -236,10 +242,7 @@ class Partition:
             return Refusal(ErrorCode.INVALID_RECORD, "Clients may not write control batches.")
         if header.is_transactional:
             return Refusal(ErrorCode.INVALID_TXN_STATE, "Transactions are not supported yet.")
-        timed = self._timed(header)
-        if isinstance(timed, Refusal) or not self.settings.compact:
-            return timed
-        return _keyed(records, header)
+        return self._timed(header)
 
     def _timed(self, header: BatchHeader) -> BatchHeader | Refusal:
         bounds = self.settings.times
@@ -295,6 +298,8 @@ class Partition:
         durable. Where the start lies there already, only durability is awaited."""
         assert before <= self.high_watermark, "the caller answers OFFSET_OUT_OF_RANGE"
         try:
+            if before > self.log.log_start_offset:
+                self.snapshot_producers()  # with their batches, recovery would lose what these say of them
             self.log.delete_records_before(before)
         except (OSError, StorageFailure) as error:
             self._fail(error)
@@ -413,15 +418,13 @@ class Partition:
             watcher.wake()
 
 
-def _keyed(records: Buffer, header: BatchHeader) -> BatchHeader | Refusal:
-    """A compacted topic takes no record without a key, as on Kafka: unpacks the batch."""
+def _unkeyed(batch: Buffer | Walked) -> Refusal | None:
+    """A compacted topic takes no record without a key, as on Kafka: unpacks the batch, unless that was done."""
     try:
-        for record in decode_records(records):
-            if record.key is None:
-                return Refusal(ErrorCode.INVALID_RECORD, "A compacted topic takes no record without a key.")
+        walked = batch if isinstance(batch, Walked) else walk_batch(batch, limit=WALKED_BATCH_BYTES_MAX)
     except CorruptBatch as error:
-        return Refusal(ErrorCode.CORRUPT_MESSAGE, str(error))
-    return header
+        return Refusal(ErrorCode.INVALID_RECORD, str(error))
+    return None if walked.all_keyed else Refusal(ErrorCode.INVALID_RECORD, "Each record here needs a key (compaction).")
 
 
 def _codec_of(records: Buffer) -> Compression | None:

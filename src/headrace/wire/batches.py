@@ -22,7 +22,7 @@ from headrace.base.limits import DECOMPRESSED_BATCH_BYTES_MAX
 from headrace.base.ports import Buffer
 from headrace.wire.compression import Compression, compress, decompress
 from headrace.wire.records import Record as Record
-from headrace.wire.records import pack_records, unpack_records, walk_records
+from headrace.wire.records import Walked, pack_records, unpack_records, walk_records
 
 HEADER_BYTES: Final = 61
 LENGTH_END: Final = 12
@@ -196,30 +196,39 @@ class Repacked(NamedTuple):
     """A batch in another codec."""
 
     batch: bytes
-    oldest_timestamp: int
-    newest_timestamp: int
-    """Of its records, in milliseconds; -1 where they have none."""
+    records: Walked
+
+
+def walk_batch(batch: Buffer, *, limit: int) -> Walked:
+    """What its records say, once each is found sound and in its place. `check_batch` is the caller's. Raises
+    CorruptBatch; never unpacks more than `limit` bytes."""
+    return _walk(batch, parse_header(batch), limit)[1]
+
+
+def _walk(batch: Buffer, header: BatchHeader, limit: int) -> tuple[bytes, Walked]:
+    """And the records themselves, unpacked."""
+    packed = memoryview(batch)[HEADER_BYTES : header.size]
+    try:
+        data = bytes(decompress(header.compression, packed, limit))
+        return data, walk_records(data, header.count, header.base_timestamp)
+    except (CorruptData, ValueError) as error:
+        raise CorruptBatch(f"The batch cannot be unpacked: {error}") from error
 
 
 def repack(batch: Buffer, codec: Compression, *, limit: int) -> Repacked:
     """The same records in another codec, once each is found sound and in its place: what the header said of them
     holds. `check_batch` is the caller's. Raises CorruptBatch; never unpacks more than `limit` bytes."""
     header = parse_header(batch)
-    packed = memoryview(batch)[HEADER_BYTES : header.size]
-    try:
-        data = bytes(decompress(header.compression, packed, limit))
-        oldest, newest = walk_records(data, header.count, header.base_timestamp)
-    except (CorruptData, ValueError) as error:
-        raise CorruptBatch(f"The batch cannot be unpacked: {error}") from error
+    data, records = _walk(batch, header, limit)
     payload = compress(codec, data)
     changed = header._replace(
         batch_length=HEADER_BYTES - LENGTH_END + len(payload),
         attributes=header.attributes & ~COMPRESSION_MASK | codec,
-        max_timestamp=newest,
+        max_timestamp=records.newest_timestamp,
         crc=0,
     )
     crc = crc32c(payload, crc32c(HEADER.pack(*changed)[CRC_START:]))
-    return Repacked(HEADER.pack(*changed._replace(crc=crc)) + payload, oldest, newest)
+    return Repacked(HEADER.pack(*changed._replace(crc=crc)) + payload, records)
 
 
 def encode_batch(
