@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from crc32c import crc32c
 
-from headrace.base.limits import REPACKED_BATCH_BYTES_MAX, WALKED_BATCH_BYTES_MAX
+from headrace.base.limits import REPACKED_BATCH_BYTES_MAX, WALKED_ON_LOOP_BYTES_MAX
 from headrace.base.ports import Buffer
 from headrace.broker.repacking import Repacker
 from headrace.wire.batches import (
@@ -18,6 +18,7 @@ from headrace.wire.batches import (
     HEADER_BYTES,
     LENGTH_END,
     CorruptBatch,
+    Repacked,
     check_batch,
     decode_records,
     encode_batch,
@@ -128,12 +129,33 @@ async def test_times_that_no_header_can_say_are_refused(client: RawClient, confi
     assert (await produce(client, "t", good)).base_offset == 0
 
 
+async def test_keys_are_looked_for_in_a_thread_where_that_may_take_long_and_batches_stay_as_they_came(
+    client: RawClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await create(client, "t", cleanup_policy="compact")
+    seen: list[Compression] = []
+    repack = Repacker.repack
+
+    async def noted(self: Repacker, records: Buffer, codec: Compression) -> Repacked | CorruptBatch:
+        seen.append(codec)
+        return await repack(self, records, codec)
+
+    monkeypatch.setattr(Repacker, "repack", noted)
+    small = encode_batch([Record(0, 1_000, b"k", b"v", ())])
+    large = encode_batch([Record(0, 1_000, b"k", b"v" * WALKED_ON_LOOP_BYTES_MAX, ())])
+    packed = encode_batch([Record(0, 1_000, b"k", b"v" * 500, ())], compression=Compression.LZ4)
+    for at, sent in enumerate((small, large, packed)):
+        assert (await produce(client, "t", sent)).base_offset == at
+        assert bytes((await fetch(client, "t", at)).records)[CRC_START:] == sent[CRC_START:]
+    assert seen == [Compression.NONE, Compression.LZ4]
+
+
 @pytest.mark.parametrize("name", ["producer", "zstd", "gzip"])
 async def test_a_compacted_topic_looks_for_keys_before_it_recompresses_and_after(client: RawClient, name: str) -> None:
     await create(client, "t", cleanup_policy="compact", compression_type=name)
     keyed = [Record(at, 1_000, b"k%d" % at, b"v" * 50, ()) for at in range(3)]
     unkeyed = [*keyed[:2], Record(2, 1_000, None, b"v", ())]
-    bomb = compress(Compression.GZIP, b"\0" * (max(WALKED_BATCH_BYTES_MAX, REPACKED_BATCH_BYTES_MAX) + 1))
+    bomb = compress(Compression.GZIP, b"\0" * (REPACKED_BATCH_BYTES_MAX + 1))
     for codec in Compression:
         assert (await produce(client, "t", encode_batch(unkeyed, compression=codec))).error_code == 87
     bad = with_payload(encode_batch(keyed), bomb, attributes=int(Compression.GZIP))

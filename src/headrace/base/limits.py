@@ -74,15 +74,15 @@ FETCH_SESSION_PARTITIONS_MAX: Final = 1_000_000
 FETCH_BYTES_MAX: Final = 55 * 1024 * 1024
 """Most bytes in one fetch response, whatever the client asks for (Kafka's fetch.max.bytes)."""
 
-# recompression (compression.type)
+# unpacking what clients send (compression.type; keys for cleanup.policy=compact)
 REPACKED_BATCH_BYTES_MAX: Final = 32 * 1024 * 1024
-"""Most that a batch may unpack to where the broker unpacks it, to keep it in another codec."""
-WALKED_BATCH_BYTES_MAX: Final = 32 * 1024 * 1024
-"""Most that a batch for a compacted topic may unpack to on the event loop, where each record's key is looked for."""
+"""Most that a batch may unpack to where the broker unpacks it."""
+WALKED_ON_LOOP_BYTES_MAX: Final = 32 * 1024
+"""Uncompressed batches up to this size have their keys looked for on the event loop, others in a worker thread."""
 REPACK_WAITING_BYTES_MAX: Final = 128 * 1024 * 1024
-"""Batches of all partitions, in bytes, that wait for their turn to be recompressed; further ones are refused."""
+"""Batches of all partitions, in bytes, that wait for their turn to be unpacked; further ones are refused."""
 REPACKS_AT_ONCE_MAX: Final = 2
-"""Batches that are recompressed at a time, each in a worker thread."""
+"""Batches that are unpacked at a time, each in a worker thread."""
 
 # producers
 PRODUCERS_PER_PARTITION_MAX: Final = 10_000

@@ -14,7 +14,7 @@ import structlog
 
 from headrace.base.errors import StorageFailure
 from headrace.base.ids import BrokerId, LeaderEpoch, Offset, TopicPartition
-from headrace.base.limits import PRODUCER_SNAPSHOT_INTERVAL_BYTES, WALKED_BATCH_BYTES_MAX
+from headrace.base.limits import PRODUCER_SNAPSHOT_INTERVAL_BYTES, REPACKED_BATCH_BYTES_MAX, WALKED_ON_LOOP_BYTES_MAX
 from headrace.base.ports import Buffer, Clock
 from headrace.broker.flusher import Flusher
 from headrace.broker.parking import Commit, CommitParking, FlushParking, ParkedFetch
@@ -162,24 +162,36 @@ class Partition:
 
     def take(self, records: Buffer, *, needs_isr: bool, done: Callable[[Appended | Refusal], None]) -> None:
         """Append one batch of a client, in the codec that the topic wants, behind those taken before it. `done` is told
-        of it: now, or, where this or an earlier batch is to be recompressed, later."""
-        codec = self.settings.codec
-        if self._line.is_empty and (codec is None or _codec_of(records) in (codec, None)):
+        of it: now, or, where this or an earlier batch is to be unpacked, later."""
+        if self._line.is_empty and self._wanted(records) is None:
             done(self.append(records, needs_isr=needs_isr))
             return
         kept = bytes(records)
         self._line.join(kept, lambda: self._turn(kept), lambda result: done(self._append_turn(result, needs_isr)))
 
     def _turn(self, records: Buffer) -> Compression | None:
-        """What the batch whose turn it is must be packed in; None where it may stay, or is to be refused, as it is."""
-        codec = self.settings.codec
-        if self._ended is not ErrorCode.NONE or codec is None or isinstance(self._sound(records), Refusal):
+        """What `_wanted` says of the batch whose turn it is; None where it is to be refused."""
+        if self._ended is not ErrorCode.NONE or isinstance(self._sound(records), Refusal):
             return None
-        return None if _codec_of(records) is codec else codec
+        return self._wanted(records)
+
+    def _wanted(self, records: Buffer) -> Compression | None:
+        """What a batch must be unpacked for, and be packed in; None where it is taken, or refused, as it is. Its own
+        codec, where only its keys are looked for and that takes long."""
+        settings = self.settings
+        if settings.codec is None and not settings.compact:
+            return None
+        found = _codec_of(records)
+        if found is None:
+            return None
+        if settings.codec not in (None, found):
+            return settings.codec
+        long = found is not Compression.NONE or len(records) > WALKED_ON_LOOP_BYTES_MAX
+        return found if settings.compact and long and len(records) <= settings.max_message_bytes else None
 
     def _append_turn(self, result: Buffer | Repacked | CorruptBatch | Overflow, needs_isr: bool) -> Appended | Refusal:
         if isinstance(result, Overflow):
-            return Refusal(ErrorCode.REQUEST_TIMED_OUT, "Too many batches wait to be recompressed; retry.")
+            return Refusal(ErrorCode.REQUEST_TIMED_OUT, "Too many batches wait to be unpacked; retry.")
         if isinstance(result, CorruptBatch):
             return Refusal(ErrorCode.INVALID_RECORD, str(result))
         if not isinstance(result, Repacked):
@@ -421,7 +433,7 @@ class Partition:
 def _unkeyed(batch: Buffer | Walked) -> Refusal | None:
     """A compacted topic takes no record without a key, as on Kafka: unpacks the batch, unless that was done."""
     try:
-        walked = batch if isinstance(batch, Walked) else walk_batch(batch, limit=WALKED_BATCH_BYTES_MAX)
+        walked = batch if isinstance(batch, Walked) else walk_batch(batch, limit=REPACKED_BATCH_BYTES_MAX)
     except CorruptBatch as error:
         return Refusal(ErrorCode.INVALID_RECORD, str(error))
     return None if walked.all_keyed else Refusal(ErrorCode.INVALID_RECORD, "Each record here needs a key (compaction).")

@@ -1,6 +1,6 @@
-"""Recompression off the event loop: `compression.type` other than `producer`.
+"""Unpacking off the event loop: for a `compression.type` other than `producer`, and for the keys of compacted topics.
 
-Promises: the batches of one partition keep their order, whether they are recompressed or only stand behind one that is;
+Promises: the batches of one partition keep their order, whether they are unpacked or only stand behind one that is;
 other partitions are not held up; how much is unpacked, waits and runs at a time is bounded. Never on the event loop:
 unpacking and packing. Loop-only otherwise.
 """
@@ -61,8 +61,8 @@ class RepackLine:
         return not self._places
 
     def join(self, records: bytes, codec: Callable[[], Compression | None], done: Callable[[Result], None]) -> None:
-        """Stand last. When the turn comes, `codec` is asked what the batch is to be packed in (None: as it is), and
-        `done` is told of the outcome before the next one's turn."""
+        """Stand last. When the turn comes, `codec` is asked what the batch is to be packed in (None: it is not even
+        unpacked), and `done` is told of the outcome before the next one's turn."""
         if self._repacker.waiting_bytes + len(records) > REPACK_WAITING_BYTES_MAX:
             done(Overflow())
             return

@@ -193,7 +193,7 @@ def decode_records(batch: Buffer, *, limit: int = DECOMPRESSED_BATCH_BYTES_MAX) 
 
 
 class Repacked(NamedTuple):
-    """A batch in another codec."""
+    """A batch in the codec that was wanted."""
 
     batch: bytes
     records: Walked
@@ -216,10 +216,13 @@ def _walk(batch: Buffer, header: BatchHeader, limit: int) -> tuple[bytes, Walked
 
 
 def repack(batch: Buffer, codec: Compression, *, limit: int) -> Repacked:
-    """The same records in another codec, once each is found sound and in its place: what the header said of them
-    holds. `check_batch` is the caller's. Raises CorruptBatch; never unpacks more than `limit` bytes."""
+    """The same records in another codec (the very same bytes, where they are in it already), once each is found sound
+    and in its place: what the header said of them holds. `check_batch` is the caller's. Raises CorruptBatch; never
+    unpacks more than `limit` bytes."""
     header = parse_header(batch)
     data, records = _walk(batch, header, limit)
+    if header.compression is codec:
+        return Repacked(bytes(batch), records)
     payload = compress(codec, data)
     changed = header._replace(
         batch_length=HEADER_BYTES - LENGTH_END + len(payload),
