@@ -308,6 +308,27 @@ def test_tombstones_stay_for_their_time_and_then_go() -> None:
     here.check()
 
 
+def test_log_append_time_outlives_a_cleaning() -> None:
+    config = replace(CONFIG, log_append_time=True)
+    here = world(config)
+    for records in ([(b"a", b"1"), (b"b", b"1")], [(b"a", b"2"), (b"c", None), (b"d", b"1")], [(b"d", b"2")]):
+        here.append(records)
+        here.close_segment()
+        here.now_ms += 10
+    times = {1: NOW_MS, 2: NOW_MS + 10, 3: NOW_MS + 10, 5: NOW_MS + 20}
+    here.clean()
+    for _ in range(2):
+        here.check()
+        assert all(header.is_log_append_time for header in here.headers())
+        found = {each.offset: each.timestamp for raw in raw_from(here.log, 0) for each in decode_records(raw)}
+        assert found == times
+        looked_up = here.log.offset_for_timestamp(NOW_MS + 1)
+        assert looked_up is not None
+        assert (looked_up.offset, looked_up.timestamp) == (2, NOW_MS + 10)
+        here.log.close()
+        here.log = open_log(here.disk, config)
+
+
 def test_control_batches_and_transactions() -> None:
     """Markers stay; a transaction's records replace nothing, for it may have been aborted, but are replaced."""
     here = world()
