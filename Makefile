@@ -39,6 +39,7 @@ check: $(VENV)/.made/dev ## what CI checks before the tests: format, lint, types
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@$(BIN)/python tools/generate_wire.py --check
+	@$(BIN)/python tools/generate_config_docs.py --check
 	@$(BIN)/python tools/lock.py --check
 	@$(BIN)/python -m pip --disable-pip-version-check check
 

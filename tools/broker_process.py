@@ -21,11 +21,12 @@ class BrokerProcess:
     Standard error goes to `broker.log` beside the data, which a failing start names.
     """
 
-    def __init__(self, directory: Path, *options: str) -> None:
+    def __init__(self, directory: Path, *options: str, stop_timeout_s: float = STOP_TIMEOUT_S) -> None:
         self.data = directory / "data"
         self.log = directory / "broker.log"
         self.bootstrap = "127.0.0.1:0"
         self._options = options
+        self._stop_timeout_s = stop_timeout_s
         self._process: subprocess.Popen[str] | None = None
 
     @property
@@ -79,7 +80,7 @@ class BrokerProcess:
 
     def _reap(self) -> int:
         assert self._process is not None
-        status = self._process.wait(STOP_TIMEOUT_S)
+        status = self._process.wait(self._stop_timeout_s)
         if self._process.stdout is not None:
             self._process.stdout.close()
         self._process = None

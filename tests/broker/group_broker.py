@@ -10,11 +10,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from headrace.base.ports import Objects
 from headrace.broker.boot import Broker
 from headrace.broker.config import BrokerConfig
 from headrace.broker.system import SystemClock, system_random
 from headrace.storage.disk import LocalDisk
-from headrace.wire.apis import ApiKey, api
+from headrace.wire.apis import Api, ApiKey, api
 from headrace.wire.headers import decode_response_header, encode_request_frame
 from headrace.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 
@@ -22,10 +23,12 @@ QUICK = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions"
 
 
 @asynccontextmanager
-async def running(directory: Path, configs: Mapping[str, str] | None = None) -> AsyncIterator[str]:
-    """A broker over this directory, from ready to stopped; its address."""
+async def running(
+    directory: Path, configs: Mapping[str, str] | None = None, *, objects: Objects | None = None
+) -> AsyncIterator[str]:
+    """A broker over this directory (and durable store), from ready to stopped; its address."""
     config = BrokerConfig(data=directory, port=0, configs={**QUICK, **(configs or {})})
-    async with Broker(config, clock=SystemClock(), random=system_random(), disk=LocalDisk()) as broker:
+    async with Broker(config, clock=SystemClock(), random=system_random(), disk=LocalDisk(), objects=objects) as broker:
         yield f"{broker.host}:{broker.port}"
 
 
@@ -48,18 +51,31 @@ class RawClient:
 
     async def ask(self, version: int, request: Any) -> Any:
         """The response to a request message, whose class names the API."""
-        name = type(request).__name__.removesuffix("Request")
-        codec = next(found for key in ApiKey if (found := api(key)) is not None and found.name == name)
-        self._sent += 1
-        frame = encode_request_frame(codec, version, self._sent, self._client_id, request)
-        self._writer.writelines([bytes(buffer) for buffer in frame])
+        return _codec(request).decode_response(version, await self.ask_undecoded(version, request))
+
+    async def ask_undecoded(self, version: int, request: Any) -> memoryview:
+        """The body of the response."""
+        codec = self.send(version, request)
         (size,) = struct.unpack(">i", await self._reader.readexactly(4))
         answer = memoryview(await self._reader.readexactly(size))
         correlation, at = decode_response_header(codec.key, version, answer)
         assert correlation == self._sent
-        return codec.decode_response(version, answer[at:])
+        return answer[at:]
+
+    def send(self, version: int, request: Any) -> Api:
+        """Ask and await nothing."""
+        codec = _codec(request)
+        self._sent += 1
+        frame = encode_request_frame(codec, version, self._sent, self._client_id, request)
+        self._writer.writelines([bytes(buffer) for buffer in frame])
+        return codec
 
     async def create_topic(self, name: str, partitions: int = 1) -> None:
         topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
         response = await self.ask(7, CreateTopicsRequest(topics=(topic,), timeout_ms=10_000))
         assert response.topics[0].error_code == 0
+
+
+def _codec(request: Any) -> Api:
+    name = type(request).__name__.removesuffix("Request")
+    return next(found for key in ApiKey if (found := api(key)) is not None and found.name == name)

@@ -449,3 +449,25 @@ async def test_the_admin_apis_are_advertised_as_they_are_served(client: RawClien
 async def test_an_empty_request_gets_an_empty_answer(client: RawClient, request_: Callable[[], Any]) -> None:
     response = await client.ask(3 if isinstance(request_(), CreateTopicsRequest) else 1, request_())
     assert all(field in ((), 0) for field in response)
+
+
+async def test_every_config_tells_its_documentation_type_and_all_its_levels(client: RawClient) -> None:
+    await create(client, creation("t", retention_ms="5"))
+    resources = (
+        DescribeConfigsResource(resource_type=TOPIC, resource_name="t", configuration_keys=None),
+        DescribeConfigsResource(resource_type=BROKER, resource_name="1", configuration_keys=None),
+    )
+    request = DescribeConfigsRequest(resources=resources, include_synonyms=True, include_documentation=True)
+    for result in (await client.ask(4, request)).results:
+        for config in result.configs:
+            assert config.documentation, config.name
+            assert config.config_type > 0, config.name
+            assert (config.synonyms[0].value, config.synonyms[0].source) == (config.value, config.config_source)
+            assert config.synonyms[-1].source == 5, "the default comes last"
+    configs = (await client.ask(4, request)).results[0].configs
+    retention = next(config for config in configs if config.name == "retention.ms")
+    assert [(it.name, it.value, it.source) for it in retention.synonyms] == [
+        ("retention.ms", "5", 1),
+        ("log.retention.ms", "1000", 4),
+        ("log.retention.ms", "604800000", 5),
+    ]

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from headrace.base.limits import PRODUCER_BATCHES_CACHED
 from headrace.broker import cleaner
 from headrace.broker.boot import Broker
 from headrace.broker.cleaner import CleaningRunner
@@ -22,12 +23,14 @@ from headrace.storage.disk import LocalDisk
 from headrace.storage.log.child import pacer
 from headrace.storage.log.cleaning import Cleaned, CleaningJob, SourceSegment, Stopped
 from headrace.wire.batches import decode_records, encode_batch, iterate_headers
+from headrace.wire.compression import Compression
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from headrace.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from headrace.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from headrace.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from headrace.wire.records import Record
+from tests.broker import data_path
 from tests.broker.group_broker import RawClient
 from tools import kafka_jars
 
@@ -80,8 +83,9 @@ async def running(data: Path, run: CleaningRunner) -> AsyncIterator[RawClient]:
         yield client
 
 
-async def create(client: RawClient) -> None:
-    configs = tuple(CreatableTopicConfig(name=name, value=value) for name, value in CONFIGS.items())
+async def create(client: RawClient, **more: str) -> None:
+    wanted = CONFIGS | {name.replace("_", "."): value for name, value in more.items()}
+    configs = tuple(CreatableTopicConfig(name=name, value=value) for name, value in wanted.items())
     topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1, configs=configs)
     (made,) = (await client.ask(7, CreateTopicsRequest(topics=(topic,)))).topics
     assert made.error_code == 0, made.error_message
@@ -134,6 +138,36 @@ async def test_a_child_process_compacts_beside_clients(
     assert not ear.errors
     dump_logs(tmp_path / "logs" / "t-0", records=True, json=False)
     assert "DAMAGED" not in capsys.readouterr().out
+
+
+async def test_producers_are_known_where_batches_are_recompressed_stamped_and_compacted(
+    tmp_path: Path, ear: Ear
+) -> None:
+    def batch(number: int) -> bytes:
+        records = [Record(0, 1_000, b"k%d" % (number % KEYS), b"%d" % number + b"." * 50)]
+        return encode_batch(records, producer_id=7, producer_epoch=0, base_sequence=number)
+
+    def check(data: bytes) -> None:
+        for at, header in iterate_headers(data):
+            assert header.compression is Compression.ZSTD
+            assert header.is_log_append_time
+            assert all(record.timestamp == header.max_timestamp > 1_000 for record in decode_records(data[at:]))
+
+    async with running(tmp_path, run_in_child) as client:
+        await create(client, compression_type="zstd", message_timestamp_type="LogAppendTime")
+        for number in range(RECORDS):
+            assert (await data_path.produce(client, "t", batch(number))).base_offset == number
+        await ear.compacted(RECORDS - 15)
+    async with running(tmp_path, run_in_child) as client:
+        for number in range(RECORDS - PRODUCER_BATCHES_CACHED, RECORDS):
+            assert (await data_path.produce(client, "t", batch(number))).base_offset == number, "a duplicate"
+        found = await read(client)
+        assert {key: offset for offset, (key, _) in found.items()} == {
+            b"k%d" % (number % KEYS): number for number in range(RECORDS - KEYS, RECORDS)
+        }
+        for offset in range(RECORDS - KEYS, RECORDS):
+            check(bytes((await data_path.fetch(client, "t", offset)).records))
+    assert not ear.errors
 
 
 @pytest.mark.skipif(kafka_jars.missing_tool() is not None, reason=kafka_jars.missing_tool() or "")

@@ -272,3 +272,15 @@ def test_the_cluster_describes_itself(admin: AdminClient, bootstrap: str, topic:
     described = admin.describe_topics(confluent_kafka.TopicCollection([topic]))[topic].result(DEADLINE_S)
     assert [partition.id for partition in described.partitions] == [0, 1, 2]
     assert all([node.id for node in partition.isr] == [partition.leader.id] for partition in described.partitions)
+
+
+def test_records_are_deleted_up_to_an_offset(bootstrap: str, topic: str, admin: AdminClient) -> None:
+    produce(bootstrap, topic, messages(20))
+    wanted = confluent_kafka.TopicPartition(topic, 0, 12)
+    assert admin.delete_records([wanted])[wanted].result(DEADLINE_S).low_watermark == 12
+    asked = confluent_kafka.TopicPartition(topic, 0)
+    assert admin.list_offsets({asked: OffsetSpec.earliest()})[asked].result(DEADLINE_S).offset == 12
+    beyond = confluent_kafka.TopicPartition(topic, 0, 21)
+    with pytest.raises(confluent_kafka.KafkaException) as failure:
+        admin.delete_records([beyond])[beyond].result(DEADLINE_S)
+    assert code(failure) == confluent_kafka.KafkaError.OFFSET_OUT_OF_RANGE

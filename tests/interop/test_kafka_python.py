@@ -235,3 +235,16 @@ def test_the_cluster_describes_itself(admin: Any, bootstrap: str) -> None:
     cluster = admin.describe_cluster()
     assert [f"{node['host']}:{node['port']}" for node in cluster["brokers"]] == [bootstrap]
     assert cluster["cluster_id"]
+
+
+def test_a_partition_tells_its_producers_its_size_and_loses_records(bootstrap: str, admin: Any, topic: str) -> None:
+    produce(bootstrap, topic, messages(20), enable_idempotence=True)
+    partition = kafka.TopicPartition(topic, 0)
+    (producer,) = admin.describe_producers([partition])[partition].active_producers
+    assert (producer.last_sequence, producer.producer_epoch) == (19, 0)
+    (broker,) = admin.describe_log_dirs({topic: [0, 1]})
+    (directory,) = broker["log_dirs"]
+    sizes = {part["partition_index"]: part["partition_size"] for part in directory["topics"][0]["partitions"]}
+    assert sizes[0] > 0 == sizes[1]
+    assert directory["total_bytes"] > directory["usable_bytes"] > 0
+    assert admin.delete_records({partition: 12})[partition]["low_watermark"] == 12

@@ -24,12 +24,13 @@ class Log:
     def __init__(self) -> None:
         self.states = ProducerStates()
         self.end = 0
+        self.now_ms = 0
         self.offsets: dict[tuple[int, int, int], int] = {}
 
     def send(self, header: BatchHeader) -> Accept | Duplicate | Refuse:
         verdict = self.states.check(header)
         if isinstance(verdict, Accept):
-            self.states.on_appended(header, Offset(self.end))
+            self.states.on_appended(header, Offset(self.end), self.now_ms)
             self.offsets.setdefault((header.producer_id, header.producer_epoch, header.base_sequence), self.end)
             self.end += header.count
         return verdict
@@ -55,7 +56,7 @@ def test_a_retry_is_never_appended_again_and_a_recent_one_gets_its_first_offsets
         verdict = log.send(sent[at])
         if at >= len(sent) - PRODUCER_BATCHES_CACHED:
             base = log.offsets[7, 0, sent[at].base_sequence]
-            assert verdict == Duplicate(Offset(base), Offset(base + sent[at].count - 1))
+            assert verdict == Duplicate(Offset(base), Offset(base + sent[at].count - 1), 0)
         else:
             assert isinstance(verdict, Refuse)
     assert log.end == end
@@ -109,3 +110,20 @@ def test_producers_are_bounded_and_the_one_silent_longest_is_forgotten() -> None
 def test_a_damaged_snapshot_is_told(data: bytes) -> None:
     with pytest.raises(CorruptData):
         ProducerStates.restore(data)
+
+
+@given(st.lists(st.tuples(st.integers(1, 4), st.integers(0, 100)), max_size=20), st.integers(0, 2000))
+def test_a_producer_is_forgotten_once_it_has_been_silent_for_too_long_also_after_a_restart(
+    writes: list[tuple[int, int]], before_ms: int
+) -> None:
+    log, last_ms, sequences = Log(), dict[int, int](), dict[int, int]()
+    for producer, pause_ms in writes:
+        log.now_ms += pause_ms
+        log.send(batch(producer, 0, sequences.get(producer, 0), 1))
+        sequences[producer] = sequences.get(producer, 0) + 1
+        last_ms[producer] = log.now_ms
+    for states in (log.states, ProducerStates.restore(log.states.snapshot())):
+        forgotten = states.expire(before_ms)
+        kept = {producer for producer, at_ms in last_ms.items() if at_ms >= before_ms}
+        assert {entry.producer_id for entry in states.entries()} == kept
+        assert forgotten == len(last_ms) - len(kept)

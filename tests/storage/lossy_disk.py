@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 
-from headrace.base.ports import Buffer, Lock
+from headrace.base.ports import Buffer, Lock, Space
 
 
 class PowerCut(BaseException):
@@ -95,6 +95,9 @@ class LossyDisk:
 
     def size(self, path: Path) -> int:
         return len(self.directory.names[path.name].content)
+
+    def space(self, path: Path) -> Space:
+        return Space(2**40, 2**39)
 
     def list_directory(self, path: Path) -> list[str]:
         return sorted(self.directory.names)

@@ -74,6 +74,16 @@ FETCH_SESSION_PARTITIONS_MAX: Final = 1_000_000
 FETCH_BYTES_MAX: Final = 55 * 1024 * 1024
 """Most bytes in one fetch response, whatever the client asks for (Kafka's fetch.max.bytes)."""
 
+# unpacking what clients send (compression.type; keys for cleanup.policy=compact)
+REPACKED_BATCH_BYTES_MAX: Final = 32 * 1024 * 1024
+"""Most that a batch may unpack to where the broker unpacks it."""
+WALKED_ON_LOOP_BYTES_MAX: Final = 32 * 1024
+"""Uncompressed batches up to this size have their keys looked for on the event loop, others in a worker thread."""
+REPACK_WAITING_BYTES_MAX: Final = 128 * 1024 * 1024
+"""Batches of all partitions, in bytes, that wait for their turn to be unpacked; further ones are refused."""
+REPACKS_AT_ONCE_MAX: Final = 2
+"""Batches that are unpacked at a time, each in a worker thread."""
+
 # producers
 PRODUCERS_PER_PARTITION_MAX: Final = 10_000
 PRODUCER_BATCHES_CACHED: Final = 5
@@ -108,6 +118,8 @@ PRODUCER_SNAPSHOTS_KEPT: Final = 2
 """Producer snapshots per log: the newest, and one before it."""
 COMPACTION_KEYS_MAX: Final = 250_000
 """Keys that one cleaning of a compacted log remembers, some 150 bytes each; what holds more is for the next one."""
+LOGS_CLOSED_AT_ONCE_MAX: Final = 4
+"""Logs that a stop closes at a time, each in a worker thread: their syncs share the disk's journal commits."""
 METADATA_PROPOSALS_MAX: Final = 10_000
 """Decisions on their way to the commit log; more wait before they are decided."""
 METADATA_EVENTS_PER_SNAPSHOT: Final = 10_000

@@ -75,6 +75,13 @@ class Lock(Protocol):
     def release(self) -> None: ...
 
 
+class Space(NamedTuple):
+    """Of a volume, in bytes."""
+
+    total: int
+    usable: int
+
+
 class Disk(Protocol):
     """A filesystem. Paths are absolute. A new, renamed or removed name survives a power cut only after
     `sync_directory` of its parent."""
@@ -92,6 +99,9 @@ class Disk(Protocol):
 
     def size(self, path: Path) -> int:
         """Raises FileNotFoundError."""
+
+    def space(self, path: Path) -> Space:
+        """Of the volume that holds this directory. Raises FileNotFoundError."""
 
     def list_directory(self, path: Path) -> list[str]:
         """The names in a directory, sorted. Raises FileNotFoundError."""

@@ -34,6 +34,8 @@ class Services:
     producer_ids: ProducerIdAllocator
     groups: GroupService
     deadlines: Deadlines
+    durable: bool
+    """Whether there is a durable store."""
     api_versions: Mapping[int, tuple[int, int]]
     """What is advertised: API key to its lowest and highest version."""
 

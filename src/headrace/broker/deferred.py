@@ -19,16 +19,17 @@ class Deferred:
     `expected` is what the result will be if all goes well, so that its frame can be made while the disk is at work.
     """
 
-    __slots__ = ("_callbacks", "_cancelled", "_result", "expected")
+    __slots__ = ("_callbacks", "_cancelled", "_error", "_result", "expected")
 
     def __init__(self, expected: object) -> None:
         self.expected: Final = expected
         self._result: Any = _MISSING
+        self._error: BaseException | None = None
         self._cancelled = False
         self._callbacks: list[Callable[[Any], object]] = []
 
     def done(self) -> bool:
-        return self._cancelled or self._result is not _MISSING
+        return self._cancelled or self._error is not None or self._result is not _MISSING
 
     def cancelled(self) -> bool:
         return self._cancelled
@@ -46,7 +47,12 @@ class Deferred:
         return self._result
 
     def exception(self) -> BaseException | None:
-        return None
+        return self._error
+
+    def set_exception(self, error: BaseException) -> None:
+        if not self.done():
+            self._error = error
+            self._tell()
 
     def set_result(self, result: Any) -> None:
         if not self.done():

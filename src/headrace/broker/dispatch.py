@@ -175,6 +175,7 @@ class Foreseen(Pending):
         self._frame = dispatcher.encode(header, deferred.expected)
 
     def answer(self) -> Answer | None:
-        if not self.future.cancelled() and self.future.result() is self._expected:
+        future = self.future
+        if not future.cancelled() and future.exception() is None and future.result() is self._expected:
             return self._frame
         return super().answer()

@@ -138,7 +138,7 @@ class Exporter:
         start = catalog.next_offset if catalog.entries else Offset(0)
         for segment in partition.log.closed_segments():
             if segment.next_offset > start and segment.next_offset <= partition.last_stable_offset:
-                return Offset(max(start, segment.base_offset)), segment.next_offset
+                return Offset(max(start, segment.base_offset, partition.log.log_start_offset)), segment.next_offset
         return None
 
     async def _export(self, partition: Partition, start: Offset, end: Offset) -> bool:
@@ -166,7 +166,7 @@ class Exporter:
         """Whole batches of [start, end), up to one durable segment's bytes, a little at a time."""
         chunks: list[Buffer] = []
         size = 0
-        while start < end and size < DURABLE_SEGMENT_BYTES_MAX:
+        while partition.log.log_start_offset <= start < end and size < DURABLE_SEGMENT_BYTES_MAX:
             chunk = partition.log.read(start, EXPORT_READ_BYTES, end, at_least_one=True)
             if not chunk:
                 break

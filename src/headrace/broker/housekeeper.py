@@ -1,4 +1,4 @@
-"""What is done now and then: old segments are deleted.
+"""What is done now and then: old segments are deleted, producers that fell silent are forgotten.
 
 Promises: nothing is deleted that the durable store still lacks, where it is to have it. Never blocks the event loop.
 """
@@ -6,13 +6,16 @@ Promises: nothing is deleted that the durable store still lacks, where it is to 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 
-from headrace.base.ids import Offset
+from headrace.base.ids import BrokerId, Offset
 from headrace.base.ports import Clock
 from headrace.broker.metadata import MetadataDriver
 from headrace.broker.partition import Partition
 from headrace.broker.partitions import Partitions
 from headrace.broker.tasks import OnBug
+from headrace.metadata.configs import broker_value
+from headrace.metadata.image import MetadataImage
 
 
 class Housekeeper:
@@ -21,17 +24,20 @@ class Housekeeper:
     def __init__(
         self,
         *,
+        node: BrokerId,
+        configs: Mapping[str, str],
         partitions: Partitions,
         metadata: MetadataDriver,
         clock: Clock,
-        interval_ms: int,
         durable: bool,
         on_bug: OnBug,
     ) -> None:
         self._partitions = partitions
         self._metadata = metadata
         self._clock = clock
-        self._interval_ms = interval_ms
+        self._node = node
+        self._configs = configs
+        self._interval_ms = self._config("log.retention.check.interval.ms")
         self._durable = durable
         """Whether there is a durable store."""
         self._on_bug = on_bug
@@ -44,19 +50,29 @@ class Housekeeper:
         if self._timer is not None:
             self._timer.cancel()
 
+    def _config(self, key: str) -> int:
+        return broker_value(self._metadata.image, self._configs, key, node=self._node).number()
+
     def _work(self) -> None:
-        now_ms = self._clock.now_ms()
+        now_ms, image = self._clock.now_ms(), self._metadata.image
+        expiration_ms = self._config("producer.id.expiration.ms")
         try:
             for partition in list(self._partitions):
-                partition.keep_house(now_ms, deletable_end=self._deletable_end(partition))
+                partition.keep_house(
+                    now_ms,
+                    deletable_end=deletable_end(partition, image, durable=self._durable),
+                    producers_since_ms=now_ms - expiration_ms,
+                )
         except Exception as error:  # a disk's failure is the partition's own: this is ours
             self._on_bug(error)
         else:
             self.start()
 
-    def _deletable_end(self, partition: Partition) -> Offset:
-        """Local deletion needs the range in the catalog, where the partition is exported."""
-        if not (self._durable and partition.is_exported):
-            return partition.high_watermark
-        catalog = self._metadata.image.catalog.get(partition.topic_partition)
-        return Offset(0) if catalog is None else catalog.next_offset
+
+def deletable_end(partition: Partition, image: MetadataImage, *, durable: bool) -> Offset:
+    """Below it, records may be deleted here: local deletion needs the range in the catalog, where the partition is
+    exported. `durable`: whether the broker has a durable store."""
+    if not (durable and partition.is_exported):
+        return partition.high_watermark
+    catalog = image.catalog.get(partition.topic_partition)
+    return Offset(0) if catalog is None else min(catalog.next_offset, partition.high_watermark)

@@ -51,6 +51,40 @@ class CommitParking:
         return len(self._waiting)
 
 
+class FlushParking:
+    """Those of one partition who wait for what is unsynced now, whatever it is, to be durable."""
+
+    def __init__(self) -> None:
+        self._next: list[Commit] = []
+        self._under_way: list[Commit] | None = None
+        """None: no flush is under way."""
+
+    def park(self, waiter: Commit, *, needs_flush: bool) -> None:
+        """`needs_flush`: the log has more to sync than the flush under way, if any, covers."""
+        if needs_flush:
+            self._next.append(waiter)
+        elif self._under_way is not None:
+            self._under_way.append(waiter)
+        else:
+            waiter.on_outcome(ErrorCode.NONE)
+
+    def begin(self) -> None:
+        """A flush takes up all that is unsynced."""
+        self._under_way, self._next = self._next, []
+
+    def finish(self) -> None:
+        """It succeeded."""
+        done, self._under_way = self._under_way or [], None
+        for waiter in done:
+            waiter.on_outcome(ErrorCode.NONE)
+
+    def refuse_all(self, error: ErrorCode) -> None:
+        """As `CommitParking.refuse_all`."""
+        waiting, self._next, self._under_way = [*(self._under_way or ()), *self._next], [], None
+        for waiter in waiting:
+            waiter.on_outcome(error)
+
+
 class Watchable(Protocol):
     """A partition, as a parked fetch sees it."""
 

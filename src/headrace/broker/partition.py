@@ -7,38 +7,37 @@ sync of a FlushTicket.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import NamedTuple, assert_never
 
 import structlog
 
 from headrace.base.errors import StorageFailure
 from headrace.base.ids import BrokerId, LeaderEpoch, Offset, TopicPartition
-from headrace.base.limits import PRODUCER_SNAPSHOT_INTERVAL_BYTES
+from headrace.base.limits import PRODUCER_SNAPSHOT_INTERVAL_BYTES, REPACKED_BATCH_BYTES_MAX, WALKED_ON_LOOP_BYTES_MAX
 from headrace.base.ports import Buffer, Clock
 from headrace.broker.flusher import Flusher
-from headrace.broker.parking import Commit, CommitParking, ParkedFetch
+from headrace.broker.parking import Commit, CommitParking, FlushParking, ParkedFetch
+from headrace.broker.partition_settings import PartitionSettings
+from headrace.broker.repacking import Overflow, Repacker, RepackLine
 from headrace.replica.leader import AdvanceHighWatermark, Effect, Leader
 from headrace.replica.producers import Duplicate, ProducerStates, Refuse
 from headrace.storage.engine import FlushTicket, PartitionLog
-from headrace.wire.batches import BatchHeader, CorruptBatch, check_batch, decode_records
+from headrace.wire.batches import (
+    COMPRESSION_MASK,
+    HEADER_BYTES,
+    BatchHeader,
+    CorruptBatch,
+    Repacked,
+    check_batch,
+    parse_header,
+    walk_batch,
+)
+from headrace.wire.compression import Compression
 from headrace.wire.errors import ErrorCode
+from headrace.wire.records import Walked
 
 log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionSettings:
-    """What a topic's configuration means to the partition itself (the log has its own part)."""
-
-    max_message_bytes: int
-    min_insync_replicas: int
-    durable: bool
-    """Whether closed segments go to the durable store, where there is one (see `Partition.is_exported`)."""
-    compact: bool
-    """Whether every record needs a key, by which later ones replace earlier ones."""
-    durable_lag_ms_max: int
-    """Longest that a record waits in an open segment before that is closed for export; -1: no limit."""
 
 
 class Appended(NamedTuple):
@@ -46,6 +45,8 @@ class Appended(NamedTuple):
 
     base_offset: Offset
     end: Offset
+    log_append_time_ms: int = -1
+    """-1 where the records keep their own times."""
 
 
 class Refusal(NamedTuple):
@@ -69,6 +70,7 @@ class Partition:
         producers: ProducerStates,
         settings: PartitionSettings,
         flusher: Flusher,
+        repacker: Repacker,
         clock: Clock,
     ) -> None:
         self.topic = topic
@@ -81,6 +83,8 @@ class Partition:
         self._flusher = flusher
         self._clock = clock
         self._commits = CommitParking()
+        self._flushes = FlushParking()
+        self._line = RepackLine(repacker)
         self._watchers: dict[ParkedFetch, None] = {}
         self._appended_bytes = 0
         self._visible_bytes = 0
@@ -132,8 +136,9 @@ class Partition:
 
     # appending
 
-    def append(self, records: Buffer, *, needs_isr: bool) -> Appended | Refusal:
-        """Append one batch, as a client sent it. `needs_isr`: refuse below min.insync.replicas (acks=all)."""
+    def append(self, records: Buffer, *, needs_isr: bool, walked: Walked | None = None) -> Appended | Refusal:
+        """Append one batch, as a client sent it. `needs_isr`: refuse below min.insync.replicas (acks=all). `walked`:
+        what its records say, where that is known."""
         if self._ended is not ErrorCode.NONE:
             return Refusal(self._ended, "The partition is not served here; refresh metadata and retry.")
         if needs_isr and self._isr_size < self.settings.min_insync_replicas:
@@ -145,12 +150,59 @@ class Partition:
         header = self._checked(records)
         if isinstance(header, Refusal):
             return header
+        if self.settings.compact and (refusal := _unkeyed(walked or records)):
+            return refusal
         verdict = self.producers.check(header)
         if isinstance(verdict, Refuse):
             return Refusal(verdict.error, verdict.message)
         if isinstance(verdict, Duplicate):
-            return Appended(verdict.base_offset, Offset(verdict.last_offset + 1))
+            time_ms = verdict.timestamp if self.settings.times is None else -1
+            return Appended(verdict.base_offset, Offset(verdict.last_offset + 1), time_ms)
         return self._append(records, header)
+
+    def take(self, records: Buffer, *, needs_isr: bool, done: Callable[[Appended | Refusal], None]) -> None:
+        """Append one batch of a client, in the codec that the topic wants, behind those taken before it. `done` is told
+        of it: now, or, where this or an earlier batch is to be unpacked, later."""
+        if self._line.is_empty and self._wanted(records) is None:
+            done(self.append(records, needs_isr=needs_isr))
+            return
+        kept = bytes(records)
+        self._line.join(kept, lambda: self._turn(kept), lambda result: done(self._append_turn(result, needs_isr)))
+
+    def _turn(self, records: Buffer) -> Compression | None:
+        """What `_wanted` says of the batch whose turn it is; None where it is to be refused."""
+        if self._ended is not ErrorCode.NONE or isinstance(self._sound(records), Refusal):
+            return None
+        return self._wanted(records)
+
+    def _wanted(self, records: Buffer) -> Compression | None:
+        """What a batch must be unpacked for, and be packed in; None where it is taken, or refused, as it is. Its own
+        codec, where only its keys are looked for and that takes long."""
+        settings = self.settings
+        if settings.codec is None and not settings.compact:
+            return None
+        found = _codec_of(records)
+        if found is None:
+            return None
+        if settings.codec not in (None, found):
+            return settings.codec
+        long = found is not Compression.NONE or len(records) > WALKED_ON_LOOP_BYTES_MAX
+        return found if settings.compact and long and len(records) <= settings.max_message_bytes else None
+
+    def _append_turn(self, result: Buffer | Repacked | CorruptBatch | Overflow, needs_isr: bool) -> Appended | Refusal:
+        if isinstance(result, Overflow):
+            return Refusal(ErrorCode.REQUEST_TIMED_OUT, "Too many batches wait to be unpacked; retry.")
+        if isinstance(result, CorruptBatch):
+            return Refusal(ErrorCode.INVALID_RECORD, str(result))
+        if not isinstance(result, Repacked):
+            return self.append(result, needs_isr=needs_isr)
+        bounds = self.settings.times
+        problem = bounds and bounds.problem(
+            result.records.oldest_timestamp, result.records.newest_timestamp, self._clock.now_ms()
+        )
+        if problem:
+            return Refusal(ErrorCode.INVALID_TIMESTAMP, problem)
+        return self.append(result.batch, needs_isr=needs_isr, walked=result.records)
 
     def _append(self, records: Buffer, header: BatchHeader) -> Appended | Refusal:
         now_ms = self._clock.now_ms()
@@ -161,12 +213,12 @@ class Partition:
             return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, "The log's disk failed; the partition is offline.")
         if self.open_since_ms is None:
             self.open_since_ms = now_ms
-        self.producers.on_appended(header, appended.base_offset)
+        self.producers.on_appended(header, appended.base_offset, now_ms)
         self._appended_bytes += header.size
         if self._appended_bytes >= self._snapshot_at_bytes:
             self.snapshot_producers()
         self._after_write()
-        return Appended(appended.base_offset, Offset(appended.last_offset + 1))
+        return Appended(appended.base_offset, Offset(appended.last_offset + 1), appended.log_append_time_ms)
 
     def snapshot_producers(self) -> None:
         """Keep the producers' state as of the log's end, so that recovery reads no further back than here."""
@@ -188,6 +240,10 @@ class Partition:
                 ErrorCode.MESSAGE_TOO_LARGE,
                 f"The batch of {len(records)} bytes is over max.message.bytes={self.settings.max_message_bytes}.",
             )
+        return self._sound(records)
+
+    def _sound(self, records: Buffer) -> BatchHeader | Refusal:
+        """`_checked`, of any size."""
         try:
             header = check_batch(records, 0, len(records))
         except CorruptBatch as error:
@@ -198,8 +254,16 @@ class Partition:
             return Refusal(ErrorCode.INVALID_RECORD, "Clients may not write control batches.")
         if header.is_transactional:
             return Refusal(ErrorCode.INVALID_TXN_STATE, "Transactions are not supported yet.")
-        if self.settings.compact:
-            return _keyed(records, header)
+        return self._timed(header)
+
+    def _timed(self, header: BatchHeader) -> BatchHeader | Refusal:
+        bounds = self.settings.times
+        if bounds is None:
+            return header
+        if header.is_log_append_time:
+            return Refusal(ErrorCode.INVALID_TIMESTAMP, "Only a broker may say that a batch bears log append time.")
+        if problem := bounds.problem(header.base_timestamp, header.max_timestamp, self._clock.now_ms()):
+            return Refusal(ErrorCode.INVALID_TIMESTAMP, problem)
         return header
 
     def park_commit(self, end: Offset, waiter: Commit) -> None:
@@ -227,16 +291,36 @@ class Partition:
 
     # keeping house
 
-    def keep_house(self, now_ms: int, *, deletable_end: Offset) -> None:
-        """Drop segments past their retention, none that reaches above `deletable_end` or the high watermark."""
+    def keep_house(self, now_ms: int, *, deletable_end: Offset, producers_since_ms: int) -> None:
+        """Drop segments past their retention, none that reaches above `deletable_end` or the high watermark, and forget
+        producers that have not written since `producers_since_ms`."""
         if self._ended is not ErrorCode.NONE:
             return
+        self.producers.expire(producers_since_ms)
         try:
             self.log.apply_retention(now_ms, Offset(min(deletable_end, self.high_watermark)))
         except (OSError, StorageFailure) as error:
             self._fail(error)
             return
         if self.log.needs_flush:
+            self._flusher.request(self)
+
+    def delete_records(self, before: Offset, waiter: Commit) -> None:
+        """Move the log's start up to `before`, which is at most the high watermark, and tell `waiter` once that is
+        durable. Where the start lies there already, only durability is awaited."""
+        assert before <= self.high_watermark, "the caller answers OFFSET_OUT_OF_RANGE"
+        try:
+            if before > self.log.log_start_offset:
+                self.snapshot_producers()  # with their batches, recovery would lose what these say of them
+            self.log.delete_records_before(before)
+        except (OSError, StorageFailure) as error:
+            self._fail(error)
+        if self._ended is not ErrorCode.NONE:
+            waiter.on_outcome(self._ended)
+            return
+        needs_flush = self.log.needs_flush
+        self._flushes.park(waiter, needs_flush=needs_flush)
+        if needs_flush:
             self._flusher.request(self)
 
     def roll(self) -> None:
@@ -258,10 +342,13 @@ class Partition:
             return None
         self._flushing_bytes = self._appended_bytes
         try:
-            return self.log.begin_flush()
+            ticket = self.log.begin_flush()
         except StorageFailure as error:
             self._fail(error)
             return None
+        if ticket is not None:
+            self._flushes.begin()
+        return ticket
 
     def finish_flush(self, ticket: FlushTicket, failure: OSError | None) -> None:
         """Flusher: the sync ended."""
@@ -271,6 +358,7 @@ class Partition:
             return
         flushed_end = self.log.finish_flush(ticket)  # also where the epoch is over: the log is still to be closed
         if self._ended is ErrorCode.NONE:
+            self._flushes.finish()
             self._on_durable(flushed_end, self._flushing_bytes)
 
     def _on_durable(self, end: Offset, appended_bytes: int) -> None:
@@ -332,6 +420,7 @@ class Partition:
         """End this leadership: all that waits is answered with `error`, and so is all that comes."""
         self._ended = error
         self._commits.refuse_all(error)
+        self._flushes.refuse_all(error)
         for watcher in list(self._watchers):
             watcher.wake()
 
@@ -341,12 +430,18 @@ class Partition:
             watcher.wake()
 
 
-def _keyed(records: Buffer, header: BatchHeader) -> BatchHeader | Refusal:
-    """A compacted topic takes no record without a key, as on Kafka: unpacks the batch."""
+def _unkeyed(batch: Buffer | Walked) -> Refusal | None:
+    """A compacted topic takes no record without a key, as on Kafka: unpacks the batch, unless that was done."""
     try:
-        for record in decode_records(records):
-            if record.key is None:
-                return Refusal(ErrorCode.INVALID_RECORD, "A compacted topic takes no record without a key.")
+        walked = batch if isinstance(batch, Walked) else walk_batch(batch, limit=REPACKED_BATCH_BYTES_MAX)
     except CorruptBatch as error:
-        return Refusal(ErrorCode.CORRUPT_MESSAGE, str(error))
-    return header
+        return Refusal(ErrorCode.INVALID_RECORD, str(error))
+    return None if walked.all_keyed else Refusal(ErrorCode.INVALID_RECORD, "Each record here needs a key (compaction).")
+
+
+def _codec_of(records: Buffer) -> Compression | None:
+    """The first batch's; None where there is none that is known."""
+    if len(records) < HEADER_BYTES:
+        return None
+    number = parse_header(records).attributes & COMPRESSION_MASK
+    return Compression(number) if number <= Compression.ZSTD else None

@@ -10,15 +10,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
 from typing import TypeVar
 
 import structlog
 
 from headrace.base.errors import CorruptData, HeadraceError
 from headrace.base.ids import BrokerId, DirectoryId, Offset, PartitionIndex, TopicId, TopicPartition
-from headrace.base.ports import Clock
+from headrace.base.limits import LOGS_CLOSED_AT_ONCE_MAX
+from headrace.base.ports import Clock, Space
 from headrace.broker.flusher import Flusher
-from headrace.broker.partition import Partition, PartitionSettings
+from headrace.broker.partition import Partition
+from headrace.broker.partition_settings import log_config, partition_settings
+from headrace.broker.repacking import Repacker
 from headrace.broker.tasks import OnBug, started
 from headrace.metadata.configs import TopicConfig, topic_config
 from headrace.metadata.delta import ImageDelta, LocalPartition
@@ -26,7 +31,7 @@ from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
 from headrace.metadata.values import TopicImage
 from headrace.replica.leader import Leader
 from headrace.replica.producers import ProducerStates
-from headrace.storage.engine import LogConfig, LogEngine, LogIdentity, PartitionLog
+from headrace.storage.engine import LogEngine, LogIdentity, PartitionLog
 from headrace.wire.errors import ErrorCode
 
 log = structlog.get_logger(__name__)
@@ -53,6 +58,7 @@ class Partitions:
         self._engine = engine
         self._flusher = flusher
         self._clock = clock
+        self._repacker = Repacker(on_bug)
         self._broker_configs = broker_configs
         self._on_bug = on_bug
         self._image = EMPTY_IMAGE
@@ -86,6 +92,15 @@ class Partitions:
         if partition is not None:
             return partition.availability
         return ErrorCode.KAFKA_STORAGE_ERROR if key in self._offline else ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    @property
+    def log_directory(self) -> Path:
+        """Where the logs are."""
+        return self._engine.root
+
+    async def space(self) -> Space:
+        """Of the volume that the logs are on. Raises OSError."""
+        return await self._in_thread(self._engine.space)
 
     @property
     def offline(self) -> Mapping[TopicPartition, str]:
@@ -176,8 +191,8 @@ class Partitions:
     def _open(self, local: LocalPartition, config: TopicConfig) -> tuple[PartitionLog, ProducerStates] | Exception:
         """In a worker thread: recover the log, then the producers' state from its snapshot and what follows it."""
         try:
-            opened = self._engine.open(self._identity(local.topic, local.partition.index), _log_config(config))
-            return opened, _recover_producers(opened)
+            opened = self._engine.open(self._identity(local.topic, local.partition.index), log_config(config))
+            return opened, _recover_producers(opened, self._clock.now_ms())
         except (OSError, HeadraceError) as error:
             return error
 
@@ -219,8 +234,9 @@ class Partitions:
             leader=leader,
             isr_size=len(local.partition.isr),
             producers=producers,
-            settings=_settings(config),
+            settings=partition_settings(config),
             flusher=self._flusher,
+            repacker=self._repacker,
             clock=self._clock,
         )
 
@@ -240,8 +256,8 @@ class Partitions:
         for partition in topic.partitions:
             serving = self._serving.get(TopicPartition(topic.id, partition.index))
             if serving is not None:
-                serving.settings = _settings(config)
-                serving.log.reconfigure(_log_config(config))
+                serving.settings = partition_settings(config)
+                serving.log.reconfigure(log_config(config))
 
     # ending
 
@@ -250,15 +266,12 @@ class Partitions:
         for partition in self._serving.values():
             partition.wake_readers()
 
-    def _close_all(self, logs: Sequence[PartitionLog], *, clean: bool) -> None:
-        """In a worker thread."""
-        for each in logs:
-            _close(each, clean=clean and not each.failed)
-        if clean:
-            try:
-                self._engine.close()
-            except OSError as error:
-                log.warning("the journal was not closed cleanly", reason=str(error))
+    def _close_engine(self) -> None:
+        """In a worker thread, after every log was closed."""
+        try:
+            self._engine.close()
+        except OSError as error:
+            log.warning("the journal was not closed cleanly", reason=str(error))
 
     async def close(self, *, clean: bool = True) -> None:
         """A clean stop: what was appended is flushed and acknowledged, then every log is closed cleanly. Any other:
@@ -270,7 +283,10 @@ class Partitions:
             if clean and not partition.log.failed:
                 partition.snapshot_producers()
         logs = [partition.log for partition in self._serving.values()]
-        await self._in_thread(lambda: self._close_all(logs, clean=clean))
+        shares = [logs[first::LOGS_CLOSED_AT_ONCE_MAX] for first in range(LOGS_CLOSED_AT_ONCE_MAX)]
+        await asyncio.gather(*(self._in_thread(partial(_close_all, share, clean=clean)) for share in shares if share))
+        if clean:
+            await self._in_thread(self._close_engine)
         self._serving.clear()
 
 
@@ -284,6 +300,11 @@ def _topic(image: MetadataImage, key: TopicPartition) -> TopicImage:
     return topic
 
 
+def _close_all(logs: Sequence[PartitionLog], *, clean: bool) -> None:
+    for each in logs:
+        _close(each, clean=clean and not each.failed)
+
+
 def _close(partition_log: PartitionLog, *, clean: bool) -> None:
     """In a worker thread. A log that cannot be closed cleanly is recovered at the next start."""
     try:
@@ -292,7 +313,9 @@ def _close(partition_log: PartitionLog, *, clean: bool) -> None:
         log.warning("a log was not closed cleanly", directory=str(partition_log.directory), reason=str(error))
 
 
-def _recover_producers(partition_log: PartitionLog) -> ProducerStates:
+def _recover_producers(partition_log: PartitionLog, now_ms: int) -> ProducerStates:
+    """When a batch behind the snapshot was appended is not known: it counts as appended now, so that no producer is
+    forgotten too early."""
     snapshot = partition_log.latest_producer_snapshot()
     producers = ProducerStates()
     start = partition_log.log_start_offset
@@ -303,35 +326,5 @@ def _recover_producers(partition_log: PartitionLog) -> ProducerStates:
         except CorruptData as error:
             log.warning("producers are rebuilt from the whole log", log=str(partition_log.directory), reason=str(error))
     for header in partition_log.batches_from(start):
-        producers.on_appended(header, Offset(header.base_offset))
+        producers.on_appended(header, Offset(header.base_offset), now_ms)
     return producers
-
-
-def _log_config(config: TopicConfig) -> LogConfig:
-    """Retention is for topics whose policy names delete; a compacted one rolls in time for its longest lag."""
-    policies = config.cleanup_policy.split(",")
-    compact, delete = "compact" in policies, "delete" in policies
-    return LogConfig(
-        segment_bytes=config.segment_bytes,
-        segment_ms=min(config.segment_ms, config.max_compaction_lag_ms) if compact else config.segment_ms,
-        retention_ms=config.retention_ms if delete else -1,
-        retention_bytes=config.retention_bytes if delete else -1,
-        compact=compact,
-        delete_retention_ms=config.delete_retention_ms,
-        min_compaction_lag_ms=config.min_compaction_lag_ms,
-        max_compaction_lag_ms=config.max_compaction_lag_ms,
-        min_cleanable_dirty_ratio=config.min_cleanable_dirty_ratio,
-        index_interval_bytes=config.index_interval_bytes,
-        max_message_bytes=config.max_message_bytes,
-        fsync=config.flush_policy == "fsync",
-    )
-
-
-def _settings(config: TopicConfig) -> PartitionSettings:
-    return PartitionSettings(
-        max_message_bytes=config.max_message_bytes,
-        min_insync_replicas=config.min_insync_replicas,
-        durable=config.durable_enable and "compact" not in config.cleanup_policy.split(","),
-        compact="compact" in config.cleanup_policy.split(","),
-        durable_lag_ms_max=config.durable_export_max_lag_ms,
-    )

@@ -99,6 +99,7 @@ class Parts:
                 on_bug=self._on_bug,
             ),
             deadlines=Deadlines(),
+            durable=ports.objects is not None,
             api_versions={handler.key: handler.versions for handler in ALL},
         )
 
@@ -119,10 +120,11 @@ class Parts:
     async def start(self) -> None:
         """Everything is recovered and registered: serve."""
         self._housekeeper = Housekeeper(
+            node=self._config.broker_id,
+            configs=self._config.configs,
             partitions=self.partitions,
             metadata=self.metadata,
             clock=self._ports.clock,
-            interval_ms=self._number("log.retention.check.interval.ms"),
             durable=self._ports.objects is not None,
             on_bug=self._on_bug,
         )

@@ -119,9 +119,9 @@ TOPIC_DEFS: Final[Mapping[str, ConfigDef]] = {
             ConfigType.STRING,
             "producer",
             "compression.type",
-            "The codec that batches are kept in: producer keeps each as it came.",
-            values=("producer", "uncompressed", "none", "gzip", "snappy", "lz4", "zstd"),
-            honoured=("producer",),
+            "The codec that batches are kept in: producer keeps each as it came; with any other, a batch that came in"
+            " another is checked record by record and recompressed.",
+            values=("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
         ),
         _topic(
             "delete.retention.ms",
@@ -176,7 +176,25 @@ TOPIC_DEFS: Final[Mapping[str, ConfigDef]] = {
             ConfigType.INT,
             "1048588",
             "message.max.bytes",
-            "Largest record batch that is taken, in bytes, as compressed by the producer.",
+            "Largest record batch that is taken, in bytes, as it is kept.",
+            low=0,
+        ),
+        _topic(
+            "message.timestamp.after.max.ms",
+            ConfigType.LONG,
+            "3600000",
+            "log.message.timestamp.after.max.ms",
+            "How far ahead of the broker's clock a batch's highest time may be; beyond, it is refused. Not for"
+            " LogAppendTime.",
+            low=0,
+        ),
+        _topic(
+            "message.timestamp.before.max.ms",
+            ConfigType.LONG,
+            str(LONG_MAX),
+            "log.message.timestamp.before.max.ms",
+            "How far behind the broker's clock a batch's first and highest times may be; beyond, it is refused. Not for"
+            " LogAppendTime.",
             low=0,
         ),
         _topic(
@@ -186,7 +204,6 @@ TOPIC_DEFS: Final[Mapping[str, ConfigDef]] = {
             "log.message.timestamp.type",
             "Whose time a record carries: its producer's (CreateTime) or the broker's (LogAppendTime).",
             values=("CreateTime", "LogAppendTime"),
-            honoured=("CreateTime",),
         ),
         _topic(
             "min.cleanable.dirty.ratio",
@@ -236,6 +253,22 @@ TOPIC_DEFS: Final[Mapping[str, ConfigDef]] = {
             "log.segment.bytes",
             "Bytes at which a log segment is closed and the next begun.",
             low=1024,
+        ),
+        _topic(
+            "segment.index.bytes",
+            ConfigType.INT,
+            "10485760",
+            "log.index.size.max.bytes",
+            "Bytes of an offset index or a time index at which its segment is closed.",
+            low=4,
+        ),
+        _topic(
+            "segment.jitter.ms",
+            ConfigType.LONG,
+            "0",
+            "log.roll.jitter.ms",
+            "Most that a segment is closed before segment.ms, by chance, lest all partitions close theirs at once.",
+            low=0,
         ),
         _topic(
             "segment.ms",
@@ -414,6 +447,13 @@ _BROKER_ONLY: Final = (
         low=1024,
         dynamic=False,
         doc="Bytes at which a log segment of __consumer_offsets is closed, when the topic is made.",
+    ),
+    ConfigDef(
+        key="producer.id.expiration.ms",
+        type=ConfigType.INT,
+        default="86400000",
+        low=1,
+        doc="Time since its last batch after which a partition forgets an idempotent producer.",
     ),
     ConfigDef(
         key="queued.max.bytes",

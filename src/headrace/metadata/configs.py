@@ -148,6 +148,8 @@ class TopicConfig:
     index_interval_bytes: int
     max_compaction_lag_ms: int
     max_message_bytes: int
+    message_timestamp_after_max_ms: int
+    message_timestamp_before_max_ms: int
     message_timestamp_type: str
     min_cleanable_dirty_ratio: float
     min_compaction_lag_ms: int
@@ -155,6 +157,8 @@ class TopicConfig:
     retention_bytes: int
     retention_ms: int
     segment_bytes: int
+    segment_index_bytes: int
+    segment_jitter_ms: int
     segment_ms: int
     storage_compression: str
     unclean_leader_election_enable: bool

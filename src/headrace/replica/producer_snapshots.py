@@ -31,7 +31,8 @@ MAGIC: Final = b"HRP1"
 
 
 class RememberedBatch(NamedTuple):
-    """One appended batch. Sequences and offsets are inclusive; the timestamp is its highest, in milliseconds."""
+    """One appended batch. Sequences and offsets are inclusive; the timestamp is that of the append, in milliseconds (of
+    a snapshot that Kafka wrote: the highest of its records)."""
 
     first_sequence: int
     last_sequence: int

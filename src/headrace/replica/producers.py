@@ -8,7 +8,7 @@ Sources: KIP-98, KIP-185, KIP-360; Kafka's ProducerStateManager for the order of
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Self, TypeAlias
 
@@ -28,6 +28,8 @@ class Duplicate(NamedTuple):
 
     base_offset: Offset
     last_offset: Offset
+    timestamp: int
+    """When it was appended."""
 
 
 class Refuse(NamedTuple):
@@ -82,14 +84,15 @@ class ProducerStates:
         if expected is None or header.base_sequence == expected:
             return ACCEPT
         if header.producer_epoch == state.epoch and (known := _find(state.batches, header)) is not None:
-            return Duplicate(Offset(known.base_offset), Offset(known.last_offset))
+            return Duplicate(Offset(known.base_offset), Offset(known.last_offset), known.timestamp)
         return Refuse(
             ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
             f"Producer {header.producer_id} sent sequence {header.base_sequence} where {expected} was next.",
         )
 
-    def on_appended(self, header: BatchHeader, base_offset: Offset) -> None:
-        """The batch is in the log at `base_offset`."""
+    def on_appended(self, header: BatchHeader, base_offset: Offset, now_ms: int) -> None:
+        """The batch is in the log at `base_offset`. What expires is reckoned from `now_ms`, not from the times of its
+        records: these may be of any age, and a producer of old records is not to be forgotten while it writes."""
         if header.producer_id == NO_PRODUCER_ID or header.is_control:
             return
         state = self._states.get(header.producer_id)
@@ -101,12 +104,26 @@ class ProducerStates:
                 header.last_sequence,
                 base_offset,
                 base_offset + header.last_offset_delta,
-                header.max_timestamp,
+                now_ms,
             )
         )
         self._states.move_to_end(header.producer_id)
         if len(self._states) > PRODUCERS_PER_PARTITION_MAX:
             self._states.popitem(last=False)
+
+    def expire(self, before_ms: int) -> int:
+        """Forget those whose last batch came before `before_ms` (`producer.id.expiration.ms`): how many. A producer
+        that is forgotten may begin anywhere, and its old batches are no longer recognised."""
+        forgotten = 0
+        while self._states and next(iter(self._states.values())).batches[-1].timestamp < before_ms:
+            self._states.popitem(last=False)
+            forgotten += 1
+        return forgotten
+
+    def entries(self) -> Iterator[ProducerEntry]:
+        """Every producer, the one that wrote longest ago first."""
+        for producer_id, state in self._states.items():
+            yield ProducerEntry(producer_id, state.epoch, tuple(state.batches))
 
     def remembered(self) -> frozenset[int]:
         """The last offsets of all batches that are remembered: compaction keeps them, or a recovery would not know
@@ -115,15 +132,13 @@ class ProducerStates:
 
     def snapshot(self) -> bytes:
         """All of it, for `restore`: Kafka's producer snapshot, with more behind it."""
-        return encode_snapshot(
-            ProducerEntry(producer_id, state.epoch, tuple(state.batches)) for producer_id, state in self._states.items()
-        )
+        return encode_snapshot(self.entries())
 
     @classmethod
     def restore(cls, data: bytes) -> Self:
         """Raises CorruptData where the bytes are no snapshot."""
         states = cls()
-        for entry in decode_snapshot(data):
+        for entry in sorted(decode_snapshot(data), key=lambda entry: entry.batches[-1].timestamp):
             states._states[entry.producer_id] = _state(entry.epoch, entry.batches)
         return states
 

@@ -12,11 +12,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from headrace.base.ports import Buffer, File, Random
+from headrace.base.ports import Buffer, File, Random, Space
 from headrace.sim.loop import VirtualLoop
 from headrace.sim.nodes import DirectoryNode, FileNode, Node, Rename, Resize, Write
 from headrace.sim.process import Process
 
+VOLUME_BYTES: Final = 1 << 40
 SYNC_SECONDS_MIN: Final = 0.000_1
 SYNC_SECONDS_MAX: Final = 0.004
 SLOW_SYNC_SECONDS_MAX: Final = 0.15
@@ -236,6 +237,11 @@ class Mount:
         if not isinstance(node, FileNode):
             raise FileNotFoundError(errno.ENOENT, "no such file", str(path))
         return len(node.data)
+
+    def space(self, path: Path) -> Space:
+        self.process.check_alive()
+        self._directory(path)
+        return Space(VOLUME_BYTES, VOLUME_BYTES)
 
     def list_directory(self, path: Path) -> list[str]:
         self.process.check_alive()

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from headrace.base.ports import Buffer, File, Lock
+from headrace.base.ports import Buffer, File, Lock, Space
 from headrace.storage.syncs import Syncs, syncs_on
 
 BUFFERS_PER_WRITE_MAX: Final = 1024
@@ -134,6 +134,10 @@ class LocalDisk:
 
     def size(self, path: Path) -> int:
         return path.stat().st_size
+
+    def space(self, path: Path) -> Space:
+        volume = os.statvfs(path)
+        return Space(volume.f_blocks * volume.f_frsize, volume.f_bavail * volume.f_frsize)
 
     def list_directory(self, path: Path) -> list[str]:
         return sorted(os.listdir(path))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from headrace.base.errors import CorruptData, StorageFailure
 from headrace.base.ids import DirectoryId, LeaderEpoch, Offset, PartitionIndex, TopicId
-from headrace.base.ports import Buffer
+from headrace.base.ports import Buffer, Space
 from headrace.wire.batches import BatchHeader
 
 if TYPE_CHECKING:
@@ -49,6 +49,10 @@ class LogConfig:
     segment_bytes: int = 1024 * 1024 * 1024
     segment_ms: int = 7 * 24 * 3600 * 1000
     """A segment is closed when its records would span more time than this (by the wall clock where they have none)."""
+    segment_jitter_ms: int = 0
+    """Most by which a segment is closed before `segment_ms`; how much it is depends on the segment alone."""
+    segment_index_bytes: int = 10 * 1024 * 1024
+    """A segment is closed when one of its indexes has no room for another entry in so many bytes."""
     retention_ms: int = 7 * 24 * 3600 * 1000
     retention_bytes: int = -1
     index_interval_bytes: int = 4096
@@ -229,7 +233,8 @@ class PartitionLog(Protocol):
         """
 
     def delete_records_before(self, offset: Offset) -> Offset:
-        """Move the log's start up to `offset` (KIP-107), durable with the next flush; returns the new start."""
+        """Move the log's start up to `offset` (KIP-107), durable with the next flush; returns the new start. Files go
+        as with `apply_retention`, which also sees to those that a cleaning holds now."""
 
     def truncate_to(self, offset: Offset) -> None:
         """Cut all batches that reach above `offset`, durably. Blocking: in a worker thread, with no other call to
@@ -272,6 +277,13 @@ class PartitionLog(Protocol):
 
 class LogEngine(Protocol):
     """Keeps the logs of one data directory. Calls are blocking, in a worker thread, but for rounds and upkeep."""
+
+    @property
+    def root(self) -> Path:
+        """The directory of them all."""
+
+    def space(self) -> Space:
+        """Of the volume that it is on. Raises OSError."""
 
     def start(self) -> None:
         """Once, before any `open`: finish deletions that a crash cut short. Raises StorageFailure."""

@@ -22,7 +22,7 @@ from headrace.base.limits import DECOMPRESSED_BATCH_BYTES_MAX
 from headrace.base.ports import Buffer
 from headrace.wire.compression import Compression, compress, decompress
 from headrace.wire.records import Record as Record
-from headrace.wire.records import pack_records, unpack_records
+from headrace.wire.records import Walked, pack_records, unpack_records, walk_records
 
 HEADER_BYTES: Final = 61
 LENGTH_END: Final = 12
@@ -190,6 +190,48 @@ def decode_records(batch: Buffer, *, limit: int = DECOMPRESSED_BATCH_BYTES_MAX) 
     if header.is_log_append_time:
         return [record._replace(timestamp=header.max_timestamp) for record in records]
     return records
+
+
+class Repacked(NamedTuple):
+    """A batch in the codec that was wanted."""
+
+    batch: bytes
+    records: Walked
+
+
+def walk_batch(batch: Buffer, *, limit: int) -> Walked:
+    """What its records say, once each is found sound and in its place. `check_batch` is the caller's. Raises
+    CorruptBatch; never unpacks more than `limit` bytes."""
+    return _walk(batch, parse_header(batch), limit)[1]
+
+
+def _walk(batch: Buffer, header: BatchHeader, limit: int) -> tuple[bytes, Walked]:
+    """And the records themselves, unpacked."""
+    packed = memoryview(batch)[HEADER_BYTES : header.size]
+    try:
+        data = bytes(decompress(header.compression, packed, limit))
+        return data, walk_records(data, header.count, header.base_timestamp)
+    except (CorruptData, ValueError) as error:
+        raise CorruptBatch(f"The batch cannot be unpacked: {error}") from error
+
+
+def repack(batch: Buffer, codec: Compression, *, limit: int) -> Repacked:
+    """The same records in another codec (the very same bytes, where they are in it already), once each is found sound
+    and in its place: what the header said of them holds. `check_batch` is the caller's. Raises CorruptBatch; never
+    unpacks more than `limit` bytes."""
+    header = parse_header(batch)
+    data, records = _walk(batch, header, limit)
+    if header.compression is codec:
+        return Repacked(bytes(batch), records)
+    payload = compress(codec, data)
+    changed = header._replace(
+        batch_length=HEADER_BYTES - LENGTH_END + len(payload),
+        attributes=header.attributes & ~COMPRESSION_MASK | codec,
+        max_timestamp=records.newest_timestamp,
+        crc=0,
+    )
+    crc = crc32c(payload, crc32c(HEADER.pack(*changed)[CRC_START:]))
+    return Repacked(HEADER.pack(*changed._replace(crc=crc)) + payload, records)
 
 
 def encode_batch(

@@ -10,10 +10,13 @@ varints, and length -1 is null.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from headrace.base.errors import CorruptData
 from headrace.base.limits import RECORD_HEADERS_MAX
+
+TIMESTAMP_MIN: Final = -(2**63)
+TIMESTAMP_MAX: Final = 2**63 - 1
 
 RecordHeaders: TypeAlias = tuple[tuple[str, bytes | None], ...]
 
@@ -29,6 +32,16 @@ class Record(NamedTuple):
     headers: RecordHeaders = ()
 
 
+class Walked(NamedTuple):
+    """What the records of a batch say, all together."""
+
+    oldest_timestamp: int
+    newest_timestamp: int
+    """In milliseconds; -1 where they have none."""
+    all_keyed: bool
+    """Each has a key."""
+
+
 def unpack_records(data: bytes, count: int, base_offset: int, base_timestamp: int) -> list[Record]:
     """Read exactly `count` records, which must end where `data` ends. Raises CorruptData."""
     records: list[Record] = []
@@ -42,6 +55,26 @@ def unpack_records(data: bytes, count: int, base_offset: int, base_timestamp: in
     if at != len(data):
         raise CorruptData(f"{len(data) - at} bytes follow the last record.")
     return records
+
+
+def walk_records(data: bytes, count: int, base_timestamp: int) -> Walked:
+    """Check exactly `count` records, whose offset deltas must rise by one from 0, and keep none. Raises CorruptData."""
+    at, lowest, highest, all_keyed = 0, -1, -1, True
+    try:
+        for expected in range(count):
+            record, at = _read_record(data, at, 0, base_timestamp)
+            if record.offset != expected:
+                raise CorruptData(f"Record {expected} of a batch says offset delta {record.offset}.")
+            lowest = record.timestamp if expected == 0 else min(lowest, record.timestamp)
+            highest = max(highest, record.timestamp)
+            all_keyed = all_keyed and record.key is not None
+    except (IndexError, UnicodeDecodeError) as error:
+        raise CorruptData(f"A record is cut or its header's name is not UTF-8: {error}.") from error
+    if at != len(data):
+        raise CorruptData(f"{len(data) - at} bytes follow the last record.")
+    if lowest < -1:
+        raise CorruptData(f"A record's time is {lowest}.")
+    return Walked(lowest, highest, all_keyed)
 
 
 def pack_records(records: Sequence[Record], base_offset: int, base_timestamp: int) -> bytearray:
@@ -64,7 +97,10 @@ def _read_record(data: bytes, at: int, base_offset: int, base_timestamp: int) ->
     headers, at = _read_headers(data, at, end)
     if at != end:
         raise CorruptData(f"A record says {length} bytes and ends {end - at} off.")
-    return Record(base_offset + offset_delta, base_timestamp + timestamp_delta, key, value, headers), at
+    timestamp = base_timestamp + timestamp_delta
+    if not TIMESTAMP_MIN <= timestamp <= TIMESTAMP_MAX:
+        raise CorruptData(f"A record's time, {timestamp}, has more than 64 bits.")
+    return Record(base_offset + offset_delta, timestamp, key, value, headers), at
 
 
 def _read_varint(data: bytes, at: int) -> tuple[int, int]:

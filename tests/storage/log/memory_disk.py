@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
-from headrace.base.ports import Buffer, Lock
+from headrace.base.ports import Buffer, Lock, Space
 from headrace.sim.nodes import DirectoryNode, FileNode, Node, Rename, Resize, Write
 
 
@@ -130,6 +130,10 @@ class MemoryDisk:
 
     def size(self, path: Path) -> int:
         return len(self.file(path).data)
+
+    def space(self, path: Path) -> Space:
+        self._directory(path)
+        return Space(2**40, 2**39)
 
     def list_directory(self, path: Path) -> list[str]:
         return sorted(self._directory(path).names)

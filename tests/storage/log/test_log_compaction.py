@@ -4,7 +4,7 @@ anywhere goes on; and none of it depends on when the power goes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -59,8 +59,15 @@ class World:
         self.log.roll()
         flush(self.log)
 
-    def clean(self, *, keys_max: int = 100, remembered: frozenset[int] = frozenset(), only: int = 1000) -> Cleaned:
-        """A whole cleaning, or its first `only` swaps."""
+    def clean(
+        self,
+        *,
+        keys_max: int = 100,
+        remembered: frozenset[int] = frozenset(),
+        only: int = 1000,
+        meanwhile: Callable[[], object] = lambda: None,
+    ) -> Cleaned:
+        """A whole cleaning, or its first `only` swaps. `meanwhile` happens before each swap, and in its middle."""
         self.cleanings += 1
         cleaning = self.log.begin_cleaning(self.now_ms, self.log.flushed_end, remembered, f"{self.cleanings:016x}")
         if cleaning is None:
@@ -69,8 +76,10 @@ class World:
         cleaning.note(cleaned)
         for file in cleaned.files[:only]:
             if file.name is not None:
+                meanwhile()
                 cleaning.commit(file)
                 self.log.install_cleaned(cleaning)
+                meanwhile()
                 cleaning.settle()
                 self.log.settled_cleaned(cleaning)
         if len(cleaned.files) <= only:
@@ -79,20 +88,25 @@ class World:
         self.log.end_cleaning(cleaning)
         return cleaned
 
+    def delete_before(self, offset: int) -> None:
+        self.log.delete_records_before(Offset(offset))
+
     def headers(self, start: int = 0) -> list[BatchHeader]:
         return [check_batch(raw, compacted=True) for raw in raw_from(self.log, start)]
 
     def last(self, below: int | None = None) -> dict[bytes | None, tuple[int, bytes]]:
-        """Of each key the last offset and value, where that is no tombstone."""
-        return last_of(self.written, self.log.log_end_offset if below is None else below)
+        """Of each key the last offset and value, where that is no tombstone and was not deleted."""
+        there = {at: each for at, each in self.written.items() if at >= self.log.log_start_offset}
+        return last_of(there, self.log.log_end_offset if below is None else below)
 
     def check(self) -> None:
         """What is read is of what was written, in its order, and says the same of every key."""
-        seen = read_from(self.log, 0)
+        start = self.log.log_start_offset
+        seen = {at: each for at, each in read_from(self.log, start).items() if at >= start}
         assert list(seen) == sorted(seen)
         assert all(self.written[offset] == found for offset, found in seen.items())
         assert last_of(seen, self.log.log_end_offset) == self.last()
-        for offset in range(self.log.log_end_offset):
+        for offset in range(start, self.log.log_end_offset):
             rest = read_from(self.log, offset)
             assert [at for at in rest if at >= offset] == [at for at in seen if at >= offset]
 
@@ -151,11 +165,18 @@ def test_what_is_read_last_of_every_key_is_as_before(
 
 
 class Lives:
-    """A log through power cuts. `promised`: below it all is durable."""
+    """A log through power cuts. `promised`: below it all is durable; `promised_start`: below it all is deleted."""
 
     def __init__(self, seed: int) -> None:
         self.here = world(seed=seed)
-        self.promised = 0
+        self.promised = self.promised_start = 0
+
+    def flush(self) -> None:
+        flush(self.here.log)
+        self.promised, self.promised_start = self.here.log.flushed_end, self.here.log.log_start_offset
+
+    def delete_some(self, quarters: int) -> None:
+        self.here.delete_before(self.here.log.flushed_end * quarters // 4)
 
     def step(self, what: str, records: list[Written]) -> None:
         here = self.here
@@ -163,11 +184,25 @@ class Lives:
             case "append":
                 here.append(records)
             case "flush":
-                flush(here.log)
-                self.promised = here.log.flushed_end
+                self.flush()
             case "roll":
-                here.close_segment()
-                self.promised = here.log.flushed_end
+                here.log.roll()
+                self.flush()
+            case "delete":
+                self.delete_some(len(records))
+                here.check()
+            case "retention":
+                here.log.apply_retention(here.now_ms, here.log.flushed_end)
+            case "delete meanwhile":
+                quarters = iter(range(1, len(records) + 1))
+
+                def meanwhile() -> None:
+                    self.delete_some(next(quarters, 0))
+                    self.flush()
+                    here.check()
+
+                here.clean(meanwhile=meanwhile)
+                here.check()
             case "clean":
                 here.clean(keys_max=3 if len(records) == 1 else 100)
                 here.check()
@@ -189,19 +224,21 @@ class Lives:
             break
         here.disk.cut_in = -1
         assert here.log.log_end_offset >= self.promised
+        assert here.log.log_start_offset >= self.promised_start
         here.written = {at: each for at, each in here.written.items() if at < here.log.log_end_offset}
         here.check()
         assert not [name for name in self.names() if name.endswith((".cleaned", ".swap"))]
         for segment in here.log._contents.segments:
             headers = [header for _, header in iterate_headers(bytes(here.disk.file(segment.path).data))]
             assert all(segment.base <= each.base_offset <= each.last_offset < segment.end for each in headers)
-        self.promised = here.log.log_end_offset
+        self.promised, self.promised_start = here.log.log_end_offset, here.log.log_start_offset
 
     def names(self) -> list[str]:
         return self.here.disk.list_directory(DIRECTORY) if self.here.disk.is_directory(DIRECTORY) else []
 
 
-STEPS = ["append", "append", "append", "roll", "roll", "clean", "clean", "half", "flush", "later"]
+STEPS = ["append", "append", "append", "append", "roll", "roll", "roll", "clean", "clean", "half", "flush", "later"]
+STEPS += ["delete", "delete meanwhile", "retention"]
 plans = st.lists(st.tuples(st.sampled_from(STEPS), batches), min_size=4, max_size=30)
 
 
@@ -221,8 +258,10 @@ def test_it_holds_whenever_the_power_goes(
         life.crash(again_in)
 
 
-def test_every_operation_of_a_cleaning_may_be_the_last() -> None:
-    """The same cleaning, cut at each of its disk operations in turn, with several fates of what was not synced."""
+@pytest.mark.parametrize("deletes", [0, 5, 12])
+def test_every_operation_of_a_cleaning_may_be_the_last(deletes: int) -> None:
+    """The same cleaning, cut at each of its disk operations in turn, with several fates of what was not synced; where
+    records are deleted meanwhile, too."""
 
     def filled(seed: int) -> Lives:
         life = Lives(seed)
@@ -231,16 +270,23 @@ def test_every_operation_of_a_cleaning_may_be_the_last() -> None:
             life.step("roll", [])
         return life
 
+    def clean(life: Lives) -> None:
+        def delete() -> None:
+            life.here.delete_before(deletes)
+            life.flush()
+
+        life.here.clean(meanwhile=delete if deletes else lambda: None)
+
     whole = filled(0)
     before = whole.here.disk.operations
-    whole.here.clean()
+    clean(whole)
     operations = whole.here.disk.operations - before
     for cut_in in range(1, operations + 1):
         for seed in range(6):
             life = filled(seed)
             life.here.disk.cut_in = cut_in
             with pytest.raises(PowerCut):
-                life.here.clean()
+                clean(life)
             life.crash(1 + seed)
 
 
@@ -260,6 +306,27 @@ def test_tombstones_stay_for_their_time_and_then_go() -> None:
         here.clean()
         assert read_from(here.log, 0).keys() - {3} == left - {3}
     here.check()
+
+
+def test_log_append_time_outlives_a_cleaning() -> None:
+    config = replace(CONFIG, log_append_time=True)
+    here = world(config)
+    for records in ([(b"a", b"1"), (b"b", b"1")], [(b"a", b"2"), (b"c", None), (b"d", b"1")], [(b"d", b"2")]):
+        here.append(records)
+        here.close_segment()
+        here.now_ms += 10
+    times = {1: NOW_MS, 2: NOW_MS + 10, 3: NOW_MS + 10, 5: NOW_MS + 20}
+    here.clean()
+    for _ in range(2):
+        here.check()
+        assert all(header.is_log_append_time for header in here.headers())
+        found = {each.offset: each.timestamp for raw in raw_from(here.log, 0) for each in decode_records(raw)}
+        assert found == times
+        looked_up = here.log.offset_for_timestamp(NOW_MS + 1)
+        assert looked_up is not None
+        assert (looked_up.offset, looked_up.timestamp) == (2, NOW_MS + 10)
+        here.log.close()
+        here.log = open_log(here.disk, config)
 
 
 def test_control_batches_and_transactions() -> None:
@@ -397,6 +464,31 @@ def test_the_keys_of_one_cleaning_are_bounded() -> None:
     while here.log.dirtiness(here.now_ms, here.log.flushed_end):
         ends.append(here.clean(keys_max=4).clean_to)
     assert ends == [4, 8, 9]
+
+
+def test_what_is_deleted_before_or_during_a_cleaning_stays_so() -> None:
+    here = world()
+    for number in range(6):
+        here.append([(b"%d" % (number % 2), b"v%d" % number), (b"only %d" % number, b"v")])
+        here.log.roll()
+        if number == 3:
+            here.delete_before(3)  # nothing is synced yet, so that no file can go
+            flush(here.log)
+    flush(here.log)
+    here.clean(meanwhile=lambda: here.delete_before(5))
+    here.check()
+    bases = [segment.base for segment in here.log._contents.segments]
+    assert bases[:2] == [0, 2], "what lay below the start was not made part of another"
+    assert here.log.log_start_offset == 5
+    here.log.apply_retention(here.now_ms, here.log.flushed_end)
+    assert here.log._contents.segments[0].base == 2
+    here.check()
+    flush(here.log)
+    here.log.close()
+    here.log = open_log(here.disk, CONFIG)
+    assert here.log.log_start_offset == 5
+    here.check()
+    assert here.log.dirtiness(here.now_ms, here.log.flushed_end) == 0.0
 
 
 def test_retention_waits_for_a_cleaning() -> None:

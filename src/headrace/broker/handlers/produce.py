@@ -20,7 +20,7 @@ from headrace.base.ids import NO_OFFSET, Offset, PartitionIndex, TopicId, TopicP
 from headrace.base.ports import Buffer
 from headrace.broker.context import Handler, RequestContext
 from headrace.broker.deferred import Deferred
-from headrace.broker.partition import Partition, Refusal
+from headrace.broker.partition import Appended, Partition, Refusal
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.produce import (
@@ -38,11 +38,9 @@ ACKS_ALL: Final = -1
 
 
 def handle(request: ProduceRequest, context: RequestContext) -> ProduceResponse | Deferred | None:
-    """Append all, then answer at once or once committed."""
+    """Append all, then answer at once, or once all is appended (recompressed, where the topic wants that) and
+    committed. At acks=0 the answer is None, or Unanswerable."""
     job = ProduceJob(request, context)
-    if request.acks == ACKS_NONE:
-        job.check_unanswered()
-        return None
     return job.answer()
 
 
@@ -53,7 +51,7 @@ class Unanswerable(HeadraceError):  # noqa: N818 - a state, not a mistake
 class Outcome:
     """What became of one partition's batch. At acks=all it is told when the batch is committed."""
 
-    __slots__ = ("_job", "base_offset", "error", "index", "log_start_offset", "message")
+    __slots__ = ("_job", "base_offset", "error", "index", "log_append_time_ms", "log_start_offset", "message")
 
     def __init__(self, job: ProduceJob, index: int) -> None:
         self._job = job
@@ -61,11 +59,13 @@ class Outcome:
         self.error = ErrorCode.NONE
         self.message: str | None = None
         self.base_offset = NO_OFFSET
+        self.log_append_time_ms = -1
         self.log_start_offset = NO_OFFSET
 
     def refuse(self, error: ErrorCode, message: str | None = None) -> None:
         self.error = error
         self.message = message
+        self.log_append_time_ms = -1
 
     def on_outcome(self, error: ErrorCode) -> None:
         """`Commit`: the batch is committed, or never will be under this leadership."""
@@ -79,6 +79,7 @@ class Outcome:
             index=self.index,
             error_code=self.error,
             base_offset=self.base_offset,
+            log_append_time_ms=self.log_append_time_ms,
             log_start_offset=self.log_start_offset,
             error_message=self.message,
         )
@@ -137,16 +138,29 @@ class ProduceJob:
             self._append(found, data.records, outcome)
 
     def _append(self, partition: Partition, records: Buffer, outcome: Outcome) -> None:
-        needs_all = self._acks == ACKS_ALL
-        appended = partition.append(records, needs_isr=needs_all)
+        self._awaited[outcome] = None
+        partition.take(
+            records,
+            needs_isr=self._acks == ACKS_ALL,
+            done=lambda appended: self._on_appended(partition, outcome, appended),
+        )
+
+    def _on_appended(self, partition: Partition, outcome: Outcome, appended: Appended | Refusal) -> None:
+        """Told at once, or later and perhaps too late."""
+        if outcome not in self._awaited:
+            return
+        self._as_expected = self._deferred is None
         if isinstance(appended, Refusal):
             outcome.refuse(appended.error, appended.message)
+            self.on_settled(outcome)
             return
         outcome.base_offset = appended.base_offset
+        outcome.log_append_time_ms = appended.log_append_time_ms
         outcome.log_start_offset = partition.log.log_start_offset
-        if needs_all:
-            self._awaited[outcome] = None
+        if self._acks == ACKS_ALL:
             partition.park_commit(Offset(appended.end), outcome)
+        else:
+            self.on_settled(outcome)
 
     def on_settled(self, outcome: Outcome) -> None:
         """One outcome is final."""
@@ -155,7 +169,7 @@ class ProduceJob:
         if self._awaited.pop(outcome, self) is None and not self._awaited and self._deferred is not None:
             self._finish(self._deferred)
 
-    def check_unanswered(self) -> None:
+    def _check_unanswered(self) -> None:
         """Raises Unanswerable where something went wrong."""
         for name, topic_id, outcomes in self._topics:
             for outcome in outcomes:
@@ -165,12 +179,15 @@ class ProduceJob:
                         f"{outcome.message or outcome.error.message}"
                     )
 
-    def answer(self) -> ProduceResponse | Deferred:
+    def answer(self) -> ProduceResponse | Deferred | None:
         """The response, now or once every outcome is final or the client's time is up."""
         if not self._awaited:
             return self._response()
-        self._deferred = Deferred(self._response())
-        self._context.services.deadlines.add(self, max(self._timeout_ms, 0))
+        if self._acks == ACKS_NONE:
+            self._deferred = Deferred(None)
+        else:
+            self._deferred = Deferred(self._response())
+            self._context.services.deadlines.add(self, max(self._timeout_ms, 0))
         return self._deferred
 
     @property
@@ -190,10 +207,16 @@ class ProduceJob:
 
     def _finish(self, deferred: Deferred) -> None:
         """Lets go of the outcomes, which know their job, so that nothing is left for the garbage collector."""
-        deferred.set_result(deferred.expected if self._as_expected else self._response())
+        try:
+            deferred.set_result(deferred.expected if self._as_expected else self._response())
+        except Unanswerable as error:
+            deferred.set_exception(error)
         self._topics = []
 
-    def _response(self) -> ProduceResponse:
+    def _response(self) -> ProduceResponse | None:
+        if self._acks == ACKS_NONE:
+            self._check_unanswered()
+            return None
         return ProduceResponse(
             responses=tuple(
                 [

@@ -64,7 +64,7 @@ class CleaningJob:
 
     directory: Path
     sources: tuple[SourceSegment, ...]
-    """From the log's first segment on, contiguous."""
+    """From the segment that holds the log's start on, contiguous."""
     dirty_from: int
     """An earlier cleaning has been as far as here."""
     now_ms: int
@@ -214,7 +214,10 @@ class _Cleaner:
         if not kept:
             return _with_records(header, [], None) if needed else None
         horizon = None
-        may_get_one = not (header.is_transactional or header.attributes & DELETE_HORIZON)
+        may_get_one = not (header.is_transactional or header.attributes & DELETE_HORIZON) and all(
+            record.timestamp >= -1
+            for record in kept  # or its distance to a horizon may have more than 64 bits
+        )
         if may_get_one and any(record.value is None and record.key is not None for record in kept):
             horizon = self._job.now_ms + self._job.delete_retention_ms
         if horizon is None and len(kept) == len(records):
@@ -262,7 +265,7 @@ def _with_records(header: BatchHeader, records: Sequence[Record], horizon: int |
 
 
 def _newest(header: BatchHeader, records: Sequence[Record]) -> int:
-    """Log append time is the batch's own; so is that of an emptied batch, by which its producer grows old."""
+    """Log append time is the batch's own; so is that of an emptied batch."""
     if header.is_log_append_time or not records:
         return header.max_timestamp
     return max(record.timestamp for record in records)

@@ -47,7 +47,7 @@ class Compaction:
 
     def dirtiness(self, config: LogConfig, now_ms: int, start: int, up_to: int) -> float:
         """The part of what could be clean that is not; 0 where no cleaning is due. Raises OSError."""
-        segments = self._cleanable(config, now_ms, up_to) if self.cleaning is None else []
+        segments = self._cleanable(config, now_ms, start, up_to) if self.cleaning is None else []
         dirty = [segment for segment in segments if segment.end > max(self.state.clean_to, start)]
         total, dirty_bytes = sum(segment.size for segment in segments), sum(segment.size for segment in dirty)
         if not dirty_bytes:
@@ -55,12 +55,15 @@ class Compaction:
         ratio = dirty_bytes / total
         return ratio if ratio > config.min_cleanable_dirty_ratio or self._is_late(dirty[0], config, now_ms) else 0.0
 
-    def _cleanable(self, config: LogConfig, now_ms: int, up_to: int) -> list[Segment]:
-        """Closed, durable, committed, and old enough where a compaction lag is asked for."""
+    def _cleanable(self, config: LogConfig, now_ms: int, start: int, up_to: int) -> list[Segment]:
+        """Closed, durable, committed, and old enough where a compaction lag is asked for. Not what lies below the
+        log's start: that is about to go, and would stay as part of another."""
         found: list[Segment] = []
         for segment in self._contents.segments:
             if not segment.synced or segment.end > up_to or segment is self._contents.active:
                 break
+            if segment.end <= start:
+                continue
             segment.load_times(self._disk)
             young = config.min_compaction_lag_ms > 0 and segment.max_timestamp > now_ms - config.min_compaction_lag_ms
             if young and segment.end > self.state.clean_to:
@@ -84,7 +87,7 @@ class Compaction:
     ) -> Cleaning | None:
         """Take up what can be cleaned. Raises OSError."""
         assert self.cleaning is None
-        segments = self._cleanable(config, now_ms, up_to)
+        segments = self._cleanable(config, now_ms, start, up_to)
         dirty_from = max(self.state.clean_to, start, segments[0].base if segments else 0)
         if not any(segment.size and segment.end > dirty_from for segment in segments):
             return None

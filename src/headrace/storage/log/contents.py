@@ -63,7 +63,8 @@ class Contents:
             age = now_ms - active.created_ms
         return (
             active.size + placed.size > config.segment_bytes
-            or age > config.segment_ms
+            or age > config.segment_ms - active.jitter(min(config.segment_jitter_ms, config.segment_ms))
+            or active.indexes_are_full(config.segment_index_bytes)
             or placed.end - active.base > RELATIVE_OFFSET_MAX
         )
 

@@ -15,7 +15,7 @@ from typing import Final
 from headrace.base.errors import CorruptData, StorageFailure
 from headrace.base.ids import Offset
 from headrace.base.limits import OPEN_SEGMENT_FILES_MAX
-from headrace.base.ports import Disk
+from headrace.base.ports import Disk, Space
 from headrace.storage.engine import FlushRound, FlushTicket, LogConfig, LogIdentity, StampMismatch, UpkeepWork
 from headrace.storage.log.checkpoints import Stamp, decode_stamp, read_file
 from headrace.storage.log.files import SegmentFiles
@@ -41,9 +41,16 @@ class LocalLogEngine:
         open_files_max: int = OPEN_SEGMENT_FILES_MAX,
     ) -> None:
         self._disk = disk
-        self.root: Final = root
+        self._root = root
         self._journal = journal
         self._files = SegmentFiles(disk, open_files_max)
+
+    @property
+    def root(self) -> Path:
+        return self._root
+
+    def space(self) -> Space:
+        return self._disk.space(self.root)
 
     def start(self) -> None:
         try:

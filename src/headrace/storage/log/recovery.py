@@ -169,10 +169,13 @@ class _Recovery:
 
     def _finish_swaps(self) -> None:
         """A swap was whole and durable before it had that name."""
-        for base, end in swaps_of(self.names):
+        swaps = swaps_of(self.names)
+        for base, end in swaps:
             bases = [each for each in offsets_of(self.names, LOG) if base <= each < end]
             finish_swap(self.disk, self.directory, swap_path(self.directory, base, end), sorted({base, *bases}))
             self.changed = True
+        if swaps:
+            self.names = self.disk.list_directory(self.directory)
 
     def _remove_leftovers(self) -> None:
         """Temporary files, and indexes of segments that are gone."""
@@ -186,7 +189,8 @@ class _Recovery:
         temporary = [self.directory / name for name in self.names if name.endswith((TEMPORARY, CLEANED))]
         for path in orphans + temporary:
             self._remove(path)
-        self.names = self.disk.list_directory(self.directory)
+        if orphans or temporary:
+            self.names = self.disk.list_directory(self.directory)
 
     def _remove(self, path: Path) -> None:
         self.disk.remove(path)

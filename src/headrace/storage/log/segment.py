@@ -10,6 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from struct import Struct
 from typing import Final
+from zlib import crc32
 
 from headrace.base.errors import CorruptData
 from headrace.base.ports import Disk, File
@@ -112,6 +113,18 @@ class Segment:
         self.size += size
         self.since_entry += size
         self.end = last_offset + 1
+
+    def indexes_are_full(self, bytes_max: int) -> bool:
+        """Whether one of them has no room for another entry within `bytes_max`; the time index keeps one more, for its
+        end."""
+        assert self.index is not None
+        assert self.times is not None
+        index_full = len(self.index) + INDEX_ENTRY.size > bytes_max
+        return index_full or len(self.times) + 2 * TIME_ENTRY.size > bytes_max
+
+    def jitter(self, limit: int) -> int:
+        """A number in [0, limit) that is this segment's own, the same each time."""
+        return crc32(f"{self.directory.name}/{self.base}".encode()) % limit if limit else 0
 
     def close_indexes(self) -> None:
         """Nothing will be added: the time index ends with the segment's highest time."""

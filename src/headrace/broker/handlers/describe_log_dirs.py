@@ -1,0 +1,66 @@
+"""DescribeLogDirs: how much of the disk each partition takes (KIP-113), and how much of it there is (KIP-827).
+
+A broker has one log directory. Topics and partitions that are not served here are left out, as on Kafka; null asks for
+all. There are no replicas on their way to another directory. v2 flexible; v3 an error for the whole; v4 the volume's
+total and usable bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from headrace.base.ids import PartitionIndex, TopicPartition
+from headrace.broker.context import Handler, RequestContext
+from headrace.broker.partition import Partition
+from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.describe_log_dirs import (
+    DescribableLogDirTopic,
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+
+
+async def handle(request: DescribeLogDirsRequest, context: RequestContext) -> DescribeLogDirsResponse:
+    """The one directory, from one image."""
+    partitions = context.services.partitions
+    served = partitions if request.topics is None else _named(request.topics, context)
+    by_topic: dict[str, list[DescribeLogDirsPartition]] = {}
+    for partition in served:
+        by_topic.setdefault(partition.topic, []).append(_described(partition))
+    directory = str(partitions.log_directory)
+    try:
+        space = await partitions.space()
+    except OSError:
+        result = DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=directory)
+        return DescribeLogDirsResponse(results=(result,))
+    topics = tuple(DescribeLogDirsTopic(name=name, partitions=tuple(found)) for name, found in by_topic.items())
+    return DescribeLogDirsResponse(
+        results=(
+            DescribeLogDirsResult(log_dir=directory, topics=topics, total_bytes=space.total, usable_bytes=space.usable),
+        )
+    )
+
+
+def _named(topics: Iterable[DescribableLogDirTopic], context: RequestContext) -> Iterable[Partition]:
+    """Those of the request that are served here."""
+    for asked in topics:
+        topic = context.image.topic(asked.topic)
+        if topic is None:
+            continue
+        for index in dict.fromkeys(asked.partitions):
+            found = context.services.partitions.find(TopicPartition(topic.id, PartitionIndex(index)), context.image)
+            if isinstance(found, Partition):
+                yield found
+
+
+def _described(partition: Partition) -> DescribeLogDirsPartition:
+    return DescribeLogDirsPartition(
+        partition_index=partition.topic_partition.partition, partition_size=partition.log.size_bytes
+    )
+
+
+HANDLER = Handler(int(ApiKey.DESCRIBE_LOG_DIRS), (1, 4), handle)

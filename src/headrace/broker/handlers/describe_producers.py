@@ -1,0 +1,56 @@
+"""DescribeProducers: who wrote idempotently to a partition of late, from its leader (KIP-664).
+
+There are no transactions yet: no coordinator epoch, and no open transaction. v0 is the only version.
+"""
+
+from __future__ import annotations
+
+from headrace.base.ids import PartitionIndex, TopicPartition
+from headrace.broker.context import Handler, RequestContext
+from headrace.metadata.values import TopicImage
+from headrace.replica.producer_snapshots import ProducerEntry
+from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+
+
+def handle(request: DescribeProducersRequest, context: RequestContext) -> DescribeProducersResponse:
+    """Each partition by itself, in the order of the request."""
+    topics = []
+    for asked in request.topics:
+        topic = context.image.topic(asked.name)
+        partitions = tuple(_partition(topic, index, context) for index in asked.partition_indexes)
+        topics.append(TopicResponse(name=asked.name, partitions=partitions))
+    return DescribeProducersResponse(topics=tuple(topics))
+
+
+def _partition(topic: TopicImage | None, index: int, context: RequestContext) -> PartitionResponse:
+    if topic is None:
+        return PartitionResponse(partition_index=index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    found = context.services.partitions.find(TopicPartition(topic.id, PartitionIndex(index)), context.image)
+    if isinstance(found, ErrorCode):
+        return PartitionResponse(partition_index=index, error_code=found)
+    return PartitionResponse(
+        partition_index=index, active_producers=tuple(_producer(entry) for entry in found.producers.entries())
+    )
+
+
+def _producer(entry: ProducerEntry) -> ProducerState:
+    last = entry.batches[-1]
+    return ProducerState(
+        producer_id=entry.producer_id,
+        producer_epoch=entry.epoch,
+        last_sequence=last.last_sequence,
+        last_timestamp=last.timestamp,
+        coordinator_epoch=-1,
+        current_txn_start_offset=-1,
+    )
+
+
+HANDLER = Handler(int(ApiKey.DESCRIBE_PRODUCERS), (0, 0), handle)

@@ -1,0 +1,101 @@
+"""What a topic's configuration means to one of its partitions here, and to its log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from headrace.metadata.configs import TopicConfig
+from headrace.storage.engine import LogConfig
+from headrace.wire.compression import Compression
+
+CODECS: Final[Mapping[str, Compression | None]] = {
+    "producer": None,
+    "uncompressed": Compression.NONE,
+    "gzip": Compression.GZIP,
+    "snappy": Compression.SNAPPY,
+    "lz4": Compression.LZ4,
+    "zstd": Compression.ZSTD,
+}
+"""What `compression.type` may be."""
+
+
+class TimeBounds(NamedTuple):
+    """How far from the broker's clock a batch's times may be, in milliseconds (KIP-937)."""
+
+    before_ms: int
+    after_ms: int
+
+    def problem(self, oldest: int, newest: int, now_ms: int) -> str | None:
+        """-1 is no time, and is always in bounds."""
+        if newest - now_ms > self.after_ms:
+            return f"Time {newest} is more than {self.after_ms} ms ahead of the broker's, {now_ms}."
+        for time_ms in (oldest, newest):
+            if time_ms >= 0 and now_ms - time_ms > self.before_ms:
+                return f"Time {time_ms} is more than {self.before_ms} ms behind the broker's, {now_ms}."
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionSettings:
+    """What a topic's configuration means to the partition itself (the log has its own part)."""
+
+    max_message_bytes: int
+    min_insync_replicas: int
+    codec: Compression | None
+    """What batches of clients are kept in; None: what each came in."""
+    times: TimeBounds | None
+    """What producers may say; None: the broker gives its own time (LogAppendTime)."""
+    durable: bool
+    """Whether closed segments go to the durable store, where there is one (see `Partition.is_exported`)."""
+    compact: bool
+    """Whether every record needs a key, by which later ones replace earlier ones."""
+    delete: bool
+    """Whether old records may go though no later one replaces them."""
+    durable_lag_ms_max: int
+    """Longest that a record waits in an open segment before that is closed for export; -1: no limit."""
+
+
+def log_config(config: TopicConfig) -> LogConfig:
+    """Retention is for topics whose policy names delete; a compacted one rolls in time for its longest lag."""
+    compact, delete = _policies(config)
+    return LogConfig(
+        segment_bytes=config.segment_bytes,
+        segment_ms=min(config.segment_ms, config.max_compaction_lag_ms) if compact else config.segment_ms,
+        segment_jitter_ms=config.segment_jitter_ms,
+        segment_index_bytes=config.segment_index_bytes,
+        retention_ms=config.retention_ms if delete else -1,
+        retention_bytes=config.retention_bytes if delete else -1,
+        compact=compact,
+        delete_retention_ms=config.delete_retention_ms,
+        min_compaction_lag_ms=config.min_compaction_lag_ms,
+        max_compaction_lag_ms=config.max_compaction_lag_ms,
+        min_cleanable_dirty_ratio=config.min_cleanable_dirty_ratio,
+        index_interval_bytes=config.index_interval_bytes,
+        max_message_bytes=config.max_message_bytes,
+        fsync=config.flush_policy == "fsync",
+        log_append_time=config.message_timestamp_type == "LogAppendTime",
+    )
+
+
+def partition_settings(config: TopicConfig) -> PartitionSettings:
+    compact, delete = _policies(config)
+    return PartitionSettings(
+        max_message_bytes=config.max_message_bytes,
+        min_insync_replicas=config.min_insync_replicas,
+        codec=CODECS[config.compression_type],
+        times=None
+        if config.message_timestamp_type == "LogAppendTime"
+        else TimeBounds(config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms),
+        durable=config.durable_enable and not compact,
+        compact=compact,
+        delete=delete,
+        durable_lag_ms_max=config.durable_export_max_lag_ms,
+    )
+
+
+def _policies(config: TopicConfig) -> tuple[bool, bool]:
+    """Whether `cleanup.policy` names compact, and whether it names delete."""
+    names = config.cleanup_policy.split(",")
+    return "compact" in names, "delete" in names

@@ -1,0 +1,93 @@
+"""Unpacking off the event loop: for a `compression.type` other than `producer`, and for the keys of compacted topics.
+
+Promises: the batches of one partition keep their order, whether they are unpacked or only stand behind one that is;
+other partitions are not held up; how much is unpacked, waits and runs at a time is bounded. Never on the event loop:
+unpacking and packing. Loop-only otherwise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Final, NamedTuple, TypeAlias
+
+from headrace.base.limits import REPACK_WAITING_BYTES_MAX, REPACKED_BATCH_BYTES_MAX, REPACKS_AT_ONCE_MAX
+from headrace.base.ports import Buffer
+from headrace.broker.tasks import OnBug, started
+from headrace.wire.batches import CorruptBatch, Repacked, repack
+from headrace.wire.compression import Compression
+
+
+class Overflow(NamedTuple):
+    """Too much waits already: the batch was not taken."""
+
+
+Result: TypeAlias = Buffer | Repacked | CorruptBatch | Overflow
+
+
+class Repacker:
+    """One per broker: the worker threads and the bytes that wait for them, shared by all partitions."""
+
+    def __init__(self, on_bug: OnBug) -> None:
+        self.on_bug: Final = on_bug
+        self.waiting_bytes = 0
+        self._slots: Final = asyncio.Semaphore(REPACKS_AT_ONCE_MAX)
+
+    async def repack(self, records: Buffer, codec: Compression) -> Repacked | CorruptBatch:
+        """In a worker thread, once there is one."""
+        async with self._slots:
+            return await asyncio.get_running_loop().run_in_executor(None, _repack, records, codec)
+
+
+class _Place(NamedTuple):
+    records: bytes
+    codec: Callable[[], Compression | None]
+    done: Callable[[Result], None]
+
+
+class RepackLine:
+    """The batches of one partition that wait for their turn, in the order in which they came."""
+
+    def __init__(self, repacker: Repacker) -> None:
+        self._repacker = repacker
+        self._places: deque[_Place] | None = None
+        """None until the first one joins: most partitions never recompress."""
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing waits: what comes now needs to stand behind nobody."""
+        return not self._places
+
+    def join(self, records: bytes, codec: Callable[[], Compression | None], done: Callable[[Result], None]) -> None:
+        """Stand last. When the turn comes, `codec` is asked what the batch is to be packed in (None: it is not even
+        unpacked), and `done` is told of the outcome before the next one's turn."""
+        if self._repacker.waiting_bytes + len(records) > REPACK_WAITING_BYTES_MAX:
+            done(Overflow())
+            return
+        self._repacker.waiting_bytes += len(records)
+        if self._places is None:
+            self._places = deque()
+        self._places.append(_Place(records, codec, done))
+        if self._task is None:
+            self._task = started(self._serve(), "repacking", self._repacker.on_bug)
+
+    async def _serve(self) -> None:
+        try:
+            while self._places:
+                place = self._places[0]
+                codec = place.codec()
+                result = place.records if codec is None else await self._repacker.repack(place.records, codec)
+                place.done(result)
+                self._places.popleft()
+                self._repacker.waiting_bytes -= len(place.records)
+        finally:
+            self._task = None
+
+
+def _repack(records: Buffer, codec: Compression) -> Repacked | CorruptBatch:
+    try:
+        return repack(records, codec, limit=REPACKED_BATCH_BYTES_MAX)
+    except CorruptBatch as error:
+        return error
