@@ -16,7 +16,8 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.load import results
-from benchmarks.load.cases import CASES
+from benchmarks.load.cases import Better
+from benchmarks.load.catalog import CASES
 from benchmarks.load.contest import Outcome, Run, contest
 from benchmarks.load.rivals import rivals
 from tools import kafka_jars
@@ -24,7 +25,7 @@ from tools import kafka_jars
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.load", description="Headrace beside Apache Kafka.")
-    names = [case.name for case in CASES]
+    names = [case.about.name for case in CASES]
     parser.add_argument("--case", action="append", choices=names, help="only this case; may be given more than once")
     parser.add_argument("--pairs", type=int, default=5, help="measured runs of each broker, after the warm-up")
     parser.add_argument("--dir", type=Path, help="where the brokers keep their data (default: a temporary directory)")
@@ -35,7 +36,7 @@ def main() -> int:
         console.print(f"The benchmark needs Java and Maven, and {why}.")
         return 1
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that both brokers are stopped
-    wanted = [case for case in CASES if case.name in (options.case or names)]
+    wanted = [case for case in CASES if case.about.name in (options.case or names)]
     with tempfile.TemporaryDirectory(prefix="headrace-bench-", dir=options.dir) as directory, ExitStack() as running:
         ours, theirs = rivals(Path(directory))
         for rival in (ours, theirs):
@@ -43,13 +44,13 @@ def main() -> int:
                 rival.start()
             running.callback(rival.stop)
         for case in wanted:
-            console.print(f"\n[bold]{case.title}[/bold]")
+            console.print(f"\n[bold]{case.about.title}[/bold]")
             outcome = contest(
                 case, ours, theirs, pairs=options.pairs, report=lambda run, warm: show(console, run, warm)
             )
             console.print(table(outcome))
             if not options.dry_run:
-                console.print(f"kept in {results.append(case.name, outcome.as_data())}")
+                console.print(f"kept in {results.append(case.about.name, outcome.as_data())}")
     return 0
 
 
@@ -59,13 +60,15 @@ def show(console: Console, run: Run, warm_up: bool) -> None:
 
 
 def table(outcome: Outcome) -> Table:
-    shown = Table(title=f"medians; ratio {outcome.ratio:.2f} (Headrace by Kafka)")
-    for column in ("broker", "acknowledged after", outcome.case.unit, "p99 ms", "CPU s", "memory MB"):
-        shown.add_column(column, justify="left" if column in ("broker", "acknowledged after") else "right")
-    for rival in (outcome.ours, outcome.theirs):
-        figures = [outcome.median(rival), outcome.median(rival, _p99)]
-        figures += [outcome.median(rival, lambda run: run.cpu_s), outcome.median(rival, lambda run: run.memory_mb)]
-        shown.add_row(f"{rival.name} {rival.version}", rival.durability, *(f"{figure:,.1f}" for figure in figures))
+    about = outcome.case.about
+    shown = Table(title=f"medians: Headrace with {about.ours}, Kafka with {about.theirs}")
+    for column in ("figure", "headrace", "kafka", "ratio", "to reach"):
+        shown.add_column(column, justify="left" if column == "figure" else "right")
+    for reach in outcome.reaches():
+        sign = ">=" if reach.target.better is Better.HIGHER else "<="
+        met = "" if reach.is_met else "  [red]missed[/red]"
+        figures = (f"{reach.ours:,.2f}", f"{reach.theirs:,.2f}", f"{reach.ratio:.2f}")
+        shown.add_row(reach.name, *figures, f"{sign} {reach.target.ratio}{met}")
     return shown
 
 

@@ -10,11 +10,11 @@ import os
 import statistics
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import psutil
 
-from benchmarks.load.cases import Case, Figures
+from benchmarks.load.cases import Better, Case, Entrant, Figures, Target
 from benchmarks.load.rivals import Rival
 
 WARM_UP_TURNS_MAX: Final = 12
@@ -23,6 +23,26 @@ WARM_UP_LEVEL_TURNS: Final = 2
 RISING: Final = 1.03
 """The factor by which a run must beat the best before it to count as a rise."""
 MEGABYTE: Final = 1024 * 1024
+
+
+CPU_RATIO_MAX: Final = 0.3
+MEMORY_RATIO_MAX: Final = 0.15
+"""What is wanted of every case: processor time and memory of the broker, as multiples of Kafka's."""
+
+
+class Reach(NamedTuple):
+    """One figure beside its target. `ours` and `theirs` are medians."""
+
+    name: str
+    ours: float
+    theirs: float
+    ratio: float
+    target: Target
+
+    @property
+    def is_met(self) -> bool:
+        higher = self.target.better is Better.HIGHER
+        return self.ratio >= self.target.ratio if higher else self.ratio <= self.target.ratio
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,12 +75,28 @@ class Outcome:
         """Our median rate by theirs: above 1.0 we are faster."""
         return self.median(self.ours) / self.median(self.theirs)
 
+    def reaches(self) -> list[Reach]:
+        """Each figure that has a target, the rate first, and the cost of it in processor time and memory."""
+        about = self.case.about
+        found = [self._reach(about.unit, about.target, lambda run: run.rate)]
+        for name, target in about.more_targets.items():
+            found.append(self._reach(name, target, lambda run, name=name: run.others[name]))  # type: ignore[misc]
+        found.append(self._reach("cpu_s", Target(CPU_RATIO_MAX, Better.LOWER), lambda run: run.cpu_s))
+        found.append(self._reach("memory_mb", Target(MEMORY_RATIO_MAX, Better.LOWER), lambda run: run.memory_mb))
+        return found
+
+    def _reach(self, name: str, target: Target, of: Callable[[Run], float]) -> Reach:
+        ours, theirs = self.median(self.ours, of), self.median(self.theirs, of)
+        return Reach(name, ours, theirs, ours / theirs if theirs else float("nan"), target)
+
     def as_data(self) -> dict[str, Any]:
+        about = self.case.about
         rivals = {
-            rival.name: {"version": rival.version, "durability": rival.durability, "median": self.median(rival)}
-            for rival in (self.ours, self.theirs)
+            rival.name: {"version": rival.version, "durability": durability, "median": self.median(rival)}
+            for rival, durability in ((self.ours, about.ours), (self.theirs, about.theirs))
         }
-        found = {"case": self.case.name, "title": self.case.title, "unit": self.case.unit, "ratio": self.ratio}
+        found = {"case": about.name, "title": about.title, "unit": about.unit, "ratio": self.ratio}
+        found |= {"reached": {each.name: round(each.ratio, 3) for each in self.reaches()}}
         return found | {"rivals": rivals, "warm_up_runs": len(self.warm_up), "runs": [asdict(run) for run in self.runs]}
 
 
@@ -70,31 +106,33 @@ def contest(case: Case, ours: Rival, theirs: Rival, *, pairs: int, report: Calla
     def turn(number: int, *, warming: bool) -> list[Run]:
         found = []
         for rival in (ours, theirs) if number % 2 == 0 else (theirs, ours):
-            found.append(_run(case, rival, number))
+            durability = case.about.ours if rival is ours else case.about.theirs
+            found.append(_run(case, Entrant(rival, durability), number))
             report(found[-1], warming)
         return found
 
     warm_up: list[Run] = []
     best, level = 0.0, 0
-    while level < WARM_UP_LEVEL_TURNS and len(warm_up) < 2 * WARM_UP_TURNS_MAX:
+    while case.about.warms_up and level < WARM_UP_LEVEL_TURNS and len(warm_up) < 2 * WARM_UP_TURNS_MAX:
         warm_up += turn(len(warm_up) // 2, warming=True)
         rate = next(run.rate for run in reversed(warm_up) if run.rival == theirs.name)
-        level = 0 if rate > best * RISING else level + 1
-        best = max(best, rate)
+        level, best = (0, rate) if not best or case.about.target.rises(best, rate, RISING) else (level + 1, best)
     runs = [run for number in range(pairs) for run in turn(number, warming=False)]
     return Outcome(case=case, ours=ours, theirs=theirs, warm_up=warm_up, runs=runs)
 
 
-def _run(case: Case, rival: Rival, turn: int) -> Run:
+def _run(case: Case, entrant: Entrant, turn: int) -> Run:
     os.sync()
+    rival = entrant.rival
+    pid = rival.pid
+    before = _cpu_s(psutil.Process(pid))
+    figures: Figures = case.run(entrant)
     process = psutil.Process(rival.pid)
-    before = _cpu_s(process)
-    figures: Figures = case.run(rival)
     return Run(
         rival=rival.name,
         turn=turn,
         rate=figures.rate,
-        cpu_s=round(_cpu_s(process) - before, 2),
+        cpu_s=round(_cpu_s(process) - (before if rival.pid == pid else 0), 2),
         memory_mb=round(process.memory_info().rss / MEGABYTE, 1),
         others=dict(figures.others),
     )

@@ -1,17 +1,26 @@
 """The brokers that are measured against each other, each a process of its own on this machine.
 
-A rival is started and stopped by the benchmark, in a directory of its own, with the settings that its users get: for
-Headrace an fdatasync before each acknowledgement, for Kafka the page cache.
+A rival is started and stopped by the benchmark, in a directory of its own, with the settings that its users get. What
+an acknowledgement says about the disk is a config of each topic on both.
 """
 
 from __future__ import annotations
 
 import importlib.metadata
+from collections.abc import Mapping
+from enum import StrEnum
 from pathlib import Path
 from typing import Final, Protocol
 
 from benchmarks.load.kafka_peer import KafkaPeer
 from tools.broker_process import BrokerProcess
+
+
+class Durability(StrEnum):
+    """What an acknowledgement at `acks=all` says about the disk."""
+
+    PAGE_CACHE = "page cache"
+    FSYNC = "fsync before the acknowledgement"
 
 
 class Rival(Protocol):
@@ -22,14 +31,13 @@ class Rival(Protocol):
     @property
     def version(self) -> str: ...
     @property
-    def durability(self) -> str:
-        """What an acknowledgement at `acks=all` says about the disk."""
-        ...
-
-    @property
     def bootstrap(self) -> str: ...
     @property
     def pid(self) -> int: ...
+    def topic_config(self, durability: Durability) -> Mapping[str, str]:
+        """How a topic is told."""
+        ...
+
     def start(self) -> None: ...
     def stop(self) -> None: ...
 
@@ -38,7 +46,6 @@ class Headrace:
     """`headrace up` with its default settings."""
 
     name: Final = "headrace"
-    durability: Final = "fdatasync before the acknowledgement"
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True)
@@ -56,6 +63,9 @@ class Headrace:
     def pid(self) -> int:
         return self._broker.pid
 
+    def topic_config(self, durability: Durability) -> Mapping[str, str]:
+        return {"flush.policy": "fsync" if durability is Durability.FSYNC else "os"}
+
     def start(self) -> None:
         self._broker.start()
 
@@ -66,7 +76,8 @@ class Headrace:
 class Kafka(KafkaPeer):
     """Apache Kafka with its default settings."""
 
-    durability: Final = "page cache"
+    def topic_config(self, durability: Durability) -> Mapping[str, str]:
+        return {"flush.messages": "1"} if durability is Durability.FSYNC else {}
 
 
 def rivals(directory: Path) -> tuple[Rival, Rival]:

@@ -1,0 +1,139 @@
+"""The cases, with what each has to reach."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from benchmarks.load.cases import About, Better, Case, Target
+from benchmarks.load.end_to_end import EndToEnd, StartUp
+from benchmarks.load.perf_tools import Fetch, Produce
+from benchmarks.load.raw_client import Raw
+from benchmarks.load.rivals import Durability
+
+PAGE_CACHE, FSYNC = Durability.PAGE_CACHE, Durability.FSYNC
+MILLION: Final = 1_000_000
+
+
+def at_least(ratio: float) -> Target:
+    return Target(ratio, Better.HIGHER)
+
+
+def at_most(ratio: float) -> Target:
+    return Target(ratio, Better.LOWER)
+
+
+def _produce_1k(name: str, records: int, ours: Durability, theirs: Durability, reach: float) -> Produce:
+    about = About(
+        name=name,
+        title=f"produce {records:,} records of 1 KB, acks=all, 1 partition",
+        ours=ours,
+        theirs=theirs,
+        target=at_least(reach),
+    )
+    return Produce(about=about, records=records, record_bytes=1024)
+
+
+def _single(name: str, ours: Durability, theirs: Durability, reach: float) -> Raw:
+    about = About(
+        name=name,
+        title="one request in flight, one record of 1 KB, from a pre-encoded client",
+        unit="ms (p50)",
+        ours=ours,
+        theirs=theirs,
+        target=at_most(reach),
+        more_targets={"latency_p99_ms": at_most(reach)},
+    )
+    return Raw(about=about, requests=10_000, records=1, record_bytes=1024, in_flight=1, rate="latency_p50_ms")
+
+
+CASES: Final[tuple[Case, ...]] = (
+    _produce_1k("produce-1k", 300_000, FSYNC, PAGE_CACHE, 1.0),
+    _produce_1k("produce-1k-long", MILLION, FSYNC, PAGE_CACHE, 1.4),
+    _produce_1k("produce-1k-page-cache", MILLION, PAGE_CACHE, PAGE_CACHE, 2.0),
+    _produce_1k("produce-1k-fsync", MILLION, FSYNC, FSYNC, 2.0),
+    Produce(
+        about=About(
+            name="produce-1k-6p",
+            title="produce 300,000 records of 1 KB, acks=all, 6 partitions",
+            target=at_least(1.0),
+        ),
+        records=300_000,
+        record_bytes=1024,
+        partitions=6,
+    ),
+    Produce(
+        about=About(
+            name="produce-100b",
+            title="produce 4,000,000 records of 100 B, batches of 64 KB, 6 partitions",
+            unit="records/s",
+            ours=PAGE_CACHE,
+            target=at_least(1.2),
+            more_targets={"latency_p99_ms": at_most(0.5)},
+        ),
+        records=4 * MILLION,
+        record_bytes=100,
+        partitions=6,
+        props=("batch.size=65536",),
+        rate="records_per_s",
+    ),
+    Produce(
+        about=About(
+            name="produce-unbatched",
+            title="produce 100,000 records of 100 B, one a request",
+            unit="records/s",
+            ours=PAGE_CACHE,
+            target=at_least(1.3),
+        ),
+        records=100_000,
+        record_bytes=100,
+        props=("batch.size=0", "linger.ms=0"),
+        rate="records_per_s",
+    ),
+    Raw(
+        about=About(
+            name="produce-unbatched-raw",
+            title="produce 100,000 records of 100 B, one a request, 64 in flight, from a pre-encoded client",
+            unit="requests/s",
+            ours=PAGE_CACHE,
+            target=at_least(3.0),
+        ),
+        requests=100_000,
+        records=1,
+        record_bytes=100,
+        in_flight=64,
+    ),
+    Fetch(
+        about=About(
+            name="fetch-1g",
+            title="fetch 1 GB of 1 KB records, one consumer",
+            ours=PAGE_CACHE,
+            target=at_least(1.2),
+        ),
+        records=MILLION,
+        record_bytes=1024,
+    ),
+    _single("single-page-cache", PAGE_CACHE, PAGE_CACHE, 0.5),
+    _single("single-fsync", FSYNC, FSYNC, 1.0),
+    EndToEnd(
+        about=About(
+            name="end-to-end",
+            title="end to end at 5,000 records of 100 B a second",
+            unit="ms (p50)",
+            ours=PAGE_CACHE,
+            target=at_most(1.0),
+            more_targets={"latency_p99_ms": at_most(1.0)},
+        ),
+        records_per_s=5_000,
+        seconds=10,
+        record_bytes=100,
+    ),
+    StartUp(
+        about=About(
+            name="start",
+            title="from the start of the broker to its first acknowledged record",
+            unit="s",
+            target=at_most(0.25),
+            warms_up=False,
+        )
+    ),
+)

@@ -1,0 +1,114 @@
+"""Cases with Kafka's own tools as the load: ProducerPerformance and ConsumerPerformance, in a JVM of their own."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from benchmarks.load.cases import About, Entrant, Figures, count, make_topic, topic_on
+from tools import kafka_jars
+
+RUN_TIMEOUT_S: Final = 600.0
+FETCH_TIMEOUT_MS: Final = 120_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Produce:
+    """ProducerPerformance, whose defaults are a Java producer's: idempotent, batches of 16 KB."""
+
+    about: About
+    records: int
+    record_bytes: int
+    partitions: int = 1
+    props: Sequence[str] = ()
+    rate: str = "mb_per_s"
+    """Which figure is the rate: mb_per_s or records_per_s."""
+
+    def run(self, entrant: Entrant) -> Figures:
+        bootstrap = entrant.rival.bootstrap
+        with topic_on(entrant, self.about.name, self.partitions) as topic:
+            figures = produce(bootstrap, topic, self.records, self.record_bytes, self.props)
+            held = count(bootstrap, topic, self.partitions)
+        assert held == self.records, f"{topic} holds {held} records, not {self.records}"
+        return Figures(rate=figures[self.rate], others=figures)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetch:
+    """ConsumerPerformance over a topic that the first run on each rival fills."""
+
+    about: About
+    records: int
+    record_bytes: int
+    partitions: int = 1
+    _topics: dict[str, str] = field(default_factory=dict)
+
+    def run(self, entrant: Entrant) -> Figures:
+        rival = entrant.rival
+        if rival.name not in self._topics:
+            topic = f"{self.about.name}-data"
+            make_topic(entrant, topic, self.partitions)
+            produce(rival.bootstrap, topic, self.records, self.record_bytes, ())
+            self._topics[rival.name] = topic
+        said = _java(
+            "ConsumerPerformance",
+            *("--bootstrap-server", rival.bootstrap, "--topic", self._topics[rival.name]),
+            *("--messages", str(self.records), "--timeout", str(FETCH_TIMEOUT_MS), "--hide-header"),
+        )
+        figures = parse_consumer(said)
+        assert figures["records"] >= self.records, f"{figures['records']:.0f} of {self.records} records were read"
+        return Figures(rate=figures["mb_per_s"], others=figures)
+
+
+def produce(
+    bootstrap: str, topic: str, records: int, record_bytes: int, props: Sequence[str], throughput: int = -1
+) -> dict[str, float]:
+    """Run ProducerPerformance; its figures."""
+    said = _java(
+        "ProducerPerformance",
+        *("--topic", topic, "--num-records", str(records), "--record-size", str(record_bytes)),
+        *("--throughput", str(throughput), "--producer-props", f"bootstrap.servers={bootstrap}", "acks=all", *props),
+    )
+    return parse_producer(said)
+
+
+def _java(tool: str, *options: str) -> str:
+    command = ["java", "-Xmx512m", "-cp", kafka_jars.class_path(), f"org.apache.kafka.tools.{tool}", *options]
+    with tempfile.TemporaryFile("w+") as complaints:
+        done = subprocess.run(
+            command, stdout=subprocess.PIPE, stderr=complaints, text=True, timeout=RUN_TIMEOUT_S, check=False
+        )
+        if done.returncode:
+            complaints.seek(0)
+            raise RuntimeError(f"{tool} failed:\n{complaints.read()[-2000:]}")
+    return done.stdout
+
+
+def parse_producer(said: str) -> dict[str, float]:
+    """The last line of ProducerPerformance: the figures of the whole run."""
+    number = r"([\d.]+)"
+    pattern = (
+        rf"{number} records/sec \({number} MB/sec\), {number} ms avg latency, {number} ms max latency, "
+        rf"{number} ms 50th, {number} ms 95th, {number} ms 99th, {number} ms 99.9th"
+    )
+    *_, last = re.finditer(pattern, said)
+    names = ["records_per_s", "mb_per_s", "latency_mean_ms", "latency_max_ms"]
+    names += ["latency_p50_ms", "latency_p95_ms", "latency_p99_ms", "latency_p999_ms"]
+    return dict(zip(names, map(float, last.groups()), strict=True))
+
+
+def parse_consumer(said: str) -> dict[str, float]:
+    """The line of ConsumerPerformance. Rates are those of the fetching: joining the group is left out."""
+    *_, last = (line for line in said.splitlines() if line.count(",") == 9)
+    *_, megabytes, _, records, _, _, fetch_ms, mb_per_s, records_per_s = (part.strip() for part in last.split(","))
+    return {
+        "mb_per_s": float(mb_per_s),
+        "records_per_s": float(records_per_s),
+        "records": float(records),
+        "megabytes": float(megabytes),
+        "fetch_ms": float(fetch_ms),
+    }

@@ -1,0 +1,96 @@
+"""Cases with a client that costs next to nothing: one request, encoded once, sent again and again over one socket."""
+
+from __future__ import annotations
+
+import socket
+import statistics
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import Final
+
+from benchmarks.load.cases import About, Entrant, Figures, topic_on
+from headrace.wire.apis import Api, ApiKey, api
+from headrace.wire.batches import Record, encode_batch
+from headrace.wire.headers import decode_response_header, encode_request_frame
+from headrace.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+
+VERSION: Final = 9
+LENGTH_BYTES: Final = 4
+READ_BYTES: Final = 256 * 1024
+TIMEOUT_S: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Raw:
+    """`requests` produce requests of one batch each, so many in flight; the rate is requests per second, or the median
+    latency in ms where `rate` says so."""
+
+    about: About
+    requests: int
+    records: int
+    record_bytes: int
+    in_flight: int
+    rate: str = "requests_per_s"
+
+    def run(self, entrant: Entrant) -> Figures:
+        host, _, port = entrant.rival.bootstrap.partition(":")
+        with topic_on(entrant, self.about.name, 1) as topic, socket.create_connection((host, int(port))) as connection:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connection.settimeout(TIMEOUT_S)
+            latencies, seconds = self._load(connection, _request(topic, self.records, self.record_bytes))
+        cuts = statistics.quantiles(latencies, n=1000)
+        figures = {
+            "requests_per_s": self.requests / seconds,
+            "latency_p50_ms": cuts[499] * 1000,
+            "latency_p99_ms": cuts[989] * 1000,
+            "latency_max_ms": max(latencies) * 1000,
+        }
+        return Figures(rate=figures[self.rate], others=figures)
+
+    def _load(self, connection: socket.socket, request: bytes) -> tuple[list[float], float]:
+        """Latencies, and all the time, in seconds."""
+        latencies: list[float] = []
+        sent_at: deque[float] = deque()
+        received = bytearray()
+        sent, begun = 0, time.perf_counter()
+        while len(latencies) < self.requests:
+            free = min(self.in_flight - len(sent_at), self.requests - sent)
+            if free:
+                sent_at.extend([time.perf_counter()] * free)
+                connection.sendall(request * free)
+                sent += free
+            received += connection.recv(READ_BYTES)
+            at, now = 0, time.perf_counter()
+            while len(received) - at >= LENGTH_BYTES:
+                end = at + LENGTH_BYTES + int.from_bytes(received[at : at + LENGTH_BYTES], "big")
+                if end > len(received):
+                    break
+                if not latencies or len(latencies) == self.requests - 1:
+                    _check(bytes(received[at + LENGTH_BYTES : end]))
+                latencies.append(now - sent_at.popleft())
+                at = end
+            del received[:at]
+        return latencies, time.perf_counter() - begun
+
+
+def _produce() -> Api:
+    found = api(int(ApiKey.PRODUCE))
+    assert found is not None
+    return found
+
+
+def _request(topic: str, records: int, record_bytes: int) -> bytes:
+    now_ms = time.time_ns() // 1_000_000
+    batch = encode_batch([Record(at, now_ms, None, bytes(record_bytes)) for at in range(records)])
+    partition = PartitionProduceData(index=0, records=memoryview(batch))
+    data = (TopicProduceData(name=topic, partition_data=(partition,)),)
+    request = ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=data)
+    return b"".join(bytes(each) for each in encode_request_frame(_produce(), VERSION, 7, "raw", request))
+
+
+def _check(frame: bytes) -> None:
+    _, at = decode_response_header(int(ApiKey.PRODUCE), VERSION, memoryview(frame))
+    response = _produce().decode_response(VERSION, memoryview(frame)[at:])
+    error = response.responses[0].partition_responses[0].error_code
+    assert error == 0, f"produce was answered with error {error}"
