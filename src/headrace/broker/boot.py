@@ -24,12 +24,12 @@ from headrace.broker.metadata import MetadataDriver
 from headrace.broker.parts import Parts, Ports
 from headrace.controller.brokers import register_broker
 from headrace.controller.decision import Refusal
-from headrace.metadata.configs import check_broker_configs
+from headrace.metadata.configs import broker_value, check_broker_configs
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.values import Endpoint
 from headrace.net.listener import Listener
 from headrace.storage.log.engine import LocalLogEngine
-from headrace.storage.log.journal import Journal
+from headrace.storage.log.journal import Journal, JournalSettings
 
 log = structlog.get_logger(__name__)
 
@@ -142,7 +142,11 @@ class Broker:
             disk=ports.disk, directory=config.data / "metadata", node=identity.broker_id, on_fatal=self._fail
         )
         await metadata.start()
-        journal = Journal(ports.disk, config.data / "journal", identity.directory_id.bytes, config.journal)
+        bytes_max = broker_value(
+            metadata.image, config.configs, "log.journal.max.bytes", node=identity.broker_id
+        ).number()
+        settings = config.journal or JournalSettings.within(bytes_max)
+        journal = Journal(ports.disk, config.data / "journal", identity.directory_id.bytes, settings)
         engine = LocalLogEngine(ports.disk, config.data / "logs", journal=journal)
         try:
             await loop.run_in_executor(None, engine.start)

@@ -28,4 +28,5 @@ class BrokerConfig:
     broker_id: BrokerId = FIRST_BROKER
     rack: str | None = None
     configs: Mapping[str, str] = field(default_factory=dict)
-    journal: JournalSettings = field(default_factory=JournalSettings)
+    journal: JournalSettings | None = None
+    """None: as log.journal.max.bytes says."""

@@ -384,6 +384,15 @@ _BROKER_ONLY: Final = (
         doc="Bytes that the cleaning of compacted topics reads and writes in a second, at most.",
     ),
     ConfigDef(
+        key="log.journal.max.bytes",
+        type=ConfigType.LONG,
+        default="201326592",
+        low=0,
+        dynamic=False,
+        doc="Disk that the journal of flush.policy=fsync may take, in files of 32 MiB, three at least. 0: there is none, "
+        "and each flush syncs the files of every log that it covers.",
+    ),
+    ConfigDef(
         key="log.retention.check.interval.ms",
         type=ConfigType.LONG,
         default="300000",

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Protocol, Self
 
 import structlog
 
@@ -63,6 +63,11 @@ class JournalSettings:
     """0: no journal is written (one that is there is still recovered from). Else at least 3."""
     after_rounds: int = JOURNAL_AFTER_ROUNDS
     """Flushes after which a first file is made: a broker with little to do needs none."""
+
+    @classmethod
+    def within(cls, bytes_max: int) -> Self:
+        """As many files as fit, three at least; none where `bytes_max` is 0."""
+        return cls(files_max=max(3, bytes_max // JOURNAL_FILE_BYTES) if bytes_max else 0)
 
 
 class JournaledFile(Protocol):

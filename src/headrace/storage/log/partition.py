@@ -194,7 +194,8 @@ class LocalLog:
         self._unsynced.active = True
         if not config.fsync:
             self._flushed = placed.end
-            self._drop_collected()  # nothing after it may be journaled before it is synced
+            if self._collected.end is not None:
+                self._drop_collected()  # nothing after it may be journaled before it is synced
         elif self._journal is not None:
             self._collected.add(placed, self._journal)
 
