@@ -389,8 +389,8 @@ _BROKER_ONLY: Final = (
         default="201326592",
         low=0,
         dynamic=False,
-        doc="Disk that the journal of flush.policy=fsync may take, in files of 32 MiB, three at least. 0: there is none, "
-        "and each flush syncs the files of every log that it covers.",
+        doc="Disk that the journal of flush.policy=fsync may take, in files of 32 MiB, at least three. 0: there is no "
+        "journal, and each flush syncs the files of every log that it covers.",
     ),
     ConfigDef(
         key="log.retention.check.interval.ms",
