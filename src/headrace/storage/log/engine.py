@@ -20,7 +20,7 @@ from headrace.storage.engine import FlushRound, FlushTicket, LogConfig, LogIdent
 from headrace.storage.log.checkpoints import Stamp, decode_stamp, read_file
 from headrace.storage.log.files import SegmentFiles
 from headrace.storage.log.flush import Ticket
-from headrace.storage.log.journal import Journal, JournalRound, Upkeep
+from headrace.storage.log.journal import Journal, JournalRound, Recoverable, Upkeep
 from headrace.storage.log.names import DELETED, STAMP, STRAY, key_of, out_of_use, partition_name
 from headrace.storage.log.partition import LocalLog
 from headrace.storage.log.recovery import Recovered, recover
@@ -71,12 +71,14 @@ class LocalLogEngine:
 
     def open(self, identity: LogIdentity, config: LogConfig, *, start: Offset = FIRST_OFFSET) -> LocalLog:
         directory = self.root / partition_name(identity)
+        journaled: Sequence[Recoverable] = ()
         try:
             stamp, moved = self._claim(directory, identity)
             if stamp is None:
                 recovered = Recovered(start=start, end=start)
             else:
-                journaled = () if self._journal is None else self._journal.recoverable(key_of(identity))
+                if self._journal is not None:
+                    journaled = self._journal.recoverable(key_of(identity))
                 recovered = recover(self._disk, directory, stamp, config.index_interval_bytes, journaled)
             if self._journal is not None:
                 self._journal.settle(key_of(identity))
@@ -92,6 +94,7 @@ class LocalLogEngine:
             exists=stamp is not None,
             set_aside=moved,
             journal=self._journal,
+            is_journaled=bool(journaled),
         )
 
     def _claim(self, directory: Path, identity: LogIdentity) -> tuple[Stamp | None, Path | None]:
@@ -126,7 +129,7 @@ class LocalLogEngine:
 
     def end_round(self, ended: FlushRound) -> None:
         assert isinstance(ended, LocalRound)
-        if self._journal is not None and ended.journaled is not None:
+        if self._journal is not None:
             self._journal.end_round(ended.journaled)
 
     def begin_upkeep(self) -> Upkeep | None:
@@ -192,15 +195,18 @@ class LocalRound:
         """What the journal has is durable; the others' own files are to be synced, or all where it failed."""
         assert self.journaled is not None
         self.journaled.failure = failure
-        if failure is None and all(ticket.entry is not None for ticket in self._tickets):
+        journaled = failure is None and self.journaled.holds_entries
+        if journaled and all(ticket.entry is not None for ticket in self._tickets):
             for ticket in self._tickets:
                 ticket.journaled()
             done([None] * len(self._tickets))
         else:
-            self._sync_each(done, journaled=failure is None)
+            self._sync_each(done, journaled=journaled)
 
     def _sync_each(self, done: Done, *, journaled: bool) -> None:
         """In a worker thread; a failure of one does not keep the others from theirs."""
+        if self._journal is not None:
+            self._journal.note_syncing(ticket.key for ticket in self._tickets if not journaled or ticket.entry is None)
         work = asyncio.get_running_loop().run_in_executor(
             None, lambda: [self._sync(ticket, journaled=journaled) for ticket in self._tickets]
         )
