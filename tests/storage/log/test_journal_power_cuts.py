@@ -280,6 +280,8 @@ def test_what_was_flushed_survives_any_power_cut(
     lives: list[tuple[list[tuple[str, int, int]], int, list[int], int]], seed: int, config_seed: int
 ) -> None:
     world = Lives(seed, config_seed)
+    for what in ("burst", "upkeep", "burst"):
+        world.step(what, LOGS - 1, seed % 30)
     for plan, cut_in, cuts, by in lives:
         world.disk.cut_in = cut_in
         try:
