@@ -254,11 +254,10 @@ class Partitions:
         """In a worker thread."""
         for each in logs:
             _close(each, clean=clean and not each.failed)
-        if clean:
-            try:
-                self._engine.close()
-            except OSError as error:
-                log.warning("the journal was not closed cleanly", reason=str(error))
+        try:
+            self._engine.close(clean=clean)
+        except OSError as error:
+            log.warning("the journal was not closed cleanly", reason=str(error))
 
     async def close(self, *, clean: bool = True) -> None:
         """A clean stop: what was appended is flushed and acknowledged, then every log is closed cleanly. Any other:

@@ -46,7 +46,7 @@ steps = st.lists(
 
 
 class One:
-    """One log through its lives. `promised`: below it all is durable; `start_max`: nothing at or above it was deleted."""
+    """One log through its lives. `promised`: below it all is durable; `start_max`: nothing from it on was deleted."""
 
     def __init__(self, number: int, generation: int = 0) -> None:
         self.identity = identity_of(number, generation)

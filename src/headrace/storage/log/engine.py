@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -103,7 +104,7 @@ class LocalLogEngine:
             return None, None
         stamp = self._stamp(directory)
         if stamp is None or stamp.identity.topic_id != identity.topic_id:
-            return None, self._move_aside(directory, stamp)
+            return None, self.set_aside(identity)
         if stamp.identity != identity:
             raise StampMismatch(
                 f"{directory} is stamped {stamp.identity}, which is not {identity}: move it away, or restore its disk."
@@ -114,7 +115,18 @@ class LocalLogEngine:
         directory = self.root / partition_name(identity)
         if not self._disk.is_directory(directory):
             return None
-        return self._move_aside(directory, self._stamp(directory))
+        stamp = self._stamp(directory)
+        if stamp is not None and self._journal is not None:
+            self._complete(directory, stamp, self._journal)
+        return self._move_aside(directory, stamp)
+
+    def _complete(self, directory: Path, stamp: Stamp, journal: Journal) -> None:
+        """What is set aside is not to lack what only the journal holds of it. Raises OSError."""
+        key = key_of(stamp.identity)
+        if journaled := journal.recoverable(key):
+            with suppress(CorruptData):  # then it goes as it is
+                recover(self._disk, directory, stamp, LogConfig().index_interval_bytes, journaled)
+        journal.settle(key)
 
     def delete(self, identity: LogIdentity) -> None:
         directory = self.root / partition_name(identity)
@@ -140,9 +152,9 @@ class LocalLogEngine:
         assert isinstance(ended, Upkeep)
         self._journal.end_upkeep(ended)
 
-    def close(self) -> None:
+    def close(self, *, clean: bool = True) -> None:
         if self._journal is not None:
-            self._journal.close()
+            self._journal.close(clean=clean)
 
     def _stamp(self, directory: Path) -> Stamp | None:
         """None where there is none that can be read: nothing there was ever flushed."""

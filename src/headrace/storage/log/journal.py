@@ -560,9 +560,9 @@ class Journal:
         if paths:
             self._disk.sync_directory(self._directory)
 
-    def close(self) -> None:
-        """After every log was closed. Removes what nobody needs. Blocking; no round or upkeep is under way. Raises
-        OSError."""
+    def close(self, *, clean: bool = True) -> None:
+        """After every log was closed. Clean: removes what nobody needs. Blocking; no round or upkeep is under way.
+        Raises OSError."""
         self._take_settled()
         needed = any(file.held for file in self._ring) or self._broken
         ring, spare = list(self._ring), list(self._spare)
@@ -571,7 +571,7 @@ class Journal:
         self.is_ready = False
         for each in ring + spare:
             each.file.close()
-        if needed:
+        if needed or not clean:
             return
         if not self._recoverable:
             for life in self._earlier:
