@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable, Sequence
 
 import pytest
 
 from headrace.broker.flusher import Flusher
-from headrace.storage.engine import FlushTicket
+from headrace.storage.engine import FlushRound, FlushTicket, UpkeepWork
 
 
 class Gate:
@@ -44,12 +45,62 @@ class Dirty:
         self.ended.append(failure)
 
 
+class EachSynced:
+    """A round that syncs each ticket in a worker thread."""
+
+    def __init__(self, tickets: Sequence[FlushTicket]) -> None:
+        self.tickets = tickets
+
+    def begin(self, done: Callable[[Sequence[OSError | None]], object]) -> None:
+        work = asyncio.get_running_loop().run_in_executor(None, lambda: [synced(ticket) for ticket in self.tickets])
+        work.add_done_callback(lambda work: done(work.result()))
+
+
+def synced(ticket: FlushTicket) -> OSError | None:
+    try:
+        ticket.sync()
+    except OSError as error:
+        return error
+    return None
+
+
+class Chore:
+    """Upkeep that ends when the test says so."""
+
+    def __init__(self) -> None:
+        self.opened = threading.Event()
+
+    def run(self) -> None:
+        self.opened.wait(30)
+
+
+class Engine:
+    """Notes what the flusher tells it."""
+
+    def __init__(self, *chores: Chore) -> None:
+        self.chores = list(chores)
+        self.ended: list[FlushRound] = []
+        self.kept_up: list[UpkeepWork] = []
+
+    def begin_round(self, tickets: Sequence[FlushTicket]) -> FlushRound:
+        return EachSynced(tickets)
+
+    def end_round(self, ended: FlushRound) -> None:
+        self.ended.append(ended)
+
+    def begin_upkeep(self) -> UpkeepWork | None:
+        return self.chores.pop(0) if self.chores else None
+
+    def end_upkeep(self, ended: UpkeepWork) -> None:
+        self.kept_up.append(ended)
+
+
 def never(error: BaseException) -> None:
     raise AssertionError from error
 
 
 async def test_what_comes_during_a_sync_waits_for_the_next_round() -> None:
-    flusher = Flusher(never)
+    flusher = Flusher(Engine(), never)
     first, second, third = Gate(), Gate(), Gate()
     one, other = Dirty(first, second), Dirty(third)
     flusher.request(one)
@@ -71,7 +122,7 @@ async def test_what_comes_during_a_sync_waits_for_the_next_round() -> None:
 
 async def test_a_sync_waits_for_those_who_shared_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headrace.broker.flusher.FLUSH_GATHER_MS_MAX", 3_600_000)
-    flusher = Flusher(never)
+    flusher = Flusher(Engine(), never)
     producers = [Dirty(*(Gate() for _ in range(3))) for _ in range(3)]
     for producer in producers:
         for gate in producer.tickets:
@@ -88,7 +139,7 @@ async def test_a_sync_waits_for_those_who_shared_the_last_one(monkeypatch: pytes
 
 
 async def test_nobody_is_waited_for_in_vain_for_long() -> None:
-    flusher = Flusher(never)
+    flusher = Flusher(Engine(), never)
     gone, lone = Dirty(Gate()), Dirty(*(Gate() for _ in range(5)))
     for gate in (*gone.tickets, *lone.tickets):
         gate.opened.set()
@@ -100,7 +151,7 @@ async def test_nobody_is_waited_for_in_vain_for_long() -> None:
 
 
 async def test_a_lone_producer_never_waits() -> None:
-    flusher = Flusher(never)
+    flusher = Flusher(Engine(), never)
     lone = Dirty(*(Gate() for _ in range(3)))
     for gate in list(lone.tickets):
         gate.opened.set()
@@ -111,7 +162,7 @@ async def test_a_lone_producer_never_waits() -> None:
 
 
 async def test_a_failed_sync_is_told_to_its_partition_and_to_no_other() -> None:
-    flusher = Flusher(never)
+    flusher = Flusher(Engine(), never)
     failure = OSError("planted")
     bad, good = Gate(failure), Gate()
     failing, sound = Dirty(bad), Dirty(good)
@@ -125,9 +176,26 @@ async def test_a_failed_sync_is_told_to_its_partition_and_to_no_other() -> None:
 
 async def test_a_mistake_of_ours_is_told_and_nobody_waits_for_ever() -> None:
     told: list[BaseException] = []
-    flusher = Flusher(told.append)
+    flusher = Flusher(Engine(), told.append)
     gate = Gate()
     flusher.request(Dirty(gate, broken=True))
     gate.opened.set()
     await flusher.idle()
     assert [str(error).split("\n")[0] for error in told] == ["planted"]
+
+
+async def test_upkeep_runs_beside_the_rounds_and_idle_waits_for_it() -> None:
+    chore = Chore()
+    engine = Engine(chore)
+    flusher = Flusher(engine, never)
+    partition = Dirty(Gate(), Gate())
+    for gate in partition.tickets:
+        gate.opened.set()
+    for ended in (1, 2):
+        flusher.request(partition)
+        await flusher.round_over()
+        assert len(engine.ended) == ended
+        assert engine.kept_up == []
+    chore.opened.set()
+    await flusher.idle()
+    assert engine.kept_up == [chore]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 
-from headrace.base.ports import Buffer, Lock, Space
+from headrace.base.ports import Buffer, File, Lock, Space
 
 
 class PowerCut(BaseException):
@@ -86,6 +86,9 @@ class LossyDisk:
             inode = Inode()
             self.directory.change(lambda names: names.__setitem__(path.name, inode))
         return LossyFile(self, path, names[path.name])
+
+    def begin_sync(self, file: File, done: Callable[[OSError | None], object]) -> None:
+        raise AssertionError("the commit log waits for its syncs")
 
     def exists(self, path: Path) -> bool:
         return path.name in self.directory.names

@@ -266,10 +266,10 @@ class Partitions:
         for partition in self._serving.values():
             partition.wake_readers()
 
-    def _close_engine(self) -> None:
+    def _close_engine(self, *, clean: bool) -> None:
         """In a worker thread, after every log was closed."""
         try:
-            self._engine.close()
+            self._engine.close(clean=clean)
         except OSError as error:
             log.warning("the journal was not closed cleanly", reason=str(error))
 
@@ -285,8 +285,7 @@ class Partitions:
         logs = [partition.log for partition in self._serving.values()]
         shares = [logs[first::LOGS_CLOSED_AT_ONCE_MAX] for first in range(LOGS_CLOSED_AT_ONCE_MAX)]
         await asyncio.gather(*(self._in_thread(partial(_close_all, share, clean=clean)) for share in shares if share))
-        if clean:
-            await self._in_thread(self._close_engine)
+        await self._in_thread(partial(self._close_engine, clean=clean))
         self._serving.clear()
 
 

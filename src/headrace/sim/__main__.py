@@ -9,6 +9,7 @@ import time
 from contextlib import ExitStack
 from typing import Final
 
+from headrace.sim.counting import JournalFigures
 from headrace.sim.plants import PLANTS
 from headrace.sim.run import Outcome, run
 
@@ -82,7 +83,13 @@ def _show_problems(outcome: Outcome) -> None:
 def _figures(outcomes: list[Outcome]) -> str:
     cuts, kills = sum(each.cuts for each in outcomes), sum(each.kills for each in outcomes)
     records, seconds = sum(each.acknowledged for each in outcomes), sum(each.virtual_seconds for each in outcomes)
-    return f"{cuts} power cuts, {kills} kills, {records} records acknowledged, {seconds:.0f} virtual seconds"
+    journal = JournalFigures()
+    for each in outcomes:
+        journal.add(each.journal)
+    return (
+        f"{cuts} power cuts, {kills} kills, {records} records acknowledged, {seconds:.0f} virtual seconds; journal: "
+        f"{journal.rounds} rounds, {journal.recovered} entries recovered, {journal.reused} files reused"
+    )
 
 
 if __name__ == "__main__":

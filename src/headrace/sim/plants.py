@@ -5,7 +5,8 @@ Each is what a plausible mistake in one function would do, and is taken out agai
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Final, cast
@@ -15,8 +16,11 @@ from headrace.base.ids import Offset
 from headrace.base.ports import Buffer, Disk
 from headrace.broker.parking import Commit
 from headrace.broker.partition import Partition
-from headrace.storage.log import scan
+from headrace.storage.log import rounds, scan
+from headrace.storage.log.engine import Done, LocalRound
 from headrace.storage.log.flush import Ticket
+from headrace.storage.log.journal import Journal, Recoverable
+from headrace.storage.log.rounds import LogKey
 from headrace.wire.batches import BatchHeader, parse_header
 from headrace.wire.errors import ErrorCode
 
@@ -69,8 +73,74 @@ def recovery_accepts_a_bad_batch() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def journal_reused_unsynced() -> Iterator[None]:
+    """A file of the journal is used again though nobody synced the logs' own files behind it."""
+
+    def sync_behind(self: Journal, path: Path) -> None:
+        """Forgotten."""
+
+    with patch.object(Journal, "sync_behind", sync_behind):
+        yield
+
+
+@contextmanager
+def journal_reused_at_once() -> Iterator[None]:
+    """A file of the journal is used again before a durable round says that what it held is needed no more."""
+
+    def may_reuse(self: Journal) -> bool:
+        return bool(self._spare)
+
+    with patch.object(Journal, "_may_reuse_spare", may_reuse):
+        yield
+
+
+@contextmanager
+def recovery_ignores_the_journal() -> Iterator[None]:
+    """A log is what its own files say."""
+
+    def recoverable(self: Journal, key: LogKey) -> Sequence[Recoverable]:
+        return ()
+
+    with patch.object(Journal, "recoverable", recoverable):
+        yield
+
+
+@contextmanager
+def acknowledge_before_the_journals_sync() -> Iterator[None]:
+    """A round is over once it is in the page cache; its sync ends when it ends."""
+    begin = LocalRound.begin
+
+    def hasty_begin(self: LocalRound, done: Done) -> None:
+        if self.journaled is None:
+            begin(self, done)
+            return
+        self.journaled.write()
+        self._disk.begin_sync(self.journaled.file, lambda failure: None)
+        asyncio.get_running_loop().call_soon(self._on_journaled, done, None)
+
+    with patch.object(LocalRound, "begin", hasty_begin):
+        yield
+
+
+@contextmanager
+def torn_rounds_are_taken() -> Iterator[None]:
+    """A round of the journal is believed for its head: its CRC says nothing."""
+
+    def crc32c(data: Buffer, value: int = 0) -> int:
+        return 0
+
+    with patch.object(rounds, "crc32c", crc32c):
+        yield
+
+
 PLANTS: Final[dict[str, Callable[[], AbstractContextManager[None]]]] = {
     "acknowledge-before-fsync": acknowledge_before_fsync,
     "no-directory-fsync": no_directory_fsync,
     "recovery-accepts-a-bad-batch": recovery_accepts_a_bad_batch,
+    "journal-reused-unsynced": journal_reused_unsynced,
+    "journal-reused-at-once": journal_reused_at_once,
+    "recovery-ignores-the-journal": recovery_ignores_the_journal,
+    "acknowledge-before-the-journals-sync": acknowledge_before_the_journals_sync,
+    "torn-rounds-are-taken": torn_rounds_are_taken,
 }

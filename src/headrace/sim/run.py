@@ -22,6 +22,7 @@ from headrace.sim.checker import check
 from headrace.sim.client import Lost
 from headrace.sim.committer import Committer
 from headrace.sim.consumers import Prober, Reader
+from headrace.sim.counting import JournalFigures, counted
 from headrace.sim.final import read_everything
 from headrace.sim.guard import guarded
 from headrace.sim.history import FinalState, Problem
@@ -52,6 +53,7 @@ class Outcome:
     acknowledged: int = 0
     """Records."""
     virtual_seconds: float = 0.0
+    journal: JournalFigures = field(default_factory=JournalFigures)
 
     @property
     def is_sound(self) -> bool:
@@ -69,6 +71,7 @@ def run(seed: int) -> Outcome:
         _garbage_kept(),
         guarded(),
         _logs_in(world),
+        counted(outcome.journal),
         patch("headrace.broker.metadata.METADATA_EVENTS_PER_SNAPSHOT", EVENTS_PER_SNAPSHOT),
     ):
         try:

@@ -317,5 +317,5 @@ class LogEngine(Protocol):
     def end_upkeep(self, ended: UpkeepWork) -> None:
         """It was run. On the loop."""
 
-    def close(self) -> None:
-        """The last call, after every log was closed. Raises OSError."""
+    def close(self, *, clean: bool = True) -> None:
+        """The last call, after every log was closed, as cleanly as they were. Raises OSError."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 
-from headrace.base.ports import Buffer, Lock, Space
+from headrace.base.ports import Buffer, File, Lock, Space
 from headrace.sim.nodes import DirectoryNode, FileNode, Node, Rename, Resize, Write
 
 
@@ -121,6 +121,15 @@ class MemoryDisk:
         assert isinstance(node, FileNode)
         self.open_files += 1
         return MemoryFile(self, path, node)
+
+    def begin_sync(self, file: File, done: Callable[[OSError | None], object]) -> None:
+        """At once."""
+        try:
+            file.sync()
+        except OSError as error:
+            done(error)
+        else:
+            done(None)
 
     def exists(self, path: Path) -> bool:
         return self._find(path) is not None

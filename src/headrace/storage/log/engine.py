@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -20,7 +21,7 @@ from headrace.storage.engine import FlushRound, FlushTicket, LogConfig, LogIdent
 from headrace.storage.log.checkpoints import Stamp, decode_stamp, read_file
 from headrace.storage.log.files import SegmentFiles
 from headrace.storage.log.flush import Ticket
-from headrace.storage.log.journal import Journal, JournalRound, Upkeep
+from headrace.storage.log.journal import Journal, JournalRound, Recoverable, Upkeep
 from headrace.storage.log.names import DELETED, STAMP, STRAY, key_of, out_of_use, partition_name
 from headrace.storage.log.partition import LocalLog
 from headrace.storage.log.recovery import Recovered, recover
@@ -78,12 +79,14 @@ class LocalLogEngine:
 
     def open(self, identity: LogIdentity, config: LogConfig, *, start: Offset = FIRST_OFFSET) -> LocalLog:
         directory = self.root / partition_name(identity)
+        journaled: Sequence[Recoverable] = ()
         try:
             stamp, moved = self._claim(directory, identity)
             if stamp is None:
                 recovered = Recovered(start=start, end=start)
             else:
-                journaled = () if self._journal is None else self._journal.recoverable(key_of(identity))
+                if self._journal is not None:
+                    journaled = self._journal.recoverable(key_of(identity))
                 recovered = recover(self._disk, directory, stamp, config.index_interval_bytes, journaled)
             if self._journal is not None:
                 self._journal.settle(key_of(identity))
@@ -99,6 +102,7 @@ class LocalLogEngine:
             exists=stamp is not None,
             set_aside=moved,
             journal=self._journal,
+            is_journaled=bool(journaled),
         )
 
     def _claim(self, directory: Path, identity: LogIdentity) -> tuple[Stamp | None, Path | None]:
@@ -107,7 +111,7 @@ class LocalLogEngine:
             return None, None
         stamp = self._stamp(directory)
         if stamp is None or stamp.identity.topic_id != identity.topic_id:
-            return None, self._move_aside(directory, stamp)
+            return None, self.set_aside(identity)
         if stamp.identity != identity:
             raise StampMismatch(
                 f"{directory} is stamped {stamp.identity}, which is not {identity}: move it away, or restore its disk."
@@ -118,7 +122,18 @@ class LocalLogEngine:
         directory = self.root / partition_name(identity)
         if not self._disk.is_directory(directory):
             return None
-        return self._move_aside(directory, self._stamp(directory))
+        stamp = self._stamp(directory)
+        if stamp is not None and self._journal is not None:
+            self._complete(directory, stamp, self._journal)
+        return self._move_aside(directory, stamp)
+
+    def _complete(self, directory: Path, stamp: Stamp, journal: Journal) -> None:
+        """What is set aside is not to lack what only the journal holds of it. Raises OSError."""
+        key = key_of(stamp.identity)
+        if journaled := journal.recoverable(key):
+            with suppress(CorruptData):  # then it goes as it is
+                recover(self._disk, directory, stamp, LogConfig().index_interval_bytes, journaled)
+        journal.settle(key)
 
     def delete(self, identity: LogIdentity) -> None:
         directory = self.root / partition_name(identity)
@@ -133,7 +148,7 @@ class LocalLogEngine:
 
     def end_round(self, ended: FlushRound) -> None:
         assert isinstance(ended, LocalRound)
-        if self._journal is not None and ended.journaled is not None:
+        if self._journal is not None:
             self._journal.end_round(ended.journaled)
 
     def begin_upkeep(self) -> Upkeep | None:
@@ -144,9 +159,9 @@ class LocalLogEngine:
         assert isinstance(ended, Upkeep)
         self._journal.end_upkeep(ended)
 
-    def close(self) -> None:
+    def close(self, *, clean: bool = True) -> None:
         if self._journal is not None:
-            self._journal.close()
+            self._journal.close(clean=clean)
 
     def _stamp(self, directory: Path) -> Stamp | None:
         """None where there is none that can be read: nothing there was ever flushed."""
@@ -199,15 +214,18 @@ class LocalRound:
         """What the journal has is durable; the others' own files are to be synced, or all where it failed."""
         assert self.journaled is not None
         self.journaled.failure = failure
-        if failure is None and all(ticket.entry is not None for ticket in self._tickets):
+        journaled = failure is None and self.journaled.holds_entries
+        if journaled and all(ticket.entry is not None for ticket in self._tickets):
             for ticket in self._tickets:
                 ticket.journaled()
             done([None] * len(self._tickets))
         else:
-            self._sync_each(done, journaled=failure is None)
+            self._sync_each(done, journaled=journaled)
 
     def _sync_each(self, done: Done, *, journaled: bool) -> None:
         """In a worker thread; a failure of one does not keep the others from theirs."""
+        if self._journal is not None:
+            self._journal.note_syncing(ticket.key for ticket in self._tickets if not journaled or ticket.entry is None)
         work = asyncio.get_running_loop().run_in_executor(
             None, lambda: [self._sync(ticket, journaled=journaled) for ticket in self._tickets]
         )

@@ -7,6 +7,7 @@ trusts them; files that are no longer wanted go last. The usual flush is one fda
 
 from __future__ import annotations
 
+import errno
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from headrace.base.ids import Offset
 from headrace.base.ports import Disk
 from headrace.storage.log.checkpoints import Checkpoint, encode_checkpoint, sync_file, write_file
 from headrace.storage.log.files import SegmentFiles
-from headrace.storage.log.journal import JournalEntry
+from headrace.storage.log.journal import Journal, JournalEntry
 from headrace.storage.log.names import CHECKPOINT, EPOCHS, SNAPSHOT, STAMP, numbered, segment_paths
 from headrace.storage.log.rounds import LogKey
 from headrace.storage.log.segment import Segment
@@ -52,6 +53,7 @@ class Ticket:
         "_epochs",
         "_files",
         "_indexed",
+        "_journal",
         "checkpoint",
         "contents_are_durable",
         "end",
@@ -80,6 +82,7 @@ class Ticket:
         key: LogKey,
         file_end: Offset,
         entry: JournalEntry | None = None,
+        journal: Journal | None = None,
     ) -> None:
         """`end` is what the flush makes durable, at byte `position` of the active segment; `active` is that segment
         where it is to be synced, and `closing` writes its indexes too. Raises OSError."""
@@ -98,6 +101,7 @@ class Ticket:
         self.contents_are_durable = False
         """Everything below `end` is, names included, whatever fails after that."""
         self._epochs = epochs
+        self._journal = journal
         self.pinned = work.closed if active is None else [*work.closed, active]
         """Segments whose files must stay open."""
         self._indexed = self.pinned if closing else work.closed
@@ -114,6 +118,8 @@ class Ticket:
         disk, directory = self._disk, self._directory
         for file in self._files:
             file.sync()
+        if self._journal is not None and self._journal.has_failed(self.key):
+            raise OSError(errno.EIO, "another sync of it failed, so that this one proves nothing", str(directory))
         if self.work.birth:
             sync_file(disk, directory / STAMP)
         if self._write_small_files() or self.work.names:

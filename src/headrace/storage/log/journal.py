@@ -15,7 +15,7 @@ Loop-only, except where a method says otherwise. Recovery and format: see `headr
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,6 +35,7 @@ from headrace.base.limits import (
 from headrace.base.ports import Buffer, Disk, File
 from headrace.storage.log.checkpoints import sync_file
 from headrace.storage.log.rounds import (
+    ALIGNMENT,
     ENTRY_BYTES_MAX,
     HEAD_BYTES,
     Entry,
@@ -126,10 +127,15 @@ class Recoverable:
 class JournalRound:
     """One round on its way."""
 
-    __slots__ = ("_buffers", "_position", "failure", "file")
+    __slots__ = ("_buffers", "_position", "failure", "file", "holds_entries", "oldest")
 
-    def __init__(self, file: File, position: int, buffers: Sequence[Buffer]) -> None:
+    def __init__(
+        self, file: File, position: int, buffers: Sequence[Buffer], *, oldest: int, holds_entries: bool
+    ) -> None:
         self.file = file
+        self.oldest = oldest
+        self.holds_entries = holds_entries
+        """False: it only says which rounds are needed no more, and the logs' own files are to be synced."""
         self._position = position
         self._buffers = buffers
         self.failure: OSError | None = None
@@ -160,6 +166,8 @@ class _RingFile:
     """Where the next round goes."""
     first: int = -1
     """Number of its first round."""
+    last: int = -1
+    """Number of its last one."""
     held: dict[LogKey, _Held] = field(default_factory=dict)
 
 
@@ -203,6 +211,7 @@ class Upkeep:
                 self._journal.sync_behind(held.segment.path)
                 self.synced.append(held)
             except OSError as error:
+                self._journal.note_failure(held.log.key)
                 self.lost.append((held, error))
         try:
             if self.prepare is not None:
@@ -231,6 +240,10 @@ class Journal:
         self._ring: deque[_RingFile] = deque()
         """Oldest first; the last one is written."""
         self._spare: list[_RingFile] = []
+        """Files that hold nothing that is needed."""
+        self._released = 0
+        """A durable round says that none below this number is needed: only then may one be written over, or a torn
+        write would leave a gap where recovery looks for rounds."""
         self._rounds_to_file = self._settings.after_rounds
         """Rounds that must come before a file is made."""
         self._pending_bytes = 0
@@ -241,6 +254,8 @@ class Journal:
         """From any thread: logs whose own files hold all below an offset (None: all that was ever journaled)."""
         self._failed: set[LogKey] = set()
         """From any thread: logs whose own files failed to sync."""
+        self._syncing: set[LogKey] = set()
+        """Logs whose own files the round under way syncs."""
         self._earlier: list[_EarlierLife] = []
         self._recoverable: dict[LogKey, list[Recoverable]] = {}
 
@@ -313,6 +328,8 @@ class Journal:
     def settle(self, key: LogKey, end: Offset | None = None) -> None:
         """The log's own files durably hold all below `end`; None: all that was ever journaled, or the log is no more.
         Any thread."""
+        if end is None:
+            self._failed.discard(key)
         self._settled.append((key, end))
 
     # rounds
@@ -332,45 +349,64 @@ class Journal:
 
     def begin_round(self, entries: Sequence[JournalEntry]) -> JournalRound | None:
         """Put a round together; None where there is nothing in it or no file for it: then sync the logs' own files."""
+        self._take_settled()
         self._rounds_to_file = max(0, self._rounds_to_file - 1)
         if not self.is_ready or not entries:
             return None
         room = HEAD_BYTES + sum(ENTRY_BYTES_MAX + entry.size for entry in entries)
-        current = self._file_for(room)
-        if current is None:
+        if room > self._settings.file_bytes - ALIGNMENT:
             return None
+        current = self._file_for(room)
+        if current is None and self._spare and self._ring[-1].position < self._settings.file_bytes:
+            return self._write_round(self._ring[-1], ())
+        if current is None:
+            self.is_ready = False
+            return None
+        return self._write_round(current, entries)
+
+    def _write_round(self, current: _RingFile, entries: Sequence[JournalEntry]) -> JournalRound:
         number = self._next
         oldest = self._ring[0].first if self._ring[0].first >= 0 else number
         kept = [
             Entry(entry.log.key, entry.lineage, entry.base, entry.end, entry.size, entry.buffers) for entry in entries
         ]
         buffers = encode_round(self._key, Head(number, self._life, oldest), kept)
-        written = JournalRound(current.file, current.position, buffers)
+        written = JournalRound(current.file, current.position, buffers, oldest=oldest, holds_entries=bool(entries))
         self._next += 1
         if current.first < 0:
             current.first = number
+        current.last = number
         current.position = aligned(current.position + sum(map(len, buffers)))
         for entry in entries:
             current.held[entry.log.key] = _Held(entry.log, entry.segment, entry.end)
         return written
 
     def _file_for(self, room: int) -> _RingFile | None:
-        """The file that takes so many bytes, the next one of the ring where the present one is full."""
+        """The file that takes so many bytes, the next one of the ring where the present one is full. The last page of
+        each is kept for a round without entries, after which a file may be written over."""
         current = self._ring[-1]
-        if current.position + room <= self._settings.file_bytes:
+        if current.position + room <= self._settings.file_bytes - ALIGNMENT:
             return current
-        if room > self._settings.file_bytes:
+        if not self._may_reuse_spare():
             return None
-        if not self._spare:
-            self.is_ready = False
-            return None
+        return self._use_spare()
+
+    def _may_reuse_spare(self) -> bool:
+        return bool(self._spare) and self._spare[0].last < self._released
+
+    def _use_spare(self) -> _RingFile:
         current = self._spare.pop(0)
-        current.position, current.first = 0, -1
+        current.position, current.first, current.last = 0, -1, -1
         self._ring.append(current)
         return current
 
-    def end_round(self, ended: JournalRound) -> None:
-        """The round was written, or was not: then no other ever is."""
+    def end_round(self, ended: JournalRound | None) -> None:
+        """A round is over. Where the journal's part was not written, no other ever is."""
+        self._syncing.clear()
+        if ended is None:
+            return
+        if ended.failure is None:
+            self._released = ended.oldest
         if ended.failure is not None and not self._broken:
             self._broken, self.is_ready = True, False
             log.error(
@@ -414,17 +450,17 @@ class Journal:
     def _go_on(self) -> None:
         """There is a spare file where the ring had none left."""
         if not self.is_ready:
-            self._ring.append(self._spare.pop(0))
-            self._ring[-1].position, self._ring[-1].first = 0, -1
+            if self._may_reuse_spare():
+                self._use_spare()
             self.is_ready = True
 
     def end_upkeep(self, ended: Upkeep) -> None:
         """Take up what was done."""
         self._upkeep = None
         for held in ended.synced:
-            if held.log.key in self._failed:
+            if self.has_failed(held.log.key):
                 ended.lost.append((held, OSError("another sync of it failed meanwhile")))
-            else:
+            elif held.log.key not in self._syncing:
                 self._drop(held.log.key, held.end)
         for held, error in ended.lost:
             log.error(
@@ -448,9 +484,19 @@ class Journal:
                 held.is_lost = True
                 self._broken, self.is_ready = True, False
 
+    def note_syncing(self, keys: Iterable[LogKey]) -> None:
+        """The round under way syncs these logs' own files: whether a sync behind of them can be believed is known once
+        that is over."""
+        self._syncing.update(keys)
+
     def note_failure(self, key: LogKey) -> None:
         """The log's file has just failed to sync: any later success is none. Any thread; `lose` follows."""
         self._failed.add(key)
+
+    def has_failed(self, key: LogKey) -> bool:
+        """Whether a sync of the log's file has failed: the kernel may take for clean what never reached the disk. Any
+        thread."""
+        return key in self._failed
 
     def _take_settled(self) -> None:
         while self._forgotten:
@@ -519,9 +565,9 @@ class Journal:
         if paths:
             self._disk.sync_directory(self._directory)
 
-    def close(self) -> None:
-        """After every log was closed. Removes what nobody needs. Blocking; no round or upkeep is under way. Raises
-        OSError."""
+    def close(self, *, clean: bool = True) -> None:
+        """After every log was closed. Clean: removes what nobody needs. Blocking; no round or upkeep is under way.
+        Raises OSError."""
         self._take_settled()
         needed = any(file.held for file in self._ring) or self._broken
         ring, spare = list(self._ring), list(self._spare)
@@ -530,7 +576,7 @@ class Journal:
         self.is_ready = False
         for each in ring + spare:
             each.file.close()
-        if needed:
+        if needed or not clean:
             return
         if not self._recoverable:
             for life in self._earlier:

@@ -96,6 +96,7 @@ class LocalLog:
         exists: bool,
         set_aside: Path | None = None,
         journal: Journal | None = None,
+        is_journaled: bool = False,
     ) -> None:
         self.identity: Final = identity
         self.directory: Final = directory
@@ -122,8 +123,8 @@ class LocalLog:
         self._journal = journal
         self._lineage = 0 if recovered.checkpoint is None else recovered.checkpoint.lineage
         self._collected = Collected(self._end)
-        self._is_journaled = False
-        """The journal may hold what the log's own files lack."""
+        self._is_journaled = is_journaled
+        """The journal may hold something of this lineage."""
 
     # what is known
 
@@ -313,6 +314,7 @@ class LocalLog:
             file_end=self._end if sync_active or active is None else Offset(active.base),
             entry=None if closing else self._journal_entry(),
             key=self.key,
+            journal=self._journal,
         )
         self._unsynced = Unsynced(active=work.active and active is not None and not sync_active)
         return self._ticket
@@ -331,6 +333,7 @@ class LocalLog:
                 size=collected.size,
                 buffers=collected.buffers,
             )
+            self._is_journaled = True
         self._drop_collected()
         self._collected = Collected(self._end)
         return entry
@@ -355,7 +358,6 @@ class LocalLog:
             segment.synced = True
         if done.checkpoint is not None:
             self._checkpoint = done.checkpoint
-        self._is_journaled = self._is_journaled or done.is_journaled
         if self._journal is not None and not done.is_journaled:
             self._journal.settle(self.key, done.file_end)
         if done.end > self._flushed:
@@ -569,6 +571,8 @@ class LocalLog:
         except OSError as error:
             self.failed = True
             mark_doubt(self._disk, self.directory)
+            if self._journal is not None:
+                self._journal.note_failure(self.key)
             if ticket is not None:
                 self._take(ticket)
             raise StorageFailure(f"The log of {self.directory.name} cannot be closed cleanly: {error}.") from error

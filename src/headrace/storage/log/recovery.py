@@ -23,7 +23,7 @@ and only after that may it count.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -68,6 +68,7 @@ from headrace.storage.log.names import (
 )
 from headrace.storage.log.scan import CHECK_CHUNK_BYTES, checked_batches, headers_in
 from headrace.storage.log.segment import INDEX_ENTRY, TIME_ENTRY, Segment
+from headrace.wire.batches import iterate_headers
 
 
 @dataclass(slots=True, kw_only=True)
@@ -105,6 +106,8 @@ class _Recovery:
         self.known = self.checkpoint is not None
         self.point = self.checkpoint or Checkpoint.at_segment(stamp.birth, stamp.birth)
         self.changed = not self.known or DOUBT in self.names
+        if self.checkpoint is None and journaled:  # the highest lineage is the only one that is not void
+            self.point = replace(self.point, lineage=max(each.lineage for each in journaled))
         self.journaled = [each for each in journaled if each.lineage == self.point.lineage]
         self.log = Recovered(start=self.point.log_start, end=self.point.recovery_point, checkpoint=self.checkpoint)
         self.suspect: list[Segment] = []
@@ -300,11 +303,11 @@ class _Recovery:
             self.log.epochs.assign(LeaderEpoch(header.leader_epoch), Offset(header.base_offset))
 
     def _take_from_journal(self) -> None:
-        """Append what was acknowledged and never reached the log's own files."""
+        """Append what was acknowledged and never reached the log's own files, which may end inside an entry."""
         for entry in self.journaled:
             if entry.end <= self.log.end:
                 continue
-            if entry.base != self.log.end:
+            if entry.base > self.log.end:
                 raise DamagedLog(
                     f"{self.directory.name} ends at {self.log.end}, and the journal goes on at {entry.base}."
                 )
@@ -312,19 +315,28 @@ class _Recovery:
         self.log.segments += self.suspect
 
     def _append_journaled(self, entry: Recoverable) -> None:
+        missing = self._missing_of(entry)
         if not self.suspect:
-            self.suspect.append(Segment(self.directory, entry.base))
+            self.suspect.append(Segment(self.directory, self.log.end))
         segment = self.suspect[-1]
         file = self.disk.open(segment.path, create=True)
         try:
-            file.write_at(segment.size, [entry.read()])
-            self._accept(segment, file, segment.size + entry.size)
+            file.write_at(segment.size, [missing])
+            self._accept(segment, file, segment.size + len(missing))
         finally:
             file.close()
         if segment.end != entry.end:
             raise DamagedLog(f"{self.directory.name}: the journal holds no sound batches at offset {segment.end}.")
         self.log.end = entry.end
         self.changed = True
+
+    def _missing_of(self, entry: Recoverable) -> memoryview:
+        """The batches of an entry from the log's end on."""
+        batches = memoryview(entry.read())
+        for at, header in iterate_headers(batches):
+            if header.base_offset == self.log.end:
+                return batches[at:]
+        raise DamagedLog(f"{self.directory.name}: the journal has no batch that begins at offset {self.log.end}.")
 
     def _resume(self, segment: Segment, size: int) -> None:
         """Take the bytes below the recovery point as they are, with their indexes where these are sound."""

@@ -1,0 +1,568 @@
+"""The journal by itself and under an engine: its ring, its upkeep, its failures, and how its files go."""
+
+from __future__ import annotations
+
+import errno
+from contextlib import suppress
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+from structlog.testing import capture_logs
+
+from headrace.base.errors import StorageFailure
+from headrace.base.ids import Offset
+from headrace.storage.engine import DamagedLog
+from headrace.storage.log.journal import Journal, JournalSettings
+from headrace.storage.log.names import DOUBT
+from headrace.storage.log.partition import LocalLog
+from headrace.storage.log.rounds import ALIGNMENT, rounds_in
+from tests.storage.log.journal_world import JOURNAL, KEY, TINY, Store, identity_of
+from tests.storage.log.log_world import ROOT, Twin, batch, new_disk, read_all
+from tests.storage.log.memory_disk import MemoryDisk, PowerCut
+from tests.storage.log.test_journal_power_cuts import ROOMY
+
+BIG = 900
+
+
+class World:
+    """A store with open logs, each already flushed once and the journal ready."""
+
+    def __init__(self, logs: int = 2, settings: JournalSettings = TINY, seed: int = 0) -> None:
+        self.disk = new_disk(seed)
+        self.settings = settings
+        self.store = Store(self.disk, settings)
+        self.twins = [Twin(self.store.open(identity_of(number), ROOMY)) for number in range(logs)]
+        self.round()
+        self.store.keep_up()
+        self.round()
+        assert self.store.journal.is_ready
+
+    @property
+    def logs(self) -> list[LocalLog]:
+        return [twin.log for twin in self.twins]
+
+    def append(self, *numbers: int, size: int = 20) -> None:
+        for number in numbers or range(len(self.twins)):
+            self.twins[number].append(batch(2, size=size, seed=len(self.twins[number].stored)))
+
+    def round(self, *numbers: int, size: int = 20) -> list[OSError | None]:
+        """Append to some logs (none: all), and flush."""
+        self.append(*numbers, size=size)
+        return list(self.store.flush(*self.logs))
+
+    def restart(self) -> None:
+        """On the same page cache."""
+        self.store = Store(self.disk, self.settings)
+
+    def power_cut(self) -> None:
+        """All that is not durable is gone."""
+        self.disk.chance.random = lambda: 0.999  # type: ignore[method-assign]
+        self.disk.power_cut()
+        self.restart()
+
+    def check(self, *numbers: int) -> None:
+        """Open them; they hold all that was appended."""
+        for number in numbers or range(len(self.twins)):
+            twin = self.twins[number]
+            twin.log = self.store.open(twin.log.identity, ROOMY)
+            assert read_all(twin.log) == twin.bytes_from(0)
+
+
+def journaled(disk: MemoryDisk) -> list[int]:
+    """Numbers of the rounds that the journal's files hold, in rising order."""
+    if not disk.is_directory(JOURNAL):
+        return []
+    files = [bytes(disk.file(JOURNAL / name).data) for name in disk.list_directory(JOURNAL)]
+    return sorted(found.head.number for data in files for found in rounds_in(KEY, data))
+
+
+# the usual road
+
+
+def test_a_round_of_appends_is_one_sync_for_all_logs() -> None:
+    world = World(logs=5)
+    before = world.disk.syncs
+    world.round()
+    assert world.disk.syncs == before + 1
+
+
+def test_what_only_the_journal_holds_is_there_after_a_power_cut() -> None:
+    world = World()
+    for _ in range(2):
+        world.round()
+    world.power_cut()
+    assert world.store.journal.earlier_keys
+    world.check()
+
+
+def test_a_log_whose_file_ends_inside_an_entry_gets_the_rest() -> None:
+    """The kernel wrote a part of it back by itself."""
+    world = World(logs=1)
+    world.append()
+    world.append()
+    world.round()
+    [segment] = [path for path in world.disk.list_directory(world.logs[0].directory) if path.endswith(".log")]
+    node = world.disk.file(world.logs[0].directory / segment)
+    node.end_sync(node.begin_sync())
+    stored = world.twins[0].stored
+    for kept in range(len(stored) - 3, len(stored)):
+        disk = world.disk.copy()
+        size = sum(len(each.bytes) for each in stored[:kept])
+        disk.file(world.logs[0].directory / segment).data[size:] = b""
+        log = Store(disk).open(identity_of(0), ROOMY)
+        assert read_all(log) == world.twins[0].bytes_from(0)
+
+
+def test_what_is_more_than_appends_syncs_the_logs_own_files() -> None:
+    world = World()
+    rounds = journaled(world.disk)
+    world.logs[0].roll()
+    world.round(0)
+    assert journaled(world.disk) == rounds
+    world.round(0)
+    assert len(journaled(world.disk)) == len(rounds) + 1
+
+
+def test_a_clean_stop_leaves_no_file() -> None:
+    world = World()
+    for _ in range(12):
+        world.round(size=BIG)
+        world.store.keep_up()
+    world.store.stop(*world.logs)
+    assert world.store.files == []
+    assert world.disk.open_files == 0
+    world.power_cut()
+    world.check()
+
+
+def test_without_files_there_is_no_journal() -> None:
+    disk = new_disk()
+    store = Store(disk, JournalSettings(files_max=0, after_rounds=1))
+    twin = Twin(store.open(identity_of(0), ROOMY))
+    for _ in range(4):
+        twin.append(batch())
+        store.flush(twin.log)
+        store.keep_up()
+    assert not disk.is_directory(JOURNAL)
+
+
+def test_an_unclean_stop_leaves_no_open_file_and_keeps_the_journal() -> None:
+    world = World()
+    world.round()
+    for log in world.logs:
+        log.close(clean=False)
+    world.store.engine.close(clean=False)
+    assert world.disk.open_files == 0
+    world.power_cut()
+    world.check()
+
+
+# the ring
+
+
+def test_files_are_used_again_and_are_never_more_than_allowed() -> None:
+    world = World()
+    for _ in range(60):
+        world.round(size=BIG)
+        world.store.keep_up()
+        assert len(world.store.files) <= TINY.files_max
+    numbers = journaled(world.disk)
+    assert numbers[0] > 0, "the first ones were written over"
+    world.power_cut()
+    world.check()
+
+
+def test_a_file_is_not_used_again_before_its_logs_are_synced() -> None:
+    """Upkeep that never comes: the journal stops, and the logs' own files are synced."""
+    world = World()
+    for _ in range(40):
+        world.round(size=BIG)
+    assert not world.store.journal.is_ready
+    before = world.disk.syncs
+    world.round()
+    assert world.disk.syncs == before + 2
+    world.power_cut()
+    world.check()
+
+
+def test_a_journal_that_had_to_stop_goes_on_after_upkeep() -> None:
+    world = World()
+    for _ in range(40):
+        world.round(size=BIG)
+    for _ in range(6):
+        world.store.keep_up()
+        world.round()
+    assert world.store.journal.is_ready
+    before = world.disk.syncs
+    world.store.keep_up()
+    world.round()
+    assert world.disk.syncs <= before + 3
+
+
+@pytest.mark.parametrize("rounds", range(4, 24))
+def test_a_torn_round_at_the_head_of_a_reused_file_is_no_damage(rounds: int) -> None:
+    for seed in range(3):
+        world = World(seed=seed)
+        for _ in range(rounds):
+            world.round(size=BIG)
+            world.store.keep_up()
+        world.append(size=BIG)
+        world.disk.cut_in = 1
+        with pytest.raises(PowerCut):
+            world.store.flush(*world.logs)
+        world.disk.power_cut()
+        world.restart()
+        for twin in world.twins:
+            log = world.store.open(twin.log.identity, ROOMY)
+            assert read_all(log)[: sum(len(each.bytes) for each in twin.stored[:-1])] == b"".join(
+                each.bytes for each in twin.stored[:-1]
+            )
+
+
+def test_more_than_a_file_takes_syncs_the_logs_own_files() -> None:
+    world = World()
+    rounds = journaled(world.disk)
+    assert world.round(0, size=TINY.file_bytes) == [None]
+    assert journaled(world.disk) == rounds
+    assert world.store.journal.is_ready
+
+
+# what fails
+
+
+def test_no_room_for_a_file_is_told_and_tried_again_later() -> None:
+    disk = new_disk()
+    store = Store(disk)
+    twin = Twin(store.open(identity_of(0), ROOMY))
+    twin.append(batch())
+    store.flush(twin.log)
+    disk.full = True
+    with capture_logs() as told:
+        store.keep_up()
+    disk.full = False
+    assert [each["log_level"] for each in told] == ["warning"]
+    assert store.files == []
+    for _ in range(40):
+        twin.append(batch())
+        assert store.flush(twin.log) == [None]
+        store.keep_up()
+    assert store.journal.is_ready
+
+
+def test_a_failed_sync_of_the_journal_costs_speed_and_is_told_once() -> None:
+    world = World()
+    world.append()
+    world.disk.fail_after(0)
+    sync = world.disk.begin_sync
+
+    def heals(file, done) -> None:  # type: ignore[no-untyped-def]
+        def healed(failure: OSError | None) -> None:
+            world.disk.fail_after(-1)
+            done(failure)
+
+        sync(file, healed)
+
+    with capture_logs() as told, patch.object(world.disk, "begin_sync", heals):
+        assert world.store.flush(*world.logs) == [None, None]
+        for _ in range(3):
+            assert world.round() == [None, None]
+            world.store.keep_up()
+    assert [each["log_level"] for each in told] == ["error"]
+    assert not world.store.journal.is_ready
+    assert not any(log.failed for log in world.logs)
+    world.power_cut()
+    world.check()
+
+
+def test_a_failed_sync_behind_fails_that_log_and_keeps_the_journal() -> None:
+    world = World()
+    while world.store.upkeep is None or not world.store.upkeep.behind:
+        world.store.keep_up()
+        world.round(size=BIG)
+    bad = world.logs[0]
+    sync_behind = world.store.journal.sync_behind
+
+    def failing(path: Path) -> None:
+        if path.parent == bad.directory:
+            world.disk.fail_after(0)
+        try:
+            sync_behind(path)
+        finally:
+            world.disk.fail_after(-1)
+
+    with capture_logs() as told, patch.object(world.store.journal, "sync_behind", failing):
+        world.store.keep_up()
+    assert [each["log_level"] for each in told] == ["error"]
+    assert [log.failed for log in world.logs] == [True, False]
+    assert DOUBT in world.disk.list_directory(bad.directory)
+    for _ in range(30):
+        world.append(1, size=BIG)
+        world.store.flush(*world.logs)
+        world.store.keep_up()
+    world.store.stop(*world.logs)
+    assert world.store.files
+    world.power_cut()
+    world.check()
+
+
+def test_a_sync_after_a_failed_sync_behind_proves_nothing() -> None:
+    """The flush's own sync of the same file comes after it, and the kernel calls it a success."""
+    world = World(logs=1)
+    while world.store.upkeep is None or not world.store.upkeep.behind:
+        world.store.keep_up()
+        world.round(size=BIG)
+    flushed = world.logs[0].flushed_end
+    world.append()
+    world.logs[0].roll()
+    assert world.store.upkeep is not None
+    world.disk.fail_after(0)
+    world.store.upkeep.run()
+    world.disk.fail_after(-1)
+    [failure] = world.store.flush(*world.logs)
+    assert failure is not None
+    assert failure.errno == errno.EIO
+    assert world.logs[0].flushed_end == flushed
+    world.store.engine.end_upkeep(world.store.upkeep)
+    world.twins[0].stored.pop()
+    world.power_cut()
+    world.check()
+
+
+def test_a_sync_behind_is_not_believed_while_the_log_syncs_its_file_itself() -> None:
+    world = World(logs=1)
+    while world.store.upkeep is None or not world.store.upkeep.behind:
+        world.store.keep_up()
+        world.round(size=BIG)
+    work, journal = world.store.upkeep, world.store.journal
+    work.run()
+    journal.note_syncing([world.logs[0].key])
+    journal.end_upkeep(work)
+    assert journal._ring[0].held, "kept until that sync is known to be good"
+
+
+# an earlier life
+
+
+def test_what_is_set_aside_is_whole() -> None:
+    world = World(logs=1)
+    world.round()
+    world.power_cut()
+    moved = world.store.engine.set_aside(world.logs[0].identity)
+    assert moved is not None
+    [segment] = [name for name in world.disk.list_directory(moved) if name.endswith(".log")]
+    assert bytes(world.disk.file(moved / segment).durable) == world.twins[0].bytes_from(0)
+
+
+def damage(disk: MemoryDisk, number: int) -> None:
+    for name in disk.list_directory(JOURNAL):
+        node = disk.file(JOURNAL / name)
+        at = 0
+        for found in list(rounds_in(KEY, bytes(node.data))):
+            if found.head.number == number:
+                node.data[at + 20] ^= 1
+            at = found.stop
+
+
+def test_a_damaged_round_in_the_middle_is_told_in_one_sentence() -> None:
+    world = World()
+    world.round()
+    world.round()
+    numbers = journaled(world.disk)
+    damage(world.disk, numbers[-2])
+    with pytest.raises(StorageFailure, match=r"^The journal in .* is damaged: restore the disk, or remove"):
+        Store(world.disk)
+
+
+def test_a_damaged_last_round_was_never_acknowledged() -> None:
+    world = World()
+    world.round()
+    damage(world.disk, journaled(world.disk)[-1])
+    world.restart()
+    world.check()  # the page cache still has what it held
+
+
+def test_a_gap_between_log_and_journal_keeps_the_log_offline() -> None:
+    world = World(logs=1)
+    world.round()
+    log = world.logs[0]
+    [segment] = [name for name in world.disk.list_directory(log.directory) if name.endswith(".log")]
+    world.disk.file(log.directory / segment).data[100:] = b""
+    world.restart()
+    with pytest.raises(DamagedLog, match="the journal goes on at"):
+        world.store.open(log.identity, ROOMY)
+
+
+def test_files_of_an_earlier_life_stay_until_every_log_was_opened() -> None:
+    world = World(logs=3)
+    world.round()
+    earlier = set(world.store.files)
+    for opened in (0, 1):
+        world.power_cut()
+        world.check(opened)
+        world.twins[opened].append(batch(seed=99))
+        world.store.flush(world.logs[opened])
+        world.store.keep_up()
+        assert earlier <= set(world.store.files)
+    world.check()
+    world.store.flush(*world.logs)
+    for twin in world.twins:
+        twin.append(batch(seed=77))
+    world.store.flush(*world.logs)
+    world.store.keep_up()
+    assert not earlier & set(world.store.files)
+    world.power_cut()
+    world.check()
+
+
+def test_the_removal_of_an_earlier_life_survives_a_power_cut_at_every_operation() -> None:
+    for cut_in in range(1, 12):
+        for seed in range(4):
+            world = World(seed=seed)
+            for _ in range(8):
+                world.round(size=BIG)
+                world.store.keep_up()
+            world.disk.power_cut()
+            world.restart()
+            world.check()
+            world.store.begin_upkeep()
+            world.disk.cut_in = cut_in
+            with suppress(PowerCut):
+                world.store.keep_up()
+            world.disk.power_cut()
+            world.restart()
+            world.check()
+
+
+def test_what_the_journal_has_of_deleted_logs_keeps_nothing() -> None:
+    world = World()
+    world.round()
+    deleted = world.logs[0]
+    deleted.close(clean=False)
+    world.store.engine.delete(deleted.identity)
+    world.store.stop(world.logs[1])
+    assert world.store.files == []
+
+
+def test_a_name_that_comes_back_gets_nothing_of_the_old_log() -> None:
+    world = World()
+    world.round()
+    old = world.logs[0]
+    old.close(clean=False)
+    world.store.engine.delete(old.identity)
+    world.power_cut()
+    new = world.store.open(identity_of(0, generation=1), ROOMY)
+    assert (new.log_start_offset, new.log_end_offset) == (0, 0)
+    world.check(1)
+
+
+def test_a_deletion_that_was_cut_short_does_not_keep_the_files_for_ever() -> None:
+    world = World()
+    world.round()
+    world.power_cut()
+    new = world.store.open(identity_of(0, generation=1), ROOMY)
+    assert new.set_aside is not None
+    world.check(1)
+    world.store.begin_upkeep()
+    world.store.keep_up()
+    assert world.store.files == []
+
+
+def test_logs_that_are_gone_keep_nothing() -> None:
+    world = World()
+    world.round()
+    world.disk.remove_tree(world.logs[0].directory)
+    world.disk.sync_directory(ROOT)
+    world.power_cut()
+    assert [key.directory for key in world.store.journal.earlier_keys] == ["orders-0", "orders-1"]
+    world.check(1)
+    world.store.begin_upkeep()
+    world.store.keep_up()
+    assert world.store.files == []
+
+
+def test_a_file_of_zeros_alone_goes() -> None:
+    """The power went between its making and the first round."""
+    disk = new_disk()
+    store = Store(disk)
+    twin = Twin(store.open(identity_of(0), ROOMY))
+    twin.append(batch())
+    store.flush(twin.log)
+    store.keep_up()
+    assert len(store.files) == 1
+    disk.power_cut()
+    store = Store(disk)
+    store.begin_upkeep()
+    store.keep_up()
+    assert store.files == []
+
+
+# cuts
+
+
+def truncated() -> World:
+    """Everything is in the journal; then the log is cut, and its file holds what was left."""
+    world = World(logs=2)
+    world.round()
+    world.round()
+    log = world.logs[0]
+    keep = world.twins[0].stored[0].last_offset + 1
+    log.truncate_to(Offset(keep))
+    del world.twins[0].stored[1:]
+    return world
+
+
+def test_what_was_cut_does_not_come_back() -> None:
+    world = truncated()
+    world.power_cut()
+    world.check()
+
+
+def test_without_a_new_lineage_it_would() -> None:
+    with patch.object(LocalLog, "_leave_journal", lambda self: None):
+        world = truncated()
+    world.power_cut()
+    log = world.store.open(world.logs[0].identity, ROOMY)
+    assert read_all(log) != world.twins[0].bytes_from(0)
+
+
+def test_what_is_cut_in_a_later_life_does_not_come_back_while_the_journal_is_kept_for_another_log() -> None:
+    world = World(logs=2)
+    world.round()
+    world.power_cut()
+    world.check(0)
+    world.logs[0].truncate_to(Offset(world.twins[0].stored[0].last_offset + 1))
+    del world.twins[0].stored[1:]
+    world.power_cut()
+    world.check()
+
+
+def test_a_round_that_failed_counts_as_journaled_for_a_cut() -> None:
+    """It may be on the disk all the same."""
+    world = World(logs=1)
+    world.append()
+    with patch.object(world.disk, "begin_sync", lambda file, done: done(OSError(errno.EIO, "planted"))):
+        assert world.store.flush(*world.logs) == [None]
+    for name in world.disk.list_directory(JOURNAL):
+        node = world.disk.file(JOURNAL / name)
+        node.end_sync(node.begin_sync())
+    world.logs[0].truncate_to(Offset(world.twins[0].stored[0].last_offset + 1))
+    del world.twins[0].stored[1:]
+    world.power_cut()
+    world.check()
+
+
+def test_a_lost_checkpoint_does_not_hide_what_the_journal_holds() -> None:
+    world = truncated()
+    for _ in range(3):
+        world.round()
+    checkpoint = world.disk.file(world.logs[0].directory / "checkpoint.json")
+    world.disk.power_cut()
+    checkpoint.data[:] = checkpoint.durable[:] = b"damaged"
+    world.restart()
+    world.check()
+
+
+def test_the_pages_of_a_file_are_its_rounds() -> None:
+    assert TINY.file_bytes % ALIGNMENT == 0
+    assert Journal(new_disk(), JOURNAL, KEY).recoverable(World().logs[0].key) == ()
