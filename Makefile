@@ -21,6 +21,7 @@ SEED ?= 1
 RUNS ?= 300
 ROUNDS ?= 20
 SOAK ?= 600
+CASE ?=
 
 .PHONY: venv demo test check format bench soak promises swarm lock clean help
 
@@ -40,6 +41,7 @@ check: $(VENV)/.made/dev ## what CI checks before the tests: format, lint, types
 	@$(BIN)/lint-imports
 	@$(BIN)/python tools/generate_wire.py --check
 	@$(BIN)/python tools/generate_config_docs.py --check
+	@$(BIN)/python tools/figures.py --check
 	@$(BIN)/python tools/lock.py --check
 	@$(BIN)/python -m pip --disable-pip-version-check check
 
@@ -47,8 +49,8 @@ format: $(VENV)/.made/dev ## put the code into the project's format
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-bench: $(VENV)/.made/test ## side by side with Apache Kafka (needs Java and Maven)
-	@$(BIN)/python -m benchmarks.load
+bench: $(VENV)/.made/test ## side by side with Apache Kafka (needs Java and Maven); CASE=produce-1k for one of the cases
+	@$(BIN)/python -m benchmarks.load $(if $(CASE),--case $(CASE))
 
 soak: $(VENV)/.made/test ## mixed load for SOAK seconds (600): memory, files and tasks have to stay flat
 	@$(BIN)/python -m benchmarks.soak --seconds $(SOAK)
