@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli.options import Json
+from headrace.cli.options import DEFAULT_BOOTSTRAP, Json, NoBootstrap
 
 debug = typer.Typer(name="debug", help="Look into a broker's files; none is changed.", no_args_is_help=True)
 
@@ -16,6 +16,7 @@ debug = typer.Typer(name="debug", help="Look into a broker's files; none is chan
 def dump_log(
     path: Annotated[Path, typer.Argument(metavar="FILE|DIR", help="A .log file, or a partition's directory.")],
     records: Annotated[bool, typer.Option("--records", help="Also each record, unpacked.")] = False,
+    bootstrap: NoBootstrap = DEFAULT_BOOTSTRAP,
     json: Json = False,
 ) -> None:
     """Print the batches of a log, checked; exit code 1 where one is damaged."""
@@ -28,6 +29,7 @@ def dump_log(
 def metadata(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="A broker's data directory.")],
     events: Annotated[bool, typer.Option("--events", help="The events one by one, not what they add up to.")] = False,
+    bootstrap: NoBootstrap = DEFAULT_BOOTSTRAP,
     json: Json = False,
 ) -> None:
     """Print the cluster metadata that a broker's directory holds."""

@@ -20,6 +20,15 @@ Bootstrap = Annotated[
         help="Brokers to ask first, tried in turn.",
     ),
 ]
+NoBootstrap = Annotated[
+    str,
+    typer.Option(
+        "--bootstrap",
+        envvar="HEADRACE_BOOTSTRAP",
+        metavar="HOST:PORT[,HOST:PORT]",
+        help="Taken by every command; this one asks no broker that runs already.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line, on standard output.")]
 Config = Annotated[list[str] | None, typer.Option("--config", metavar="KEY=VALUE", help="May be given several times.")]
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli.options import Config, parse_pairs
+from headrace.cli.options import DEFAULT_BOOTSTRAP, Config, NoBootstrap, parse_pairs
 
 
 def up(
@@ -24,6 +24,7 @@ def up(
         typer.Option("--durable", metavar="URL", help="The store of durable segments, e.g. file:///var/lib/store."),
     ] = None,
     config: Config = None,
+    bootstrap: NoBootstrap = DEFAULT_BOOTSTRAP,
     json: Annotated[bool, typer.Option("--json", help="Log JSON even on a terminal.")] = False,
 ) -> None:
     """Run a broker until SIGTERM or SIGINT.

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from headrace.base.errors import UsageError
-from headrace.cli.options import Json
+from headrace.cli.options import DEFAULT_BOOTSTRAP, Json, NoBootstrap
 
 
 def demo(
@@ -17,6 +17,7 @@ def demo(
     directory: Annotated[
         Path | None, typer.Option("--dir", metavar="DIR", help="Where to work; must be empty. Default: a new one.")
     ] = None,
+    bootstrap: NoBootstrap = DEFAULT_BOOTSTRAP,
     json: Json = False,
 ) -> None:
     """Run the main job on real input: flights in, flights out, durable segments, Spark.

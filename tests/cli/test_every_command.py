@@ -1,0 +1,34 @@
+"""What all commands have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import typer.main
+
+from headrace.cli.main import app
+
+
+def _commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from _commands(command, (*path, name))
+        else:
+            yield " ".join((*path, name)), command
+
+
+COMMANDS = dict(_commands(typer.main.get_command(app)))
+
+
+def test_there_are_commands() -> None:
+    assert {"up", "demo", "topic create", "produce", "consume", "debug dump-log"} <= COMMANDS.keys()
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_takes_bootstrap_and_json(name: str) -> None:
+    options = {option: each for each in COMMANDS[name].params for option in each.opts}
+    assert options["--bootstrap"].envvar == "HEADRACE_BOOTSTRAP"
+    assert options["--bootstrap"].default == "127.0.0.1:9092"
+    assert "--json" in options
