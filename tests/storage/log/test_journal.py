@@ -229,12 +229,12 @@ def test_a_file_is_not_written_over_before_a_durable_round_lets_go_of_it() -> No
     journal = world.store.journal
     current, spare = journal._ring[-1], journal._spare[0]
     current.position = TINY.file_bytes - ALIGNMENT
-    spare.last, journal._released = journal._next - 1, 0
+    spare.last, journal._released = journal._next - 1, -1
     before = world.disk.syncs
     assert world.round() == [None, None]
     assert world.disk.syncs >= before + 3, "that round, and both logs' own files"
     assert current.last == journal._next - 1
-    assert journal._released > 0
+    assert journal._released == journal._ring[0].first
 
 
 def test_more_than_a_file_takes_syncs_the_logs_own_files() -> None:
