@@ -62,16 +62,12 @@ async def test_a_failed_sync_in_a_thread_is_told(tmp_path: Path) -> None:
 @kernel_only
 async def test_a_failed_sync_of_the_kernel_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The extension hands a negative result on as 64 bits without a sign."""
-    made = syncs.Operation
+    made = vars(syncs)["Operation"]
 
     class Failed:
-        def __init__(self, operation: Any) -> None:
-            self.operation = operation
-
         @staticmethod
         def fdsync(descriptor: int) -> Any:
-            operation = made.fdsync(descriptor)
-            return Wrapped(operation)
+            return Wrapped(made.fdsync(descriptor))
 
     class Wrapped:
         def __init__(self, operation: Any) -> None:
@@ -110,17 +106,14 @@ def test_what_a_result_means(result: int, number: int | None) -> None:
 
 
 @kernel_only
-async def test_where_the_kernel_refuses_a_thread_does_it(tmp_path: Path) -> None:
+async def test_where_the_kernel_refuses_a_thread_does_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Refusing:
-        def __init__(self, context: Any) -> None:
-            self.context = context
-
         def submit(self, _: Any) -> None:
             raise OSError(errno.EINVAL, "planted")
 
     begun = syncs_on(asyncio.get_running_loop())
     assert isinstance(begun, KernelSyncs)
-    begun._context = Refusing(begun._context)
+    monkeypatch.setattr(begun, "_context", Refusing())
     file = Failing(tmp_path / "file")
     failure = await ended(begun, file)
     assert failure is not None

@@ -85,17 +85,6 @@ def journal_reused_unsynced() -> Iterator[None]:
 
 
 @contextmanager
-def journal_reused_at_once() -> Iterator[None]:
-    """A file of the journal is used again before a durable round says that what it held is needed no more."""
-
-    def may_reuse(self: Journal) -> bool:
-        return bool(self._spare)
-
-    with patch.object(Journal, "_may_reuse_spare", may_reuse):
-        yield
-
-
-@contextmanager
 def recovery_ignores_the_journal() -> Iterator[None]:
     """A log is what its own files say."""
 
@@ -139,7 +128,6 @@ PLANTS: Final[dict[str, Callable[[], AbstractContextManager[None]]]] = {
     "no-directory-fsync": no_directory_fsync,
     "recovery-accepts-a-bad-batch": recovery_accepts_a_bad_batch,
     "journal-reused-unsynced": journal_reused_unsynced,
-    "journal-reused-at-once": journal_reused_at_once,
     "recovery-ignores-the-journal": recovery_ignores_the_journal,
     "acknowledge-before-the-journals-sync": acknowledge_before_the_journals_sync,
     "torn-rounds-are-taken": torn_rounds_are_taken,

@@ -500,6 +500,8 @@ class LocalLog:
         write_file(self._disk, self.directory / CHECKPOINT, encode_checkpoint(self._checkpoint))
         self._disk.sync_directory(self.directory)
         self._is_journaled = False
+        if self._journal is not None:
+            self._journal.settle(self.key, self._end)
 
     def _lower_checkpoint(self, base: Offset, *, all_gone: bool) -> None:
         """Trust nothing from the segment at `base` on. Never raises the recovery point: earlier segments may be
