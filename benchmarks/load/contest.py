@@ -1,13 +1,14 @@
 """Who is measured when: warm-up until Kafka's figure stops rising, then pairs in changing order.
 
-Both brokers run all the time and only one is under load; before each run the machine's dirty pages are written out,
-so that neither pays for what the other left in the page cache.
+Both brokers run all the time and only one is under load; before each run the disk comes to rest, so that neither pays
+for what the other left in the page cache or has still to delete.
 """
 
 from __future__ import annotations
 
 import os
 import statistics
+import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, Final, NamedTuple
@@ -23,6 +24,9 @@ WARM_UP_LEVEL_TURNS: Final = 2
 RISING: Final = 1.03
 """The factor by which a run must beat the best before it to count as a rise."""
 MEGABYTE: Final = 1024 * 1024
+QUIET_SECONDS: Final = 1.0
+SETTLE_SECONDS_MAX: Final = 15.0
+"""Before each run nothing is written to any disk for so long, or the longest wait is over."""
 
 
 CPU_RATIO_MAX: Final = 0.3
@@ -121,8 +125,24 @@ def contest(case: Case, ours: Rival, theirs: Rival, *, pairs: int, report: Calla
     return Outcome(case=case, ours=ours, theirs=theirs, warm_up=warm_up, runs=runs)
 
 
-def _run(case: Case, entrant: Entrant, turn: int) -> Run:
+def _settle() -> None:
+    """Let the disk come to rest: dirty pages, and files that a broker deletes some time after their topic."""
     os.sync()
+    deadline = time.monotonic() + SETTLE_SECONDS_MAX
+    before, quiet_since = _writes(), time.monotonic()
+    while time.monotonic() < min(deadline, quiet_since + QUIET_SECONDS):
+        time.sleep(QUIET_SECONDS / 10)
+        if (now := _writes()) != before:
+            before, quiet_since = now, time.monotonic()
+
+
+def _writes() -> int:
+    counters = psutil.disk_io_counters()
+    return counters.write_count if counters is not None else 0
+
+
+def _run(case: Case, entrant: Entrant, turn: int) -> Run:
+    _settle()
     rival = entrant.rival
     pid = rival.pid
     before = _cpu_s(psutil.Process(pid))
