@@ -74,7 +74,7 @@ class Headrace:
 
 
 class Kafka(KafkaPeer):
-    """Apache Kafka with its default settings, but that deleted files go at once and not in the middle of a later run."""
+    """Apache Kafka with its default settings, but that deleted files go at once, not in the middle of a later run."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory, settings=("log.segment.delete.delay.ms=100",))
