@@ -11,6 +11,8 @@ from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 _MISSING: Final = object()
+SIGNIFICANT_BITS: Final = 6
+"""Of a length of time: at most some 900 queues, for lengths up to 2**31 ms."""
 
 
 class Deferred:
@@ -83,7 +85,9 @@ class Waiting(Protocol):
 
 
 class Deadlines:
-    """Waiters in the order of their deadlines, a queue for each length of time: clients use few different ones."""
+    """Waiters in the order of their deadlines, a queue for each length of time. Lengths are rounded up to so many
+    significant bits, so that there are few queues whatever clients ask for, and those that are settled go with the next
+    that comes to their queue."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -91,7 +95,9 @@ class Deadlines:
         self._timers: dict[int, asyncio.TimerHandle] = {}
 
     def add(self, waiting: Waiting, timeout_ms: int) -> None:
-        """Have it timed out so many milliseconds from now."""
+        """Have it timed out so many milliseconds from now, or at most a thirtieth of that later."""
+        shift = max(0, timeout_ms.bit_length() - SIGNIFICANT_BITS)
+        timeout_ms = -(-timeout_ms >> shift) << shift
         queue = self._queues.get(timeout_ms)
         if queue is None:
             queue = self._queues[timeout_ms] = deque()
@@ -111,6 +117,10 @@ class Deadlines:
             self._timers[timeout_ms] = self._loop.call_at(queue[0][0], self._look, timeout_ms)
         else:
             del self._queues[timeout_ms], self._timers[timeout_ms]
+
+    def __len__(self) -> int:
+        """Waiters that are kept, settled ones among them."""
+        return sum(map(len, self._queues.values()))
 
     def close(self) -> None:
         """Forget all of them."""

@@ -498,6 +498,16 @@ def test_logs_that_are_gone_keep_nothing() -> None:
     assert world.store.files == []
 
 
+def test_a_file_that_is_not_ours_is_left_alone() -> None:
+    disk = new_disk()
+    disk.make_directory(JOURNAL)
+    disk.open(JOURNAL / "notes.journal", create=True).append([b"HRJ1"])
+    journal = Journal(disk, JOURNAL, KEY, TINY)
+    journal.start()
+    assert not journal.earlier_keys
+    assert disk.list_directory(JOURNAL) == ["notes.journal"]
+
+
 def test_a_file_of_zeros_alone_goes() -> None:
     """The power went between its making and the first round."""
     disk = new_disk()

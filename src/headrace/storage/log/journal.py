@@ -268,7 +268,7 @@ class Journal:
         lives: dict[int, _EarlierLife] = {}
         found: list[tuple[Path, FoundRound]] = []
         for name in self._disk.list_directory(self._directory):
-            if name.endswith(SUFFIX):
+            if name.endswith(SUFFIX) and name.removesuffix(SUFFIX).isdecimal():
                 path = self._directory / name
                 self._files_made = max(self._files_made, int(name.removesuffix(SUFFIX)))
                 found += [(path, each) for each in rounds_in(self._key, self._read(path))]
