@@ -24,8 +24,8 @@ WARM_UP_LEVEL_TURNS: Final = 2
 RISING: Final = 1.03
 """The factor by which a run must beat the best before it to count as a rise."""
 MEGABYTE: Final = 1024 * 1024
-QUIET_SECONDS: Final = 1.0
-SETTLE_SECONDS_MAX: Final = 15.0
+QUIET_SECONDS: Final = 0.5
+SETTLE_SECONDS_MAX: Final = 5.0
 """Before each run nothing is written to any disk for so long, or the longest wait is over."""
 
 
