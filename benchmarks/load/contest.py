@@ -11,6 +11,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import psutil
@@ -84,7 +85,7 @@ class Outcome:
         about = self.case.about
         found = [self._reach(about.unit, about.target, lambda run: run.rate)]
         for name, target in about.more_targets.items():
-            found.append(self._reach(name, target, lambda run, name=name: run.others[name]))  # type: ignore[misc]
+            found.append(self._reach(name, target, partial(_other, name)))
         found.append(self._reach("cpu_s", Target(CPU_RATIO_MAX, Better.LOWER), lambda run: run.cpu_s))
         found.append(self._reach("memory_mb", Target(MEMORY_RATIO_MAX, Better.LOWER), lambda run: run.memory_mb))
         return found
@@ -102,6 +103,10 @@ class Outcome:
         found = {"case": about.name, "title": about.title, "unit": about.unit, "ratio": self.ratio}
         found |= {"reached": {each.name: round(each.ratio, 3) for each in self.reaches()}}
         return found | {"rivals": rivals, "warm_up_runs": len(self.warm_up), "runs": [asdict(run) for run in self.runs]}
+
+
+def _other(name: str, run: Run) -> float:
+    return run.others[name]
 
 
 def contest(case: Case, ours: Rival, theirs: Rival, *, pairs: int, report: Callable[[Run, bool], None]) -> Outcome:

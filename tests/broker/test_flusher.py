@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from headrace.broker.flusher import Flusher
-from headrace.storage.engine import FlushRound, FlushTicket, UpkeepWork
+from headrace.storage.engine import FlushRound, FlushTicket, Outcomes, UpkeepWork
 
 
 class Gate:
@@ -51,9 +51,9 @@ class EachSynced:
     def __init__(self, tickets: Sequence[FlushTicket]) -> None:
         self.tickets = tickets
 
-    def begin(self, done: Callable[[Sequence[OSError | None]], object]) -> None:
+    def begin(self, done: Callable[[Outcomes], object]) -> None:
         work = asyncio.get_running_loop().run_in_executor(None, lambda: [synced(ticket) for ticket in self.tickets])
-        work.add_done_callback(lambda work: done(work.result()))
+        work.add_done_callback(lambda work: done(work.result))
 
 
 def synced(ticket: FlushTicket) -> OSError | None:
@@ -199,3 +199,47 @@ async def test_upkeep_runs_beside_the_rounds_and_idle_waits_for_it() -> None:
     chore.opened.set()
     await flusher.idle()
     assert engine.kept_up == [chore]
+
+
+class Mistaken(Gate):
+    """Its sync raises what no disk does."""
+
+    def sync(self) -> None:
+        raise ValueError("planted")
+
+
+async def test_a_mistake_in_a_worker_is_told_too() -> None:
+    told: list[BaseException] = []
+    flusher = Flusher(Engine(), told.append)
+    flusher.request(Dirty(Mistaken()))
+    async with asyncio.timeout(30):
+        await flusher.idle()
+    assert [str(error) for error in told] == ["planted"]
+
+
+class Clumsy(Chore):
+    """Upkeep with a mistake in it."""
+
+    def run(self) -> None:
+        super().run()
+        raise ValueError("planted")
+
+
+async def test_a_mistake_in_upkeep_is_told_and_nobody_waits_for_ever() -> None:
+    told: list[BaseException] = []
+    chore, slow = Clumsy(), Gate()
+    flusher = Flusher(Engine(chore), told.append)
+    sound = Gate()
+    sound.opened.set()
+    partition = Dirty(sound, slow)
+    flusher.request(partition)
+    await flusher.round_over()
+    flusher.request(partition)
+    await asyncio.sleep(0)
+    assert partition.begun == [sound, slow]
+    chore.opened.set()
+    async with asyncio.timeout(30):
+        await flusher.idle()
+    slow.opened.set()
+    assert [str(error) for error in told] == ["planted"]
+    assert partition.ended == [None]

@@ -99,6 +99,11 @@ FLUSH_GATHER_MS_MAX: Final = 1
 FLUSH_GATHER_BACKOFF_MAX: Final = 10
 """After waits in vain, up to two to the power of this many syncs begin at once before another wait is tried."""
 
+DEADLINE_SIGNIFICANT_BITS: Final = 6
+"""Of the time that a produce may wait, rounded up: at most some 900 queues, for times up to 2**31 ms."""
+KERNEL_SYNCS_MAX: Final = 64
+"""Syncs that the kernel has under way at a time; more go to worker threads."""
+
 # journal
 JOURNAL_FILE_BYTES: Final = 32 * 1024 * 1024
 JOURNAL_FILES_MAX: Final = 6

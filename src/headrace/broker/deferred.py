@@ -10,9 +10,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
+from headrace.base.limits import DEADLINE_SIGNIFICANT_BITS
+
 _MISSING: Final = object()
-SIGNIFICANT_BITS: Final = 6
-"""Of a length of time: at most some 900 queues, for lengths up to 2**31 ms."""
 
 
 class Deferred:
@@ -96,7 +96,7 @@ class Deadlines:
 
     def add(self, waiting: Waiting, timeout_ms: int) -> None:
         """Have it timed out so many milliseconds from now, or at most a thirtieth of that later."""
-        shift = max(0, timeout_ms.bit_length() - SIGNIFICANT_BITS)
+        shift = max(0, timeout_ms.bit_length() - DEADLINE_SIGNIFICANT_BITS)
         timeout_ms = -(-timeout_ms >> shift) << shift
         queue = self._queues.get(timeout_ms)
         if queue is None:

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Protocol
 
 from headrace.base.limits import FLUSH_GATHER_BACKOFF_MAX, FLUSH_GATHER_MS_MAX
-from headrace.storage.engine import FlushRound, FlushTicket, UpkeepWork
+from headrace.storage.engine import FlushRound, FlushTicket, Outcomes, UpkeepWork
 
 
 class Flushable(Protocol):
@@ -151,9 +151,12 @@ class Flusher:
             else:
                 self._rest()
         except Exception as error:
-            self._broken = True
-            self._rest()
-            self._on_bug(error)
+            self._give_up(error)
+
+    def _give_up(self, mistake: Exception) -> None:
+        self._broken = True
+        self._rest()
+        self._on_bug(mistake)
 
     def _gather(self) -> None:
         self._gathering.begin(self._work)
@@ -172,10 +175,11 @@ class Flusher:
         self,
         work: Sequence[tuple[Flushable, FlushTicket]],
         together: FlushRound,
-        outcomes: Sequence[OSError | None],
+        outcomes: Outcomes,
     ) -> None:
+        found = outcomes()
         self._engine.end_round(together)
-        for (partition, ticket), failure in zip(work, outcomes, strict=True):
+        for (partition, ticket), failure in zip(work, found, strict=True):
             partition.finish_flush(ticket, failure)
         self._end_round()
         self._keep_up()
@@ -191,8 +195,7 @@ class Flusher:
             done.result()
             self._engine.end_upkeep(upkeep)
         except Exception as error:
-            self._broken = True
-            self._on_bug(error)
+            self._give_up(error)
 
     def _rest(self) -> None:
         self._running = False

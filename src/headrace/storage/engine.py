@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from headrace.base.errors import CorruptData, StorageFailure
 from headrace.base.ids import DirectoryId, LeaderEpoch, Offset, PartitionIndex, TopicId
@@ -114,12 +114,15 @@ class FlushTicket(Protocol):
         """Blocking: in a worker thread, once. Raises OSError, after which only `fail_flush` may follow."""
 
 
+Outcomes: TypeAlias = Callable[[], Sequence[OSError | None]]
+"""Asks what became of each ticket of a round, in their order; None: it is durable. Raises a mistake of ours."""
+
+
 class FlushRound(Protocol):
     """Flushes of many logs, carried out together."""
 
-    def begin(self, done: Callable[[Sequence[OSError | None]], object]) -> None:
-        """On the loop, once. `done` is called on the loop, later, with what became of each ticket, in their order;
-        None: it is durable."""
+    def begin(self, done: Callable[[Outcomes], object]) -> None:
+        """On the loop, once. `done` is called on the loop, later."""
 
 
 class UpkeepWork(Protocol):

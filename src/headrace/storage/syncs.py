@@ -8,11 +8,14 @@ through an eventfd. Where it cannot, on other systems and some filesystems, a wo
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Final, Protocol
+
+from headrace.base.limits import KERNEL_SYNCS_MAX
 
 try:
     from caio.linux_aio import Context, Operation
@@ -20,9 +23,6 @@ except ImportError:  # not Linux
     HAS_KERNEL_SYNCS = False
 else:
     HAS_KERNEL_SYNCS = True
-
-IN_FLIGHT_MAX: Final = 64
-"""Syncs under way at a time by the kernel; more go to worker threads."""
 
 Done = Callable[[OSError | None], object]
 
@@ -58,9 +58,10 @@ def _tell(done: Done, work: asyncio.Future[None]) -> None:
     if work.cancelled():
         return
     failure = work.exception()
-    if failure is not None and not isinstance(failure, OSError):
-        raise failure
-    done(failure)
+    if failure is None or isinstance(failure, OSError):
+        done(failure)
+    else:  # whoever waits is not to wait for ever
+        done(OSError(errno.EIO, f"the sync could not be carried out: {failure!r}"))
 
 
 class KernelSyncs:
@@ -76,7 +77,7 @@ class KernelSyncs:
         loop.add_reader(context.fileno, self._on_ended)
 
     def begin(self, file: Syncable, done: Done) -> None:
-        if self._refused or self._in_flight == IN_FLIGHT_MAX:
+        if self._refused or self._in_flight == KERNEL_SYNCS_MAX:
             self._threads.begin(file, done)
             return
         operation = Operation.fdsync(file.fileno())
@@ -110,7 +111,7 @@ def syncs_on(loop: asyncio.AbstractEventLoop) -> Syncs:
     """The best way there is here."""
     if HAS_KERNEL_SYNCS:
         try:
-            return KernelSyncs(loop, Context(IN_FLIGHT_MAX))
+            return KernelSyncs(loop, Context(KERNEL_SYNCS_MAX))
         except (OSError, RuntimeError, SystemError, ValueError, NotImplementedError):
             pass  # no such system call, none allowed here, or too many contexts on this machine
     return ThreadSyncs(loop)

@@ -78,7 +78,7 @@ class Store:
             together = self.engine.begin_round(tickets)
             meanwhile()
             with inline_workers():
-                together.begin(told.extend)
+                together.begin(lambda outcomes: told.extend(outcomes()))
             self.engine.end_round(together)
             for (log, ticket), failure in zip(work, told, strict=True):
                 if failure is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
@@ -112,6 +113,20 @@ def test_a_log_whose_file_ends_inside_an_entry_gets_the_rest() -> None:
         disk.file(world.logs[0].directory / segment).data[size:] = b""
         log = Store(disk).open(identity_of(0), ROOMY)
         assert read_all(log) == world.twins[0].bytes_from(0)
+
+
+def test_nothing_is_journaled_behind_what_was_left_to_the_page_cache() -> None:
+    """flush.policy goes from os to fsync, with a flush of other things between: the journal alone would have a gap."""
+    world = World(logs=1)
+    log = world.logs[0]
+    log.reconfigure(replace(ROOMY, fsync=False))
+    world.append()
+    log.write_producer_snapshot(b"producers", log.log_end_offset)
+    assert world.store.flush(log) == [None]
+    log.reconfigure(ROOMY)
+    world.round()
+    world.power_cut()
+    world.check()
 
 
 def test_what_is_more_than_appends_syncs_the_logs_own_files() -> None:

@@ -17,7 +17,7 @@ from headrace.base.errors import CorruptData, StorageFailure
 from headrace.base.ids import Offset
 from headrace.base.limits import OPEN_SEGMENT_FILES_MAX
 from headrace.base.ports import Disk, Space
-from headrace.storage.engine import FlushRound, FlushTicket, LogConfig, LogIdentity, StampMismatch, UpkeepWork
+from headrace.storage.engine import FlushRound, FlushTicket, LogConfig, LogIdentity, Outcomes, StampMismatch, UpkeepWork
 from headrace.storage.log.checkpoints import Stamp, decode_stamp, read_file
 from headrace.storage.log.files import SegmentFiles
 from headrace.storage.log.flush import Ticket
@@ -184,7 +184,7 @@ class LocalLogEngine:
         return target
 
 
-Done = Callable[[Sequence[OSError | None]], object]
+Done = Callable[[Outcomes], object]
 
 
 class LocalRound:
@@ -218,7 +218,7 @@ class LocalRound:
         if journaled and all(ticket.entry is not None for ticket in self._tickets):
             for ticket in self._tickets:
                 ticket.journaled()
-            done([None] * len(self._tickets))
+            done(lambda: [None] * len(self._tickets))
         else:
             self._sync_each(done, journaled=journaled)
 
@@ -229,7 +229,7 @@ class LocalRound:
         work = asyncio.get_running_loop().run_in_executor(
             None, lambda: [self._sync(ticket, journaled=journaled) for ticket in self._tickets]
         )
-        work.add_done_callback(lambda work: None if work.cancelled() else done(work.result()))
+        work.add_done_callback(lambda work: None if work.cancelled() else done(work.result))
 
     def _sync(self, ticket: Ticket, *, journaled: bool) -> OSError | None:
         if journaled and ticket.entry is not None:

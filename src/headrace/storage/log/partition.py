@@ -316,7 +316,10 @@ class LocalLog:
             key=self.key,
             journal=self._journal,
         )
-        self._unsynced = Unsynced(active=work.active and active is not None and not sync_active)
+        left = work.active and active is not None and not sync_active
+        self._unsynced = Unsynced(active=left)
+        if not left:  # else the journal would have a gap, for what is left to the page cache comes first
+            self._collected = Collected(self._end)
         return self._ticket
 
     def _journal_entry(self) -> JournalEntry | None:
@@ -335,7 +338,6 @@ class LocalLog:
             )
             self._is_journaled = True
         self._drop_collected()
-        self._collected = Collected(self._end)
         return entry
 
     def _drop_collected(self) -> None:
