@@ -97,6 +97,17 @@ def test_reads_of_many_small_batches_equal_the_slow_twins(data: st.DataObject) -
         assert bytes(got) == slow_read(twin, start, max_bytes, end, at_least_one=True)
 
 
+def test_where_a_read_stopped_is_where_the_next_goes_on() -> None:
+    """Whatever ends it: a position that is remembered under the wrong offset would have a reader skip records."""
+    twin = many_small()
+    contents = twin.log._contents
+    for max_bytes in range(6_000, 8_000, 13):
+        contents._positions.clear()
+        twin.log.read(Offset(0), max_bytes, Offset(twin.end), at_least_one=True)
+        for offset, found in contents._positions.items():
+            assert found == contents.find(offset)
+
+
 @cache
 def many_small() -> Twin:
     """500 batches: closed segments, with their indexes in files, and an active one."""

@@ -110,6 +110,7 @@ class Contents:
         file = self._files.get(segment)
         left = segment.size - position
         data = file.read(position, min(max(max_bytes, HEADER_BYTES), left))
+        next_offset: int | None
         size, next_offset, finished = cut(data, max_bytes, start, end, batches_max=BATCHES_WALKED)
         if not finished:
             size, next_offset = self._cut_small(segment, position, data, max_bytes, (size, next_offset), end)
@@ -123,18 +124,19 @@ class Contents:
                 data = file.read(position, wanted)
             size, next_offset, _ = cut(data, wanted, start, end)
         position += size
-        if position < segment.size or segment is self.active:
+        if next_offset is not None and (position < segment.size or segment is self.active):
             self._remember(next_offset, segment, position)
         return memoryview(data)[:size]
 
     def _cut_small(
         self, segment: Segment, position: int, data: bytes, limit: int, known: tuple[int, int], end: int
-    ) -> tuple[int, int]:
-        """Many small batches: leap over those that the index knows to be whole, below `limit` and below `end`."""
+    ) -> tuple[int, int | None]:
+        """Many small batches: leap over those that the index knows to be whole, below `limit` and below `end`. Where no
+        batch comes after the leap, the offset that it led to is not known."""
         at, next_offset = known
         leap = segment.last_entry(self._disk, position + min(len(data), limit) - 1, end - 1) - position
-        size, next_offset, _ = cut(data, limit, next_offset, end, at=max(at, leap))
-        return size, next_offset
+        size, reached, _ = cut(data, limit, next_offset, end, at=max(at, leap))
+        return size, None if size == leap > at else reached
 
     def _remember(self, offset: int, segment: Segment, position: int) -> None:
         positions = self._positions
