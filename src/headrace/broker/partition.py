@@ -160,6 +160,12 @@ class Partition:
             return Appended(verdict.base_offset, Offset(verdict.last_offset + 1), time_ms)
         return self._append(records, header)
 
+    @property
+    def appends_as_is(self) -> bool:
+        """Whether a batch is appended at once and as it came, or refused: `append` then does what `take` does."""
+        settings = self.settings
+        return settings.codec is None and not settings.compact and self._line.is_empty
+
     def take(self, records: Buffer, *, needs_isr: bool, done: Callable[[Appended | Refusal], None]) -> None:
         """Append one batch of a client, in the codec that the topic wants, behind those taken before it. `done` is told
         of it: now, or, where this or an earlier batch is to be unpacked, later."""
