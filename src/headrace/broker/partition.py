@@ -158,7 +158,7 @@ class Partition:
         if isinstance(verdict, Duplicate):
             time_ms = verdict.timestamp if self.settings.times is None else -1
             return Appended(verdict.base_offset, Offset(verdict.last_offset + 1), time_ms)
-        return self._append(records, header)
+        return self._append(records, header, needs_flush=needs_isr)
 
     @property
     def appends_as_is(self) -> bool:
@@ -210,10 +210,12 @@ class Partition:
             return Refusal(ErrorCode.INVALID_TIMESTAMP, problem)
         return self.append(result.batch, needs_isr=needs_isr, walked=result.records)
 
-    def _append(self, records: Buffer, header: BatchHeader) -> Appended | Refusal:
+    def _append(self, records: Buffer, header: BatchHeader, *, needs_flush: bool) -> Appended | Refusal:
         now_ms = self._clock.now_ms()
         try:
             appended = self.log.append(records, [(0, header)], leader_epoch=self._leader.epoch, now_ms=now_ms)
+            if not needs_flush:  # its acknowledgement waits for no flush, and yet outlives this process
+                self.log.write_out()
         except (OSError, StorageFailure) as error:
             self._fail(error)
             return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, "The log's disk failed; the partition is offline.")
@@ -354,6 +356,8 @@ class Partition:
             return None
         if ticket is not None:
             self._flushes.begin()
+        elif self.log.failed:
+            self._fail(StorageFailure("what it held could not be written"))
         return ticket
 
     def finish_flush(self, ticket: FlushTicket, failure: OSError | None) -> None:
