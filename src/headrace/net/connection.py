@@ -269,6 +269,14 @@ class Connection(asyncio.Protocol):
             self.proceed()
 
     def _write_ready(self) -> None:
+        """Write what is answered, up to the first that is not."""
+        first = self._slots[0].later if self._slots else None
+        if first is None or first.done():
+            self._write_answers()
+        elif self._frames and self._may_serve():
+            asyncio.get_running_loop().call_soon(self.proceed)
+
+    def _write_answers(self) -> None:
         buffers: list[Buffer] = []
         released = unsent = 0
         while self._slots and not self._unwritable and unsent < RESPONSE_QUEUE_BYTES_MAX:
