@@ -25,6 +25,8 @@ WARM_UP_LEVEL_TURNS: Final = 2
 RISING: Final = 1.03
 """The factor by which a run must beat the best before it to count as a rise."""
 GIGABYTE_IN_MB: Final = 1024
+COSTED_MB_MIN: Final = 100
+"""Record values in a run, below which it says nothing of what a GB costs."""
 QUIET_SECONDS: Final = 0.5
 SETTLE_SECONDS_MAX: Final = 5.0
 """Before each run nothing is written to any disk for so long, or the longest wait is over."""
@@ -172,10 +174,14 @@ def _run(case: Case, entrant: Entrant, turn: int) -> Run:
         turn=turn,
         rate=figures.rate,
         cpu_s=round(cpu_s, 2),
-        cpu_s_per_gb=None if figures.megabytes is None else round(cpu_s / figures.megabytes * GIGABYTE_IN_MB, 3),
+        cpu_s_per_gb=_per_gb(cpu_s, figures.megabytes),
         memory_mb=round(process.memory_info().rss / MEGABYTE, 1),
         others=dict(figures.others),
     )
+
+
+def _per_gb(cpu_s: float, megabytes: float) -> float | None:
+    return round(cpu_s / megabytes * GIGABYTE_IN_MB, 3) if megabytes >= COSTED_MB_MIN else None
 
 
 def _cpu_s(process: psutil.Process) -> float:
