@@ -20,11 +20,12 @@ from benchmarks.load import results
 from benchmarks.load.cases import Better, Case, delete_topics
 from benchmarks.load.catalog import CASES
 from benchmarks.load.contest import Outcome, Run, contest
-from benchmarks.load.profiles import NoProfile, profile
+from benchmarks.load.profiles import NoProfile, hottest, profile
 from benchmarks.load.rivals import HEADRACE, KAFKA, WITHOUT_JOURNAL, Rival, Rivals
 from tools import kafka_jars
 
 SMOKE_SCALE: Final = 0.01
+HOTTEST_SHOWN: Final = 10
 NAME_WIDTH: Final = max(map(len, (HEADRACE, KAFKA, WITHOUT_JOURNAL)))
 LABELS: Final = {KAFKA: "Kafka", WITHOUT_JOURNAL: "without its journal"}
 
@@ -70,7 +71,10 @@ def measure(console: Console, case: Case, ours: Rival, theirs: Rival, options: a
         console.print(f"kept in {results.append(case.about.name, outcome.as_data())}")
     if options.profile:
         try:
-            console.print(f"flame graph in {profile(case, ours)}")
+            path = profile(case, ours)
+            console.print(f"flame graph in {path}; without what they call:")
+            for name, share in hottest(path, HOTTEST_SHOWN):
+                console.print(f"  {share:6.1%} {name}", markup=False)
         except NoProfile as why:
             console.print(str(why))
     for rival in (ours, theirs):

@@ -24,7 +24,8 @@ TIMEOUT_S: Final = 120.0
 class FetchTogether:
     """librdkafka, each consumer in a thread of this process; the rate is that of all together.
 
-    Ten JVMs would leave a machine of few cores nothing for the broker.
+    Ten JVMs would leave a machine of few cores nothing for the broker. These take more than the broker does, too: how
+    much it can give, `FetchTogetherRaw` says.
     """
 
     about: About
