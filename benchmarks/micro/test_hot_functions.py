@@ -123,6 +123,23 @@ def size(answer: list[Buffer]) -> int:
     return sum(map(len, answer))
 
 
+@batches
+async def test_answer_a_produce(benchmark: BenchmarkFixture, tmp_path: Path, shape: tuple[int, int]) -> None:
+    """One batch to one partition, at acks=all: from its bytes to the answer, which stands before the call returns."""
+    async with serving(tmp_path) as (client, serve):
+        await data_path.create(client, "topic", flush_policy="os")
+        received = frame(ApiKey.PRODUCE, PRODUCE_VERSION, data_path.produce_request("topic", batch(shape)))
+
+        def produce() -> Any:
+            answer = serve(received)
+            return answer if isinstance(answer, list) else answer.answer()
+
+        answer = benchmark.pedantic(produce, rounds=ROUNDS, iterations=ITERATIONS)  # type: ignore[no-untyped-call]
+        assert answer
+        end = (await data_path.offset_at(client, "topic", data_path.LATEST)).offset
+        assert end >= ROUNDS * ITERATIONS * shape[0]
+
+
 @pytest.mark.parametrize("partitions", [1, 6, 20])
 async def test_answer_a_fetch(benchmark: BenchmarkFixture, tmp_path: Path, partitions: int) -> None:
     """64 KB of each partition, in batches of 16 KB."""
