@@ -72,7 +72,7 @@ def measure(console: Console, case: Case, ours: Rival, theirs: Rival, options: a
     if options.profile:
         try:
             path = profile(case, ours)
-            console.print(f"flame graph in {path}; without what they call:")
+            console.print(f"flame graph in {path}; without what they call:", soft_wrap=True)
             for name, share in hottest(path, HOTTEST_SHOWN):
                 console.print(f"  {share:6.1%} {name}", markup=False)
         except NoProfile as why:
@@ -84,7 +84,7 @@ def measure(console: Console, case: Case, ours: Rival, theirs: Rival, options: a
 def show(console: Console, run: Run, warm_up: bool) -> None:
     kind = "warm-up" if warm_up else f"pair {run.turn + 1}"
     console.print(
-        f"  {kind:8} {run.rival:{NAME_WIDTH}} {run.rate:8.1f}   cpu {run.cpu_s:6.2f} s   p99 {_p99(run):7.1f} ms"
+        f"  {kind:8} {run.rival:{NAME_WIDTH}} {run.rate:11,.2f}   cpu {run.cpu_s:6.2f} s   p99 {_p99(run):7.1f} ms"
     )
 
 

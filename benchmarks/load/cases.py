@@ -16,6 +16,7 @@ from typing import Final, NamedTuple, Protocol
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from benchmarks.load.raw_links import Link, log_ends
 from benchmarks.load.rivals import KAFKA, Durability, Rival
 
 ANSWER_TIMEOUT_S: Final = 60.0
@@ -126,10 +127,13 @@ def topic_on(entrant: Entrant, name: str, partitions: int) -> Iterator[str]:
 
 
 def make_topic(entrant: Entrant, topic: str, partitions: int) -> None:
-    """With the durability that is asked for."""
+    """With the durability that is asked for; on return the broker leads all of it."""
     admin = AdminClient({"bootstrap.servers": entrant.rival.bootstrap, "log_level": 0})
     wanted = NewTopic(topic, partitions, 1, config=entrant.rival.topic_config(entrant.durability))
     admin.create_topics([wanted])[topic].result(ANSWER_TIMEOUT_S)
+    link = Link(entrant.rival.bootstrap)
+    log_ends(link, topic, range(partitions))
+    link.close()
 
 
 def delete_topics(rival: Rival, case: str) -> None:

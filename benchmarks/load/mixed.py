@@ -20,15 +20,11 @@ from typing import Final, NamedTuple
 from benchmarks.load.cases import MEGABYTE, About, Entrant, Figures, make_topic, portion
 from benchmarks.load.many_readers import Reader
 from benchmarks.load.raw_client import check_produced, produce_frame
-from benchmarks.load.raw_links import Actor, Link, drive
-from headrace.wire.apis import ApiKey, api
-from headrace.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from benchmarks.load.raw_links import Actor, Link, drive, log_ends
 
 WORKERS: Final = 2
 START_TIMEOUT_S: Final = 60.0
 RUN_TIMEOUT_S: Final = 300.0
-LIST_OFFSETS_VERSION: Final = 5
-LATEST: Final = -1
 
 
 class Share(NamedTuple):
@@ -147,7 +143,7 @@ def _worker(share: Share, parent: Connection) -> None:
             open_links.callback(made.close)
             return made
 
-        starts = _ends(link(), share.topic, share.partitions)
+        starts = log_ends(link(), share.topic, share.partitions)
         written = share.rounds * share.records
         producers, consumers = [], []
         for at in range(share.producers):
@@ -203,18 +199,3 @@ class Producer:
             return True
         self.begin()
         return False
-
-
-def _ends(link: Link, topic: str, partitions: Sequence[int]) -> dict[int, int]:
-    """Where each partition ends; waits until the broker leads all of them."""
-    codec = api(int(ApiKey.LIST_OFFSETS))
-    assert codec is not None
-    asked = tuple(ListOffsetsPartition(partition_index=index, timestamp=LATEST) for index in partitions)
-    request = ListOffsetsRequest(replica_id=-1, topics=(ListOffsetsTopic(name=topic, partitions=asked),))
-    deadline = time.monotonic() + START_TIMEOUT_S / 2
-    while True:
-        found = link.ask(codec, LIST_OFFSETS_VERSION, request).topics[0].partitions
-        if all(partition.error_code == 0 for partition in found):
-            return {partition.partition_index: partition.offset for partition in found}
-        assert time.monotonic() < deadline, f"the broker does not lead {topic}"
-        time.sleep(0.1)

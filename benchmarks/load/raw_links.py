@@ -8,18 +8,23 @@ from __future__ import annotations
 
 import selectors
 import socket
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct
 from typing import Any, Final, NamedTuple, Protocol
 
-from headrace.wire.apis import Api
+from headrace.wire.apis import Api, ApiKey, api
 from headrace.wire.headers import decode_response_header, encode_request_frame
 from headrace.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from headrace.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 
 TIMEOUT_S: Final = 60.0
+LEADER_POLL_S: Final = 0.05
 LENGTH_BYTES: Final = 4
 RECEIVED_BYTES: Final = 256 * 1024
 """What a connection has room for at first; it grows with the answers."""
+LIST_OFFSETS_VERSION: Final = 5
+LATEST: Final = -1
 FETCH_VERSION: Final = 11
 FETCH_WAIT_MS: Final = 500
 FETCH_BYTES_MAX: Final = 50 * 1024 * 1024
@@ -88,6 +93,21 @@ class Link:
             pass
         _, at = decode_response_header(codec.key, version, frame)
         return codec.decode_response(version, frame[at:])
+
+
+def log_ends(link: Link, topic: str, partitions: Sequence[int]) -> dict[int, int]:
+    """Where each partition ends; waits until the broker leads all of them, which it may not when a topic is made."""
+    codec = api(int(ApiKey.LIST_OFFSETS))
+    assert codec is not None
+    asked = tuple(ListOffsetsPartition(partition_index=index, timestamp=LATEST) for index in partitions)
+    request = ListOffsetsRequest(replica_id=-1, topics=(ListOffsetsTopic(name=topic, partitions=asked),))
+    deadline = time.monotonic() + TIMEOUT_S
+    while True:
+        found = link.ask(codec, LIST_OFFSETS_VERSION, request).topics[0].partitions
+        if all(partition.error_code == 0 for partition in found):
+            return {partition.partition_index: partition.offset for partition in found}
+        assert time.monotonic() < deadline, f"the broker does not lead {topic}"
+        time.sleep(LEADER_POLL_S)
 
 
 class Actor(Protocol):
