@@ -123,6 +123,13 @@ PRODUCER_SNAPSHOTS_KEPT: Final = 2
 """Producer snapshots per log: the newest, and one before it."""
 COMPACTION_KEYS_MAX: Final = 250_000
 """Keys that one cleaning of a compacted log remembers, some 150 bytes each; what holds more is for the next one."""
+DAMAGES_PER_SEGMENT_MAX: Final = 1_000
+"""Damaged ranges that are told apart in one segment; from the last of them on, all of it counts as damaged."""
+EXAMINED_PER_STEP_BYTES: Final = 512 * 1024
+EXAMINED_PER_STEP_BATCHES: Final = 200
+"""Most of a segment that a worker thread checks before it lets others have the interpreter."""
+SUSPICIONS_MAX: Final = 1_000
+"""Segments that wait to be examined; further ones are found by the next look at all of them."""
 LOGS_CLOSED_AT_ONCE_MAX: Final = 4
 """Logs that a stop closes at a time, each in a worker thread: their syncs share the disk's journal commits."""
 METADATA_PROPOSALS_MAX: Final = 10_000

@@ -21,7 +21,7 @@ from headrace.base.ids import BrokerId, DirectoryId, Offset, PartitionIndex, Top
 from headrace.base.limits import LOGS_CLOSED_AT_ONCE_MAX
 from headrace.base.ports import Clock, Space
 from headrace.broker.flusher import Flusher
-from headrace.broker.partition import Partition
+from headrace.broker.partition import Partition, Suspect
 from headrace.broker.partition_settings import log_config, partition_settings
 from headrace.broker.repacking import Repacker
 from headrace.broker.tasks import OnBug, started
@@ -31,7 +31,8 @@ from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
 from headrace.metadata.values import TopicImage
 from headrace.replica.leader import Leader
 from headrace.replica.producers import ProducerStates
-from headrace.storage.engine import LogEngine, LogIdentity, PartitionLog
+from headrace.storage.engine import Damage, LogEngine, LogIdentity, PartitionLog
+from headrace.storage.log.names import DAMAGED, LOG, numbered
 from headrace.wire.errors import ErrorCode
 
 log = structlog.get_logger(__name__)
@@ -66,8 +67,10 @@ class Partitions:
         self._serving: dict[TopicPartition, Partition] = {}
         self._offline: dict[TopicPartition, str] = {}
         """What could not be opened, and why."""
-        self.before_closing: Callable[[Sequence[PartitionLog]], Awaitable[None]] = _at_once
+        self.before_closing: list[Callable[[Sequence[PartitionLog]], Awaitable[None]]] = []
         """Awaited before logs are closed or deleted, so that whoever works on them lets go."""
+        self.suspect: Suspect = _nobody_looks
+        """Whom partitions tell of what they could not read."""
         self._work: asyncio.Task[None] | None = None
         """The last of the openings and deletions, each of which awaits the one before it."""
 
@@ -172,7 +175,8 @@ class Partitions:
                 partition.end(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
                 logs.append(partition.log)
         await self._flusher.round_over()
-        await self.before_closing(logs)
+        for let_go in self.before_closing:
+            await let_go(logs)
         await self._in_thread(lambda: self._delete(logs, gone))
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
@@ -192,7 +196,15 @@ class Partitions:
         """In a worker thread: recover the log, then the producers' state from its snapshot and what follows it."""
         try:
             opened = self._engine.open(self._identity(local.topic, local.partition.index), log_config(config))
-            return opened, _recover_producers(opened, self._clock.now_ms())
+            try:
+                producers = _recover_producers(opened, self._clock.now_ms())
+            except CorruptData as error:
+                log.warning(
+                    "a log is examined: its batches cannot be walked", log=str(opened.directory), reason=str(error)
+                )
+                _examine_all(opened)
+                producers = _recover_producers(opened, self._clock.now_ms())
+            return opened, producers
         except (OSError, HeadraceError) as error:
             return error
 
@@ -219,6 +231,15 @@ class Partitions:
                 partition=local.partition.index,
                 kept_in=str(partition_log.set_aside),
             )
+        if partition_log.read_only is not None:
+            log.error(
+                "partition for reading only: what was flushed last is gone; put it back and restart the broker, or "
+                "copy what is left to another topic",
+                topic=local.topic.name,
+                partition=local.partition.index,
+                reason=partition_log.read_only,
+            )
+        tell_damage(local.topic.name, local.partition.index, partition_log, partition_log.damages)
         partition_log.assign_epoch(local.partition.leader_epoch)
         leader = Leader.elected(
             node=self._node,
@@ -238,6 +259,7 @@ class Partitions:
             flusher=self._flusher,
             repacker=self._repacker,
             clock=self._clock,
+            suspect=lambda partition, offset: self.suspect(partition, offset),
         )
 
     # configuration
@@ -289,8 +311,25 @@ class Partitions:
         self._serving.clear()
 
 
-async def _at_once(_: Sequence[PartitionLog]) -> None:
-    return
+def _nobody_looks(_: Partition, __: Offset | None) -> bool:
+    return False
+
+
+def tell_damage(topic: str, partition: int, partition_log: PartitionLog, damages: Sequence[Damage]) -> None:
+    """One line for each range: what is wrong, and what to do."""
+    for damage in damages:
+        path = numbered(partition_log.directory, damage.segment, LOG)
+        log.error(
+            "a log is damaged: fetches in this range are answered with CORRUPT_MESSAGE, all else is served; put back a "
+            "sound copy of the file and restart the broker, or let consumers seek to next_offset",
+            topic=topic,
+            partition=partition,
+            first_offset=damage.start,
+            next_offset=damage.end,
+            file=str(path),
+            kept_as=path.name + DAMAGED,
+            reason=damage.reason,
+        )
 
 
 def _topic(image: MetadataImage, key: TopicPartition) -> TopicImage:
@@ -310,6 +349,14 @@ def _close(partition_log: PartitionLog, *, clean: bool) -> None:
         partition_log.close(clean=clean)
     except (OSError, HeadraceError) as error:
         log.warning("a log was not closed cleanly", directory=str(partition_log.directory), reason=str(error))
+
+
+def _examine_all(partition_log: PartitionLog) -> None:
+    """In a worker thread, before anybody else has the log."""
+    for base in partition_log.segments:
+        if (examination := partition_log.begin_examination(base)) is not None:
+            examination.run()
+            partition_log.end_examination(examination, done=True)
 
 
 def _recover_producers(partition_log: PartitionLog, now_ms: int) -> ProducerStates:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.base.ids import Offset
-from headrace.storage.engine import DamagedLog, LogConfig
+from headrace.storage.engine import LogConfig
 from headrace.storage.log.partition import LocalLog
 from tests.storage.log.log_world import DIRECTORY, SMALL, Twin, batch, flush, new_disk, open_log, read_all
 from tests.storage.log.memory_disk import MemoryDisk
@@ -143,11 +142,9 @@ def test_a_flushed_tail_that_is_gone_is_damage_not_a_shorter_log() -> None:
     twin.log.close()
     path = segment_file(twin.log)
     del disk.file(path).data[-1:]
-    with pytest.raises(DamagedLog):
-        open_log(disk)
+    assert "were flushed" in (open_log(disk).read_only or "")
     disk.remove(path)
-    with pytest.raises(DamagedLog):
-        open_log(disk)
+    assert "is gone" in (open_log(disk).read_only or "")
 
 
 def test_a_lost_or_cut_index_is_rebuilt() -> None:

@@ -17,7 +17,16 @@ from headrace.base.errors import CorruptData, StorageFailure
 from headrace.base.ids import Offset
 from headrace.base.limits import OPEN_SEGMENT_FILES_MAX
 from headrace.base.ports import Disk, Space
-from headrace.storage.engine import FlushRound, FlushTicket, LogConfig, LogIdentity, Outcomes, StampMismatch, UpkeepWork
+from headrace.storage.engine import (
+    DamagedLog,
+    FlushRound,
+    FlushTicket,
+    LogConfig,
+    LogIdentity,
+    Outcomes,
+    StampMismatch,
+    UpkeepWork,
+)
 from headrace.storage.log.checkpoints import Stamp, decode_stamp, read_file
 from headrace.storage.log.files import SegmentFiles
 from headrace.storage.log.flush import Ticket
@@ -25,6 +34,7 @@ from headrace.storage.log.journal import Journal, JournalRound, Recoverable, Upk
 from headrace.storage.log.names import DELETED, STAMP, STRAY, key_of, out_of_use, partition_name
 from headrace.storage.log.partition import LocalLog
 from headrace.storage.log.recovery import Recovered, recover
+from headrace.storage.log.salvage import salvage
 
 FIRST_OFFSET: Final = Offset(0)
 
@@ -87,8 +97,8 @@ class LocalLogEngine:
             else:
                 if self._journal is not None:
                     journaled = self._journal.recoverable(key_of(identity))
-                recovered = recover(self._disk, directory, stamp, config.index_interval_bytes, journaled)
-            if self._journal is not None:
+                recovered = self._recover(directory, stamp, config.index_interval_bytes, journaled)
+            if self._journal is not None and recovered.read_only is None:
                 self._journal.settle(key_of(identity))
         except OSError as error:
             raise StorageFailure(f"The log of {directory.name} cannot be opened: {error}.") from error
@@ -104,6 +114,15 @@ class LocalLogEngine:
             journal=self._journal,
             is_journaled=bool(journaled),
         )
+
+    def _recover(
+        self, directory: Path, stamp: Stamp, index_interval: int, journaled: Sequence[Recoverable]
+    ) -> Recovered:
+        """Where that is refused, what can be read. Raises OSError."""
+        try:
+            return recover(self._disk, directory, stamp, index_interval, journaled)
+        except DamagedLog as error:
+            return salvage(self._disk, directory, stamp, index_interval, str(error))
 
     def _claim(self, directory: Path, identity: LogIdentity) -> tuple[Stamp | None, Path | None]:
         """The stamp of this very log, or None where the directory is free, and where what was in it has gone."""
