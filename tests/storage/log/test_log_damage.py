@@ -15,7 +15,7 @@ from headrace.base.errors import CorruptData, StorageFailure
 from headrace.base.ids import Offset
 from headrace.storage.engine import Damage, DamagedRange, LogConfig
 from headrace.storage.log.partition import LocalLog
-from headrace.wire.batches import HEADER_BYTES, check_batches, parse_header
+from headrace.wire.batches import HEADER_BYTES, check_batches, iterate_headers, parse_header
 from tests.storage.log.log_world import (
     DIRECTORY,
     NOW_MS,
@@ -100,19 +100,10 @@ def read_on(log: LocalLog, start: int) -> list[int]:
         except CorruptData:
             break
         assert data, "nobody waits for what is there"
-        for _, header in _headers(bytes(data)):
+        for _, header in iterate_headers(data):
             seen += range(header.base_offset, header.last_offset + 1)
             start = header.next_offset
     return seen
-
-
-def _headers(data: bytes) -> list[tuple[int, object]]:
-    found, at = [], 0
-    while at < len(data):
-        header = parse_header(data, at)
-        found.append((at, header))
-        at += header.size
-    return found
 
 
 def test_any_flipped_byte_costs_its_own_batch_and_no_other() -> None:
