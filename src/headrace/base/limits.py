@@ -130,6 +130,10 @@ EXAMINED_PER_STEP_BATCHES: Final = 200
 """Most of a segment that a worker thread checks before it lets others have the interpreter."""
 SUSPICIONS_MAX: Final = 1_000
 """Segments that wait to be examined; further ones are found by the next look at all of them."""
+UNVOUCHED_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Bytes above a log's recovery point that each start after a kill checks again; with more, the point is moved up."""
+LOGS_OPENED_AT_ONCE_MAX: Final = 4
+"""Logs that a start opens at a time, each in a worker thread: as with those that are closed."""
 LOGS_CLOSED_AT_ONCE_MAX: Final = 4
 """Logs that a stop closes at a time, each in a worker thread: their syncs share the disk's journal commits."""
 METADATA_PROPOSALS_MAX: Final = 10_000

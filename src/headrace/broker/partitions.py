@@ -12,13 +12,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import structlog
 
 from headrace.base.errors import CorruptData, HeadraceError
 from headrace.base.ids import BrokerId, DirectoryId, Offset, PartitionIndex, TopicId, TopicPartition
-from headrace.base.limits import LOGS_CLOSED_AT_ONCE_MAX
+from headrace.base.limits import LOGS_CLOSED_AT_ONCE_MAX, LOGS_OPENED_AT_ONCE_MAX
 from headrace.base.ports import Clock, Space
 from headrace.broker.flusher import Flusher
 from headrace.broker.partition import Partition, Suspect
@@ -31,13 +31,20 @@ from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
 from headrace.metadata.values import TopicImage
 from headrace.replica.leader import Leader
 from headrace.replica.producers import ProducerStates
-from headrace.storage.engine import Damage, LogEngine, LogIdentity, PartitionLog
+from headrace.storage.engine import Damage, LogEngine, LogIdentity, LogOpening, PartitionLog
 from headrace.storage.log.names import DAMAGED, LOG, numbered
 from headrace.wire.errors import ErrorCode
 
 log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
+
+
+class Opened(NamedTuple):
+    """A log, and the producers that wrote to it."""
+
+    log: PartitionLog
+    producers: ProducerStates
 
 
 class Partitions:
@@ -159,8 +166,7 @@ class Partitions:
             topics = {local.topic.id: local.topic for local in opened}
             image = self._image
             configs = {topic_id: self._config(topic, image) for topic_id, topic in topics.items()}
-            results = await self._in_thread(lambda: [self._open(local, configs[local.topic.id]) for local in opened])
-            for local, result in zip(opened, results, strict=True):
+            for local, result in zip(opened, await self._open_all(opened, configs), strict=True):
                 self._take_up(local, configs[local.topic.id], result)
             if self._image is not image:
                 self._reconfigure_all(topics)
@@ -192,10 +198,38 @@ class Partitions:
             except (OSError, HeadraceError) as error:
                 log.warning("a deleted partition's files are left", topic=identity.topic_name, reason=str(error))
 
-    def _open(self, local: LocalPartition, config: TopicConfig) -> tuple[PartitionLog, ProducerStates] | Exception:
-        """In a worker thread: recover the log, then the producers' state from its snapshot and what follows it."""
+    async def _open_all(
+        self, led: Sequence[LocalPartition], configs: Mapping[TopicId, TopicConfig]
+    ) -> list[Opened | Exception]:
+        """Read one after the other, for that takes the processor; then several at a time wait for the disk."""
+        begun = await self._in_thread(lambda: [self._begin_open(local, configs[local.topic.id]) for local in led])
+        waiting = [at for at, each in enumerate(begun) if not isinstance(each, Exception) and each.must_sync]
+        at_once = LOGS_OPENED_AT_ONCE_MAX if len(waiting) >= LOGS_OPENED_AT_ONCE_MAX else 1
+        slow = [waiting[first::at_once] for first in range(at_once)]
+        slow_ones = set(waiting)
+        quick = [at for at in range(len(begun)) if at not in slow_ones]
+        opened: dict[int, Opened | Exception] = {}
+
+        def finish(share: Sequence[int]) -> None:
+            for at in share:
+                opened[at] = self._finish_open(begun[at])
+
+        await asyncio.gather(*(self._in_thread(partial(finish, share)) for share in [quick, *slow] if share))
+        return [opened[at] for at in range(len(begun))]
+
+    def _begin_open(self, local: LocalPartition, config: TopicConfig) -> LogOpening | Exception:
+        """In a worker thread."""
         try:
-            opened = self._engine.open(self._identity(local.topic, local.partition.index), log_config(config))
+            return self._engine.begin_open(self._identity(local.topic, local.partition.index), log_config(config))
+        except (OSError, HeadraceError) as error:
+            return error
+
+    def _finish_open(self, begun: LogOpening | Exception) -> Opened | Exception:
+        """In a worker thread: recover the log, then the producers' state from its snapshot and what follows it."""
+        if isinstance(begun, Exception):
+            return begun
+        try:
+            opened = begun.finish()
             try:
                 producers = _recover_producers(opened, self._clock.now_ms())
             except CorruptData as error:
@@ -204,15 +238,15 @@ class Partitions:
                 )
                 _examine_all(opened)
                 producers = _recover_producers(opened, self._clock.now_ms())
-            return opened, producers
         except (OSError, HeadraceError) as error:
             return error
+        return Opened(opened, producers)
 
     def _take_up(
         self,
         local: LocalPartition,
         config: TopicConfig,
-        opened: tuple[PartitionLog, ProducerStates] | Exception,
+        opened: Opened | Exception,
     ) -> None:
         if isinstance(opened, Exception):
             self._offline[local.key] = str(opened)

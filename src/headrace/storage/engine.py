@@ -324,6 +324,17 @@ class PartitionLog(Protocol):
         """Blocking, in a worker thread. Clean: all is flushed and the next open has nothing to check."""
 
 
+class LogOpening(Protocol):
+    """A log that is read, and still to be made durable as it was found."""
+
+    @property
+    def must_sync(self) -> bool:
+        """Whether that takes any time."""
+
+    def finish(self) -> PartitionLog:
+        """Blocking, once. Raises StorageFailure."""
+
+
 class LogEngine(Protocol):
     """Keeps the logs of one data directory. Calls are blocking, in a worker thread, but for rounds and upkeep."""
 
@@ -347,6 +358,10 @@ class LogEngine(Protocol):
         by flushing what it accepted. Where something that was flushed is gone, it changes nothing, and the log is
         `read_only`. Raises StampMismatch, StorageFailure.
         """
+
+    def begin_open(self, identity: LogIdentity, config: LogConfig, *, start: Offset = ...) -> LogOpening:
+        """The same in two steps: this one takes the processor, the other waits for the disk, and many logs may wait at
+        once. Raises StampMismatch, StorageFailure."""
 
     def set_aside(self, identity: LogIdentity) -> Path | None:
         """Rename the partition's directory, durably, so that `open` finds nothing. None where there is none."""

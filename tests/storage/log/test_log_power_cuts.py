@@ -216,4 +216,4 @@ def test_an_empty_log_touches_no_disk() -> None:
     assert (log.log_start_offset, log.log_end_offset, log.needs_flush) == (40, 40, False)
     log.roll()
     log.close()
-    assert disk.operations - before == 1  # the engine's start syncs the root's name
+    assert disk.operations - before == 2  # the engine's start syncs the root's name, and those in it

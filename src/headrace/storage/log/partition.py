@@ -115,7 +115,7 @@ class LocalLog:
         self._flushed_position = recovered.segments[-1].size if recovered.segments else 0
         """Bytes below `_flushed` in the segment that holds it."""
         self._epochs = recovered.epochs
-        self._epochs_changed = False
+        self._epochs_changed = recovered.epochs_are_new
         self._checkpoint = recovered.checkpoint
         """The one on the disk."""
         self._snapshots = ProducerSnapshots(directory, recovered.snapshots)

@@ -32,6 +32,7 @@ import structlog
 
 from headrace.base.errors import CorruptData
 from headrace.base.ids import LeaderEpoch, Offset
+from headrace.base.limits import UNVOUCHED_BYTES_MAX
 from headrace.base.ports import Disk, File
 from headrace.storage.engine import Damage, DamagedLog
 from headrace.storage.log.checkpoints import (
@@ -88,6 +89,8 @@ class Recovered:
     start: Offset
     end: Offset
     epochs: LeaderEpochs = field(default_factory=LeaderEpochs)
+    epochs_are_new: bool = False
+    """The file does not have the latest of them."""
     checkpoint: Checkpoint | None = None
     snapshots: list[Offset] = field(default_factory=list)
     compacted: Compacted = field(default_factory=Compacted)
@@ -99,10 +102,14 @@ def recover(
     disk: Disk, directory: Path, stamp: Stamp, index_interval: int, journaled: Sequence[Recoverable] = ()
 ) -> Recovered:
     """Recover one stamped directory, with what the journal has of it. Raises DamagedLog, OSError."""
-    return _Recovery(disk, directory, stamp, index_interval, journaled).run()
+    recovery = Recovery(disk, directory, stamp, index_interval, journaled)
+    recovery.read()
+    return recovery.finish()
 
 
-class _Recovery:
+class Recovery:
+    """In two steps, `read` and `finish`, for the first takes the processor and the second waits for the disk."""
+
     def __init__(
         self, disk: Disk, directory: Path, stamp: Stamp, index_interval: int, journaled: Sequence[Recoverable]
     ) -> None:
@@ -115,7 +122,12 @@ class _Recovery:
         """What an earlier life left, or that nothing is known."""
         self.known = self.checkpoint is not None
         self.point = self.checkpoint or Checkpoint.at_segment(stamp.birth, stamp.birth)
-        self.changed = not self.known or DOUBT in self.names
+        self.changed = not self.known
+        """Something was accepted that nothing vouched for."""
+        self.names_are_new = not self.known
+        """The same of a name."""
+        self.rewrites = DOUBT in self.names
+        """The small files have to be written anew."""
         if self.checkpoint is None and journaled:  # the highest lineage is the only one that is not void
             self.point = replace(self.point, lineage=max(each.lineage for each in journaled))
         self.journaled = [each for each in journaled if each.lineage == self.point.lineage]
@@ -129,7 +141,8 @@ class _Recovery:
         self.lacking: list[Recoverable] = []
         """What the journal has and the log's own files lack."""
 
-    def run(self) -> Recovered:
+    def read(self) -> None:
+        """Take what is sound, and cut the rest. Raises DamagedLog, and then nothing was cut; OSError."""
         self._finish_swaps()
         self._remove_leftovers()
         self.log.compacted = self._read_compacted()
@@ -143,9 +156,19 @@ class _Recovery:
         self._read_snapshots()
         self.log.start = min(self.log.start, self.log.end)
         self.log.epochs.cut_below(self.log.start)
-        if self.changed:
+
+    @property
+    def must_sync(self) -> bool:
+        return self.changed or self.rewrites
+
+    def finish(self) -> Recovered:
+        """Make durable what was accepted: only then it counts. Raises OSError."""
+        if self.must_sync:
             try:
-                self._make_durable()
+                if self._is_plain():
+                    self._make_contents_durable()
+                else:
+                    self._make_durable()
             except OSError:
                 mark_doubt(self.disk, self.directory)
                 raise
@@ -174,7 +197,7 @@ class _Recovery:
                 self.log.epochs = LeaderEpochs.decode(read_file(self.disk, self.directory / EPOCHS))
             except CorruptData as error:
                 self.epochs_are_lost = self.known
-                self.changed = True
+                self.rewrites = True
                 log.warning("leader epochs are read from the batches anew", log=str(self.directory), reason=str(error))
         self.log.epochs.cut_from(self.point.recovery_point)
 
@@ -202,7 +225,7 @@ class _Recovery:
         for base, end in swaps:
             bases = [each for each in offsets_of(self.names, LOG) if base <= each < end]
             finish_swap(self.disk, self.directory, swap_path(self.directory, base, end), sorted({base, *bases}))
-            self.changed = True
+            self.rewrites = True
         if swaps:
             self.names = self.disk.list_directory(self.directory)
 
@@ -223,7 +246,7 @@ class _Recovery:
 
     def _remove(self, path: Path) -> None:
         self.disk.remove(path)
-        self.changed = True
+        self.rewrites = True
 
     def _remove_segment(self, base: int) -> None:
         for path in segment_paths(self.directory, base):
@@ -272,7 +295,7 @@ class _Recovery:
         twin = examination.twin
         twin.close_indexes()
         self._write_indexes(twin)
-        self.changed = True
+        self.rewrites = True
 
     def _examine(self, segment: Segment) -> Examination:
         """Read all of a segment whose indexes are lost; damage that nobody knew of is noted."""
@@ -331,7 +354,7 @@ class _Recovery:
                 end=self.log.end,
             )
         if tail.cut():
-            self.changed = True
+            self.rewrites = True
         for base in self.surplus:
             self._remove_segment(base)
 
@@ -346,7 +369,8 @@ class _Recovery:
             believed = segment.size
             self._accept(segment, file, size)
             # Where no byte was vouched for, the name was not either: an empty file may be gone after a power cut.
-            self.changed = self.changed or not believed or segment.size != believed or segment.size != size
+            self.names_are_new = self.names_are_new or not believed
+            self.changed = self.changed or not believed or segment.size != believed
         finally:
             file.close()
         self.suspect.append(segment)
@@ -389,6 +413,7 @@ class _Recovery:
         missing = self._missing_of(entry)
         if not self.suspect:
             self.suspect.append(Segment(self.directory, self.log.end))
+            self.names_are_new = True
         segment = self.suspect[-1]
         file = self.disk.open(segment.path, create=True)
         try:
@@ -462,6 +487,27 @@ class _Recovery:
         finally:
             file.close()
 
+    def _is_plain(self) -> bool:
+        """Whether it is what a kill usually leaves: one segment with a little more in it than is vouched for."""
+        if self.rewrites or len(self.suspect) != 1:
+            return False
+        unvouched = self.suspect[0].size - (self.point.position if self.suspect[0].base == self.point.segment else 0)
+        return unvouched <= UNVOUCHED_BYTES_MAX
+
+    def _make_contents_durable(self) -> None:
+        """Sync what was accepted, and leave the rest as in the life before: the recovery point where it is, indexes and
+        epochs of what is above it in memory. A few syncs for each log, where there may be thousands."""
+        sync_file(self.disk, self.suspect[0].path)
+        if not self.known:
+            write_file(self.disk, self.directory / STAMP, encode_stamp(self.stamp))
+        if self.names_are_new:
+            self.disk.sync_directory(self.directory)
+        if not self.known and self.journaled:  # what is cut later needs another lineage than this
+            self.log.checkpoint = self.point
+            write_file(self.disk, self.directory / CHECKPOINT, encode_checkpoint(self.point))
+            self.disk.sync_directory(self.directory)
+        self.log.epochs_are_new = True
+
     def _make_durable(self) -> None:
         """Sync all that was accepted, in this order: contents, names, then the checkpoint that says so."""
         for segment in self.suspect[:-1]:
@@ -478,7 +524,6 @@ class _Recovery:
         if DOUBT in self.names:
             self.disk.remove(self.directory / DOUBT)
         self.disk.sync_directory(self.directory)
-        self.disk.sync_directory(self.directory.parent)
         self.log.checkpoint = checkpoint_of(
             self.suspect[-1] if self.suspect else None, self.log.end, self.log.start, self.point.lineage
         )
