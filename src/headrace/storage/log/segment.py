@@ -15,7 +15,7 @@ from zlib import crc32
 from headrace.base.errors import CorruptData
 from headrace.base.ports import Disk, File
 from headrace.storage.engine import Damage, DamagedRange
-from headrace.storage.log.names import segment_paths
+from headrace.storage.log.names import LOG, numbered, segment_paths
 
 INDEX_ENTRY: Final = Struct(">ii")
 """Relative last offset of a batch, position of that batch."""
@@ -90,7 +90,7 @@ class Segment:
 
     @property
     def path(self) -> Path:
-        return segment_paths(self.directory, self.base)[0]
+        return numbered(self.directory, self.base, LOG)
 
     def open(self, disk: Disk) -> File:
         """Its batches, in a file of the caller's own. Any thread; raises FileNotFoundError where it is gone."""
