@@ -21,9 +21,10 @@ SEED ?= 1
 RUNS ?= 300
 ROUNDS ?= 20
 SOAK ?= 600
+PARTITIONS ?= 10000
 CASE ?=
 
-.PHONY: venv demo test check format bench soak promises swarm lock clean help
+.PHONY: venv demo test check format bench partitions soak promises swarm lock clean help
 
 venv: $(VENV)/.made/core ## .venv with the command `headrace`, from the locked requirements
 	@echo "$(BIN)/headrace is ready"
@@ -52,6 +53,9 @@ format: $(VENV)/.made/dev ## put the code into the project's format
 bench: $(VENV)/.made/test ## side by side with Apache Kafka (needs Java and Maven); CASE=produce-1k for one of the cases
 	@$(BIN)/python -m benchmarks.load $(if $(CASE),--case $(CASE))
 
+partitions: $(VENV)/.made/test ## a broker with PARTITIONS (10000): seconds to start, memory, Metadata, open files
+	@$(BIN)/python -m benchmarks.micro.partitions --partitions $(PARTITIONS)
+
 soak: $(VENV)/.made/test ## mixed load for SOAK seconds (600): memory, files and tasks have to stay flat
 	@$(BIN)/python -m benchmarks.soak --seconds $(SOAK)
 
@@ -70,7 +74,7 @@ clean: ## remove the environment and everything that was built
 	@find src tests tools benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # One stamp per set of requirements: a second run does nothing until a lock or pyproject.toml changes.
 $(VENV)/.made/build: requirements/build.txt tools/make_venv.py

@@ -117,6 +117,9 @@ JOURNAL_PENDING_BYTES_MAX: Final = 16 * 1024 * 1024
 
 # storage
 OPEN_SEGMENT_FILES_MAX: Final = 4_096
+LOGS_FLUSHED_AT_ONCE_MAX: Final = 1_000
+"""Logs in one round of the flusher, each of which keeps its files open until that is over; further ones are for the
+next."""
 READ_POSITIONS_REMEMBERED_MAX: Final = 16
 """Places per log where readers stopped, so that the next read finds its bytes without an index."""
 PRODUCER_SNAPSHOTS_KEPT: Final = 2

@@ -91,12 +91,12 @@ def position_of(twin: Twin, segment: int, number: int) -> int:
     return sum(len(each.bytes) for each in before)
 
 
-def read_on(log: LocalLog, start: int) -> list[int]:
+def read_on(log: LocalLog, start: int, max_bytes: int = 400) -> list[int]:
     """What a consumer that reads on sees, up to the end or to what stops it."""
     seen: list[int] = []
     while start < log.log_end_offset:
         try:
-            data = log.read(Offset(start), 400, log.log_end_offset, at_least_one=True)
+            data = log.read(Offset(start), max_bytes, log.log_end_offset, at_least_one=True)
         except CorruptData:
             break
         assert data, "nobody waits for what is there"
@@ -157,6 +157,25 @@ def test_a_closed_segment_that_is_cut_is_missed_at_its_end(kept: int) -> None:
     assert damage.end == segment.end
     assert set(given) == set(range(twin.end)) - set(range(damage.start, damage.end))
     assert read_on(log, damage.end) == list(range(damage.end, twin.end))
+
+
+def test_a_batch_that_is_gone_from_the_middle_is_missed() -> None:
+    disk, twin = closed(config=LogConfig(index_interval_bytes=1 << 20))
+    twin.append(batch(1, seed=99))
+    twin.log.roll()
+    flush(twin.log)
+    (segment,) = twin.log._contents.segments
+    for number in range(1, 12):
+        copy, stored = disk.copy(), twin.stored[number]
+        at = position_of(twin, 0, number)
+        del copy.file(segment.path).data[at : at + len(stored.bytes)]
+        log = open_log(copy, LogConfig())
+        for start in range(twin.end):
+            for max_bytes in (1, 200, 400, 4000):
+                seen = read_on(log, start, max_bytes)
+                assert not seen or (seen[0] <= start and seen == list(range(seen[0], seen[0] + len(seen))))
+        examine(log)
+        assert set(readable(log, twin.stored)) == set(range(twin.end)) - set(offsets_of([stored]))
 
 
 def test_a_segment_that_is_gone_is_missed() -> None:

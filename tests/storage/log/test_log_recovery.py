@@ -181,3 +181,33 @@ def test_headers_are_given_from_any_offset_for_rebuilding_the_producers() -> Non
     for start in range(twin.end + 1):
         expected = [each.base_offset for each in twin.stored if each.last_offset >= start]
         assert [header.base_offset for header in twin.log.batches_from(Offset(start))] == expected
+
+
+def test_after_a_kill_a_log_costs_few_syncs() -> None:
+    """There may be thousands of them."""
+    disk = new_disk()
+    twin = Twin(open_log(disk, LogConfig()))
+    for life, most in ((0, 3), (1, 1)):
+        twin.append(batch(2))
+        flush(twin.log)
+        before = disk.syncs
+        twin.log = open_log(disk, LogConfig())
+        assert disk.syncs - before - 2 <= most, f"life {life}"  # two at the engine's start
+        disk.power_cut()
+        twin.log = open_log(disk, LogConfig())
+        assert read_all(twin.log) == twin.bytes_from(0)
+        twin.log.close()
+        twin.log = open_log(disk, LogConfig())
+
+
+def test_the_recovery_point_moves_up_where_much_was_checked() -> None:
+    """Or each start after a kill would read it all again."""
+    disk = new_disk()
+    twin = Twin(open_log(disk, LogConfig()))
+    for seed in range(18):
+        twin.append(batch(1, size=1 << 20, seed=seed))
+    flush(twin.log)
+    open_log(disk, LogConfig())
+    reads = disk.reads
+    assert open_log(disk, LogConfig()).log_end_offset == twin.end
+    assert disk.reads - reads < 12

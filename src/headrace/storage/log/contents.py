@@ -165,8 +165,6 @@ class Contents:
                 if header.last_offset != last_offset >= 0 or header.base_offset != due >= self.gaps_below:
                     raise CorruptData(f"What should be the batch at offset {due}, in {file.path.name}, is another.")
                 if header.last_offset >= offset:
-                    if header.base_offset > offset >= self.gaps_below:
-                        break
                     return segment, at
                 due, last_offset = header.next_offset, -1
             if offset >= self.gaps_below:
