@@ -427,6 +427,7 @@ def test_behind_a_gap_between_log_and_journal_nothing_is_appended_and_nothing_ch
         assert "the journal goes on at" in (opened.read_only or "")
         assert opened.failed
         assert bytes(node.data) == whole[:100]
+        world.store.begin_upkeep()
         world.store.keep_up()
         world.restart()
     node.data[:] = whole

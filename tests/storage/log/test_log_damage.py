@@ -311,6 +311,22 @@ def test_damage_in_what_is_still_written_survives_a_kill_and_costs_nothing_behin
     assert set(readable(last, twin.stored)) == set(range(twin.end)) - {4, 5}
 
 
+def test_what_is_appended_during_an_examination_is_read_after_it() -> None:
+    disk = new_disk()
+    twin = Twin(open_log(disk, LogConfig()))
+    twin.append(batch(2))
+    for rolls in (False, True):
+        examination = twin.log.begin_examination(Offset(0))
+        assert examination is not None
+        assert twin.log.begin_examination(Offset(0)) is None, "one at a time"
+        twin.append(batch(3, seed=5))
+        if rolls:
+            twin.log.roll()
+        examination.run()
+        assert twin.log.end_examination(examination, done=True) == []
+        assert read_all(twin.log) == twin.bytes_from(0)
+
+
 def test_recovery_keeps_beside_what_it_cuts_where_sound_batches_are_in_it() -> None:
     config = LogConfig()
     disk = new_disk()
