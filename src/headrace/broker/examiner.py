@@ -32,6 +32,8 @@ FIRST_PASS_AFTER_S: Final = 3600.0
 """A broker that has just started has other things to do."""
 AGAIN_AFTER_S: Final = 60.0
 """A segment that was examined on suspicion is not examined again so soon: what cannot be read is told to be damaged."""
+REST_S_MIN: Final = 0.001
+"""Less than this may not move a clock of floats at all."""
 BUSY_S: Final = 0.5
 """Pause while a cleaning holds a log that is to be examined."""
 
@@ -117,7 +119,7 @@ class Examiner:
     async def _rest(self) -> None:
         left = self._next_pass - self._clock.monotonic() if self._interval_s >= 0 else None
         try:
-            await asyncio.wait_for(self._wake.wait(), None if left is None else max(left, 0))
+            await asyncio.wait_for(self._wake.wait(), None if left is None else max(left, REST_S_MIN))
         except TimeoutError:
             return
 
