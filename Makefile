@@ -21,10 +21,11 @@ SEED ?= 1
 RUNS ?= 300
 ROUNDS ?= 20
 SOAK ?= 600
+PARTITIONS ?= 10000
 CASE ?=
 PROFILE ?=
 
-.PHONY: venv demo test check format bench bench-micro soak promises swarm lock clean help
+.PHONY: venv demo test check format bench bench-micro partitions soak promises swarm lock clean help
 
 venv: $(VENV)/.made/core ## .venv with the command `headrace`, from the locked requirements
 	@echo "$(BIN)/headrace is ready"
@@ -56,6 +57,9 @@ bench: $(VENV)/.made/test ## side by side with Apache Kafka (needs Java and Mave
 bench-micro: $(VENV)/.made/test ## how long the hot functions take, one by one
 	@$(BIN)/python -m pytest benchmarks/micro --benchmark-sort=name --benchmark-max-time=0.5 \
 	  --benchmark-columns=min,median,iqr,rounds
+
+partitions: $(VENV)/.made/test ## a broker with PARTITIONS (10000): seconds to start, memory, Metadata, open files
+	@$(BIN)/python -m benchmarks.micro.partitions --partitions $(PARTITIONS)
 
 soak: $(VENV)/.made/test ## mixed load for SOAK seconds (600): memory, files and tasks have to stay flat
 	@$(BIN)/python -m benchmarks.soak --seconds $(SOAK)

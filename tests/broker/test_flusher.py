@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from headrace.broker import flusher as flusher_module
 from headrace.broker.flusher import Flusher
 from headrace.storage.engine import FlushRound, FlushTicket, Outcomes, UpkeepWork
 
@@ -118,6 +119,22 @@ async def test_what_comes_during_a_sync_waits_for_the_next_round() -> None:
     third.opened.set()
     await flusher.idle()
     assert (one.ended, other.ended) == ([None, None], [None])
+
+
+async def test_a_round_is_of_so_many_and_the_rest_have_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flusher_module, "LOGS_FLUSHED_AT_ONCE_MAX", 2)
+    engine = Engine()
+    flusher = Flusher(engine, never)
+    gates = [Gate() for _ in range(3)]
+    with_nothing = [Dirty(), Dirty()]
+    dirty = [Dirty(gate) for gate in gates]
+    for each in with_nothing + dirty:
+        flusher.request(each)
+    for gate in gates:
+        gate.opened.set()
+    await flusher.idle()
+    assert [each.ended for each in dirty] == [[None]] * 3
+    assert len(engine.ended) == 2
 
 
 async def test_a_sync_waits_for_those_who_shared_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:

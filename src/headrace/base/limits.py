@@ -119,12 +119,26 @@ JOURNAL_PENDING_BYTES_MAX: Final = 16 * 1024 * 1024
 
 # storage
 OPEN_SEGMENT_FILES_MAX: Final = 4_096
+LOGS_FLUSHED_AT_ONCE_MAX: Final = 1_000
+"""Logs in one round of the flusher, each of which keeps its files open until that is over; further ones are for the
+next."""
 READ_POSITIONS_REMEMBERED_MAX: Final = 16
 """Places per log where readers stopped, so that the next read finds its bytes without an index."""
 PRODUCER_SNAPSHOTS_KEPT: Final = 2
 """Producer snapshots per log: the newest, and one before it."""
 COMPACTION_KEYS_MAX: Final = 250_000
 """Keys that one cleaning of a compacted log remembers, some 150 bytes each; what holds more is for the next one."""
+DAMAGES_PER_SEGMENT_MAX: Final = 1_000
+"""Damaged ranges that are told apart in one segment; from the last of them on, all of it counts as damaged."""
+EXAMINED_PER_STEP_BYTES: Final = 512 * 1024
+EXAMINED_PER_STEP_BATCHES: Final = 200
+"""Most of a segment that a worker thread checks before it lets others have the interpreter."""
+SUSPICIONS_MAX: Final = 1_000
+"""Segments that wait to be examined; further ones are found by the next look at all of them."""
+UNVOUCHED_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Bytes above a log's recovery point that each start after a kill checks again; with more, the point is moved up."""
+LOGS_OPENED_AT_ONCE_MAX: Final = 4
+"""Logs that a start opens at a time, each in a worker thread: as with those that are closed."""
 LOGS_CLOSED_AT_ONCE_MAX: Final = 4
 """Logs that a stop closes at a time, each in a worker thread: their syncs share the disk's journal commits."""
 METADATA_PROPOSALS_MAX: Final = 10_000

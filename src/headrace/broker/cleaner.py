@@ -75,7 +75,7 @@ class Cleaner:
         self._free = asyncio.Event()
         self._free.set()
         self._task: asyncio.Task[None] | None = None
-        partitions.before_closing = self._let_go
+        partitions.before_closing.append(self._let_go)
 
     def start(self) -> None:
         self._task = started(self._work(), "cleaner", self._on_bug)
@@ -124,7 +124,9 @@ class Cleaner:
         return found
 
     def _give_up(self, partition: Partition, error: Exception) -> None:
+        """Where damage is behind it, that is looked for, and what lies before it may be compacted another time."""
         self._failed.add(partition.log)
+        partition.on_unreadable(error, None)
         log.error(
             "a log could not be compacted, and is left as it is until the broker is restarted",
             topic=partition.topic,

@@ -12,10 +12,11 @@ import contextlib
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
+from weakref import WeakSet
 
 import structlog
 
-from headrace.base.errors import HeadraceError
+from headrace.base.errors import CorruptData, HeadraceError
 from headrace.base.ids import Offset, PartitionIndex, TopicId, TopicPartition
 from headrace.base.limits import (
     DURABLE_SEGMENT_BYTES_MAX,
@@ -35,6 +36,7 @@ from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.segments import PartitionCatalog, SegmentDescriptor
 from headrace.metadata.values import TopicImage
+from headrace.storage.engine import PartitionLog
 from headrace.storage.tier.export import ExportSource, export_segment
 from headrace.storage.tier.mirror import MirroredTopic, MirrorWriter
 from headrace.wire.batches import parse_header
@@ -57,6 +59,8 @@ class Exporter:
         self._on_bug = on_bug
         self._mirror = MirrorWriter(objects, cluster_id=metadata.image.cluster_id)
         self._mirrored: dict[TopicPartition, PartitionCatalog] = {}
+        self._stuck: WeakSet[PartitionLog] = WeakSet()
+        """Those of whose damage it was told."""
         self._task: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
         self._deleted: dict[TopicId, MirroredTopic] = {}
@@ -92,12 +96,36 @@ class Exporter:
         it does not keep other partitions from their turn."""
         failure = await self._mark_deleted()
         for partition in list(self._partitions):
-            if partition.is_exported and not self._stopping.is_set():
+            stuck = partition.log in self._stuck and partition.log.damages
+            if partition.is_exported and not stuck and not self._stopping.is_set():
                 try:
                     await self._export_all(partition)
+                except CorruptData as error:
+                    failure = self._on_corrupt(partition, error) or failure
                 except (HeadraceError, OSError) as error:
                     failure = error
         return failure
+
+    def _on_corrupt(self, partition: Partition, error: CorruptData) -> CorruptData | None:
+        """Durable history has no gap, so it ends before damage until the log is sound again; None where that is known
+        to be the reason."""
+        partition.on_unreadable(error, self._next_start(partition))
+        if not partition.log.damages:
+            return error
+        if partition.log not in self._stuck:
+            self._stuck.add(partition.log)
+            log.error(
+                "durable export of a partition ends before damage, and nothing behind it is deleted: put back a sound "
+                "copy of the file and restart the broker, or set durable.enable=false for the topic",
+                topic=partition.topic,
+                partition=partition.topic_partition.partition,
+                reason=str(error),
+            )
+        return None
+
+    def _next_start(self, partition: Partition) -> Offset:
+        catalog = self._catalog(partition, self._metadata.image)
+        return Offset(max(catalog.next_offset if catalog.entries else 0, partition.log.log_start_offset))
 
     def _on_delta(self, delta: ImageDelta) -> None:
         for before, after in delta.changed_topics():

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
-from headrace.base.limits import FLUSH_GATHER_BACKOFF_MAX, FLUSH_GATHER_MS_MAX
+from headrace.base.limits import FLUSH_GATHER_BACKOFF_MAX, FLUSH_GATHER_MS_MAX, LOGS_FLUSHED_AT_ONCE_MAX
 from headrace.storage.engine import FlushRound, FlushTicket, Outcomes, UpkeepWork
 
 
@@ -164,9 +164,13 @@ class Flusher:
     def _start(self) -> None:
         self._gathering.begun()
         dirty, self._dirty = self._dirty, {}
+        if len(dirty) > LOGS_FLUSHED_AT_ONCE_MAX:
+            all_dirty = list(dirty)
+            dirty = dict.fromkeys(all_dirty[:LOGS_FLUSHED_AT_ONCE_MAX])
+            self._dirty = dict.fromkeys(all_dirty[LOGS_FLUSHED_AT_ONCE_MAX:])
         work = [(partition, ticket) for partition in dirty if (ticket := partition.begin_flush()) is not None]
         if not work:
-            self._rest()
+            self._gather() if self._dirty else self._rest()
             return
         together = self._engine.begin_round([ticket for _, ticket in work])
         together.begin(lambda outcomes: self._work(partial(self._finish, work, together, outcomes)))

@@ -257,6 +257,7 @@ class GroupService:
                 reason=str(error),
             )
             self._unreadable[index] = partition
+            partition.on_unreadable(error, None)
             shard.lose()
 
     def _on_lost(self, shard: GroupShard) -> None:

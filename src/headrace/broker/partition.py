@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, assert_never
 
 import structlog
 
-from headrace.base.errors import StorageFailure
+from headrace.base.errors import CorruptData, StorageFailure
 from headrace.base.ids import BrokerId, LeaderEpoch, Offset, TopicPartition
 from headrace.base.limits import PRODUCER_SNAPSHOT_INTERVAL_BYTES, REPACKED_BATCH_BYTES_MAX, WALKED_ON_LOOP_BYTES_MAX
 from headrace.base.ports import Buffer, Clock
@@ -22,7 +22,7 @@ from headrace.broker.partition_settings import PartitionSettings
 from headrace.broker.repacking import Overflow, Repacker, RepackLine
 from headrace.replica.leader import AdvanceHighWatermark, Effect, Leader
 from headrace.replica.producers import Duplicate, ProducerStates, Refuse
-from headrace.storage.engine import FlushTicket, PartitionLog
+from headrace.storage.engine import DamagedRange, FlushTicket, PartitionLog
 from headrace.wire.batches import (
     COMPRESSION_MASK,
     CONTROL,
@@ -63,6 +63,10 @@ class Refusal(NamedTuple):
     message: str
 
 
+Suspect = Callable[["Partition", Offset | None], bool]
+"""Told where a log could not be read (None: somewhere): whether it will be looked at."""
+
+
 class Partition:
     """See the module. Made by `Partitions` when this broker becomes the leader; `close` ends the epoch."""
 
@@ -79,6 +83,7 @@ class Partition:
         flusher: Flusher,
         repacker: Repacker,
         clock: Clock,
+        suspect: Suspect,
     ) -> None:
         self.topic = topic
         self.topic_partition = topic_partition
@@ -89,6 +94,7 @@ class Partition:
         self._isr_size = isr_size
         self._flusher = flusher
         self._clock = clock
+        self._suspect = suspect
         self._commits = CommitParking()
         self._flushes = FlushParking()
         self._line = RepackLine(repacker)
@@ -148,6 +154,8 @@ class Partition:
         what its records say, where that is known."""
         if self._ended is not ErrorCode.NONE:
             return Refusal(self._ended, "The partition is not served here; refresh metadata and retry.")
+        if self.log.read_only is not None:
+            return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, f"The partition is for reading only: {self.log.read_only}")
         if needs_isr and self._isr_size < self.settings.min_insync_replicas:
             return Refusal(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
@@ -305,7 +313,7 @@ class Partition:
     def keep_house(self, now_ms: int, *, deletable_end: Offset, producers_since_ms: int) -> None:
         """Drop segments past their retention, none that reaches above `deletable_end` or the high watermark, and forget
         producers that have not written since `producers_since_ms`."""
-        if self._ended is not ErrorCode.NONE:
+        if self._ended is not ErrorCode.NONE or self.log.read_only is not None:
             return
         self.producers.expire(producers_since_ms)
         try:
@@ -320,6 +328,9 @@ class Partition:
         """Move the log's start up to `before`, which is at most the high watermark, and tell `waiter` once that is
         durable. Where the start lies there already, only durability is awaited."""
         assert before <= self.high_watermark, "the caller answers OFFSET_OUT_OF_RANGE"
+        if self.log.read_only is not None:
+            waiter.on_outcome(ErrorCode.KAFKA_STORAGE_ERROR)
+            return
         try:
             if before > self.log.log_start_offset:
                 self.snapshot_producers()  # with their batches, recovery would lose what these say of them
@@ -336,6 +347,8 @@ class Partition:
 
     def roll(self) -> None:
         """Close the active segment, so that it can be exported."""
+        if self.log.read_only is not None:
+            return
         try:
             self.log.roll()
         except (OSError, StorageFailure) as error:
@@ -359,7 +372,7 @@ class Partition:
             return None
         if ticket is not None:
             self._flushes.begin()
-        elif self.log.failed:
+        elif self.log.failed and self.log.read_only is None:
             self._fail(StorageFailure("what it held could not be written"))
         return ticket
 
@@ -399,9 +412,22 @@ class Partition:
             return b""
         return self.log.read(offset, bytes_max, end, at_least_one=at_least_one)
 
-    def in_range(self, offset: Offset) -> bool:
-        """Whether a reader may stand at `offset` (the log's end included)."""
-        return self.log.log_start_offset <= offset <= self.log.log_end_offset
+    def check_range(self, offset: Offset) -> ErrorCode:
+        """Whether a reader may stand at `offset` (the log's end included). Where that end is not the true one, nobody
+        is told that there is nothing at it or above it."""
+        log = self.log
+        if log.read_only is not None and offset >= log.log_end_offset:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        return ErrorCode.NONE if log.log_start_offset <= offset <= log.log_end_offset else ErrorCode.OFFSET_OUT_OF_RANGE
+
+    def on_unreadable(self, error: Exception, offset: Offset | None) -> ErrorCode:
+        """What a reader is told, who met `error` at `offset` (None: somewhere). CORRUPT_MESSAGE is for what is known to
+        be damaged, and final; until that is known the reader may come again, for it may be an index."""
+        if isinstance(error, DamagedRange):
+            return ErrorCode.CORRUPT_MESSAGE
+        if isinstance(error, CorruptData) and not self._suspect(self, offset):
+            return ErrorCode.CORRUPT_MESSAGE
+        return ErrorCode.KAFKA_STORAGE_ERROR
 
     def watch(self, waiter: ParkedFetch) -> None:
         """Tell `waiter` of bytes that become visible, and of the end of this epoch."""

@@ -12,16 +12,16 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import structlog
 
 from headrace.base.errors import CorruptData, HeadraceError
 from headrace.base.ids import BrokerId, DirectoryId, Offset, PartitionIndex, TopicId, TopicPartition
-from headrace.base.limits import LOGS_CLOSED_AT_ONCE_MAX
+from headrace.base.limits import LOGS_CLOSED_AT_ONCE_MAX, LOGS_OPENED_AT_ONCE_MAX
 from headrace.base.ports import Clock, Space
 from headrace.broker.flusher import Flusher
-from headrace.broker.partition import Partition
+from headrace.broker.partition import Partition, Suspect
 from headrace.broker.partition_settings import log_config, partition_settings
 from headrace.broker.repacking import Repacker
 from headrace.broker.tasks import OnBug, started
@@ -31,12 +31,20 @@ from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
 from headrace.metadata.values import TopicImage
 from headrace.replica.leader import Leader
 from headrace.replica.producers import ProducerStates
-from headrace.storage.engine import LogEngine, LogIdentity, PartitionLog
+from headrace.storage.engine import Damage, LogEngine, LogIdentity, LogOpening, PartitionLog
+from headrace.storage.log.names import DAMAGED, LOG, numbered
 from headrace.wire.errors import ErrorCode
 
 log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
+
+
+class Opened(NamedTuple):
+    """A log, and the producers that wrote to it."""
+
+    log: PartitionLog
+    producers: ProducerStates
 
 
 class Partitions:
@@ -68,8 +76,10 @@ class Partitions:
         """Rises whenever a partition is served no more: what was found before is to be looked for again."""
         self._offline: dict[TopicPartition, str] = {}
         """What could not be opened, and why."""
-        self.before_closing: Callable[[Sequence[PartitionLog]], Awaitable[None]] = _at_once
+        self.before_closing: list[Callable[[Sequence[PartitionLog]], Awaitable[None]]] = []
         """Awaited before logs are closed or deleted, so that whoever works on them lets go."""
+        self.suspect: Suspect = _nobody_looks
+        """Whom partitions tell of what they could not read."""
         self._work: asyncio.Task[None] | None = None
         """The last of the openings and deletions, each of which awaits the one before it."""
 
@@ -158,8 +168,7 @@ class Partitions:
             topics = {local.topic.id: local.topic for local in opened}
             image = self._image
             configs = {topic_id: self._config(topic, image) for topic_id, topic in topics.items()}
-            results = await self._in_thread(lambda: [self._open(local, configs[local.topic.id]) for local in opened])
-            for local, result in zip(opened, results, strict=True):
+            for local, result in zip(opened, await self._open_all(opened, configs), strict=True):
                 self._take_up(local, configs[local.topic.id], result)
             if self._image is not image:
                 self._reconfigure_all(topics)
@@ -175,7 +184,8 @@ class Partitions:
                 partition.end(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
                 logs.append(partition.log)
         await self._flusher.round_over()
-        await self.before_closing(logs)
+        for let_go in self.before_closing:
+            await let_go(logs)
         await self._in_thread(lambda: self._delete(logs, gone))
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
@@ -191,19 +201,55 @@ class Partitions:
             except (OSError, HeadraceError) as error:
                 log.warning("a deleted partition's files are left", topic=identity.topic_name, reason=str(error))
 
-    def _open(self, local: LocalPartition, config: TopicConfig) -> tuple[PartitionLog, ProducerStates] | Exception:
-        """In a worker thread: recover the log, then the producers' state from its snapshot and what follows it."""
+    async def _open_all(
+        self, led: Sequence[LocalPartition], configs: Mapping[TopicId, TopicConfig]
+    ) -> list[Opened | Exception]:
+        """Read one after the other, for that takes the processor; then several at a time wait for the disk."""
+        begun = await self._in_thread(lambda: [self._begin_open(local, configs[local.topic.id]) for local in led])
+        waiting = [at for at, each in enumerate(begun) if not isinstance(each, Exception) and each.must_sync]
+        at_once = LOGS_OPENED_AT_ONCE_MAX if len(waiting) >= LOGS_OPENED_AT_ONCE_MAX else 1
+        slow = [waiting[first::at_once] for first in range(at_once)]
+        slow_ones = set(waiting)
+        quick = [at for at in range(len(begun)) if at not in slow_ones]
+        opened: dict[int, Opened | Exception] = {}
+
+        def finish(share: Sequence[int]) -> None:
+            for at in share:
+                opened[at] = self._finish_open(begun[at])
+
+        await asyncio.gather(*(self._in_thread(partial(finish, share)) for share in [quick, *slow] if share))
+        return [opened[at] for at in range(len(begun))]
+
+    def _begin_open(self, local: LocalPartition, config: TopicConfig) -> LogOpening | Exception:
+        """In a worker thread."""
         try:
-            opened = self._engine.open(self._identity(local.topic, local.partition.index), log_config(config))
-            return opened, _recover_producers(opened, self._clock.now_ms())
+            return self._engine.begin_open(self._identity(local.topic, local.partition.index), log_config(config))
         except (OSError, HeadraceError) as error:
             return error
+
+    def _finish_open(self, begun: LogOpening | Exception) -> Opened | Exception:
+        """In a worker thread: recover the log, then the producers' state from its snapshot and what follows it."""
+        if isinstance(begun, Exception):
+            return begun
+        try:
+            opened = begun.finish()
+            try:
+                producers = _recover_producers(opened, self._clock.now_ms())
+            except CorruptData as error:
+                log.warning(
+                    "a log is examined: its batches cannot be walked", log=str(opened.directory), reason=str(error)
+                )
+                _examine_all(opened)
+                producers = _recover_producers(opened, self._clock.now_ms())
+        except (OSError, HeadraceError) as error:
+            return error
+        return Opened(opened, producers)
 
     def _take_up(
         self,
         local: LocalPartition,
         config: TopicConfig,
-        opened: tuple[PartitionLog, ProducerStates] | Exception,
+        opened: Opened | Exception,
     ) -> None:
         if isinstance(opened, Exception):
             self._offline[local.key] = str(opened)
@@ -222,6 +268,15 @@ class Partitions:
                 partition=local.partition.index,
                 kept_in=str(partition_log.set_aside),
             )
+        if partition_log.read_only is not None:
+            log.error(
+                "partition for reading only: what was flushed last is gone; put it back and restart the broker, or "
+                "copy what is left to another topic",
+                topic=local.topic.name,
+                partition=local.partition.index,
+                reason=partition_log.read_only,
+            )
+        tell_damage(local.topic.name, local.partition.index, partition_log, partition_log.damages)
         partition_log.assign_epoch(local.partition.leader_epoch)
         leader = Leader.elected(
             node=self._node,
@@ -241,6 +296,7 @@ class Partitions:
             flusher=self._flusher,
             repacker=self._repacker,
             clock=self._clock,
+            suspect=lambda partition, offset: self.suspect(partition, offset),
         )
 
     # configuration
@@ -292,8 +348,25 @@ class Partitions:
         self._serving.clear()
 
 
-async def _at_once(_: Sequence[PartitionLog]) -> None:
-    return
+def _nobody_looks(_: Partition, __: Offset | None) -> bool:
+    return False
+
+
+def tell_damage(topic: str, partition: int, partition_log: PartitionLog, damages: Sequence[Damage]) -> None:
+    """One line for each range: what is wrong, and what to do."""
+    for damage in damages:
+        path = numbered(partition_log.directory, damage.segment, LOG)
+        log.error(
+            "a log is damaged: fetches in this range are answered with CORRUPT_MESSAGE, all else is served; put back a "
+            "sound copy of the file and restart the broker, or let consumers seek to next_offset",
+            topic=topic,
+            partition=partition,
+            first_offset=damage.start,
+            next_offset=damage.end,
+            file=str(path),
+            kept_as=path.name + DAMAGED,
+            reason=damage.reason,
+        )
 
 
 def _topic(image: MetadataImage, key: TopicPartition) -> TopicImage:
@@ -313,6 +386,14 @@ def _close(partition_log: PartitionLog, *, clean: bool) -> None:
         partition_log.close(clean=clean)
     except (OSError, HeadraceError) as error:
         log.warning("a log was not closed cleanly", directory=str(partition_log.directory), reason=str(error))
+
+
+def _examine_all(partition_log: PartitionLog) -> None:
+    """In a worker thread, before anybody else has the log."""
+    for base in partition_log.segments:
+        if (examination := partition_log.begin_examination(base)) is not None:
+            examination.run()
+            partition_log.end_examination(examination, done=True)
 
 
 def _recover_producers(partition_log: PartitionLog, now_ms: int) -> ProducerStates:

@@ -12,6 +12,7 @@ from headrace.broker.config import BrokerConfig
 from headrace.broker.context import Services
 from headrace.broker.deferred import Deadlines
 from headrace.broker.dispatch import Dispatcher
+from headrace.broker.examiner import Examiner
 from headrace.broker.exporter import Exporter
 from headrace.broker.fetch_sessions import FetchSessions
 from headrace.broker.flusher import Flusher
@@ -76,6 +77,7 @@ class Parts:
         self.listener = Listener(Dispatcher(self._services, handlers, on_bug=on_bug).serve, self._bounds())
         self._housekeeper: Housekeeper | None = None
         self._cleaner: Cleaner | None = None
+        self._examiner: Examiner | None = None
         self._exporter: Exporter | None = None
 
     def _make_services(self) -> Services:
@@ -131,6 +133,14 @@ class Parts:
         self._housekeeper.start()
         self._cleaner = self._make_cleaner()
         self._cleaner.start()
+        self._examiner = Examiner(
+            partitions=self.partitions,
+            clock=self._ports.clock,
+            interval_ms=self._number("log.scrub.interval.ms"),
+            bytes_per_second=self._number("log.scrub.io.max.bytes.per.second"),
+            on_bug=self._on_bug,
+        )
+        self._examiner.start()
         if self._ports.objects is not None:
             self._exporter = Exporter(
                 partitions=self.partitions,
@@ -160,6 +170,8 @@ class Parts:
             self._housekeeper.stop()
         if self._cleaner is not None:
             await self._cleaner.stop()
+        if self._examiner is not None:
+            await self._examiner.stop()
         if self._exporter is not None:
             await self._exporter.stop()
         self.partitions.wake_readers()

@@ -25,7 +25,7 @@ def dump_logs(path: Path, *, records: bool, json: bool) -> None:
     """Print every batch of a log file, or of all log files in a directory. Raises CorruptData, UsageError."""
     damaged = [file for file in _log_files(path) if not _dump_log(file, records=records, json=json)]
     if damaged:
-        raise CorruptData(f"{damaged[0]} is damaged: see the last batch above; a broker cuts it off when it starts.")
+        raise CorruptData(f"{damaged[0]} is damaged: see the last batch above.")
 
 
 def _log_files(path: Path) -> list[Path]:

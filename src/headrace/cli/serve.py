@@ -50,6 +50,7 @@ def serve(*, data: Path, listen: str, advertise: str | None, configs: Mapping[st
 
 def _collect_seldom() -> None:
     """What is there now stays; requests leave next to no cycles behind, so the collector need not come for each few."""
+    gc.enable()
     gc.collect()
     gc.freeze()
     gc.set_threshold(GARBAGE_OBJECTS, 20, 20)
@@ -72,6 +73,7 @@ async def _serve(config: BrokerConfig) -> None:
         cleaning=run_in_child,
     )
     asked = _on_stop_signal()
+    gc.disable()  # thousands of logs are opened, and stay
     await broker.start()
     _collect_seldom()
     try:

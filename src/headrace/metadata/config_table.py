@@ -401,6 +401,23 @@ _BROKER_ONLY: Final = (
         doc="Time between two looks for segments that are past their retention.",
     ),
     ConfigDef(
+        key="log.scrub.interval.ms",
+        type=ConfigType.LONG,
+        default="604800000",
+        low=-1,
+        dynamic=False,
+        doc="Time between two readings of all that is kept, to find what a disk has damaged; -1: only what a reader "
+        "stumbles over is looked at.",
+    ),
+    ConfigDef(
+        key="log.scrub.io.max.bytes.per.second",
+        type=ConfigType.LONG,
+        default="4194304",
+        low=1,
+        dynamic=False,
+        doc="Bytes that this reading takes from the disk in a second, at most.",
+    ),
+    ConfigDef(
         key="num.partitions",
         type=ConfigType.INT,
         default="1",

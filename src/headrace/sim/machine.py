@@ -29,6 +29,8 @@ CONFIGS: Final = {
     "offsets.topic.segment.bytes": "1024",
     "log.cleaner.min.cleanable.ratio": "0.1",
     "log.cleaner.backoff.ms": "200",
+    "log.scrub.interval.ms": "150",
+    "log.scrub.io.max.bytes.per.second": "50000000",
 }
 """So that the offsets topic is compacted within a run."""
 JOURNALED: Final = 0.9

@@ -19,6 +19,7 @@ from headrace.wire.batches import BatchHeader
 
 if TYPE_CHECKING:
     from headrace.storage.log.compaction import Cleaning
+    from headrace.storage.log.damage import Examination
 
 
 class StampMismatch(StorageFailure):
@@ -27,7 +28,28 @@ class StampMismatch(StorageFailure):
 
 
 class DamagedLog(CorruptData):
-    """What was flushed is gone or unreadable. It is never cut silently: the partition stays offline."""
+    """What was flushed is gone, and nobody knows how much of it: the log is for reading only."""
+
+
+class DamagedRange(CorruptData):
+    """The offset that is asked for lies in a range that is known to be damaged."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Damage:
+    """A range of offsets below the flushed end whose records cannot be read any more."""
+
+    segment: int
+    """Base offset of the segment that holds it."""
+    start: int
+    end: int
+    """The offset of the next sound batch, or the end of the segment."""
+    position: int
+    """Where in the segment's file sound batches end."""
+    resume: int
+    """Where they begin again."""
+    reason: str
+    """A sentence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -270,6 +292,30 @@ class PartitionLog(Protocol):
     def end_cleaning(self, cleaning: Cleaning) -> None:
         """It is over. Where that came between a commit and its settling, the log has failed: recovery finishes it."""
 
+    @property
+    def read_only(self) -> str | None:
+        """A sentence, where what was flushed last is gone: then nothing may be appended, and the log's true end is not
+        known; `log_end_offset` is that of what is left. It counts as `failed`."""
+
+    @property
+    def damages(self) -> Sequence[Damage]:
+        """Ranges of offsets that cannot be read any more, in order. A read of one raises DamagedRange; a read below it
+        ends before it."""
+
+    @property
+    def segments(self) -> Sequence[Offset]:
+        """Base offsets of those that hold anything."""
+
+    def segment_of(self, offset: Offset) -> Offset:
+        """Base offset of the one that holds it."""
+
+    def begin_examination(self, base: Offset) -> Examination | None:
+        """Take up a segment, for a worker thread that reads all of it; None where there is none, or where an
+        examination or a cleaning is out."""
+
+    def end_examination(self, examination: Examination, *, done: bool) -> Sequence[Damage]:
+        """It is over. Done, and concluded: from now on reads heed what it found. Gives the damage that is new."""
+
     def reconfigure(self, config: LogConfig) -> None:
         """Holds from the next append on."""
 
@@ -281,6 +327,17 @@ class PartitionLog(Protocol):
 
     def close(self, *, clean: bool = True) -> None:
         """Blocking, in a worker thread. Clean: all is flushed and the next open has nothing to check."""
+
+
+class LogOpening(Protocol):
+    """A log that is read, and still to be made durable as it was found."""
+
+    @property
+    def must_sync(self) -> bool:
+        """Whether that takes any time."""
+
+    def finish(self) -> PartitionLog:
+        """Blocking, once. Raises StorageFailure."""
 
 
 class LogEngine(Protocol):
@@ -303,8 +360,13 @@ class LogEngine(Protocol):
         """Recover the partition's log, or begin an empty one at `start` (no file is made before the first append).
 
         A directory of another topic's id, or without a stamp (nothing in it was ever flushed), is set aside. Ends
-        by flushing what it accepted. Raises StampMismatch, DamagedLog, StorageFailure.
+        by flushing what it accepted. Where something that was flushed is gone, it changes nothing, and the log is
+        `read_only`. Raises StampMismatch, StorageFailure.
         """
+
+    def begin_open(self, identity: LogIdentity, config: LogConfig, *, start: Offset = ...) -> LogOpening:
+        """The same in two steps: this one takes the processor, the other waits for the disk, and many logs may wait at
+        once. Raises StampMismatch, StorageFailure."""
 
     def set_aside(self, identity: LogIdentity) -> Path | None:
         """Rename the partition's directory, durably, so that `open` finds nothing. None where there is none."""

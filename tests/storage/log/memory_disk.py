@@ -171,7 +171,11 @@ class MemoryDisk:
         parent.change(Rename(removes=[(source.name, node)], adds=[(target.name, node)]))
 
     def link(self, source: Path, target: Path) -> None:
-        raise AssertionError("the log makes no links")
+        self.step()
+        parent, node = self._directory(target.parent), self.file(source)
+        if target.name in parent.names:
+            raise FileExistsError(errno.EEXIST, "it exists", str(target))
+        parent.change(Rename(adds=[(target.name, node)]))
 
     def remove(self, path: Path) -> None:
         self.step()

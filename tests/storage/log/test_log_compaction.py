@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from headrace.base.errors import CorruptData
 from headrace.base.ids import LeaderEpoch, Offset
-from headrace.storage.engine import DamagedLog, LogConfig
+from headrace.storage.engine import LogConfig
 from headrace.storage.log.cleaning import Cleaned, Stopped, _with_records, clean
 from headrace.storage.log.names import CHECKPOINT, COMPACTION
 from headrace.storage.log.partition import LocalLog
@@ -538,8 +538,7 @@ def test_without_its_checkpoint_a_compacted_log_is_read_again_whole() -> None:
     here.log.close()
     for name, kept in ((CHECKPOINT, 0), (COMPACTION, 3)):
         here.disk.file(DIRECTORY / name).data[kept:] = b""
-    with pytest.raises(DamagedLog):
-        open_log(here.disk, CONFIG)
+    assert "Nor is there a checkpoint" in (open_log(here.disk, CONFIG).read_only or "")
 
 
 def test_a_cut_below_what_is_clean() -> None:

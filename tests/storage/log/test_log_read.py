@@ -14,6 +14,7 @@ from headrace.base.ids import LeaderEpoch, Offset
 from headrace.storage.disk import LocalDisk
 from headrace.storage.engine import LogConfig
 from headrace.storage.log.engine import LocalLogEngine
+from headrace.storage.log.files import SegmentFiles
 from headrace.storage.log.segment import Segment
 from headrace.wire.batches import Record, check_batches, decode_records, encode_batch, parse_header
 from headrace.wire.compression import Compression
@@ -268,3 +269,19 @@ def test_look_ups_by_time_equal_a_scan_of_all_records(plan: list[tuple[list[int]
     top = twin.log.max_timestamp()
     assert top is not None
     assert (top.offset, top.timestamp) == next((offset, time) for offset, time in seen if time == highest)
+
+
+def test_files_that_were_all_in_use_are_few_again_afterwards() -> None:
+    disk = new_disk()
+    files = SegmentFiles(disk, 4)
+    disk.make_directory(DIRECTORY)
+    segments = [Segment(DIRECTORY, base) for base in range(10)]
+    for segment in segments[:8]:
+        files.create(segment)
+        segment.pins += 1
+    assert disk.open_files == 8
+    for segment in segments:
+        segment.pins = 0
+    files.create(segments[8])
+    assert disk.open_files == 4
+    assert segments[8].file is not None

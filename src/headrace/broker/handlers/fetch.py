@@ -25,6 +25,7 @@ from headrace.broker.context import Handler, RequestContext
 from headrace.broker.fetch_sessions import NO_SESSION, FetchPlan, PartitionKey, Wanted
 from headrace.broker.parking import ParkedFetch
 from headrace.broker.partition import Partition
+from headrace.storage.engine import DamagedRange
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.fetch import (
@@ -126,8 +127,8 @@ class Reader:
         if isinstance(partition, ErrorCode):
             return Found(key, partition)
         error = partition.check_epoch(wanted.leader_epoch)
-        if error is ErrorCode.NONE and not partition.in_range(wanted.offset):
-            error = ErrorCode.OFFSET_OUT_OF_RANGE
+        if error is ErrorCode.NONE:
+            error = partition.check_range(wanted.offset)
         found = Found(
             key, error, partition.high_watermark, partition.last_stable_offset, partition.log.log_start_offset
         )
@@ -148,14 +149,15 @@ class Reader:
                 at_least_one=attempt.size == 0,
             )
         except (CorruptData, StorageFailure, OSError) as error:
-            log.exception(
-                "fetch failed: the log could not be read",
-                topic=partition.topic,
-                partition=partition.topic_partition.partition,
-                offset=wanted.offset,
-            )
-            corrupt = isinstance(error, CorruptData)
-            found.error = ErrorCode.CORRUPT_MESSAGE if corrupt else ErrorCode.KAFKA_STORAGE_ERROR
+            found.error = partition.on_unreadable(error, wanted.offset)
+            if not isinstance(error, DamagedRange):  # which was told when it was found
+                log.warning(
+                    "fetch failed: the log could not be read",
+                    topic=partition.topic,
+                    partition=partition.topic_partition.partition,
+                    offset=wanted.offset,
+                    reason=str(error),
+                )
 
     def _partition(self, key: PartitionKey) -> Partition | ErrorCode:
         image = self._context.image

@@ -78,6 +78,8 @@ def _latest(
     if not partition.latest_is_known:
         old = context.version < 5
         return _refused(asked, ErrorCode.LEADER_NOT_AVAILABLE if old else ErrorCode.OFFSET_NOT_AVAILABLE)
+    if partition.log.read_only is not None:  # nobody knows it
+        return _refused(asked, ErrorCode.KAFKA_STORAGE_ERROR)
     end = partition.last_stable_offset if committed_only else partition.high_watermark
     return _found(asked, end, -1, partition.leader_epoch)
 
@@ -93,14 +95,16 @@ async def _by_time(
         else:
             found = await loop.run_in_executor(None, partition.log.offset_for_timestamp, asked.timestamp)
     except (CorruptData, StorageFailure, OSError) as error:
-        log.exception(
+        log.warning(
             "list offsets failed: the log could not be read",
             topic=partition.topic,
             partition=partition.topic_partition.partition,
             timestamp=asked.timestamp,
+            reason=str(error),
         )
-        corrupt = isinstance(error, CorruptData)
-        return _refused(asked, ErrorCode.CORRUPT_MESSAGE if corrupt else ErrorCode.KAFKA_STORAGE_ERROR)
+        return _refused(asked, partition.on_unreadable(error, None))
+    if found is None and partition.log.read_only is not None:
+        return _refused(asked, ErrorCode.KAFKA_STORAGE_ERROR)
     if found is None or found.offset >= end:
         return _found(asked, -1, -1, NO_EPOCH)
     return _found(asked, found.offset, found.timestamp, found.leader_epoch)

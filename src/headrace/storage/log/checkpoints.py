@@ -94,7 +94,7 @@ def checkpoint_of(active: Segment | None, end: Offset, log_start: Offset, lineag
 
 def encode_stamp(stamp: Stamp) -> bytes:
     identity = stamp.identity
-    return _encode(
+    return encode_fields(
         {
             "topic_name": identity.topic_name,
             "topic_id": str(identity.topic_id),
@@ -108,7 +108,7 @@ def encode_stamp(stamp: Stamp) -> bytes:
 
 def decode_stamp(data: bytes) -> Stamp:
     """Raises CorruptData."""
-    fields = _decode(data)
+    fields = decode_fields(data)
     try:
         identity = LogIdentity(
             topic_name=str(fields["topic_name"]),
@@ -123,12 +123,12 @@ def decode_stamp(data: bytes) -> Stamp:
 
 
 def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
-    return _encode(asdict(checkpoint))
+    return encode_fields(asdict(checkpoint))
 
 
 def decode_checkpoint(data: bytes) -> Checkpoint:
     """Raises CorruptData. One from before there was a journal names no lineage."""
-    fields = {"lineage": 0, **_decode(data)}
+    fields = {"lineage": 0, **decode_fields(data)}
     try:
         return Checkpoint(**{name: int(fields[name]) for name in Checkpoint.__dataclass_fields__})  # type: ignore[arg-type]  # NewTypes of int
     except (KeyError, ValueError, TypeError) as error:
@@ -136,12 +136,12 @@ def decode_checkpoint(data: bytes) -> Checkpoint:
 
 
 def encode_compacted(compacted: Compacted) -> bytes:
-    return _encode(asdict(compacted))
+    return encode_fields(asdict(compacted))
 
 
 def decode_compacted(data: bytes) -> Compacted:
     """Raises CorruptData."""
-    fields = _decode(data)
+    fields = decode_fields(data)
     try:
         return Compacted(gaps_below=Offset(int(fields["gaps_below"])), clean_to=Offset(int(fields["clean_to"])))
     except (KeyError, ValueError, TypeError) as error:
@@ -189,12 +189,14 @@ def mark_doubt(disk: Disk, directory: Path) -> None:
         disk.open(directory / DOUBT, create=True).close()
 
 
-def _encode(fields: dict[str, Any]) -> bytes:
+def encode_fields(fields: dict[str, Any]) -> bytes:
+    """A small file of ours, with its checksum."""
     body = json.dumps({"version": 1, **fields}, separators=(", ", ": "))
     return f"{body}\n{crc32c(body.encode()):08x}\n".encode()
 
 
-def _decode(data: bytes) -> dict[str, Any]:
+def decode_fields(data: bytes) -> dict[str, Any]:
+    """Raises CorruptData."""
     body, _, rest = data.partition(b"\n")
     if rest != f"{crc32c(body):08x}\n".encode():
         raise CorruptData("A checkpoint or stamp fails its checksum.")

@@ -35,7 +35,7 @@ NO_LAG_LIMIT: Final = 2**63 - 1
 class Compaction:
     """Of one log. `state` is what is durable; `cleaning` the one that is out."""
 
-    __slots__ = ("_contents", "_directory", "_disk", "cleaning", "state")
+    __slots__ = ("_contents", "_directory", "_disk", "cleaning", "is_held", "state")
 
     def __init__(self, disk: Disk, directory: Path, contents: Contents, state: Compacted) -> None:
         self._disk = disk
@@ -43,11 +43,14 @@ class Compaction:
         self._contents = contents
         self.state = state
         self.cleaning: Cleaning | None = None
+        self.is_held = False
+        """An examination reads a segment, which must stay what it is."""
         contents.gaps_below = state.gaps_below
 
     def dirtiness(self, config: LogConfig, now_ms: int, start: int, up_to: int) -> float:
         """The part of what could be clean that is not; 0 where no cleaning is due. Raises OSError."""
-        segments = self._cleanable(config, now_ms, start, up_to) if self.cleaning is None else []
+        is_free = self.cleaning is None and not self.is_held
+        segments = self._cleanable(config, now_ms, start, up_to) if is_free else []
         dirty = [segment for segment in segments if segment.end > max(self.state.clean_to, start)]
         total, dirty_bytes = sum(segment.size for segment in segments), sum(segment.size for segment in dirty)
         if not dirty_bytes:
@@ -56,11 +59,11 @@ class Compaction:
         return ratio if ratio > config.min_cleanable_dirty_ratio or self._is_late(dirty[0], config, now_ms) else 0.0
 
     def _cleanable(self, config: LogConfig, now_ms: int, start: int, up_to: int) -> list[Segment]:
-        """Closed, durable, committed, and old enough where a compaction lag is asked for. Not what lies below the
-        log's start: that is about to go, and would stay as part of another."""
+        """Closed, durable, committed, sound, and old enough where a compaction lag is asked for. Not what lies below
+        the log's start: that is about to go, and would stay as part of another."""
         found: list[Segment] = []
         for segment in self._contents.segments:
-            if not segment.synced or segment.end > up_to or segment is self._contents.active:
+            if not segment.synced or segment.end > up_to or segment is self._contents.active or segment.damages:
                 break
             if segment.end <= start:
                 continue
@@ -87,6 +90,7 @@ class Compaction:
     ) -> Cleaning | None:
         """Take up what can be cleaned. Raises OSError."""
         assert self.cleaning is None
+        assert not self.is_held, "no examination is out"
         segments = self._cleanable(config, now_ms, start, up_to)
         dirty_from = max(self.state.clean_to, start, segments[0].base if segments else 0)
         if not any(segment.size and segment.end > dirty_from for segment in segments):

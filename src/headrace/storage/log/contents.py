@@ -7,6 +7,7 @@ bytes are whole batches, whatever its file holds beyond them. Loop-only. Raises 
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from contextlib import suppress
 from operator import attrgetter
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Final
 from headrace.base.errors import CorruptData
 from headrace.base.limits import READ_POSITIONS_REMEMBERED_MAX
 from headrace.base.ports import Disk
-from headrace.storage.engine import LogConfig
+from headrace.storage.engine import Damage, LogConfig
 from headrace.storage.log.appending import Placed
 from headrace.storage.log.files import SegmentFiles
 from headrace.storage.log.reading import cut, first_batch
@@ -148,23 +149,29 @@ class Contents:
             return _NOTHING
         segment, position = place
         file = self._files.get(segment)
-        left = segment.size - position
+        left = (segment.sound_up_to(start) if segment.damages else segment.size) - position
         data = file.read(position, min(max(max_bytes, HEADER_BYTES), left))
+        gaps = self.gaps_below
+        base = int.from_bytes(data[:8])
+        if len(data) < HEADER_BYTES or ((base > start or (known is place and base < start)) and start >= gaps):
+            raise CorruptData(f"There is no batch with offset {start} where it should be, in {segment.path.name}.")
         next_offset: int | None
-        size, next_offset, finished = cut(data, max_bytes, start, end, batches_max=BATCHES_WALKED)
+        size, next_offset, finished = cut(data, max_bytes, start, end, batches_max=BATCHES_WALKED, gaps_below=gaps)
         if not finished:
             size, next_offset = self._cut_small(segment, position, data, max_bytes, (size, next_offset), end)
         if not size and at_least_one:
             wanted, next_offset = first_batch(data)
             if not HEADER_BYTES <= wanted <= left:
                 raise CorruptData(f"The batch at offset {start} says {wanted} bytes; {left} are left in its segment.")
+            if next_offset > segment.end:
+                raise CorruptData(f"The batch at offset {start} goes on to {next_offset}; its segment does not.")
             if next_offset > end:
                 return _NOTHING
             if wanted > len(data):
                 data = file.read(position, wanted)
-            size, next_offset, _ = cut(data, wanted, start, end)
+            size, next_offset, _ = cut(data, wanted, start, end, gaps_below=gaps)
         position += size
-        if next_offset is not None and (position < segment.size or segment is self.active):
+        if size and next_offset is not None and (position < segment.size or segment is self.active):
             self._remember(next_offset, segment, position)
         return memoryview(data)[:size]
 
@@ -175,7 +182,7 @@ class Contents:
         batch comes after the leap, the offset that it led to is not known."""
         at, next_offset = known
         leap = segment.last_entry(self._disk, position + min(len(data), limit) - 1, end - 1) - position
-        size, reached, _ = cut(data, limit, next_offset, end, at=max(at, leap))
+        size, reached, _ = cut(data, limit, next_offset, end, at=max(at, leap), gaps_below=self.gaps_below)
         return size, None if size == leap > at else reached
 
     def _remember(self, offset: int, segment: Segment, position: int) -> None:
@@ -192,12 +199,32 @@ class Contents:
             if segment.end <= offset:
                 continue
             file = self._files.get(segment)
-            for at, header in headers_in(file, segment.position_below(self._disk, offset), segment.size):
+            position, last_offset = segment.entry_below(self._disk, offset)
+            due = -1 if position else segment.base
+            for at, header in headers_in(file, position, segment.sound_up_to(offset)):
+                if header.last_offset != last_offset >= 0 or header.base_offset != due >= self.gaps_below:
+                    raise CorruptData(f"What should be the batch at offset {due}, in {file.path.name}, is another.")
                 if header.last_offset >= offset:
                     return segment, at
+                due, last_offset = header.next_offset, -1
+            if offset >= self.gaps_below:
+                break
         if offset < self.gaps_below:
             return None
         raise CorruptData(f"Offset {offset} is in none of the batches of {self.directory.name}.")
+
+    # damage
+
+    def holding(self, offset: int) -> Segment:
+        """The segment that holds `offset`, or is nearest to it. There must be one."""
+        return self.segments[max(bisect_right(self.segments, offset, key=_base_of) - 1, 0)]
+
+    def heed(self, segment: Segment, damages: Sequence[Damage], size: int) -> None:
+        """From now on, reads of a segment keep off these ranges, and off what lies beyond `size`."""
+        segment.damages = tuple(damages)
+        self.size -= segment.size - size
+        segment.size = size
+        self._positions.clear()
 
     # compaction
 

@@ -17,14 +17,24 @@ from headrace.base.errors import CorruptData, StorageFailure
 from headrace.base.ids import Offset
 from headrace.base.limits import OPEN_SEGMENT_FILES_MAX
 from headrace.base.ports import Disk, Space
-from headrace.storage.engine import FlushRound, FlushTicket, LogConfig, LogIdentity, Outcomes, StampMismatch, UpkeepWork
+from headrace.storage.engine import (
+    DamagedLog,
+    FlushRound,
+    FlushTicket,
+    LogConfig,
+    LogIdentity,
+    Outcomes,
+    StampMismatch,
+    UpkeepWork,
+)
 from headrace.storage.log.checkpoints import Stamp, decode_stamp, read_file
 from headrace.storage.log.files import SegmentFiles
 from headrace.storage.log.flush import Ticket
 from headrace.storage.log.journal import Journal, JournalRound, Recoverable, Upkeep
 from headrace.storage.log.names import DELETED, STAMP, STRAY, key_of, out_of_use, partition_name
 from headrace.storage.log.partition import LocalLog
-from headrace.storage.log.recovery import Recovered, recover
+from headrace.storage.log.recovery import Recovered, Recovery, recover
+from headrace.storage.log.salvage import salvage
 
 FIRST_OFFSET: Final = Offset(0)
 
@@ -57,6 +67,7 @@ class LocalLogEngine:
         try:
             self._disk.make_directory(self.root)
             self._disk.sync_directory(self.root.parent)
+            self._disk.sync_directory(self.root)  # for all logs that are recovered
             for name in self._disk.list_directory(self.root):
                 if name.endswith(DELETED):
                     self._disk.remove_tree(self.root / name)
@@ -78,32 +89,49 @@ class LocalLogEngine:
         return [stamp.identity for stamp in stamps if stamp is not None]
 
     def open(self, identity: LogIdentity, config: LogConfig, *, start: Offset = FIRST_OFFSET) -> LocalLog:
+        return self.begin_open(identity, config, start=start).finish()
+
+    def begin_open(self, identity: LogIdentity, config: LogConfig, *, start: Offset = FIRST_OFFSET) -> Opening:
         directory = self.root / partition_name(identity)
         journaled: Sequence[Recoverable] = ()
+        found: Recovery | Recovered = Recovered(start=start, end=start)
         try:
             stamp, moved = self._claim(directory, identity)
-            if stamp is None:
-                recovered = Recovered(start=start, end=start)
-            else:
+            if stamp is not None:
                 if self._journal is not None:
                     journaled = self._journal.recoverable(key_of(identity))
-                recovered = recover(self._disk, directory, stamp, config.index_interval_bytes, journaled)
-            if self._journal is not None:
-                self._journal.settle(key_of(identity))
+                found = self._recover(directory, stamp, config.index_interval_bytes, journaled)
         except OSError as error:
             raise StorageFailure(f"The log of {directory.name} cannot be opened: {error}.") from error
-        return LocalLog(
-            disk=self._disk,
-            files=self._files,
-            directory=directory,
-            identity=identity,
-            config=config,
-            recovered=recovered,
-            exists=stamp is not None,
-            set_aside=moved,
-            journal=self._journal,
-            is_journaled=bool(journaled),
-        )
+
+        def finish(recovered: Recovered) -> LocalLog:
+            if self._journal is not None and recovered.read_only is None:
+                self._journal.settle(key_of(identity))
+            return LocalLog(
+                disk=self._disk,
+                files=self._files,
+                directory=directory,
+                identity=identity,
+                config=config,
+                recovered=recovered,
+                exists=stamp is not None,
+                set_aside=moved,
+                journal=self._journal,
+                is_journaled=bool(journaled),
+            )
+
+        return Opening(directory, found, finish)
+
+    def _recover(
+        self, directory: Path, stamp: Stamp, index_interval: int, journaled: Sequence[Recoverable]
+    ) -> Recovery | Recovered:
+        """Where that is refused, what can be read. Raises OSError."""
+        recovery = Recovery(self._disk, directory, stamp, index_interval, journaled)
+        try:
+            recovery.read()
+        except DamagedLog as error:
+            return salvage(self._disk, directory, stamp, index_interval, str(error))
+        return recovery
 
     def _claim(self, directory: Path, identity: LogIdentity) -> tuple[Stamp | None, Path | None]:
         """The stamp of this very log, or None where the directory is free, and where what was in it has gone."""
@@ -182,6 +210,22 @@ class LocalLogEngine:
         self._disk.rename(directory, target)
         self._disk.sync_directory(self.root)
         return target
+
+
+class Opening:
+    """A `LogOpening`."""
+
+    def __init__(self, directory: Path, found: Recovery | Recovered, finish: Callable[[Recovered], LocalLog]) -> None:
+        self._directory = directory
+        self._found = found
+        self._finish = finish
+        self.must_sync = isinstance(found, Recovery) and found.must_sync
+
+    def finish(self) -> LocalLog:
+        try:
+            return self._finish(self._found.finish() if isinstance(self._found, Recovery) else self._found)
+        except OSError as error:
+            raise StorageFailure(f"The log of {self._directory.name} cannot be opened: {error}.") from error
 
 
 Done = Callable[[Outcomes], object]

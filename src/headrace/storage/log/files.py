@@ -39,18 +39,20 @@ class SegmentFiles:
             file.close()
 
     def _add(self, segment: Segment, file: File, may_close: bool) -> File:
-        if may_close and len(self._open) >= self._limit:
-            self._close_one()
+        while may_close and len(self._open) >= self._limit and self._close_one():
+            pass
         segment.file = file
         self._open[segment] = None
         return file
 
-    def _close_one(self) -> None:
-        """Those used since the last look, or pinned, get another round; if all are, one file too many is open."""
+    def _close_one(self) -> bool:
+        """Those used since the last look, or pinned, get another round; False if all are pinned: then one file too many
+        is open. The flusher never has so many pinned at once."""
         for segment in 2 * list(self._open):
             if not (segment.pins or segment.used):
                 self.close(segment)
-                return
+                return True
             segment.used = False
             self._open.pop(segment, None)
             self._open[segment] = None
+        return False

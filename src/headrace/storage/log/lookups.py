@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from headrace.base.errors import CorruptData
 from headrace.base.ids import LeaderEpoch, Offset
 from headrace.base.ports import Disk, File
-from headrace.storage.engine import FoundOffset
+from headrace.storage.engine import DamagedRange, FoundOffset
 from headrace.storage.log.scan import headers_in
 from headrace.storage.log.segment import Segment
-from headrace.wire.batches import BatchHeader, decode_records
+from headrace.wire.batches import BatchHeader, check_batch, decode_records
 
 
 def first_at_or_after(disk: Disk, segments: Sequence[Segment], timestamp: int, start: int) -> FoundOffset | None:
@@ -52,11 +52,11 @@ def _highest_from(disk: Disk, segment: Segment, start: int) -> int:
     """The highest time of the records from offset `start` on, in a segment that begins below it."""
     file, top = segment.open(disk), -1
     try:
-        for at, header in headers_in(file, segment.position_below(disk, start), segment.size):
+        for at, header in _headers(file, segment, segment.position_below(disk, start)):
             if header.base_offset >= start:
                 top = max(top, header.newest_time)
             elif header.last_offset >= start:
-                records = decode_records(file.read(at, header.size))
+                records = decode_records(_checked(file, at, header))
                 top = max([top, *(record.timestamp for record in records if record.offset >= start)])
     finally:
         file.close()
@@ -64,13 +64,17 @@ def _highest_from(disk: Disk, segment: Segment, start: int) -> int:
 
 
 def headers_from(disk: Disk, segments: Sequence[Segment], start: int) -> Iterator[BatchHeader]:
-    """Headers from the batch that holds `start`. Raises CorruptData where the bytes are no batches."""
+    """Headers from the batch that holds `start`; known damage is passed over. Raises CorruptData where the bytes are
+    no batches."""
     for segment in segments:
         if segment.end <= start:
             continue
+        for damage in segment.damages:
+            if damage.start <= start < damage.end:
+                start = damage.end
         file = segment.open(disk)
         try:
-            for _, header in headers_in(file, segment.position_below(disk, start), segment.size):
+            for _, header in _headers(file, segment, segment.position_below(disk, start), passing_over=True):
                 if header.last_offset >= start:
                     yield header
         finally:
@@ -89,7 +93,7 @@ def place_of(
             continue
         file = segment.open(disk)
         try:
-            for at, header in headers_in(file, segment.position_below(disk, offset), segment.size):
+            for at, header in headers_in(file, segment.position_below(disk, offset), segment.sound_up_to(offset)):
                 if header.last_offset >= offset:
                     return segment.base, at, Offset(min(header.base_offset, offset))
         finally:
@@ -102,7 +106,7 @@ def place_of(
 def _search(disk: Disk, segment: Segment, position: int, timestamp: int, start: int) -> FoundOffset | None:
     file = segment.open(disk)
     try:
-        for at, header in headers_in(file, position, segment.size):
+        for at, header in _headers(file, segment, position):
             if header.max_timestamp >= timestamp and header.last_offset >= start:
                 found = _search_batch(file, at, header, timestamp, start)
                 if found is not None:
@@ -113,7 +117,29 @@ def _search(disk: Disk, segment: Segment, position: int, timestamp: int, start: 
 
 
 def _search_batch(file: File, at: int, header: BatchHeader, timestamp: int, start: int) -> FoundOffset | None:
-    for record in decode_records(file.read(at, header.size)):
+    for record in decode_records(_checked(file, at, header)):
         if record.timestamp >= timestamp and record.offset >= start:
             return FoundOffset(Offset(record.offset), record.timestamp, LeaderEpoch(header.leader_epoch))
     return None
+
+
+def _headers(
+    file: File, segment: Segment, position: int, *, passing_over: bool = False
+) -> Iterator[tuple[int, BatchHeader]]:
+    """The headers of a segment from a batch's position on. Where damage comes, what is looked for may be in it: raises
+    DamagedRange, unless it is to be passed over."""
+    for damage in segment.damages:
+        if damage.position < position:
+            continue
+        yield from headers_in(file, position, damage.position)
+        if not passing_over:
+            raise DamagedRange(f"Offsets {damage.start} to {damage.end - 1} are damaged. {damage.reason}")
+        position = damage.resume
+    yield from headers_in(file, position, segment.size)
+
+
+def _checked(file: File, at: int, header: BatchHeader) -> bytes:
+    """A whole batch, its CRC too. Raises CorruptData."""
+    batch = file.read(at, header.size)
+    check_batch(batch, compacted=True)
+    return batch

@@ -23,14 +23,16 @@ STAMP: Final = "stamp.json"
 CHECKPOINT: Final = "checkpoint.json"
 DOUBT: Final = "sync-failed"
 """An empty file: a sync failed here, so that the page cache may hold as clean what never reached the disk."""
+DAMAGED: Final = ".damaged"
+"""A second name for a segment that is damaged, beside its own: nothing here ever removes it."""
 EPOCHS: Final = "leader-epoch-checkpoint"
 STRAY: Final = "-stray"
 DELETED: Final = "-delete"
 """Ends of directories that are out of use. No partition's ends so: it ends with a number."""
 NAME_BYTES_MAX: Final = 255
+OFFSET_DIGITS: Final = 20
 
 _SWAP = re.compile(r"(\d{20})-(\d{20})\.swap")
-_NUMBERED = re.compile(r"(\d{20})(\.[a-z]+)")
 
 
 def numbered(directory: Path, offset: int, suffix: str) -> Path:
@@ -39,8 +41,9 @@ def numbered(directory: Path, offset: int, suffix: str) -> Path:
 
 def offsets_of(names: list[str], suffix: str) -> list[int]:
     """The offsets in the names that end so, rising."""
-    matches = (_NUMBERED.fullmatch(name) for name in names)
-    return sorted(int(match[1]) for match in matches if match and match[2] == suffix)
+    length = OFFSET_DIGITS + len(suffix)
+    found = (name[:OFFSET_DIGITS] for name in names if len(name) == length and name.endswith(suffix))
+    return sorted(int(digits) for digits in found if digits.isdecimal())
 
 
 def cleaned_name(base: int, end: int, token: str) -> str:
@@ -54,7 +57,8 @@ def swap_path(directory: Path, base: int, end: int) -> Path:
 
 def swaps_of(names: list[str]) -> list[tuple[int, int]]:
     """The ranges of offsets for which there is a swap, rising."""
-    return sorted((int(match[1]), int(match[2])) for match in map(_SWAP.fullmatch, names) if match)
+    swaps = [_SWAP.fullmatch(name) for name in names if name.endswith(SWAP)]
+    return sorted((int(match[1]), int(match[2])) for match in swaps if match)
 
 
 def segment_paths(directory: Path, base: int) -> tuple[Path, Path, Path]:

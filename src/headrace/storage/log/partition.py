@@ -17,6 +17,7 @@ from headrace.base.ids import LeaderEpoch, Offset
 from headrace.base.ports import Buffer, Disk
 from headrace.storage.engine import (
     Appended,
+    Damage,
     EpochEnd,
     FlushTicket,
     FoundOffset,
@@ -38,6 +39,7 @@ from headrace.storage.log.checkpoints import (
 )
 from headrace.storage.log.compaction import Cleaning, Compaction
 from headrace.storage.log.contents import Contents
+from headrace.storage.log.damage import Examination
 from headrace.storage.log.files import SegmentFiles
 from headrace.storage.log.flush import Ticket, Unsynced
 from headrace.storage.log.journal import Journal, JournalEntry
@@ -104,7 +106,8 @@ class LocalLog:
         self.directory: Final = directory
         self.set_aside: Final = set_aside
         self.config = config
-        self.failed = False
+        self.read_only: Final = recovered.read_only
+        self.failed = recovered.read_only is not None
         self._disk = disk
         self._files = files
         self._contents = Contents(disk, files, directory, recovered.segments)
@@ -114,7 +117,7 @@ class LocalLog:
         self._flushed_position = recovered.segments[-1].size if recovered.segments else 0
         """Bytes below `_flushed` in the segment that holds it."""
         self._epochs = recovered.epochs
-        self._epochs_changed = False
+        self._epochs_changed = recovered.epochs_are_new
         self._checkpoint = recovered.checkpoint
         """The one on the disk."""
         self._snapshots = ProducerSnapshots(directory, recovered.snapshots)
@@ -286,6 +289,45 @@ class LocalLog:
         if failure is not None:
             raise failure
         return found
+
+    # damage
+
+    @property
+    def damages(self) -> Sequence[Damage]:
+        return [damage for segment in self._contents.segments for damage in segment.damages]
+
+    @property
+    def segments(self) -> Sequence[Offset]:
+        return [Offset(segment.base) for segment in self._contents.segments if segment.end > segment.base]
+
+    def segment_of(self, offset: Offset) -> Offset:
+        return Offset(self._contents.holding(offset).base)
+
+    def begin_examination(self, base: Offset) -> Examination | None:
+        contents, compaction = self._contents, self._compaction
+        if self.read_only is not None or not contents.segments or compaction.cleaning is not None or compaction.is_held:
+            return None
+        segment = contents.holding(base)
+        if segment.base != base:
+            return None
+        compaction.is_held = True
+        return Examination(
+            self._disk,
+            segment,
+            gaps_below=contents.gaps_below,
+            interval=self.config.index_interval_bytes,
+            known=self.damages,
+        )
+
+    def end_examination(self, examination: Examination, *, done: bool) -> Sequence[Damage]:
+        self._compaction.is_held = False
+        segment, contents = examination.segment, self._contents
+        if not done or segment not in contents.segments:
+            return []
+        known = segment.damages
+        has_grown = segment.size != examination.size_before or segment is contents.active
+        contents.heed(segment, examination.found, segment.size if has_grown else examination.size)
+        return [damage for damage in examination.found if damage not in known]
 
     # epochs
 

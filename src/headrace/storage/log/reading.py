@@ -15,6 +15,7 @@ FRONT: Final = Struct(">qi4xb6xi")
 """Base offset, length, magic, last offset delta."""
 BATCHES_MAX: Final = 2**31
 SHORTEST: Final = HEADER_BYTES - LENGTH_END
+ANYWHERE: Final = 2**63
 
 
 class Cut(NamedTuple):
@@ -27,9 +28,19 @@ class Cut(NamedTuple):
     """False: there may be more; only so many were looked at."""
 
 
-def cut(data: bytes, limit: int, start: int, end: int, *, at: int = 0, batches_max: int = BATCHES_MAX) -> Cut:
+def cut(
+    data: bytes,
+    limit: int,
+    start: int,
+    end: int,
+    *,
+    at: int = 0,
+    batches_max: int = BATCHES_MAX,
+    gaps_below: int = ANYWHERE,
+) -> Cut:
     """How much of `data` is whole batches below `end`, within `limit` bytes. From `at` on, where a batch begins that
-    holds `start` or comes after it. Raises CorruptData where the bytes are no batches with rising offsets."""
+    holds `start` or comes after it. Raises CorruptData where the bytes are no batches with rising offsets, or offsets
+    are missing between two of them and not below `gaps_below`."""
     unpack = FRONT.unpack_from
     first, next_offset, stop = at, start, min(len(data), limit)
     for _ in range(batches_max):
@@ -39,7 +50,7 @@ def cut(data: bytes, limit: int, start: int, end: int, *, at: int = 0, batches_m
         batch_end, batch_next = at + LENGTH_END + length, base + delta + 1
         if length < SHORTEST or magic != MAGIC or delta < 0 or batch_next <= next_offset:
             raise CorruptData(f"What should be the batch at offset {next_offset} is none.")
-        if at != first and base < next_offset:
+        if base != next_offset and at != first and (base < next_offset or next_offset >= gaps_below):
             raise CorruptData(f"A batch at offset {base} follows offset {next_offset - 1}.")
         if batch_end > stop or batch_next > end:
             break

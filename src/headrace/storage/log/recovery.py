@@ -22,15 +22,19 @@ and only after that may it count.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 
+import structlog
+
 from headrace.base.errors import CorruptData
 from headrace.base.ids import LeaderEpoch, Offset
+from headrace.base.limits import UNVOUCHED_BYTES_MAX
 from headrace.base.ports import Disk, File
-from headrace.storage.engine import DamagedLog
+from headrace.storage.engine import Damage, DamagedLog
 from headrace.storage.log.checkpoints import (
     Checkpoint,
     Compacted,
@@ -46,8 +50,10 @@ from headrace.storage.log.checkpoints import (
     write_file,
 )
 from headrace.storage.log.compaction import finish_swap
+from headrace.storage.log.damage import DAMAGES, Examination, read_damages
 from headrace.storage.log.epochs import LeaderEpochs
 from headrace.storage.log.journal import Recoverable
+from headrace.storage.log.lookups import headers_from
 from headrace.storage.log.names import (
     CHECKPOINT,
     CLEANED,
@@ -68,7 +74,10 @@ from headrace.storage.log.names import (
 )
 from headrace.storage.log.scan import CHECK_CHUNK_BYTES, checked_batches, headers_in
 from headrace.storage.log.segment import INDEX_ENTRY, TIME_ENTRY, Segment
-from headrace.wire.batches import iterate_headers
+from headrace.storage.log.tail import Tail
+from headrace.wire.batches import BatchHeader, iterate_headers
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -80,19 +89,27 @@ class Recovered:
     start: Offset
     end: Offset
     epochs: LeaderEpochs = field(default_factory=LeaderEpochs)
+    epochs_are_new: bool = False
+    """The file does not have the latest of them."""
     checkpoint: Checkpoint | None = None
     snapshots: list[Offset] = field(default_factory=list)
     compacted: Compacted = field(default_factory=Compacted)
+    read_only: str | None = None
+    """Why nothing may be appended: what is there can be read, and is not all that was flushed."""
 
 
 def recover(
     disk: Disk, directory: Path, stamp: Stamp, index_interval: int, journaled: Sequence[Recoverable] = ()
 ) -> Recovered:
     """Recover one stamped directory, with what the journal has of it. Raises DamagedLog, OSError."""
-    return _Recovery(disk, directory, stamp, index_interval, journaled).run()
+    recovery = Recovery(disk, directory, stamp, index_interval, journaled)
+    recovery.read()
+    return recovery.finish()
 
 
-class _Recovery:
+class Recovery:
+    """In two steps, `read` and `finish`, for the first takes the processor and the second waits for the disk."""
+
     def __init__(
         self, disk: Disk, directory: Path, stamp: Stamp, index_interval: int, journaled: Sequence[Recoverable]
     ) -> None:
@@ -105,14 +122,27 @@ class _Recovery:
         """What an earlier life left, or that nothing is known."""
         self.known = self.checkpoint is not None
         self.point = self.checkpoint or Checkpoint.at_segment(stamp.birth, stamp.birth)
-        self.changed = not self.known or DOUBT in self.names
+        self.changed = not self.known
+        """Something was accepted that nothing vouched for."""
+        self.names_are_new = not self.known
+        """The same of a name."""
+        self.rewrites = DOUBT in self.names
+        """The small files have to be written anew."""
         if self.checkpoint is None and journaled:  # the highest lineage is the only one that is not void
             self.point = replace(self.point, lineage=max(each.lineage for each in journaled))
         self.journaled = [each for each in journaled if each.lineage == self.point.lineage]
+        self.damages = self._read_damages()
+        """By segment and position."""
+        self.epochs_are_lost = False
         self.log = Recovered(start=self.point.log_start, end=self.point.recovery_point, checkpoint=self.checkpoint)
         self.suspect: list[Segment] = []
+        self.surplus: list[int] = []
+        """Bases of segments that do not go on where the log ends."""
+        self.lacking: list[Recoverable] = []
+        """What the journal has and the log's own files lack."""
 
-    def run(self) -> Recovered:
+    def read(self) -> None:
+        """Take what is sound, and cut the rest. Raises DamagedLog, and then nothing was cut; OSError."""
         self._finish_swaps()
         self._remove_leftovers()
         self.log.compacted = self._read_compacted()
@@ -120,13 +150,25 @@ class _Recovery:
         bases = offsets_of(self.names, LOG)
         self._believe([base for base in bases if base < self.point.segment])
         self._check([base for base in bases if base >= self.point.segment])
+        self._ask_journal()
+        self._cut()
         self._take_from_journal()
         self._read_snapshots()
         self.log.start = min(self.log.start, self.log.end)
         self.log.epochs.cut_below(self.log.start)
-        if self.changed:
+
+    @property
+    def must_sync(self) -> bool:
+        return self.changed or self.rewrites
+
+    def finish(self) -> Recovered:
+        """Make durable what was accepted: only then it counts. Raises OSError."""
+        if self.must_sync:
             try:
-                self._make_durable()
+                if self._is_plain():
+                    self._make_contents_durable()
+                else:
+                    self._make_durable()
             except OSError:
                 mark_doubt(self.disk, self.directory)
                 raise
@@ -142,14 +184,21 @@ class _Recovery:
         except CorruptData:
             return None
 
+    def _read_damages(self) -> dict[tuple[int, int], Damage]:
+        if DAMAGES not in self.names:
+            return {}
+        noted = [damage for damage in read_damages(self.disk, self.directory) if damage.start >= damage.segment]
+        return {(damage.segment, damage.position): damage for damage in noted}
+
     def _read_epochs(self) -> None:
         """Entries above the recovery point come from the batches there."""
         if EPOCHS in self.names:
             try:
                 self.log.epochs = LeaderEpochs.decode(read_file(self.disk, self.directory / EPOCHS))
             except CorruptData as error:
-                if self.known:
-                    raise DamagedLog(f"{self.directory.name}: {error}") from error
+                self.epochs_are_lost = self.known
+                self.rewrites = True
+                log.warning("leader epochs are read from the batches anew", log=str(self.directory), reason=str(error))
         self.log.epochs.cut_from(self.point.recovery_point)
 
     def _read_snapshots(self) -> None:
@@ -176,7 +225,7 @@ class _Recovery:
         for base, end in swaps:
             bases = [each for each in offsets_of(self.names, LOG) if base <= each < end]
             finish_swap(self.disk, self.directory, swap_path(self.directory, base, end), sorted({base, *bases}))
-            self.changed = True
+            self.rewrites = True
         if swaps:
             self.names = self.disk.list_directory(self.directory)
 
@@ -197,7 +246,7 @@ class _Recovery:
 
     def _remove(self, path: Path) -> None:
         self.disk.remove(path)
-        self.changed = True
+        self.rewrites = True
 
     def _remove_segment(self, base: int) -> None:
         for path in segment_paths(self.directory, base):
@@ -214,13 +263,25 @@ class _Recovery:
                 continue
             size = self.disk.size(segment_paths(self.directory, base)[0])
             segment = Segment.closed(self.directory, base, end, size)
+            segment.damages = tuple(damage for damage in self.damages.values() if damage.segment == base)
             self.log.segments.append(segment)
             self._check_indexes(segment)
         first = self.log.segments[0].base if self.log.segments else self.point.segment
         if first > self.point.log_start:
-            raise DamagedLog(
-                f"{self.directory.name}: the log starts at {self.point.log_start}, but its first segment at {first}."
-            )
+            reason = f"The log starts at {self.point.log_start}, but its first segment at {first}."
+            if not self.log.segments:
+                raise DamagedLog(f"{self.directory.name}: {reason}")
+            lead_in(self.log.segments[0], self.point.log_start, reason)
+        if self.epochs_are_lost:
+            self._take_epochs(headers_from(self.disk, self.log.segments, self.point.log_start))
+
+    def _take_epochs(self, headers: Iterable[BatchHeader]) -> None:
+        """Of batches below the recovery point."""
+        try:
+            for header in headers:
+                self.log.epochs.assign(LeaderEpoch(header.leader_epoch), Offset(header.base_offset))
+        except CorruptData as error:
+            raise DamagedLog(f"{self.directory.name}: {error}") from error
 
     def _check_indexes(self, segment: Segment) -> None:
         """A lost index is rebuilt from the batches."""
@@ -229,22 +290,27 @@ class _Recovery:
             whole = self.disk.size(index) % INDEX_ENTRY.size == 0 and self.disk.size(times) % TIME_ENTRY.size == 0
             if whole:
                 return
-        rebuilt = Segment(self.directory, segment.base)
-        self._rebuild(rebuilt, segment.size)
-        rebuilt.close_indexes()
-        self._write_indexes(rebuilt)
-        self.changed = True
+        examination = self._examine(segment)
+        segment.damages, segment.size = tuple(examination.found), examination.size
+        twin = examination.twin
+        twin.close_indexes()
+        self._write_indexes(twin)
+        self.rewrites = True
 
-    def _rebuild(self, segment: Segment, size: int) -> None:
-        """Index the batches of believed bytes; CRCs are not checked."""
-        file = self.disk.open(segment.path)
-        try:
-            for _, header in headers_in(file, 0, size):
-                segment.add(header.last_offset, header.size, header.newest_time, self.interval)
-        except CorruptData as error:
-            raise DamagedLog(f"{self.directory.name}: {error}") from error
-        finally:
-            file.close()
+    def _examine(self, segment: Segment) -> Examination:
+        """Read all of a segment whose indexes are lost; damage that nobody knew of is noted."""
+        segment.index = bytearray()  # none to compare
+        examination = Examination(
+            self.disk,
+            segment,
+            gaps_below=self.log.compacted.gaps_below,
+            interval=self.interval,
+            known=list(self.damages.values()),
+        )
+        examination.run()
+        self.damages |= {(damage.segment, damage.position): damage for damage in examination.found}
+        segment.index = None
+        return examination
 
     def _write_indexes(self, segment: Segment) -> None:
         assert segment.index is not None
@@ -256,7 +322,7 @@ class _Recovery:
     # above the recovery point
 
     def _check(self, bases: list[int]) -> None:
-        """Accept what is sound and continues; remove the rest."""
+        """Accept what is sound and continues; the rest is to be cut."""
         if self.point.position and (not bases or bases[0] != self.point.segment):
             raise DamagedLog(f"{self.directory.name}: the segment of the recovery point is gone.")
         expected, gaps_below = self.point.segment, self.log.compacted.gaps_below
@@ -269,11 +335,28 @@ class _Recovery:
                 expected = self.log.end
             else:
                 sound = False
-                self._remove_segment(base)
+                self.surplus.append(base)
         if self.log.end < gaps_below:  # compaction works on what was flushed
             if not sound:
                 raise DamagedLog(f"{self.directory.name}: what was compacted is damaged at offset {self.log.end}.")
             self.log.end = gaps_below
+
+    def _cut(self) -> None:
+        """Once nothing is known to be missing: remove what was not accepted. Sound batches among it are kept beside,
+        unless the journal has what goes there."""
+        tail = Tail(self.disk, self.directory, self.suspect[-1] if self.suspect else None, self.surplus)
+        if not self.lacking and tail.holds_sound_batches():
+            tail.keep()
+            log.warning(
+                "a log was cut at a batch that is not sound, though sound ones follow: after a power cut they were not "
+                "acknowledged, else the disk is damaged; they are kept in the files named *.damaged",
+                log=str(self.directory),
+                end=self.log.end,
+            )
+        if tail.cut():
+            self.rewrites = True
+        for base in self.surplus:
+            self._remove_segment(base)
 
     def _check_segment(self, base: int) -> bool:
         """Check one segment from the recovery point, or its start; False where it was cut."""
@@ -282,13 +365,12 @@ class _Recovery:
         try:
             size = file.size()
             if base == self.point.segment and self.point.position:
-                self._resume(segment, size)
+                segment = self._resume(file, size)
             believed = segment.size
             self._accept(segment, file, size)
-            if segment.size != size:
-                file.truncate(segment.size)
             # Where no byte was vouched for, the name was not either: an empty file may be gone after a power cut.
-            self.changed = self.changed or not believed or segment.size != believed or segment.size != size
+            self.names_are_new = self.names_are_new or not believed
+            self.changed = self.changed or not believed or segment.size != believed
         finally:
             file.close()
         self.suspect.append(segment)
@@ -298,19 +380,32 @@ class _Recovery:
     def _accept(self, segment: Segment, file: File, size: int) -> None:
         """Take the sound batches that follow, up to byte `size`."""
         gaps_below = self.log.compacted.gaps_below
-        for _, header in checked_batches(file, segment.size, size, segment.end, self.log.epochs.latest, gaps_below):
-            segment.add(header.last_offset, header.size, header.newest_time, self.interval)
-            self.log.epochs.assign(LeaderEpoch(header.leader_epoch), Offset(header.base_offset))
+        while True:
+            for _, header in checked_batches(file, segment.size, size, segment.end, self.log.epochs.latest, gaps_below):
+                segment.add(header.last_offset, header.size, header.newest_time, self.interval)
+                self.log.epochs.assign(LeaderEpoch(header.leader_epoch), Offset(header.base_offset))
+            known = self.damages.get((segment.base, segment.size))
+            if known is None or known.start != segment.end or not segment.size < known.resume <= size:
+                return
+            segment.size, segment.end = known.resume, known.end  # it was flushed, and was damaged later
+            segment.damages += (known,)
+
+    def _ask_journal(self) -> None:
+        """What was acknowledged and never reached the log's own files. Changes nothing yet."""
+        end = self.log.end
+        for entry in self.journaled:
+            if entry.end <= end:
+                continue
+            if entry.base > end:
+                raise DamagedLog(f"{self.directory.name} ends at {end}, and the journal goes on at {entry.base}.")
+            if not self.lacking:
+                self._missing_of(entry)
+            self.lacking.append(entry)
+            end = entry.end
 
     def _take_from_journal(self) -> None:
-        """Append what was acknowledged and never reached the log's own files, which may end inside an entry."""
-        for entry in self.journaled:
-            if entry.end <= self.log.end:
-                continue
-            if entry.base > self.log.end:
-                raise DamagedLog(
-                    f"{self.directory.name} ends at {self.log.end}, and the journal goes on at {entry.base}."
-                )
+        """Append it; the log's own files may end inside an entry."""
+        for entry in self.lacking:
             self._append_journaled(entry)
         self.log.segments += self.suspect
 
@@ -318,6 +413,7 @@ class _Recovery:
         missing = self._missing_of(entry)
         if not self.suspect:
             self.suspect.append(Segment(self.directory, self.log.end))
+            self.names_are_new = True
         segment = self.suspect[-1]
         file = self.disk.open(segment.path, create=True)
         try:
@@ -338,25 +434,28 @@ class _Recovery:
                 return batches[at:]
         raise DamagedLog(f"{self.directory.name}: the journal has no batch that begins at offset {self.log.end}.")
 
-    def _resume(self, segment: Segment, size: int) -> None:
+    def _resume(self, file: File, size: int) -> Segment:
         """Take the bytes below the recovery point as they are, with their indexes where these are sound."""
-        point = self.point
+        point, base = self.point, self.point.segment
         if size < point.position:
             raise DamagedLog(f"{self.directory.name}: {point.position} bytes were flushed, and {size} are there.")
-        entries = self._believed_entries(segment.base)
+        if self.epochs_are_lost:
+            self._take_epochs(header for _, header in headers_in(file, 0, point.position))
+        entries = self._believed_entries(base)
         if entries is None:
-            self._rebuild(segment, point.position)
-            return
+            examination = self._examine(Segment.closed(self.directory, base, point.recovery_point, point.position))
+            segment = examination.twin
+            segment.damages = tuple(examination.found)
+            return segment
+        segment = Segment(self.directory, base)
         segment.resume(*entries, size=point.position, end=point.recovery_point)
         segment.max_timestamp, segment.max_timestamp_offset = point.max_timestamp, point.max_timestamp_offset
-        file = self.disk.open(segment.path)
-        try:
+        known = [damage for damage in self.damages.values() if damage.segment == base]
+        segment.damages = tuple(damage for damage in known if damage.resume <= point.position)
+        with suppress(CorruptData):  # whoever reads it is told
             _, first = next(headers_in(file, 0, point.position))
             segment.first_timestamp = first.max_timestamp
-        except CorruptData as error:
-            raise DamagedLog(f"{self.directory.name}: {error}") from error
-        finally:
-            file.close()
+        return segment
 
     def _believed_entries(self, base: int) -> tuple[bytes, bytes] | None:
         """The index files of the segment that holds the recovery point, unless they reach above it: a crash may have
@@ -388,6 +487,27 @@ class _Recovery:
         finally:
             file.close()
 
+    def _is_plain(self) -> bool:
+        """Whether it is what a kill usually leaves: one segment with a little more in it than is vouched for."""
+        if self.rewrites or len(self.suspect) != 1:
+            return False
+        unvouched = self.suspect[0].size - (self.point.position if self.suspect[0].base == self.point.segment else 0)
+        return unvouched <= UNVOUCHED_BYTES_MAX
+
+    def _make_contents_durable(self) -> None:
+        """Sync what was accepted, and leave the rest as in the life before: the recovery point where it is, indexes and
+        epochs of what is above it in memory. A few syncs for each log, where there may be thousands."""
+        sync_file(self.disk, self.suspect[0].path)
+        if not self.known:
+            write_file(self.disk, self.directory / STAMP, encode_stamp(self.stamp))
+        if self.names_are_new:
+            self.disk.sync_directory(self.directory)
+        if not self.known and self.journaled:  # what is cut later needs another lineage than this
+            self.log.checkpoint = self.point
+            write_file(self.disk, self.directory / CHECKPOINT, encode_checkpoint(self.point))
+            self.disk.sync_directory(self.directory)
+        self.log.epochs_are_new = True
+
     def _make_durable(self) -> None:
         """Sync all that was accepted, in this order: contents, names, then the checkpoint that says so."""
         for segment in self.suspect[:-1]:
@@ -404,9 +524,14 @@ class _Recovery:
         if DOUBT in self.names:
             self.disk.remove(self.directory / DOUBT)
         self.disk.sync_directory(self.directory)
-        self.disk.sync_directory(self.directory.parent)
         self.log.checkpoint = checkpoint_of(
             self.suspect[-1] if self.suspect else None, self.log.end, self.log.start, self.point.lineage
         )
         write_file(self.disk, self.directory / CHECKPOINT, encode_checkpoint(self.log.checkpoint))
         self.disk.sync_directory(self.directory)
+
+
+def lead_in(segment: Segment, start: Offset, reason: str) -> None:
+    """What came before the first segment is gone: the offsets are damaged."""
+    lead = Damage(segment=segment.base, start=start, end=segment.base, position=0, resume=0, reason=reason)
+    segment.damages = (lead, *(damage for damage in segment.damages if damage.start >= segment.base))

@@ -14,7 +14,8 @@ from zlib import crc32
 
 from headrace.base.errors import CorruptData
 from headrace.base.ports import Disk, File
-from headrace.storage.log.names import segment_paths
+from headrace.storage.engine import Damage, DamagedRange
+from headrace.storage.log.names import LOG, numbered, segment_paths
 
 INDEX_ENTRY: Final = Struct(">ii")
 """Relative last offset of a batch, position of that batch."""
@@ -29,6 +30,7 @@ class Segment:
     __slots__ = (
         "base",
         "created_ms",
+        "damages",
         "directory",
         "end",
         "file",
@@ -70,6 +72,8 @@ class Segment:
         """Closed, and it and its indexes are durable."""
         self.swap: Path | None = None
         """Where its batches are until they have their own name, which the loop then says by None."""
+        self.damages: tuple[Damage, ...] = ()
+        """Ranges that cannot be read, in order."""
         self.file: File | None = None
         self.pins = 0
         self.used = False
@@ -86,7 +90,7 @@ class Segment:
 
     @property
     def path(self) -> Path:
-        return segment_paths(self.directory, self.base)[0]
+        return numbered(self.directory, self.base, LOG)
 
     def open(self, disk: Disk) -> File:
         """Its batches, in a file of the caller's own. Any thread; raises FileNotFoundError where it is gone."""
@@ -147,10 +151,31 @@ class Segment:
     # look-ups: any thread
 
     def position_below(self, disk: Disk, offset: int) -> int:
-        """Position of a batch at or before the one that holds `offset`, at most an index interval away."""
+        """Position of a batch at or before the one that holds `offset`, at most an index interval away, with no damage
+        between them. Raises DamagedRange where `offset` is in one."""
+        return self.entry_below(disk, offset)[0]
+
+    def entry_below(self, disk: Disk, offset: int) -> tuple[int, int]:
+        """The same, and the last offset of the batch there, as the index has it; -1 where it does not say."""
         relative = offset - self.base
         entry = _floor(self._entries(disk, self.index, 1), INDEX_ENTRY, relative)
-        return 0 if entry is None else int(entry[1])
+        found = (0, -1) if entry is None else (int(entry[1]), self.base + entry[0])
+        for damage in self.damages:
+            if damage.start <= offset < damage.end:
+                raise DamagedRange(f"Offsets {damage.start} to {damage.end - 1} are damaged. {damage.reason}")
+            if damage.end <= offset and damage.resume > found[0]:
+                found = (damage.resume, -1)
+        return found
+
+    def sound_up_to(self, offset: int) -> int:
+        """Position up to which batches follow one another soundly from the one that holds `offset`. Raises DamagedRange
+        where that is in none."""
+        for damage in self.damages:
+            if offset < damage.start:
+                return damage.position
+            if offset < damage.end:
+                raise DamagedRange(f"Offsets {damage.start} to {damage.end - 1} are damaged. {damage.reason}")
+        return self.size
 
     def last_entry(self, disk: Disk, position: int, offset: int) -> int:
         """Position of the last batch in the index that begins at or below `position` and ends at or below `offset`; 0

@@ -1,0 +1,277 @@
+"""Damage below the flushed end: finding it, noting it, and keeping what is left of it.
+
+An `Examination` reads every byte of one segment. What is not a sound batch in its place is a damaged range of offsets,
+up to the next sound batch. Ranges are noted in `damaged.json`, and the segment's file gets a second name,
+`.log.damaged`, so that neither retention nor compaction ever takes the bytes away; an operator may. Indexes that do not
+say what is in the segment are made anew. Never changes a segment's bytes.
+
+The next sound batch is looked for where the damaged one says that it ends, then where the offset index says that one
+begins; never byte by byte, for a record may hold what looks like a batch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Final
+
+from headrace.base.errors import CorruptData
+from headrace.base.limits import (
+    DAMAGES_PER_SEGMENT_MAX,
+    EXAMINED_PER_STEP_BATCHES,
+    EXAMINED_PER_STEP_BYTES,
+    REQUEST_BYTES_MAX,
+)
+from headrace.base.ports import Buffer, Disk, File
+from headrace.storage.engine import Damage
+from headrace.storage.log.checkpoints import decode_fields, encode_fields, read_file, write_file
+from headrace.storage.log.names import DAMAGED, segment_paths
+from headrace.storage.log.scan import CHECK_CHUNK_BYTES
+from headrace.storage.log.segment import INDEX_ENTRY, TIME_ENTRY, Segment
+from headrace.wire.batches import HEADER_BYTES, BatchHeader, CorruptBatch, check_batch, parse_header
+
+DAMAGES: Final = "damaged.json"
+
+
+class Batches:
+    """The batches of a file, checked one by one, wherever one is thought to begin."""
+
+    def __init__(self, file: File, size: int) -> None:
+        self.file = file
+        self.size = size
+        self._chunk, self._chunk_at = b"", 0
+
+    def check(self, at: int, *, compacted: bool) -> BatchHeader | str:
+        """The header of the sound batch at `at`, or what is wrong there. Raises OSError."""
+        try:
+            size = parse_header(self._bytes(at, HEADER_BYTES)).size
+            if not HEADER_BYTES <= size <= min(self.size - at, REQUEST_BYTES_MAX):
+                return f"What should be a batch says {size} bytes; {self.size - at} are left."
+            return check_batch(self._bytes(at, size), compacted=compacted)
+        except CorruptBatch as error:
+            return str(error)
+
+    def stated_end(self, at: int) -> int:
+        """Where the batch at `at` says that it ends; -1 where that cannot be."""
+        head = self._bytes(at, HEADER_BYTES)
+        size = parse_header(head).size if len(head) == HEADER_BYTES else 0
+        return at + size if HEADER_BYTES <= size <= self.size - at else -1
+
+    def _bytes(self, at: int, length: int) -> Buffer:
+        start = at - self._chunk_at
+        if not 0 <= start <= start + length <= len(self._chunk):
+            wanted = min(max(CHECK_CHUNK_BYTES, length), self.size - at)
+            self._chunk, self._chunk_at, start = self.file.read(at, wanted), at, 0
+        return memoryview(self._chunk)[start : start + length]
+
+
+class Examination:
+    """Of one segment as it was when this was made, on the loop. `step` and `conclude` block: in a worker thread, one at
+    a time. They raise OSError; FileNotFoundError where the segment has gone."""
+
+    def __init__(
+        self, disk: Disk, segment: Segment, *, gaps_below: int, interval: int, known: Sequence[Damage] = ()
+    ) -> None:
+        """`known`: the damage of the whole log, as far as it is noted."""
+        self.segment: Final = segment
+        self.found = [damage for damage in segment.damages if damage.start < segment.base]
+        """All damage of this segment, and before it up to the one that is there, in order."""
+        self.size = segment.size
+        """Bytes up to which there are batches: less than the segment's where something else follows its last offset."""
+        self.size_before: Final = segment.size
+        self.bytes_stepped = 0
+        """By the last step."""
+        self.has_rebuilt = False
+        """The indexes were made anew."""
+        self._disk = disk
+        self._gaps_below = gaps_below
+        self._interval = interval
+        self._known = known
+        self._end = segment.end
+        self._in_memory = None if segment.index is None else bytes(segment.index)
+        self._at, self._expected = 0, segment.base
+        self._batches: Batches | None = None
+        self.twin = Segment(segment.directory, segment.base)
+        """Indexes as they should be."""
+        self._entries: list[tuple[int, int]] = []
+        self._times: dict[int, int] = {}
+        self._index_is_right = True
+        self._entry = 0
+
+    # a step at a time
+
+    def step(self) -> bool:
+        """Read a little; True once all is read."""
+        if self._batches is None:
+            self._begin()
+        batches, before = self._batches, self._at
+        assert batches is not None
+        for _ in range(EXAMINED_PER_STEP_BATCHES):
+            if self._at >= self.size or self._at - before >= EXAMINED_PER_STEP_BYTES:
+                break
+            self._examine(batches)
+        self.bytes_stepped = self._at - before
+        if self._at < self.size:
+            return False
+        if max(self._expected, self._gaps_below) < self._end:
+            self._note(self._expected, self._end, self.size, self.size, "Bytes at its end are missing.")
+        self.close()
+        return True
+
+    def run(self) -> None:
+        """All of it."""
+        try:
+            while not self.step():
+                pass
+        finally:
+            self.close()
+        self.conclude()
+
+    def close(self) -> None:
+        """Let go of the file. Idempotent."""
+        if self._batches is not None:
+            self._batches.file.close()
+
+    def _begin(self) -> None:
+        file = self.segment.open(self._disk)
+        self._batches = Batches(file, min(self.size, file.size()))
+        self.size = self._batches.size
+        if self._in_memory is not None:
+            self._entries = list(_index_entries(self._in_memory))
+            return
+        _, index, times = segment_paths(self.segment.directory, self.segment.base)
+        try:
+            self._entries = list(_index_entries(read_file(self._disk, index)))
+            data = read_file(self._disk, times)
+            whole = len(data) - len(data) % TIME_ENTRY.size
+            self._times = {relative: time for time, relative in TIME_ENTRY.iter_unpack(data[:whole])}
+            self._index_is_right = whole == len(data)
+        except FileNotFoundError:
+            self._index_is_right = False
+
+    def _examine(self, batches: Batches) -> None:
+        """One batch, or one damaged range."""
+        at, expected = self._at, self._expected
+        if expected >= self._end:  # what follows is no part of the segment
+            self.size = at
+            return
+        header = batches.check(at, compacted=expected < self._gaps_below)
+        if isinstance(header, str):
+            self._skip(batches, header)
+        elif not expected <= header.base_offset <= max(expected, self._gaps_below) or header.next_offset > self._end:
+            self._skip_misplaced(batches, header)
+        else:
+            self._check_entry(header)
+            self.twin.add(header.last_offset, header.size, header.newest_time, self._interval)
+            self._at, self._expected = at + header.size, header.next_offset
+
+    def _skip_misplaced(self, batches: Batches, header: BatchHeader) -> None:
+        """A sound batch with another offset than is due: either records before it are gone, or its offset, which no CRC
+        covers, is wrong. What follows it tells."""
+        at, expected = self._at, self._expected
+        reason = f"A batch at offset {header.base_offset} stands where offset {expected} should."
+        after = batches.check(at + header.size, compacted=True) if at + header.size < self.size else None
+        next_offset = after.base_offset if isinstance(after, BatchHeader) else self._end
+        if expected < header.base_offset and header.next_offset == next_offset:
+            self._note(expected, header.base_offset, at, at, reason)
+        else:
+            self._skip(batches, reason)
+
+    def _skip(self, batches: Batches, reason: str) -> None:
+        """To the next sound batch."""
+        for at in self._candidates(batches):
+            header = batches.check(at, compacted=True)
+            if (
+                isinstance(header, BatchHeader)
+                and self._expected < header.base_offset < header.next_offset <= self._end
+            ):
+                self._note(self._expected, header.base_offset, self._at, at, reason)
+                return
+        self._note(self._expected, self._end, self._at, self.size, reason)
+
+    def _candidates(self, batches: Batches) -> Iterator[int]:
+        end = batches.stated_end(self._at)
+        if self._at < end < self.size and len(self.found) < DAMAGES_PER_SEGMENT_MAX:
+            yield end
+        if len(self.found) < DAMAGES_PER_SEGMENT_MAX:
+            yield from (position for _, position in self._entries if self._at < position < self.size)
+
+    def _note(self, start: int, end: int, position: int, resume: int, reason: str) -> None:
+        damage = Damage(
+            segment=self.segment.base, start=start, end=end, position=position, resume=resume, reason=reason
+        )
+        self.found.append(damage)
+        self._at, self._expected = resume, end
+        self.twin.size, self.twin.end = resume, end
+
+    def _check_entry(self, header: BatchHeader) -> None:
+        """Whether the indexes say of this batch what is true."""
+        entries = self._entries
+        while self._entry < len(entries) and entries[self._entry][1] < self._at:
+            position = entries[self._entry][1]
+            in_damage = any(damage.position <= position < damage.resume for damage in self.found)
+            self._index_is_right = self._index_is_right and in_damage
+            self._entry += 1
+        relative = header.last_offset - self.segment.base
+        if self._entry < len(entries) and entries[self._entry][1] == self._at:
+            self._index_is_right = self._index_is_right and entries[self._entry][0] == relative
+            self._entry += 1
+        if self._times.pop(relative, header.newest_time) != header.newest_time:
+            self._index_is_right = False
+
+    # after the last step
+
+    def conclude(self) -> None:
+        """Make what was found durable, before it is taken up."""
+        if self._in_memory is None and not (self._index_is_right and self._all_entries_met()):
+            self._rebuild_indexes()
+        others = [damage for damage in self._known if damage.segment != self.segment.base]
+        before = [damage for damage in self._known if damage.segment == self.segment.base]
+        if self.found:
+            path = self.segment.path
+            with suppress(FileExistsError, PermissionError, NotImplementedError):
+                self._disk.link(path, path.with_name(path.name + DAMAGED))
+        if self.found != before:
+            write_damages(self._disk, self.segment.directory, sorted([*others, *self.found], key=_start_of))
+
+    def _all_entries_met(self) -> bool:
+        if self.found:
+            return True
+        return self._entry == len(self._entries) and not self._times
+
+    def _rebuild_indexes(self) -> None:
+        self.has_rebuilt = True
+        twin = self.twin
+        assert twin.index is not None
+        assert twin.times is not None
+        twin.close_indexes()
+        _, index, times = segment_paths(twin.directory, twin.base)
+        write_file(self._disk, index, twin.index)
+        write_file(self._disk, times, twin.times)
+        self._disk.sync_directory(twin.directory)
+
+
+def _start_of(damage: Damage) -> int:
+    return damage.start
+
+
+def _index_entries(data: bytes) -> Iterator[tuple[int, int]]:
+    yield from INDEX_ENTRY.iter_unpack(data[: len(data) - len(data) % INDEX_ENTRY.size])
+
+
+def write_damages(disk: Disk, directory: Path, damages: Sequence[Damage]) -> None:
+    """Durably. Raises OSError."""
+    write_file(disk, directory / DAMAGES, encode_fields({"damages": [asdict(damage) for damage in damages]}))
+    disk.sync_directory(directory)
+
+
+def read_damages(disk: Disk, directory: Path) -> list[Damage]:
+    """What is noted; nothing where the note cannot be read, for all of it would be found again. Raises OSError."""
+    try:
+        fields = decode_fields(read_file(disk, directory / DAMAGES))
+        return [Damage(**each) for each in fields["damages"]]
+    except (CorruptData, KeyError, TypeError, json.JSONDecodeError):
+        return []
