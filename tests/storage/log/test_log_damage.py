@@ -327,6 +327,27 @@ def test_what_is_appended_during_an_examination_is_read_after_it() -> None:
         assert read_all(twin.log) == twin.bytes_from(0)
 
 
+def test_a_tail_that_is_cut_off_during_an_examination_is_no_damage() -> None:
+    """A failed sync drops what was not flushed."""
+    disk = new_disk()
+    twin = Twin(open_log(disk, LogConfig()))
+    twin.append(batch(2))
+    flush(twin.log)
+    twin.append(batch(3, seed=5))
+    examination = twin.log.begin_examination(Offset(0))
+    assert examination is not None
+    disk.fail_after(0)
+    ticket = twin.log.begin_flush()
+    assert ticket is not None
+    with pytest.raises(OSError, match="sync failed"):
+        ticket.sync()
+    twin.log.fail_flush(ticket)
+    disk.fail_after(-1)
+    examination.run()
+    assert twin.log.end_examination(examination, done=True) == []
+    assert open_log(disk, LogConfig()).log_end_offset == 2
+
+
 def test_recovery_keeps_beside_what_it_cuts_where_sound_batches_are_in_it() -> None:
     config = LogConfig()
     disk = new_disk()

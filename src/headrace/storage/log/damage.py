@@ -73,15 +73,23 @@ class Examination:
     a time. They raise OSError; FileNotFoundError where the segment has gone."""
 
     def __init__(
-        self, disk: Disk, segment: Segment, *, gaps_below: int, interval: int, known: Sequence[Damage] = ()
+        self,
+        disk: Disk,
+        segment: Segment,
+        *,
+        gaps_below: int,
+        interval: int,
+        known: Sequence[Damage] = (),
+        flushed: tuple[int, int] | None = None,
     ) -> None:
-        """`known`: the damage of the whole log, as far as it is noted."""
+        """`known`: the damage of the whole log, as far as it is noted. `flushed`: offset and position up to which the
+        segment is looked at, for what comes after may be cut off yet; None: all of it."""
         self.segment: Final = segment
         self.found = [damage for damage in segment.damages if damage.start < segment.base]
         """All damage of this segment, and before it up to the one that is there, in order."""
-        self.size = segment.size
+        self._end, self.size = (segment.end, segment.size) if flushed is None else flushed
         """Bytes up to which there are batches: less than the segment's where something else follows its last offset."""
-        self.size_before: Final = segment.size
+        self.size_before: Final = self.size
         self.bytes_stepped = 0
         """By the last step."""
         self.has_rebuilt = False
@@ -90,7 +98,6 @@ class Examination:
         self._gaps_below = gaps_below
         self._interval = interval
         self._known = known
-        self._end = segment.end
         self._in_memory = None if segment.index is None else bytes(segment.index)
         self._at, self._expected = 0, segment.base
         self._batches: Batches | None = None

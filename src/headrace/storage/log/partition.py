@@ -317,7 +317,12 @@ class LocalLog:
             gaps_below=contents.gaps_below,
             interval=self.config.index_interval_bytes,
             known=self.damages,
+            flushed=None if segment.end <= self._flushed else self._flushed_in(segment),
         )
+
+    def _flushed_in(self, segment: Segment) -> tuple[int, int]:
+        """Offset and position up to which a segment is flushed, that is not so whole."""
+        return (self._flushed, self._flushed_position) if segment.base < self._flushed else (segment.base, 0)
 
     def end_examination(self, examination: Examination, *, done: bool) -> Sequence[Damage]:
         self._compaction.is_held = False
