@@ -23,8 +23,9 @@ ROUNDS ?= 20
 SOAK ?= 600
 PARTITIONS ?= 10000
 CASE ?=
+PROFILE ?=
 
-.PHONY: venv demo test check format bench partitions soak promises swarm lock clean help
+.PHONY: venv demo test check format bench bench-micro partitions soak promises swarm lock clean help
 
 venv: $(VENV)/.made/core ## .venv with the command `headrace`, from the locked requirements
 	@echo "$(BIN)/headrace is ready"
@@ -50,8 +51,12 @@ format: $(VENV)/.made/dev ## put the code into the project's format
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-bench: $(VENV)/.made/test ## side by side with Apache Kafka (needs Java and Maven); CASE=produce-1k for one of the cases
-	@$(BIN)/python -m benchmarks.load $(if $(CASE),--case $(CASE))
+bench: $(VENV)/.made/test ## side by side with Apache Kafka (needs Java and Maven); CASE=produce-1k for one case, PROFILE=1 for flame graphs
+	@$(BIN)/python -m benchmarks.load $(if $(CASE),--case $(CASE)) $(if $(PROFILE),--profile)
+
+bench-micro: $(VENV)/.made/test ## how long the hot functions take, one by one
+	@$(BIN)/python -m pytest benchmarks/micro --benchmark-sort=name --benchmark-max-time=0.5 \
+	  --benchmark-columns=min,median,iqr,rounds
 
 partitions: $(VENV)/.made/test ## a broker with PARTITIONS (10000): seconds to start, memory, Metadata, open files
 	@$(BIN)/python -m benchmarks.micro.partitions --partitions $(PARTITIONS)
@@ -74,7 +79,7 @@ clean: ## remove the environment and everything that was built
 	@find src tests tools benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+.PHONY: venv demo test check format bench bench-micro partitions soak promises swarm lock clean help
 
 # One stamp per set of requirements: a second run does nothing until a lock or pyproject.toml changes.
 $(VENV)/.made/build: requirements/build.txt tools/make_venv.py

@@ -1,6 +1,7 @@
-"""The table of figures in README.md, made from benchmarks/results: `python tools/figures.py`, or `--check`.
+"""The tables of figures in README.md, made from benchmarks/results: `python tools/figures.py`, or `--check`.
 
-Each case shows its last kept outcome; what is not in the results is not in the README.
+Each case shows its last kept outcome, in the table of the broker that was measured beside Headrace; what is not in the
+results is not in the README.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ README: Final = ROOT / "README.md"
 RESULTS: Final = ROOT / "benchmarks" / "results"
 BEGIN: Final = "<!-- figures: made by tools/figures.py -->"
 END: Final = "<!-- end of figures -->"
+OURS: Final = "headrace"
+BESIDE: Final = {"kafka": "Apache Kafka", "headrace-without-journal": "Headrace without its journal"}
+"""Whom a table is of, by name in the results, in the order of the tables."""
 
 
 def main() -> int:
@@ -38,12 +42,16 @@ def table() -> str:
     outcomes = [json.loads(path.read_text(encoding="utf-8").splitlines()[-1]) for path in paths]
     if not outcomes:
         return "\nNothing has been kept yet.\n"
-    head = "| case | Headrace | Apache Kafka | ratio |\n|---|---|---|---|\n"
-    return "\n" + head + "".join(map(_row, outcomes))
+    found = ""
+    for name, label in BESIDE.items():
+        rows = [_row(outcome, name) for outcome in outcomes if name in outcome["rivals"]]
+        if rows:
+            found += f"\n| case | Headrace | {label} | ratio |\n|---|---|---|---|\n" + "".join(rows)
+    return found
 
 
-def _row(outcome: dict[str, Any]) -> str:
-    ours, theirs = (_side(outcome, name) for name in ("headrace", "kafka"))
+def _row(outcome: dict[str, Any], beside: str) -> str:
+    ours, theirs = (_side(outcome, name) for name in (OURS, beside))
     return f"| {outcome['title']} | {ours} | {theirs} | {outcome['ratio']:.2f} |\n"
 
 

@@ -1,6 +1,7 @@
 """What is measured: each case is one small class, and `CASES` is the list that `--case` chooses from.
 
-A case readies a rival, runs once against it and says how fast that was; it knows nothing of turns, warm-up or medians.
+A case readies a rival, runs once against it and says how fast that was; it knows nothing of turns, warm-up, medians or
+profiles.
 """
 
 from __future__ import annotations
@@ -12,12 +13,17 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, NamedTuple, Protocol
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from benchmarks.load.rivals import Durability, Rival
+from benchmarks.load.raw_links import Link, log_ends
+from benchmarks.load.rivals import KAFKA, Durability, Rival
 
-ANSWER_TIMEOUT_S: Final = 30.0
+ANSWER_TIMEOUT_S: Final = 60.0
+MEGABYTE: Final = 1024 * 1024
+CPU_RATIO_MAX: Final = 0.3
+MEMORY_RATIO_MAX: Final = 0.15
+"""What is wanted of every case beside Kafka: processor time and resident memory of the broker."""
 
 
 class Better(StrEnum):
@@ -51,6 +57,8 @@ class Figures:
 
     rate: float
     others: Mapping[str, float]
+    megabytes: float = 0.0
+    """Record values that went in and out of the broker."""
 
 
 class Case(Protocol):
@@ -63,6 +71,10 @@ class Case(Protocol):
         """Once, leaving nothing behind but what the next run of it uses again."""
         ...
 
+    def scaled(self, factor: float) -> Case:
+        """The same with so much of its load."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class About:
@@ -72,14 +84,34 @@ class About:
     title: str
     unit: str = "MB/s"
     """The unit of `Figures.rate`."""
+    against: str = KAFKA
+    """Who is measured beside `headrace`, by `Rival.name`."""
     ours: Durability = Durability.FSYNC
     theirs: Durability = Durability.PAGE_CACHE
     target: Target
     """For `Figures.rate`."""
     more_targets: Mapping[str, Target] = field(default_factory=dict)
     """For some of `Figures.others`, by name."""
+    cost_targets: Mapping[str, Target] = field(
+        default_factory=lambda: {
+            "cpu": Target(CPU_RATIO_MAX, Better.LOWER),
+            "memory_mb": Target(MEMORY_RATIO_MAX, Better.LOWER),
+        }
+    )
+    """Processor time, per GB where the case moves gigabytes, and resident memory after the run."""
     warms_up: bool = True
-    """Whether it is run until Kafka gets no faster before it is measured."""
+    """Whether it is run until the one beside us gets no faster before it is measured."""
+    restarts: bool = False
+    """Whether a run ends the broker's process, so that it cannot be profiled."""
+
+    def entrant(self, rival: Rival) -> Entrant:
+        """The rival, with what its acknowledgements have to mean here."""
+        return Entrant(rival, self.theirs if rival.name == self.against else self.ours)
+
+
+def portion(amount: int, factor: float) -> int:
+    """So much of a case's load, but some."""
+    return max(1, round(amount * factor))
 
 
 @contextmanager
@@ -95,10 +127,25 @@ def topic_on(entrant: Entrant, name: str, partitions: int) -> Iterator[str]:
 
 
 def make_topic(entrant: Entrant, topic: str, partitions: int) -> None:
-    """With the durability that is asked for."""
+    """With the durability that is asked for; on return the broker leads all of it."""
     admin = AdminClient({"bootstrap.servers": entrant.rival.bootstrap, "log_level": 0})
     wanted = NewTopic(topic, partitions, 1, config=entrant.rival.topic_config(entrant.durability))
     admin.create_topics([wanted])[topic].result(ANSWER_TIMEOUT_S)
+    link = Link(entrant.rival.bootstrap)
+    log_ends(link, topic, range(partitions))
+    link.close()
+
+
+def delete_topics(rival: Rival, case: str) -> None:
+    """Those that a case has made, once it has been measured: what it kept must not weigh on the next."""
+    admin = AdminClient({"bootstrap.servers": rival.bootstrap, "log_level": 0})
+    kept = [name for name in admin.list_topics(timeout=ANSWER_TIMEOUT_S).topics if name.startswith(f"{case}-")]
+    for future in admin.delete_topics(kept).values() if kept else ():
+        try:
+            future.result(ANSWER_TIMEOUT_S)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:  # a list may lag behind a deletion
+                raise
 
 
 def count(bootstrap: str, topic: str, partitions: int) -> int:

@@ -6,9 +6,11 @@ from typing import Final
 
 from benchmarks.load.cases import About, Better, Case, Target
 from benchmarks.load.end_to_end import EndToEnd, StartUp
-from benchmarks.load.perf_tools import Fetch, Produce
+from benchmarks.load.many_readers import FetchTogether, FetchTogetherRaw
+from benchmarks.load.mixed import Mixed
+from benchmarks.load.perf_tools import Fetch, Filled, Produce
 from benchmarks.load.raw_client import Raw
-from benchmarks.load.rivals import Durability
+from benchmarks.load.rivals import WITHOUT_JOURNAL, Durability
 
 PAGE_CACHE, FSYNC = Durability.PAGE_CACHE, Durability.FSYNC
 MILLION: Final = 1_000_000
@@ -44,6 +46,48 @@ def _single(name: str, ours: Durability, theirs: Durability, reach: float) -> Ra
         more_targets={"latency_p99_ms": at_most(reach)},
     )
     return Raw(about=about, requests=10_000, records=1, record_bytes=1024, in_flight=1, rate="latency_p50_ms")
+
+
+def _mixed(name: str, durability: Durability) -> Mixed:
+    about = About(
+        name=name,
+        title="200 connections over 2,000 partitions, half of them producing at acks=all and half consuming",
+        ours=durability,
+        theirs=durability,
+        target=at_least(1.0),
+        more_targets={"latency_p99_ms": at_most(1.0)},
+    )
+    return Mixed(
+        about=about,
+        connections=200,
+        partitions=2_000,
+        partitions_per_request=4,
+        rounds=32,
+        records=4,
+        record_bytes=1024,
+    )
+
+
+def _journal(partitions: int) -> Raw:
+    """Ours against ours: a sync of the journal for each flush, and one of each log's own file."""
+    about = About(
+        name=f"journal-{partitions}p",
+        title=f"produce batches of 16 KB, 6 in flight, partitions: {partitions}, from a pre-encoded client",
+        against=WITHOUT_JOURNAL,
+        theirs=FSYNC,
+        target=at_least(1.0),
+        more_targets={"latency_p99_ms": at_most(1.0)},
+        cost_targets={"cpu": at_most(1.0)},
+    )
+    return Raw(
+        about=about,
+        requests=20_000,
+        records=16,
+        record_bytes=1024,
+        in_flight=6,
+        partitions=partitions,
+        rate="mb_per_s",
+    )
 
 
 CASES: Final[tuple[Case, ...]] = (
@@ -109,8 +153,27 @@ CASES: Final[tuple[Case, ...]] = (
             ours=PAGE_CACHE,
             target=at_least(1.2),
         ),
-        records=MILLION,
-        record_bytes=1024,
+        filled=Filled(records=MILLION, record_bytes=1024),
+    ),
+    FetchTogether(
+        about=About(
+            name="fetch-10",
+            title="fetch 250,000 records of 1 KB, ten consumers of librdkafka at once",
+            ours=PAGE_CACHE,
+            target=at_least(1.0),
+        ),
+        filled=Filled(records=250_000, record_bytes=1024),
+        readers=10,
+    ),
+    FetchTogetherRaw(
+        about=About(
+            name="fetch-10-raw",
+            title="fetch 250,000 records of 1 KB, ten pre-encoded consumers at once",
+            ours=PAGE_CACHE,
+            target=at_least(1.0),
+        ),
+        filled=Filled(records=250_000, record_bytes=1024),
+        readers=10,
     ),
     _single("single-page-cache", PAGE_CACHE, PAGE_CACHE, 0.5),
     _single("single-fsync", FSYNC, FSYNC, 1.0),
@@ -134,6 +197,11 @@ CASES: Final[tuple[Case, ...]] = (
             unit="s",
             target=at_most(0.25),
             warms_up=False,
+            restarts=True,
         )
     ),
+    _mixed("mixed", PAGE_CACHE),
+    _mixed("mixed-fsync", FSYNC),
+    _journal(1),
+    _journal(6),
 )

@@ -1,6 +1,6 @@
-"""Who is measured when: warm-up until Kafka's figure stops rising, then pairs in changing order.
+"""Who is measured when: warm-up until the figure of the one beside us stops rising, then pairs in changing order.
 
-Both brokers run all the time and only one is under load; before each run the disk comes to rest, so that neither pays
+Brokers run all the time and only one is under load; before each run the disk comes to rest, so that neither pays
 for what the other left in the page cache or has still to delete.
 """
 
@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 import psutil
 
-from benchmarks.load.cases import Better, Case, Entrant, Figures, Target
+from benchmarks.load.cases import MEGABYTE, Better, Case, Entrant, Figures, Target
 from benchmarks.load.rivals import Rival
 
 WARM_UP_TURNS_MAX: Final = 12
@@ -24,15 +24,12 @@ WARM_UP_LEVEL_TURNS: Final = 2
 """Turns in a row without a rise that end the warm-up."""
 RISING: Final = 1.03
 """The factor by which a run must beat the best before it to count as a rise."""
-MEGABYTE: Final = 1024 * 1024
+GIGABYTE_IN_MB: Final = 1024
+COSTED_MB_MIN: Final = 100
+"""Record values in a run, below which it says nothing of what a GB costs."""
 QUIET_SECONDS: Final = 0.5
 SETTLE_SECONDS_MAX: Final = 5.0
 """Before each run nothing is written to any disk for so long, or the longest wait is over."""
-
-
-CPU_RATIO_MAX: Final = 0.3
-MEMORY_RATIO_MAX: Final = 0.15
-"""What is wanted of every case: processor time and memory of the broker, as multiples of Kafka's."""
 
 
 class Reach(NamedTuple):
@@ -52,12 +49,14 @@ class Reach(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One measured run. `cpu_s` is what the broker's process used; `memory_mb` what it held when the run was over."""
+    """One measured run. `cpu_s` is what the broker's process used, `cpu_s_per_gb` that for each GB of record values in
+    and out, where there were enough; `memory_mb` what it held when the run was over."""
 
     rival: str
     turn: int
     rate: float
     cpu_s: float
+    cpu_s_per_gb: float | None
     memory_mb: float
     others: dict[str, float]
 
@@ -86,8 +85,12 @@ class Outcome:
         found = [self._reach(about.unit, about.target, lambda run: run.rate)]
         for name, target in about.more_targets.items():
             found.append(self._reach(name, target, partial(_other, name)))
-        found.append(self._reach("cpu_s", Target(CPU_RATIO_MAX, Better.LOWER), lambda run: run.cpu_s))
-        found.append(self._reach("memory_mb", Target(MEMORY_RATIO_MAX, Better.LOWER), lambda run: run.memory_mb))
+        costs = about.cost_targets
+        if "cpu" in costs:
+            per_gb = all(run.cpu_s_per_gb is not None for run in self.runs)
+            found.append(self._reach("cpu_s_per_gb" if per_gb else "cpu_s", costs["cpu"], _cost))
+        if "memory_mb" in costs:
+            found.append(self._reach("memory_mb", costs["memory_mb"], lambda run: run.memory_mb))
         return found
 
     def _reach(self, name: str, target: Target, of: Callable[[Run], float]) -> Reach:
@@ -109,20 +112,32 @@ def _other(name: str, run: Run) -> float:
     return run.others[name]
 
 
-def contest(case: Case, ours: Rival, theirs: Rival, *, pairs: int, report: Callable[[Run, bool], None]) -> Outcome:
+def _cost(run: Run) -> float:
+    return run.cpu_s if run.cpu_s_per_gb is None else run.cpu_s_per_gb
+
+
+def contest(
+    case: Case,
+    ours: Rival,
+    theirs: Rival,
+    *,
+    pairs: int,
+    warms_up: bool = True,
+    report: Callable[[Run, bool], None],
+) -> Outcome:
     """Measure one case on both; `report` hears of each run as it ends, and whether it was warm-up."""
 
     def turn(number: int, *, warming: bool) -> list[Run]:
         found = []
         for rival in (ours, theirs) if number % 2 == 0 else (theirs, ours):
-            durability = case.about.ours if rival is ours else case.about.theirs
-            found.append(_run(case, Entrant(rival, durability), number))
+            found.append(_run(case, case.about.entrant(rival), number))
             report(found[-1], warming)
         return found
 
     warm_up: list[Run] = []
     best, level = 0.0, 0
-    while case.about.warms_up and level < WARM_UP_LEVEL_TURNS and len(warm_up) < 2 * WARM_UP_TURNS_MAX:
+    warms_up = warms_up and case.about.warms_up
+    while warms_up and level < WARM_UP_LEVEL_TURNS and len(warm_up) < 2 * WARM_UP_TURNS_MAX:
         warm_up += turn(len(warm_up) // 2, warming=True)
         rate = next(run.rate for run in reversed(warm_up) if run.rival == theirs.name)
         level, best = (0, rate) if not best or case.about.target.rises(best, rate, RISING) else (level + 1, best)
@@ -153,14 +168,20 @@ def _run(case: Case, entrant: Entrant, turn: int) -> Run:
     before = _cpu_s(psutil.Process(pid))
     figures: Figures = case.run(entrant)
     process = psutil.Process(rival.pid)
+    cpu_s = _cpu_s(process) - (before if rival.pid == pid else 0)
     return Run(
         rival=rival.name,
         turn=turn,
         rate=figures.rate,
-        cpu_s=round(_cpu_s(process) - (before if rival.pid == pid else 0), 2),
+        cpu_s=round(cpu_s, 2),
+        cpu_s_per_gb=_per_gb(cpu_s, figures.megabytes),
         memory_mb=round(process.memory_info().rss / MEGABYTE, 1),
         others=dict(figures.others),
     )
+
+
+def _per_gb(cpu_s: float, megabytes: float) -> float | None:
+    return round(cpu_s / megabytes * GIGABYTE_IN_MB, 3) if megabytes >= COSTED_MB_MIN else None
 
 
 def _cpu_s(process: psutil.Process) -> float:

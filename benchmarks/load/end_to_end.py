@@ -6,7 +6,7 @@ import statistics
 import struct
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
@@ -43,6 +43,9 @@ class EndToEnd:
         cuts = statistics.quantiles(latencies[int(SKIPPED_SECONDS * self.records_per_s) :], n=1000)
         figures = {"latency_p50_ms": cuts[499] * 1000, "latency_p99_ms": cuts[989] * 1000}
         return Figures(rate=figures["latency_p50_ms"], others=figures)
+
+    def scaled(self, factor: float) -> EndToEnd:
+        return replace(self, seconds=max(2 * SKIPPED_SECONDS, self.seconds * factor))
 
     def _write(self, bootstrap: str, topic: str, total: int) -> None:
         producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 0, "log_level": 0})
@@ -91,3 +94,6 @@ class StartUp:
             raise KafkaException(f"the first record was not acknowledged: {failures}")
         seconds = time.perf_counter() - begun
         return Figures(rate=seconds, others={"ready_s": ready, "first_ack_s": seconds})
+
+    def scaled(self, factor: float) -> StartUp:
+        return self

@@ -6,10 +6,10 @@ import re
 import subprocess
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
-from benchmarks.load.cases import About, Entrant, Figures, count, make_topic, topic_on
+from benchmarks.load.cases import MEGABYTE, About, Entrant, Figures, count, make_topic, portion, topic_on
 from tools import kafka_jars
 
 RUN_TIMEOUT_S: Final = 600.0
@@ -34,34 +34,59 @@ class Produce:
             figures = produce(bootstrap, topic, self.records, self.record_bytes, self.props)
             held = count(bootstrap, topic, self.partitions)
         assert held == self.records, f"{topic} holds {held} records, not {self.records}"
-        return Figures(rate=figures[self.rate], others=figures)
+        return Figures(rate=figures[self.rate], others=figures, megabytes=self.records * self.record_bytes / MEGABYTE)
+
+    def scaled(self, factor: float) -> Produce:
+        return replace(self, records=portion(self.records, factor))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filled:
+    """A topic of one partition that the first run on each rival fills (with ProducerPerformance, in its batches of
+    16 KB), and that every run reads from the start."""
+
+    records: int
+    record_bytes: int
+    _on: set[str] = field(default_factory=set)
+    """Rivals that have it."""
+
+    def topic(self, case: str, entrant: Entrant) -> str:
+        """Its name; once it is there and full."""
+        name, rival = f"{case}-data", entrant.rival
+        if rival.name not in self._on:
+            make_topic(entrant, name, 1)
+            produce(rival.bootstrap, name, self.records, self.record_bytes, ())
+            self._on.add(rival.name)
+        return name
+
+    @property
+    def megabytes(self) -> float:
+        return self.records * self.record_bytes / MEGABYTE
+
+    def scaled(self, factor: float) -> Filled:
+        return Filled(records=portion(self.records, factor), record_bytes=self.record_bytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetch:
-    """ConsumerPerformance over a topic that the first run on each rival fills."""
+    """ConsumerPerformance, one."""
 
     about: About
-    records: int
-    record_bytes: int
-    partitions: int = 1
-    _topics: dict[str, str] = field(default_factory=dict)
+    filled: Filled
 
     def run(self, entrant: Entrant) -> Figures:
-        rival = entrant.rival
-        if rival.name not in self._topics:
-            topic = f"{self.about.name}-data"
-            make_topic(entrant, topic, self.partitions)
-            produce(rival.bootstrap, topic, self.records, self.record_bytes, ())
-            self._topics[rival.name] = topic
+        topic, records = self.filled.topic(self.about.name, entrant), self.filled.records
         said = _java(
             "ConsumerPerformance",
-            *("--bootstrap-server", rival.bootstrap, "--topic", self._topics[rival.name]),
-            *("--messages", str(self.records), "--timeout", str(FETCH_TIMEOUT_MS), "--hide-header"),
+            *("--bootstrap-server", entrant.rival.bootstrap, "--topic", topic),
+            *("--messages", str(records), "--timeout", str(FETCH_TIMEOUT_MS), "--hide-header"),
         )
         figures = parse_consumer(said)
-        assert figures["records"] >= self.records, f"{figures['records']:.0f} of {self.records} records were read"
-        return Figures(rate=figures["mb_per_s"], others=figures)
+        assert figures["records"] >= records, f"{figures['records']:.0f} of {records} records were read"
+        return Figures(rate=figures["mb_per_s"], others=figures, megabytes=figures["megabytes"])
+
+    def scaled(self, factor: float) -> Fetch:
+        return replace(self, filled=self.filled.scaled(factor))
 
 
 def produce(

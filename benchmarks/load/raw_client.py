@@ -1,4 +1,4 @@
-"""Cases with a client that costs next to nothing: one request, encoded once, sent again and again over one socket."""
+"""Cases with a client that costs next to nothing: requests encoded once, sent again and again over one socket."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import socket
 import statistics
 import time
 from collections import deque
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
-from benchmarks.load.cases import About, Entrant, Figures, topic_on
+from benchmarks.load.cases import MEGABYTE, About, Entrant, Figures, portion, topic_on
 from headrace.wire.apis import Api, ApiKey, api
 from headrace.wire.batches import Record, encode_batch
 from headrace.wire.headers import decode_response_header, encode_request_frame
@@ -23,32 +24,45 @@ TIMEOUT_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Raw:
-    """`requests` produce requests of one batch each, so many in flight; the rate is requests per second, or the median
-    latency in ms where `rate` says so."""
+    """`requests` produce requests of one batch each, to the partitions in turn, so many in flight; the rate is requests
+    per second, or what `rate` names."""
 
     about: About
     requests: int
     records: int
     record_bytes: int
     in_flight: int
+    partitions: int = 1
     rate: str = "requests_per_s"
 
     def run(self, entrant: Entrant) -> Figures:
         host, _, port = entrant.rival.bootstrap.partition(":")
-        with topic_on(entrant, self.about.name, 1) as topic, socket.create_connection((host, int(port))) as connection:
+        with (
+            topic_on(entrant, self.about.name, self.partitions) as topic,
+            socket.create_connection((host, int(port))) as connection,
+        ):
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connection.settimeout(TIMEOUT_S)
-            latencies, seconds = self._load(connection, _request(topic, self.records, self.record_bytes))
+            requests = [
+                produce_frame(topic, [partition], self.records, self.record_bytes)
+                for partition in range(self.partitions)
+            ]
+            latencies, seconds = self._load(connection, requests)
         cuts = statistics.quantiles(latencies, n=1000)
+        megabytes = self.requests * self.records * self.record_bytes / MEGABYTE
         figures = {
             "requests_per_s": self.requests / seconds,
+            "mb_per_s": megabytes / seconds,
             "latency_p50_ms": cuts[499] * 1000,
             "latency_p99_ms": cuts[989] * 1000,
             "latency_max_ms": max(latencies) * 1000,
         }
-        return Figures(rate=figures[self.rate], others=figures)
+        return Figures(rate=figures[self.rate], others=figures, megabytes=megabytes)
 
-    def _load(self, connection: socket.socket, request: bytes) -> tuple[list[float], float]:
+    def scaled(self, factor: float) -> Raw:
+        return replace(self, requests=portion(self.requests, factor))
+
+    def _load(self, connection: socket.socket, requests: Sequence[bytes]) -> tuple[list[float], float]:
         """Latencies, and all the time, in seconds."""
         latencies: list[float] = []
         sent_at: deque[float] = deque()
@@ -58,7 +72,7 @@ class Raw:
             free = min(self.in_flight - len(sent_at), self.requests - sent)
             if free:
                 sent_at.extend([time.perf_counter()] * free)
-                connection.sendall(request * free)
+                connection.sendall(b"".join([requests[at % len(requests)] for at in range(sent, sent + free)]))
                 sent += free
             received += connection.recv(READ_BYTES)
             at, now = 0, time.perf_counter()
@@ -67,7 +81,7 @@ class Raw:
                 if end > len(received):
                     break
                 if not latencies or len(latencies) == self.requests - 1:
-                    _check(bytes(received[at + LENGTH_BYTES : end]))
+                    check_produced(bytes(received[at + LENGTH_BYTES : end]))
                 latencies.append(now - sent_at.popleft())
                 at = end
             del received[:at]
@@ -80,17 +94,21 @@ def _produce() -> Api:
     return found
 
 
-def _request(topic: str, records: int, record_bytes: int) -> bytes:
+def produce_frame(topic: str, partitions: Sequence[int], records: int, record_bytes: int) -> bytes:
+    """A request at acks=all with one such batch for each of the partitions."""
     now_ms = time.time_ns() // 1_000_000
     batch = encode_batch([Record(at, now_ms, None, bytes(record_bytes)) for at in range(records)])
-    partition = PartitionProduceData(index=0, records=memoryview(batch))
-    data = (TopicProduceData(name=topic, partition_data=(partition,)),)
+    each = tuple(PartitionProduceData(index=index, records=memoryview(batch)) for index in partitions)
+    data = (TopicProduceData(name=topic, partition_data=each),)
     request = ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=data)
-    return b"".join(bytes(each) for each in encode_request_frame(_produce(), VERSION, 7, "raw", request))
+    return b"".join(bytes(part) for part in encode_request_frame(_produce(), VERSION, 7, "raw", request))
 
 
-def _check(frame: bytes) -> None:
+def check_produced(frame: bytes | memoryview) -> None:
+    """The answer to `produce_frame`, without its length."""
     _, at = decode_response_header(int(ApiKey.PRODUCE), VERSION, memoryview(frame))
     response = _produce().decode_response(VERSION, memoryview(frame)[at:])
-    error = response.responses[0].partition_responses[0].error_code
-    assert error == 0, f"produce was answered with error {error}"
+    for answer in response.responses[0].partition_responses:
+        assert answer.error_code == 0, (
+            f"produce to partition {answer.index} was answered with error {answer.error_code}"
+        )

@@ -7,13 +7,20 @@ an acknowledgement says about the disk is a config of each topic on both.
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
-from typing import Final, Protocol
+from types import TracebackType
+from typing import Final, Protocol, Self
 
 from benchmarks.load.kafka_peer import KafkaPeer
 from tools.broker_process import BrokerProcess
+
+HEADRACE: Final = "headrace"
+WITHOUT_JOURNAL: Final = "headrace-without-journal"
+KAFKA: Final = KafkaPeer.name
 
 
 class Durability(StrEnum):
@@ -43,13 +50,13 @@ class Rival(Protocol):
 
 
 class Headrace:
-    """`headrace up` with its default settings."""
+    """`headrace up` with its default settings, but for `configs`."""
 
-    name: Final = "headrace"
-
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, name: str = HEADRACE, configs: Mapping[str, str] | None = None) -> None:
         directory.mkdir(parents=True)
-        self._broker = BrokerProcess(directory)
+        self.name: Final = name
+        options = [option for key, value in (configs or {}).items() for option in ("--config", f"{key}={value}")]
+        self._broker = BrokerProcess(directory, *options)
 
     @property
     def version(self) -> str:
@@ -83,6 +90,29 @@ class Kafka(KafkaPeer):
         return {"flush.messages": "1"} if durability is Durability.FSYNC else {}
 
 
-def rivals(directory: Path) -> tuple[Rival, Rival]:
-    """Headrace and Kafka, not yet started."""
-    return Headrace(directory / "headrace"), Kafka(directory / "kafka")
+class Rivals:
+    """Those that have been asked for by name. Each is started when it is asked for first, and stopped on leaving."""
+
+    def __init__(self, directory: Path) -> None:
+        self._makers: Mapping[str, Callable[[Path], Rival]] = {
+            HEADRACE: Headrace,
+            KAFKA: Kafka,
+            WITHOUT_JOURNAL: partial(Headrace, name=WITHOUT_JOURNAL, configs={"log.journal.max.bytes": "0"}),
+        }
+        self._directory = directory
+        self._started: dict[str, Rival] = {}
+        self._running = ExitStack()
+
+    def __getitem__(self, name: str) -> Rival:
+        if name not in self._started:
+            rival = self._makers[name](self._directory / name)
+            self._running.callback(rival.stop)
+            rival.start()
+            self._started[name] = rival
+        return self._started[name]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._running.close()

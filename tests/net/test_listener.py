@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 from headrace.base.errors import CorruptData
 from headrace.base.limits import REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX, RESPONSE_QUEUE_BYTES_MAX
@@ -26,6 +27,15 @@ class Deferred:
     payload: bytes
     pipelined: bool
     future: asyncio.Future[None]
+
+    def done(self) -> bool:
+        return self.future.done()
+
+    def cancel(self) -> bool:
+        return self.future.cancel()
+
+    def add_done_callback(self, callback: Callable[[Any], object], /) -> None:
+        self.future.add_done_callback(callback)
 
     def answer(self) -> Answer | None:
         return [framed(self.payload)]

@@ -99,6 +99,8 @@ FLUSH_GATHER_MS_MAX: Final = 1
 FLUSH_GATHER_BACKOFF_MAX: Final = 10
 """After waits in vain, up to two to the power of this many syncs begin at once before another wait is tried."""
 
+PLACES_REMEMBERED_MAX: Final = 16_384
+"""Ways of naming a partition in a request whose partition is remembered."""
 DEADLINE_SIGNIFICANT_BITS: Final = 6
 """Of the time that a produce may wait, rounded up: at most some 900 queues, for times up to 2**31 ms."""
 KERNEL_SYNCS_MAX: Final = 64

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from headrace.base.ids import BrokerId
 from headrace.base.ports import Clock, Random
 from headrace.metadata.image import MetadataImage
+from headrace.net.connection import Answer, Later
 
 if TYPE_CHECKING:
     from headrace.broker.deferred import Deadlines
@@ -52,6 +53,9 @@ class RequestContext:
     received_bytes: int
 
 
+Shortcut: TypeAlias = Callable[[memoryview], Answer | Later | None]
+"""Serves the usual form of a request from its frame, without the length; None, with nothing done, leaves it to the
+handler."""
 Handle: TypeAlias = Callable[[Any, RequestContext], Any | Awaitable[Any]]
 """(request, context) -> response message, or an awaitable or `Deferred` of one; None: no answer (acks=0)."""
 
@@ -67,3 +71,5 @@ class Handler:
     pipelined: bool = False
     """True: further requests of the connection are taken up while this one waits (produce). False: as Kafka does, the
     connection is muted until the answer is there."""
+    shortcuts: Callable[[Services], Mapping[int, Shortcut]] | None = None
+    """Made once: shortcuts, by version."""

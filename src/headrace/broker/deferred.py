@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, Final, Protocol
 
 from headrace.base.limits import DEADLINE_SIGNIFICANT_BITS
@@ -84,6 +85,13 @@ class Waiting(Protocol):
         """The deadline has come. Not called where it is settled."""
 
 
+@lru_cache(maxsize=64)
+def _rounded_up(number: int) -> int:
+    """To so many significant bits, or one more."""
+    shift = max(0, number.bit_length() - DEADLINE_SIGNIFICANT_BITS)
+    return -(-number >> shift) << shift
+
+
 class Deadlines:
     """Waiters in the order of their deadlines, a queue for each length of time. Lengths are rounded up to so many
     significant bits, so that there are few queues whatever clients ask for, and those that are settled go with the next
@@ -96,8 +104,7 @@ class Deadlines:
 
     def add(self, waiting: Waiting, timeout_ms: int) -> None:
         """Have it timed out so many milliseconds from now, or at most a thirtieth of that later."""
-        shift = max(0, timeout_ms.bit_length() - DEADLINE_SIGNIFICANT_BITS)
-        timeout_ms = -(-timeout_ms >> shift) << shift
+        timeout_ms = _rounded_up(timeout_ms)
         queue = self._queues.get(timeout_ms)
         if queue is None:
             queue = self._queues[timeout_ms] = deque()

@@ -19,7 +19,7 @@ from headrace.broker.context import Handler, RequestContext, Services
 from headrace.broker.deferred import Deferred
 from headrace.net.listener import Answer, Connection, Later
 from headrace.wire.apis import Api, ApiKey, api
-from headrace.wire.headers import RequestHeader, decode_request_header, encode_response_frame
+from headrace.wire.headers import RequestHeader, decode_request_header, encode_key, encode_response_frame
 from headrace.wire.messages.api_versions import ApiVersionsRequest
 from headrace.wire.quirks import repaired
 
@@ -36,9 +36,25 @@ class Dispatcher:
         self._handlers = handlers
         self._on_bug = on_bug
         self._apis = {key: cast("Api", api(key)) for key in handlers}
+        self._shortcuts = {
+            encode_key(key, version): shortcut
+            for key, handler in handlers.items()
+            if handler.shortcuts is not None
+            for version, shortcut in handler.shortcuts(services).items()
+        }
+        """By the first bytes of a frame."""
 
     def serve(self, frame: memoryview, connection: Connection) -> Answer | Later | None:
         """One request frame. Raises CorruptData where it cannot be answered (the connection is then closed)."""
+        shortcut = self._shortcuts.get(bytes(frame[:4]))
+        if shortcut is not None:
+            try:
+                answer = shortcut(frame)
+            except Exception as error:
+                self.failed(decode_request_header(frame)[0], error, connection)
+                return None
+            if answer is not None:
+                return answer
         header, body_at = decode_request_header(frame)
         handler = self._handlers.get(header.api_key)
         if handler is None:
@@ -125,7 +141,7 @@ class Dispatcher:
 class Pending:
     """A `Later`: the answer of a handler that is still at work."""
 
-    __slots__ = ("_connection", "_dispatcher", "_header", "future", "pipelined")
+    __slots__ = ("_connection", "_dispatcher", "_future", "_header", "add_done_callback", "cancel", "done", "pipelined")
 
     def __init__(
         self,
@@ -139,17 +155,20 @@ class Pending:
         self._dispatcher = dispatcher
         self._header = header
         self._connection = connection
-        self.future = future
+        self._future = future
+        self.done = future.done
+        self.cancel = future.cancel
+        self.add_done_callback = future.add_done_callback
         self.pipelined = pipelined
 
     def answer(self) -> Answer | None:
-        if self.future.cancelled():  # not by the end of the connection, which asks for no answer
+        if self._future.cancelled():  # not by the end of the connection, which asks for no answer
             self._connection.abort()
             return None
-        error = self.future.exception()
+        error = self._future.exception()
         if error is None:
             try:
-                return self._dispatcher.encode(self._header, self.future.result())
+                return self._dispatcher.encode(self._header, self._future.result())
             except Exception as mistake:
                 error = mistake
         self._dispatcher.failed(self._header, error, self._connection)
@@ -175,7 +194,7 @@ class Foreseen(Pending):
         self._frame = dispatcher.encode(header, deferred.expected)
 
     def answer(self) -> Answer | None:
-        future = self.future
+        future = self._future
         if not future.cancelled() and future.exception() is None and future.result() is self._expected:
             return self._frame
         return super().answer()

@@ -8,7 +8,7 @@ sync of a FlushTicket.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, assert_never
+from typing import Final, NamedTuple, assert_never
 
 import structlog
 
@@ -25,7 +25,11 @@ from headrace.replica.producers import Duplicate, ProducerStates, Refuse
 from headrace.storage.engine import DamagedRange, FlushTicket, PartitionLog
 from headrace.wire.batches import (
     COMPRESSION_MASK,
+    CONTROL,
     HEADER_BYTES,
+    LENGTH_END,
+    LOG_APPEND_TIME,
+    TRANSACTIONAL,
     BatchHeader,
     CorruptBatch,
     Repacked,
@@ -38,6 +42,9 @@ from headrace.wire.errors import ErrorCode
 from headrace.wire.records import Walked
 
 log = structlog.get_logger(__name__)
+
+UNUSUAL: Final = CONTROL | TRANSACTIONAL | LOG_APPEND_TIME
+"""Attributes of batches that a broker refuses, of clients, or most of the time."""
 
 
 class Appended(NamedTuple):
@@ -155,7 +162,13 @@ class Partition:
                 f"{self._isr_size} in-sync replicas are fewer than min.insync.replicas="
                 f"{self.settings.min_insync_replicas}.",
             )
-        header = self._checked(records)
+        if len(records) > self.settings.max_message_bytes:
+            return Refusal(
+                ErrorCode.MESSAGE_TOO_LARGE,
+                f"The batch of {len(records)} bytes is over max.message.bytes={self.settings.max_message_bytes}.",
+            )
+        now_ms = self._clock.now_ms()
+        header = self._sound(records, now_ms)
         if isinstance(header, Refusal):
             return header
         if self.settings.compact and (refusal := _unkeyed(walked or records)):
@@ -166,7 +179,13 @@ class Partition:
         if isinstance(verdict, Duplicate):
             time_ms = verdict.timestamp if self.settings.times is None else -1
             return Appended(verdict.base_offset, Offset(verdict.last_offset + 1), time_ms)
-        return self._append(records, header)
+        return self._append(records, header, now_ms, needs_flush=needs_isr)
+
+    @property
+    def appends_as_is(self) -> bool:
+        """Whether a batch is appended at once and as it came, or refused: `append` then does what `take` does."""
+        settings = self.settings
+        return settings.codec is None and not settings.compact and self._line.is_empty
 
     def take(self, records: Buffer, *, needs_isr: bool, done: Callable[[Appended | Refusal], None]) -> None:
         """Append one batch of a client, in the codec that the topic wants, behind those taken before it. `done` is told
@@ -179,7 +198,7 @@ class Partition:
 
     def _turn(self, records: Buffer) -> Compression | None:
         """What `_wanted` says of the batch whose turn it is; None where it is to be refused."""
-        if self._ended is not ErrorCode.NONE or isinstance(self._sound(records), Refusal):
+        if self._ended is not ErrorCode.NONE or isinstance(self._sound(records, self._clock.now_ms()), Refusal):
             return None
         return self._wanted(records)
 
@@ -212,17 +231,18 @@ class Partition:
             return Refusal(ErrorCode.INVALID_TIMESTAMP, problem)
         return self.append(result.batch, needs_isr=needs_isr, walked=result.records)
 
-    def _append(self, records: Buffer, header: BatchHeader) -> Appended | Refusal:
-        now_ms = self._clock.now_ms()
+    def _append(self, records: Buffer, header: BatchHeader, now_ms: int, *, needs_flush: bool) -> Appended | Refusal:
         try:
             appended = self.log.append(records, [(0, header)], leader_epoch=self._leader.epoch, now_ms=now_ms)
+            if not needs_flush:  # its acknowledgement waits for no flush, and yet outlives this process
+                self.log.write_out()
         except (OSError, StorageFailure) as error:
             self._fail(error)
             return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, "The log's disk failed; the partition is offline.")
         if self.open_since_ms is None:
             self.open_since_ms = now_ms
         self.producers.on_appended(header, appended.base_offset, now_ms)
-        self._appended_bytes += header.size
+        self._appended_bytes += len(records)
         if self._appended_bytes >= self._snapshot_at_bytes:
             self.snapshot_producers()
         self._after_write()
@@ -241,38 +261,29 @@ class Partition:
         if self.log.flushed_end == self.log.log_end_offset:
             self._on_durable(self.log.flushed_end, self._appended_bytes)
 
-    def _checked(self, records: Buffer) -> BatchHeader | Refusal:
-        """Exactly one sound batch of records, or why not."""
-        if len(records) > self.settings.max_message_bytes:
-            return Refusal(
-                ErrorCode.MESSAGE_TOO_LARGE,
-                f"The batch of {len(records)} bytes is over max.message.bytes={self.settings.max_message_bytes}.",
-            )
-        return self._sound(records)
-
-    def _sound(self, records: Buffer) -> BatchHeader | Refusal:
-        """`_checked`, of any size."""
+    def _sound(self, records: Buffer, now_ms: int) -> BatchHeader | Refusal:
+        """Exactly one sound batch of records, of any size, or why not."""
         try:
             header = check_batch(records, 0, len(records))
         except CorruptBatch as error:
             return Refusal(ErrorCode.CORRUPT_MESSAGE, str(error))
-        if header.size != len(records):
+        if LENGTH_END + header.batch_length != len(records):
             return Refusal(ErrorCode.INVALID_RECORD, "A produce request carries exactly one batch per partition.")
+        if header.attributes & UNUSUAL and (refusal := self._unusual(header)):
+            return refusal
+        bounds = self.settings.times
+        if bounds is not None and (problem := bounds.problem(header.base_timestamp, header.max_timestamp, now_ms)):
+            return Refusal(ErrorCode.INVALID_TIMESTAMP, problem)
+        return header
+
+    def _unusual(self, header: BatchHeader) -> Refusal | None:
         if header.is_control:
             return Refusal(ErrorCode.INVALID_RECORD, "Clients may not write control batches.")
         if header.is_transactional:
             return Refusal(ErrorCode.INVALID_TXN_STATE, "Transactions are not supported yet.")
-        return self._timed(header)
-
-    def _timed(self, header: BatchHeader) -> BatchHeader | Refusal:
-        bounds = self.settings.times
-        if bounds is None:
-            return header
-        if header.is_log_append_time:
+        if header.is_log_append_time and self.settings.times is not None:
             return Refusal(ErrorCode.INVALID_TIMESTAMP, "Only a broker may say that a batch bears log append time.")
-        if problem := bounds.problem(header.base_timestamp, header.max_timestamp, self._clock.now_ms()):
-            return Refusal(ErrorCode.INVALID_TIMESTAMP, problem)
-        return header
+        return None
 
     def park_commit(self, end: Offset, waiter: Commit) -> None:
         """Tell `waiter` once everything below `end` is committed; at once where it is."""
@@ -361,6 +372,8 @@ class Partition:
             return None
         if ticket is not None:
             self._flushes.begin()
+        elif self.log.failed:
+            self._fail(StorageFailure("what it held could not be written"))
         return ticket
 
     def finish_flush(self, ticket: FlushTicket, failure: OSError | None) -> None:

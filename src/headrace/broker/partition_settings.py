@@ -29,6 +29,9 @@ class TimeBounds(NamedTuple):
 
     def problem(self, oldest: int, newest: int, now_ms: int) -> str | None:
         """-1 is no time, and is always in bounds."""
+        earliest = now_ms - self.before_ms
+        if earliest <= oldest and earliest <= newest <= now_ms + self.after_ms:
+            return None
         if newest - now_ms > self.after_ms:
             return f"Time {newest} is more than {self.after_ms} ms ahead of the broker's, {now_ms}."
         for time_ms in (oldest, newest):

@@ -72,6 +72,8 @@ class Partitions:
         self._image = EMPTY_IMAGE
         """As of the last change."""
         self._serving: dict[TopicPartition, Partition] = {}
+        self.departures = 0
+        """Rises whenever a partition is served no more: what was found before is to be looked for again."""
         self._offline: dict[TopicPartition, str] = {}
         """What could not be opened, and why."""
         self.before_closing: list[Callable[[Sequence[PartitionLog]], Awaitable[None]]] = []
@@ -178,6 +180,7 @@ class Partitions:
             key = TopicPartition(identity.topic_id, identity.partition)
             self._offline.pop(key, None)
             if (partition := self._serving.pop(key, None)) is not None:
+                self.departures += 1
                 partition.end(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
                 logs.append(partition.log)
         await self._flusher.round_over()

@@ -31,26 +31,23 @@ Answer: TypeAlias = list[Buffer]
 """A whole response frame, length prefix included, as buffers to be written one after the other."""
 
 
-class Awaited(Protocol):
-    """What a `Later` waits for: an asyncio future, or what is like one."""
-
-    def done(self) -> bool: ...
-    def cancel(self) -> bool: ...
-    def add_done_callback(self, callback: Callable[[Any], object], /) -> None: ...
-
-
 class Later(Protocol):
     """An answer that is not there yet."""
-
-    @property
-    def future(self) -> Awaited: ...
 
     @property
     def pipelined(self) -> bool:
         """Whether further frames of the connection are served while this one waits."""
 
+    def done(self) -> bool: ...
+
+    def cancel(self) -> object:
+        """Nobody waits for it any more."""
+
+    def add_done_callback(self, callback: Callable[[Any], object], /) -> object:
+        """Call it, once, when the answer is there."""
+
     def answer(self) -> Answer | None:
-        """Called once `future` is done: the frame to write, or None for no answer at all."""
+        """Called once it is done: the frame to write, or None for no answer at all."""
 
 
 Serve: TypeAlias = Callable[[memoryview, "Connection"], Answer | Later | None]
@@ -148,7 +145,7 @@ class Connection(asyncio.Protocol):
         held = self.held_bytes
         for slot in self._slots:
             if slot.later is not None:
-                slot.later.future.cancel()
+                slot.later.cancel()
         self._frames.clear()
         self._slots.clear()
         self._answered_bytes = 0
@@ -258,7 +255,7 @@ class Connection(asyncio.Protocol):
             return
         slot.later = result
         self._muted = not result.pipelined
-        result.future.add_done_callback(self._answered)
+        result.add_done_callback(self._answered)
 
     def _answered(self, _: object) -> None:
         """One turn of the loop writes all that is answered by then."""
@@ -272,16 +269,25 @@ class Connection(asyncio.Protocol):
             self.proceed()
 
     def _write_ready(self) -> None:
+        """Write what is answered, up to the first that is not."""
+        first = self._slots[0].later if self._slots else None
+        if first is None or first.done():
+            self._write_answers()
+        elif self._frames and self._may_serve():
+            asyncio.get_running_loop().call_soon(self.proceed)
+
+    def _write_answers(self) -> None:
         buffers: list[Buffer] = []
         released = unsent = 0
         while self._slots and not self._unwritable and unsent < RESPONSE_QUEUE_BYTES_MAX:
             slot = self._slots[0]
-            if slot.later is not None:
-                if not slot.later.future.done():
+            later = slot.later
+            if later is not None:
+                if not later.done():
                     break
-                if not slot.later.pipelined:
+                if not later.pipelined:
                     self._muted = False
-                slot.answer = slot.later.answer()
+                slot.answer = later.answer()
             self._slots.popleft()
             released += slot.size
             self._answered_bytes -= slot.answer_bytes

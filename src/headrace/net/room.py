@@ -111,6 +111,8 @@ class Room:
     def is_full(self) -> bool:
         """Whether nobody reads further until something is answered. Unfinished frames take at most half of it."""
         gauge, bound = self.gauge, self.bounds.queued_bytes_max
+        if gauge.queued_bytes < bound:
+            return False
         return gauge.queued_bytes - gauge.reserved_bytes + min(gauge.reserved_bytes, bound // 2) >= bound
 
     @property

@@ -98,15 +98,9 @@ class ProducerStates:
         state = self._states.get(header.producer_id)
         if state is None or state.epoch != header.producer_epoch:
             state = self._states[header.producer_id] = ProducerState(header.producer_epoch)
-        state.batches.append(
-            RememberedBatch(
-                header.base_sequence,
-                header.last_sequence,
-                base_offset,
-                base_offset + header.last_offset_delta,
-                now_ms,
-            )
-        )
+        last_offset = base_offset + header.last_offset_delta
+        batch = RememberedBatch(header.base_sequence, header.last_sequence, base_offset, last_offset, now_ms)
+        state.batches.append(batch)
         self._states.move_to_end(header.producer_id)
         if len(self._states) > PRODUCERS_PER_PARTITION_MAX:
             self._states.popitem(last=False)

@@ -202,11 +202,16 @@ class PartitionLog(Protocol):
     ) -> Appended:
         """Append checked batches (`check_batches`: position and header of each), giving them offsets and epoch.
 
-        One write; `batches` is neither copied nor changed. Raises StorageFailure: nothing of it is in the log then.
+        `batches` is neither copied nor changed; it may be kept, and written by `write_out`, a read or the next flush.
+        Raises StorageFailure: nothing of it is in the log then.
         """
 
     def append_verbatim(self, batches: Buffer, headers: Sequence[tuple[int, BatchHeader]], *, now_ms: int) -> Appended:
         """Append a leader's batches as they are. Raises CorruptBatch where they do not go on at the log's end."""
+
+    def write_out(self) -> None:
+        """Give all that was appended to the operating system, where it outlives this process. Raises StorageFailure:
+        the log has failed, and what was not yet written is no longer in it."""
 
     def read(self, start: Offset, max_bytes: int, end: Offset, *, at_least_one: bool) -> memoryview:
         """Whole batches below `end`, from the one that holds `start` (at or above `log_start_offset`).

@@ -20,6 +20,7 @@ from crc32c import crc32c
 from headrace.base.errors import CorruptData
 from headrace.base.limits import DECOMPRESSED_BATCH_BYTES_MAX
 from headrace.base.ports import Buffer
+from headrace.wire.codec import new
 from headrace.wire.compression import Compression, compress, decompress
 from headrace.wire.records import Record as Record
 from headrace.wire.records import Walked, pack_records, unpack_records, walk_records
@@ -43,6 +44,7 @@ CONTROL: Final = 0x20
 DELETE_HORIZON: Final = 0x40
 
 SEQUENCE_MAX: Final = 2**31 - 1
+_CODEC_MAX: Final = int(Compression.ZSTD)
 
 
 class CorruptBatch(CorruptData):
@@ -125,19 +127,19 @@ def check_batch(buffer: Buffer, at: int = 0, end: int | None = None, *, compacte
         end = len(buffer)
     if end - at < HEADER_BYTES:
         raise CorruptBatch(f"A batch header needs {HEADER_BYTES} bytes; {max(0, end - at)} are left.")
-    header = BatchHeader._make(HEADER.unpack_from(buffer, at))
-    batch_end = at + LENGTH_END + header.batch_length
-    if batch_end > end or header.batch_length < HEADER_BYTES - LENGTH_END:
-        raise CorruptBatch(f"A batch says {header.batch_length} bytes; {end - at - LENGTH_END} are left.")
-    if header.magic != MAGIC:
-        raise CorruptBatch(f"Record format {header.magic} is not read here: only version {MAGIC} is.")
-    if crc32c(memoryview(buffer)[at + CRC_START : batch_end]) != header.crc:
-        raise CorruptBatch(f"The batch at offset {header.base_offset} fails its CRC32C.")
-    offsets = header.last_offset_delta + 1
-    if not (0 <= header.count <= offsets if compacted else 0 < header.count == offsets) or offsets <= 0:
-        raise CorruptBatch(f"A batch of {header.count} records has last offset delta {header.last_offset_delta}.")
-    if header.attributes & COMPRESSION_MASK > Compression.ZSTD:
-        raise CorruptBatch(f"Compression codec {header.attributes & COMPRESSION_MASK} is not known.")
+    header = new(BatchHeader, HEADER.unpack_from(buffer, at))
+    base, length, _, magic, crc, attributes, delta, _, _, _, _, _, count = header
+    batch_end = at + LENGTH_END + length
+    if batch_end > end or length < HEADER_BYTES - LENGTH_END:
+        raise CorruptBatch(f"A batch says {length} bytes; {end - at - LENGTH_END} are left.")
+    if magic != MAGIC:
+        raise CorruptBatch(f"Record format {magic} is not read here: only version {MAGIC} is.")
+    if crc32c(memoryview(buffer)[at + CRC_START : batch_end]) != crc:
+        raise CorruptBatch(f"The batch at offset {base} fails its CRC32C.")
+    if not (0 <= count <= delta + 1 if compacted else 0 < count == delta + 1) or delta < 0:
+        raise CorruptBatch(f"A batch of {count} records has last offset delta {delta}.")
+    if attributes & COMPRESSION_MASK > _CODEC_MAX:
+        raise CorruptBatch(f"Compression codec {attributes & COMPRESSION_MASK} is not known.")
     return header
 
 

@@ -49,9 +49,13 @@ class FrameSplitter:
 
         Raises DecodeError on an impossible length.
         """
-        frames: list[memoryview] = []
         view = memoryview(data)
         at, end = 0, len(view)
+        if self._body is None and not self._prefix and end >= LENGTH_BYTES:
+            (size,) = _LENGTH(view)
+            if size == end - LENGTH_BYTES and size <= self._max_bytes:
+                return [view[LENGTH_BYTES:]]
+        frames: list[memoryview] = []
         if self._body is not None:
             at = self._gather(view, 0, frames)
         elif self._prefix:

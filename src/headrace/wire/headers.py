@@ -15,6 +15,7 @@ from headrace.wire.apis import Api, ApiKey, flexible_since
 from headrace.wire.codec import DecodeError, EncodeError, skip_tags
 
 _FIXED: Final = struct.Struct(">hhih")
+_KEY: Final = struct.Struct(">hh")
 _LENGTH: Final = struct.Struct(">i")
 _CORRELATION: Final = struct.Struct(">i")
 _FLEXIBLE_SINCE: Final[dict[int, int]] = {
@@ -53,6 +54,11 @@ def decode_request_header(frame: memoryview) -> tuple[RequestHeader, int]:
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise DecodeError(f"a request header is cut off or malformed: {error}") from error
     return RequestHeader(key, version, correlation_id, client_id), at
+
+
+def encode_key(api_key: int, version: int) -> bytes:
+    """The bytes that the frame of a request opens with."""
+    return _KEY.pack(api_key, version)
 
 
 def encode_request_header(api_key: int, version: int, correlation_id: int, client_id: str | None) -> bytes:

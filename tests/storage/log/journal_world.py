@@ -79,6 +79,7 @@ class Store:
             meanwhile()
             with inline_workers():
                 together.begin(lambda outcomes: told.extend(outcomes()))
+                self.disk.end_syncs()
             self.engine.end_round(together)
             for (log, ticket), failure in zip(work, told, strict=True):
                 if failure is None:

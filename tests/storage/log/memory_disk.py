@@ -77,6 +77,7 @@ class MemoryDisk:
     def __init__(self, seed: int = 0) -> None:
         self.chance = Random(seed)
         self.root = DirectoryNode()
+        self.begun: list[Callable[[], object]] = []
         self.full = False
         self.failing = False
         self.cut_in = self._good_syncs = -1
@@ -85,6 +86,7 @@ class MemoryDisk:
     def power_cut(self) -> None:
         """Now, between operations. The same disk goes on with what is left."""
         self.cut_in = -1
+        self.begun = []
         self.fail_after(-1)
         self.root.power_cut(self.chance)
 
@@ -123,13 +125,18 @@ class MemoryDisk:
         return MemoryFile(self, path, node)
 
     def begin_sync(self, file: File, done: Callable[[OSError | None], object]) -> None:
-        """At once."""
-        try:
-            file.sync()
-        except OSError as error:
-            done(error)
+        """Told by `end_syncs`; done now or then, as chance has it."""
+        if self.chance.random() < 0.5:
+            failure = _synced(file)
+            self.begun.append(lambda: done(failure))
         else:
-            done(None)
+            self.begun.append(lambda: done(_synced(file)))
+
+    def end_syncs(self) -> None:
+        """What the loop would hear of later."""
+        begun, self.begun = self.begun, []
+        for end in begun:
+            end()
 
     def exists(self, path: Path) -> bool:
         return self._find(path) is not None
@@ -223,6 +230,14 @@ class MemoryDisk:
         if not isinstance(node, DirectoryNode):
             raise FileNotFoundError(errno.ENOENT, "no such directory", str(path))
         return node
+
+
+def _synced(file: File) -> OSError | None:
+    try:
+        file.sync()
+    except OSError as error:
+        return error
+    return None
 
 
 def _pending(node: Node) -> bool:

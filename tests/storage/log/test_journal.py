@@ -590,9 +590,10 @@ def test_what_is_cut_in_a_later_life_does_not_come_back_while_the_journal_is_kep
 
 def test_a_round_that_failed_counts_as_journaled_for_a_cut() -> None:
     """It may be on the disk all the same."""
-    world = World(logs=1)
+    world, planted = World(logs=1), OSError(errno.EIO, "planted")
+    begin = world.disk.begin_sync
     world.append()
-    with patch.object(world.disk, "begin_sync", lambda file, done: done(OSError(errno.EIO, "planted"))):
+    with patch.object(world.disk, "begin_sync", lambda file, done: begin(file, lambda _: done(planted))):
         assert world.store.flush(*world.logs) == [None]
     for name in world.disk.list_directory(JOURNAL):
         node = world.disk.file(JOURNAL / name)

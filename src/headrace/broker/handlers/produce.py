@@ -20,6 +20,7 @@ from headrace.base.ids import NO_OFFSET, Offset, PartitionIndex, TopicId, TopicP
 from headrace.base.ports import Buffer
 from headrace.broker.context import Handler, RequestContext
 from headrace.broker.deferred import Deferred
+from headrace.broker.handlers.single_produce import ACKS_ALL, shortcuts
 from headrace.broker.partition import Appended, Partition, Refusal
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
@@ -34,7 +35,6 @@ from headrace.wire.messages.produce import (
 
 TOPIC_ID_VERSION: Final = 13
 ACKS_NONE: Final = 0
-ACKS_ALL: Final = -1
 
 
 def handle(request: ProduceRequest, context: RequestContext) -> ProduceResponse | Deferred | None:
@@ -231,4 +231,4 @@ class ProduceJob:
         )
 
 
-HANDLER = Handler(int(ApiKey.PRODUCE), (3, 13), handle, pipelined=True)
+HANDLER = Handler(int(ApiKey.PRODUCE), (3, 13), handle, pipelined=True, shortcuts=shortcuts)

@@ -33,7 +33,19 @@ _base_of = attrgetter("base")
 class Contents:
     """See the module."""
 
-    __slots__ = ("_disk", "_files", "_positions", "active", "directory", "gaps_below", "segments", "size", "swaps")
+    __slots__ = (
+        "_disk",
+        "_files",
+        "_held",
+        "_positions",
+        "active",
+        "directory",
+        "gaps_below",
+        "held_size",
+        "segments",
+        "size",
+        "swaps",
+    )
 
     def __init__(self, disk: Disk, files: SegmentFiles, directory: Path, segments: list[Segment]) -> None:
         self._disk = disk
@@ -42,6 +54,10 @@ class Contents:
         self.segments = segments
         self.active = segments[-1] if segments and segments[-1].index is not None else None
         self.size = sum(segment.size for segment in segments)
+        self._held: list[tuple[Placed, int]] = []
+        """Batches that the active segment is still to be given, and their offsets."""
+        self.held_size = 0
+        """Bytes of these."""
         self.gaps_below = 0
         """Below it compaction may have removed whole batches, the last ones of the log among them."""
         self.swaps = 0
@@ -52,7 +68,7 @@ class Contents:
     # writing
 
     def is_full(self, config: LogConfig, placed: Placed, now_ms: int) -> bool:
-        """Whether the active segment must be closed before these batches are written."""
+        """Whether the active segment, with what is held for it, must be closed before these batches are taken."""
         active = self.active
         if active is None or not active.size:
             return False
@@ -62,12 +78,19 @@ class Contents:
             age = placed.max_timestamp - active.first_timestamp
         else:
             age = now_ms - active.created_ms
+        jitter_ms, left_ms = config.segment_jitter_ms, config.segment_ms - age
         return (
-            active.size + placed.size > config.segment_bytes
-            or age > config.segment_ms - active.jitter(min(config.segment_jitter_ms, config.segment_ms))
-            or active.indexes_are_full(config.segment_index_bytes)
+            active.size + self.held_size + placed.size > config.segment_bytes
+            or (left_ms < jitter_ms and left_ms < active.jitter(min(jitter_ms, config.segment_ms)))
+            or left_ms < 0
+            or active.indexes_are_full(config.segment_index_bytes, len(self._held))
             or placed.end - active.base > RELATIVE_OFFSET_MAX
         )
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was written yet to the active segment."""
+        return self.active is None or not self.active.size
 
     def open_segment(self, base: int, now_ms: int) -> None:
         """Begin a segment at the log's end."""
@@ -84,18 +107,35 @@ class Contents:
         closed.close_indexes()
         return closed
 
-    def write(self, placed: Placed, base: int, interval: int) -> None:
-        """Write batches, which begin at offset `base`, to the active segment, with one append."""
-        active = self.active
+    def hold(self, placed: Placed, base: int) -> None:
+        """Take batches, which begin at offset `base`, for the active segment; `write_out` writes them."""
+        self._held.append((placed, base))
+        self.held_size += placed.size
+
+    def write_out(self, interval: int) -> None:
+        """Write what is held to the active segment, with one append. Where that fails, `undo_write` is to follow."""
+        held, active = self._held, self.active
+        if not held:
+            return
         assert active is not None
-        (active.file or self._files.get(active)).append(placed.buffers)
-        for header in placed.headers:
-            base += header.last_offset_delta + 1
-            active.add(base - 1, LENGTH_END + header.batch_length, header.max_timestamp, interval)
-        self.size += placed.size
+        buffers = held[0][0].buffers
+        if len(held) > 1:
+            buffers = [buffer for placed, _ in held for buffer in placed.buffers]
+        (active.file or self._files.get(active)).append(buffers)
+        for placed, base in held:
+            for header in placed.headers:
+                base += header.last_offset_delta + 1
+                active.add(base - 1, LENGTH_END + header.batch_length, header.max_timestamp, interval)
+        self.size += self.held_size
+        self._let_go()
+
+    def _let_go(self) -> None:
+        self._held = []
+        self.held_size = 0
 
     def undo_write(self) -> None:
-        """Cut off what a failed `write` may have left."""
+        """Cut off what a failed `write_out` may have left. What was held is gone."""
+        self._let_go()
         if self.active is not None:
             self._files.get(self.active).truncate(self.active.size)
 
@@ -209,6 +249,7 @@ class Contents:
     def cut(self, base: int, position: int, end: int) -> list[Segment]:
         """Forget all after `position` of the segment that begins at `base`, where offset `end` would be; give the
         segments that are gone whole. Files are as they were, and so are the indexes: they may point beyond the end."""
+        self._let_go()
         keep = bisect_right(self.segments, base, key=_base_of)
         dropped, self.segments = self.segments[keep:], self.segments[:keep]
         if self.segments and self.segments[-1].base == base:

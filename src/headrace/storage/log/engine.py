@@ -244,15 +244,19 @@ class LocalRound:
             self.journaled = journal.begin_round([ticket.entry for ticket in tickets if ticket.entry is not None])
 
     def begin(self, done: Done) -> None:
+        failure = None
+        if self.journaled is not None:
+            try:
+                self.journaled.write()
+                self._disk.begin_sync(self.journaled.file, partial(self._on_journaled, done))
+            except OSError as error:
+                failure = error
+        for ticket in self._tickets:
+            ticket.write_out()
         if self.journaled is None:
             self._sync_each(done, journaled=False)
-            return
-        try:
-            self.journaled.write()
-        except OSError as error:
-            self._on_journaled(done, error)
-        else:
-            self._disk.begin_sync(self.journaled.file, partial(self._on_journaled, done))
+        elif failure is not None:
+            self._on_journaled(done, failure)
 
     def _on_journaled(self, done: Done, failure: OSError | None) -> None:
         """What the journal has is durable; the others' own files are to be synced, or all where it failed."""
@@ -260,9 +264,8 @@ class LocalRound:
         self.journaled.failure = failure
         journaled = failure is None and self.journaled.holds_entries
         if journaled and all(ticket.entry is not None for ticket in self._tickets):
-            for ticket in self._tickets:
-                ticket.journaled()
-            done(lambda: [None] * len(self._tickets))
+            failures = [ticket.journaled() for ticket in self._tickets]
+            done(lambda: failures)
         else:
             self._sync_each(done, journaled=journaled)
 
@@ -277,8 +280,7 @@ class LocalRound:
 
     def _sync(self, ticket: Ticket, *, journaled: bool) -> OSError | None:
         if journaled and ticket.entry is not None:
-            ticket.journaled()
-            return None
+            return ticket.journaled()
         try:
             ticket.sync()
         except OSError as error:

@@ -8,9 +8,11 @@ trusts them; files that are no longer wanted go last. The usual flush is one fda
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from headrace.base.errors import StorageFailure
 from headrace.base.ids import Offset
 from headrace.base.ports import Disk
 from headrace.storage.log.checkpoints import Checkpoint, encode_checkpoint, sync_file, write_file
@@ -54,10 +56,12 @@ class Ticket:
         "_files",
         "_indexed",
         "_journal",
+        "_write_out",
         "checkpoint",
         "contents_are_durable",
         "end",
         "entry",
+        "failure",
         "file_end",
         "is_journaled",
         "key",
@@ -81,6 +85,7 @@ class Ticket:
         epochs: bytes | None,
         key: LogKey,
         file_end: Offset,
+        write_out: Callable[[], None],
         entry: JournalEntry | None = None,
         journal: Journal | None = None,
     ) -> None:
@@ -96,12 +101,15 @@ class Ticket:
         """What the log's own files durably hold after a `sync`."""
         self.entry = entry
         """The same for the journal, where nothing else is to be done."""
+        self.failure: OSError | None = None
+        """Its log's own file could not be written."""
         self.is_journaled = False
         self.checkpoint = checkpoint
         self.contents_are_durable = False
         """Everything below `end` is, names included, whatever fails after that."""
         self._epochs = epochs
         self._journal = journal
+        self._write_out = write_out
         self.pinned = work.closed if active is None else [*work.closed, active]
         """Segments whose files must stay open."""
         self._indexed = self.pinned if closing else work.closed
@@ -109,12 +117,24 @@ class Ticket:
         for segment in self.pinned:
             segment.pins += 1
 
-    def journaled(self) -> None:
-        """The journal has made it durable, in place of `sync`."""
-        self.is_journaled = self.contents_are_durable = True
+    def write_out(self) -> None:
+        """Give the log's own file what it lacks, on the loop. To be called once the journal's round is on its way, so
+        that it is done while the disk is at work, and before anything else is."""
+        try:
+            self._write_out()
+        except StorageFailure as error:
+            self.failure = OSError(errno.EIO, str(error), str(self._directory))
+
+    def journaled(self) -> OSError | None:
+        """The journal has made it durable, in place of `sync`; the failure, where the log's own file lacks it."""
+        if self.failure is None:
+            self.is_journaled = self.contents_are_durable = True
+        return self.failure
 
     def sync(self) -> None:
         """Blocking, once. Raises OSError."""
+        if self.failure is not None:
+            raise self.failure
         disk, directory = self._disk, self._directory
         for file in self._files:
             file.sync()

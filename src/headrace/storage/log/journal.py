@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Protocol, Self
+from typing import Final, NamedTuple, Protocol, Self
 
 import structlog
 
@@ -88,8 +88,7 @@ class JournaledLog(Protocol):
         """Its own file could not be synced behind the journal, which keeps what it has of it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JournalEntry:
+class JournalEntry(NamedTuple):
     """What a flush of one log asks the journal to keep."""
 
     log: JournaledLog

@@ -51,7 +51,8 @@ from headrace.wire.batches import BatchHeader, CorruptBatch
 
 
 class Collected:
-    """Appended batches that the journal may be given by the next flush, all of them from `base` on."""
+    """Appended batches that the journal may be given by the next flush, all of them from `base` on. Until then, or
+    until they are read, the segment's file lacks them too: one write for all costs less than one for each."""
 
     __slots__ = ("_base", "buffers", "end", "size")
 
@@ -62,16 +63,17 @@ class Collected:
         self.size = 0
         """Bytes."""
 
-    def add(self, placed: Placed, journal: Journal) -> None:
+    def add(self, placed: Placed, journal: Journal) -> bool:
         """One append, unless the journal has no room for it: then there is a gap that ends the collecting."""
         if self.end is None:
-            return
-        if journal.collects(placed.size, self.size):
-            self.buffers += placed.buffers
-            self.size += placed.size
-            self.end = placed.end
-        else:
+            return False
+        if not journal.collects(placed.size, self.size):
             self.end = None
+            return False
+        self.buffers += placed.buffers
+        self.size += placed.size
+        self.end = placed.end
+        return True
 
     @property
     def base(self) -> Offset:
@@ -154,7 +156,12 @@ class LocalLog:
     @property
     def needs_flush(self) -> bool:
         unsynced = self._unsynced
-        return not self.failed and ((unsynced.active and self.config.fsync) or unsynced.besides_active)
+        return not self.failed and ((unsynced.active and self._syncs_active) or unsynced.besides_active)
+
+    @property
+    def _syncs_active(self) -> bool:
+        """False: what is appended is left to the kernel, and what came before is durable."""
+        return self.config.fsync or self._flushed < self._end
 
     # appending
 
@@ -185,33 +192,47 @@ class LocalLog:
     def _write(self, placed: Placed, now_ms: int) -> None:
         if self.failed:
             raise StorageFailure(f"The log of {self.directory.name} has failed; restart the broker on a good disk.")
-        contents, config = self._contents, self.config
+        contents, config, journal = self._contents, self.config, self._journal
         try:
             if contents.is_full(config, placed, now_ms):
                 self.roll()
             if contents.active is None:
                 self._open_segment(now_ms)
-            contents.write(placed, self._end, config.index_interval_bytes)
+            contents.hold(placed, self._end)
+            if not config.fsync:
+                contents.write_out(config.index_interval_bytes)
+                if self._collected.end is not None:
+                    self._drop_collected()  # nothing after it may be journaled before it is synced
+            elif journal is None or not self._collected.add(placed, journal) or contents.is_empty:
+                contents.write_out(config.index_interval_bytes)
         except OSError as error:
             raise self._refused(error) from error
-        self._end = placed.end
         self._unsynced.active = True
-        if not config.fsync:
+        if not self._syncs_active:
             self._flushed = placed.end
-            if self._collected.end is not None:
-                self._drop_collected()  # nothing after it may be journaled before it is synced
-        elif self._journal is not None:
-            self._collected.add(placed, self._journal)
+        self._end = placed.end
+
+    def write_out(self) -> None:
+        try:
+            self._contents.write_out(self.config.index_interval_bytes)
+        except OSError as error:
+            raise self._refused(error) from error
 
     def _refused(self, error: OSError) -> StorageFailure:
-        """Cut off what a failed write left. A full disk may have room again; any other failure is final."""
+        """Cut off what a failed write left. A full disk may have room again, where nothing is lost that was taken
+        before; any other failure is final."""
         self._drop_collected()  # what was cut off may come back after a power cut, and look as if it came first
+        contents = self._contents
         try:
-            self._contents.undo_write()
+            contents.undo_write()
         except OSError:
             self.failed = True
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             self.failed = True
+        if contents.segments and contents.segments[-1].end < self._end:
+            self.failed = True
+            self._end = Offset(contents.segments[-1].end)
+            self._epochs.cut_from(self._end)
         return StorageFailure(f"The log of {self.directory.name} cannot be written: {error}.")
 
     def _open_segment(self, now_ms: int) -> None:
@@ -226,6 +247,7 @@ class LocalLog:
     def roll(self) -> None:
         active = self._contents.active
         if active is not None and active.size:
+            self.write_out()
             self._contents.close_active()
             self._unsynced.closed.append(active)
             self._unsynced.checkpoint = True
@@ -237,6 +259,8 @@ class LocalLog:
         if start >= end:
             return memoryview(b"")
         assert start >= self._start, "the caller answers OFFSET_OUT_OF_RANGE"
+        if self._contents.held_size and end > self._contents.segments[-1].end:
+            self.write_out()
         try:
             return self._contents.read(start, max_bytes, end, at_least_one=at_least_one)
         except OSError as error:
@@ -334,7 +358,10 @@ class LocalLog:
     def _make_ticket(self, *, closing: bool) -> Ticket:
         """Take over all that is unsynced. The active segment's indexes are written on closing only."""
         work, active = self._unsynced, self._contents.active
-        sync_active = active is not None and (closing or (work.active and self.config.fsync))
+        sync_active = active is not None and (closing or (work.active and self._syncs_active))
+        entry = None if closing else self._journal_entry()
+        if entry is None:
+            self._contents.write_out(self.config.index_interval_bytes)
         checkpoint = epochs = None
         if closing:
             checkpoint = checkpoint_of(active, self._end, self._start, self._lineage)
@@ -347,14 +374,15 @@ class LocalLog:
             self.directory,
             work,
             end=self._end,
-            position=0 if active is None else active.size,
+            position=0 if active is None else active.size + self._contents.held_size,
             active=active if sync_active else None,
             files=self._files,
             closing=closing,
             checkpoint=checkpoint,
             epochs=epochs,
             file_end=self._end if sync_active or active is None else Offset(active.base),
-            entry=None if closing else self._journal_entry(),
+            entry=entry,
+            write_out=self.write_out,
             key=self.key,
             journal=self._journal,
         )
@@ -510,6 +538,7 @@ class LocalLog:
         """Lower the recovery point, then cut, all of it durably: what is appended below the old recovery point must be
         checked again, and what was cut must not come back behind it."""
         contents = self._contents
+        contents.write_out(self.config.index_interval_bytes)
         if self._is_journaled:
             self._leave_journal()
         self._drop_collected()

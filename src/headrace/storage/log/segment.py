@@ -118,13 +118,13 @@ class Segment:
         self.since_entry += size
         self.end = last_offset + 1
 
-    def indexes_are_full(self, bytes_max: int) -> bool:
-        """Whether one of them has no room for another entry within `bytes_max`; the time index keeps one more, for its
-        end."""
+    def indexes_are_full(self, bytes_max: int, to_come: int) -> bool:
+        """Whether one of them has no room within `bytes_max` for another entry beside so many `to_come`; the time index
+        keeps one more, for its end."""
         assert self.index is not None
         assert self.times is not None
-        index_full = len(self.index) + INDEX_ENTRY.size > bytes_max
-        return index_full or len(self.times) + 2 * TIME_ENTRY.size > bytes_max
+        index_full = len(self.index) + (1 + to_come) * INDEX_ENTRY.size > bytes_max
+        return index_full or len(self.times) + (2 + to_come) * TIME_ENTRY.size > bytes_max
 
     def jitter(self, limit: int) -> int:
         """A number in [0, limit) that is this segment's own, the same each time."""

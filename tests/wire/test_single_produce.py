@@ -1,0 +1,126 @@
+"""The quick reader and writer of common produce requests give what the generated ones give, or nothing."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from headrace.wire.apis import ApiKey, api
+from headrace.wire.headers import decode_request_header, encode_request_frame, encode_response_frame
+from headrace.wire.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+from headrace.wire.single_produce import VERSIONS, SingleProduce, place_of, read_single_produce, write_single_answer
+
+PRODUCE = api(ApiKey.PRODUCE)
+assert PRODUCE is not None
+
+versions = st.sampled_from(list(VERSIONS))
+indexes = st.integers(-1, 2**31 - 1)
+numbers = st.integers(-1, 2**63 - 1)
+names = st.text(st.characters(codec="utf-8"), max_size=40) | st.text("t.", min_size=120, max_size=249)
+clients = st.none() | st.text(max_size=12)
+bytes_ = st.binary(max_size=300).map(lambda data: memoryview(data))
+partitions = st.builds(PartitionProduceData, index=indexes, records=st.none() | bytes_)
+topics = st.builds(
+    TopicProduceData,
+    name=names,
+    topic_id=st.uuids(),
+    partition_data=st.lists(partitions, min_size=1, max_size=2).map(tuple),
+)
+requests = st.builds(
+    ProduceRequest,
+    transactional_id=st.none() | st.just("t"),
+    acks=st.sampled_from([-1, 0, 1, 7]),
+    timeout_ms=st.integers(-1, 2**31 - 1),
+    topic_data=st.lists(topics, min_size=1, max_size=2).map(tuple),
+)
+
+
+def frame_of(version: int, client: str | None, request: ProduceRequest) -> bytes:
+    assert PRODUCE is not None
+    return b"".join(map(bytes, encode_request_frame(PRODUCE, version, 77, client, request)))[4:]
+
+
+def by_the_twin(frame: bytes) -> tuple[int, ProduceRequest]:
+    """Raises DecodeError."""
+    assert PRODUCE is not None
+    view = memoryview(frame)
+    header, at = decode_request_header(view)
+    return header.correlation_id, PRODUCE.decode_request(header.api_version, view[at:])
+
+
+def check_equal(frame: bytes, found: SingleProduce) -> None:
+    correlation_id, request = by_the_twin(frame)
+    (topic,) = request.topic_data
+    (data,) = topic.partition_data
+    by_id = frame[3] == 13
+    assert request.transactional_id is None
+    assert data.records is not None
+    assert found[:3] == (correlation_id, request.acks, request.timeout_ms)
+    assert bytes(found.records) == bytes(data.records)
+    assert place_of(found.place, by_id=by_id) == (topic.topic_id.bytes if by_id else topic.name.encode(), data.index)
+
+
+@given(versions, clients, requests)
+@example(9, None, ProduceRequest(topic_data=(TopicProduceData(name="t", partition_data=()),)))
+@example(13, "", ProduceRequest(topic_data=()))
+def test_requests_are_read_as_by_the_twin(version: int, client: str | None, request: ProduceRequest) -> None:
+    frame = frame_of(version, client, request)
+    found = read_single_produce(memoryview(frame))
+    if found is not None:
+        check_equal(frame, found)
+
+
+def test_the_common_request_is_read() -> None:
+    data = (PartitionProduceData(index=3, records=memoryview(bytes(20_000))),)
+    for version in VERSIONS:
+        topic = TopicProduceData(name="t" * 126, topic_id=UUID(int=5), partition_data=data)
+        frame = frame_of(version, "perf", ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=(topic,)))
+        found = read_single_produce(memoryview(frame))
+        assert found is not None
+        check_equal(frame, found)
+
+
+@given(
+    versions,
+    st.integers(0, 90),
+    st.integers(0, 255),
+    st.integers(-3, 3),
+)
+def test_damaged_requests_are_never_read_as_what_the_twin_refuses(
+    version: int, at: int, byte: int, longer: int
+) -> None:
+    topic = TopicProduceData(
+        name="topic", topic_id=UUID(int=1 << 70), partition_data=(PartitionProduceData(1, memoryview(b"records")),)
+    )
+    whole = frame_of(version, "c", ProduceRequest(acks=1, timeout_ms=9, topic_data=(topic,)))
+    frame = bytearray(whole[: len(whole) + min(longer, 0)] + bytes(max(longer, 0)))
+    if 4 <= at < len(frame):
+        frame[at] = byte
+    found = read_single_produce(memoryview(bytes(frame)))
+    if found is None or (version < 13 and not place_of(found.place, by_id=False)[0].isascii()):
+        return  # a topic of such a name is never found
+    check_equal(bytes(frame), found)
+
+
+@given(versions, names.filter(lambda name: 0 < len(name.encode()) < 127), st.uuids(), indexes, st.data())
+def test_answers_are_those_of_the_twin(
+    version: int, name: str, topic_id: UUID, index: int, data: st.DataObject
+) -> None:
+    assert PRODUCE is not None
+    base, time, start = (data.draw(numbers) for _ in range(3))
+    error = data.draw(st.integers(0, 120))
+    partition = PartitionProduceResponse(index, error, base, time, start)
+    topic = TopicProduceResponse(name=name, topic_id=topic_id, partition_responses=(partition,))
+    twin = encode_response_frame(PRODUCE, version, 8, ProduceResponse(responses=(topic,)))
+    named = topic_id.bytes if version == 13 else bytes([len(name.encode()) + 1]) + name.encode()
+    place = named + b"\2" + index.to_bytes(4, "big", signed=True)
+    assert bytes(write_single_answer(8, place, error, base, time, start)) == b"".join(map(bytes, twin))
