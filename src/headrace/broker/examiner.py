@@ -159,8 +159,9 @@ class Examiner:
             found = partition_log.end_examination(examination, done=done)
             self._at = None
             self._free.set()
-        if done:
+        if done and is_suspected:
             self._examined.setdefault(partition_log, {})[base] = self._clock.monotonic()
+        if done:
             tell_damage(partition.topic, partition.topic_partition.partition, partition_log, found)
         if examination.has_rebuilt:
             log.warning("an index did not say what is in its segment; made anew", path=str(examination.segment.path))
