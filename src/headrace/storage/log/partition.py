@@ -206,7 +206,8 @@ class LocalLog:
             raise self._refused(error) from error
         self._unsynced.active = True
         if not self._syncs_active:
-            self._flushed = placed.end
+            assert contents.active is not None
+            self._flushed, self._flushed_position = placed.end, contents.active.size
         self._end = placed.end
 
     def write_out(self) -> None:
@@ -230,6 +231,8 @@ class LocalLog:
             self.failed = True
             self._end = Offset(contents.segments[-1].end)
             self._epochs.cut_from(self._end)
+            if self._ticket is not None and self._ticket.end > self._end:
+                self._ticket.failure = error
         return StorageFailure(f"The log of {self.directory.name} cannot be written: {error}.")
 
     def _open_segment(self, now_ms: int) -> None:
