@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from unittest.mock import patch
 
@@ -14,6 +14,7 @@ from headrace.base.errors import StorageFailure
 from headrace.base.ids import Offset
 from headrace.base.ports import Buffer
 from headrace.storage.log.partition import LocalLog
+from headrace.wire.batches import check_batches
 from tests.storage.log.journal_world import identity_of, inline_workers
 from tests.storage.log.log_world import read_all
 from tests.storage.log.memory_disk import MemoryFile
@@ -266,68 +267,112 @@ def test_what_was_held_when_the_policy_became_os_is_still_synced(journal_is_ther
     world.check()
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_policies_kills_and_power_cuts_in_any_order(seed: int) -> None:
-    """What was flushed under fsync outlives the power; what was written out, or counted under os, a kill."""
-    world = World(logs=2, seed=seed)
-    chance = world.disk.chance
-    durable, safe, start = [0, 0], [0, 0], [0, 0]
-    fsync = [True, True]
+def flushed_part(log: LocalLog) -> bytes:
+    parts, at = [], Offset(0)
+    while part := log.read(at, 4096, log.flushed_end, at_least_one=True):
+        parts.append(bytes(part))
+        at = Offset(check_batches(part)[-1][1].next_offset)
+    assert at == log.flushed_end
+    return b"".join(parts)
 
-    def note() -> None:
-        for at, log in enumerate(world.logs):
-            if fsync[at]:
-                durable[at] = max(durable[at], log.flushed_end)
-            safe[at] = max(safe[at], log.flushed_end)
 
-    def append() -> None:
-        for _ in range(chance.randrange(1, 4)):
-            world.append(chance.randrange(2), size=chance.choice((5, 80, 700)))
+class Law:
+    """Two logs whose policies change. `durable`: below it the power may go; `safe`: below it a kill may come."""
 
-    for _ in range(80):
+    def __init__(self, seed: int) -> None:
+        self.world = World(logs=2, seed=seed)
+        self.chance = self.world.disk.chance
+        self.durable, self.safe, self.fsync = [0, 0], [0, 0], [True, True]
+
+    def note(self) -> None:
+        for at, log in enumerate(self.world.logs):
+            if self.fsync[at]:
+                self.durable[at] = max(self.durable[at], log.flushed_end)
+            self.safe[at] = max(self.safe[at], log.flushed_end)
+            assert log.flushed_end <= log.log_end_offset
+
+    def append(self, times: int = 3) -> None:
+        for _ in range(self.chance.randrange(1, times + 1)):
+            self.world.append(self.chance.randrange(2), size=self.chance.choice((5, 80, 700)))
+
+    def step(self) -> None:
+        world, chance = self.world, self.chance
         at = chance.randrange(2)
-        log, twin = world.logs[at], world.twins[at]
-        match chance.choice(
-            ["append"] * 4 + ["flush"] * 4 + ["half", "out", "os", "fsync", "roll", "read", "snap", "up", "kill", "cut"]
-        ):
+        log = world.logs[at]
+        match chance.choice([*["append"] * 5, *["flush"] * 4, "half", "out", *MORE]):
             case "append":
-                append()
+                self.append()
             case "flush":
                 world.store.flush(*world.logs)
             case "half":
-                world.store.flush(*world.logs, meanwhile=append)
+                world.store.flush(*world.logs, meanwhile=self.append)
             case "out":
                 log.write_out()
-                safe[at] = log.log_end_offset
-            case "os" | "fsync" as policy:
-                # what counts from now on under os is not durable, and what was before stays so
-                note()
-                fsync[at] = policy == "fsync" and log.flushed_end == durable[at]
+                self.safe[at] = log.log_end_offset
+            case "os" | "fsync" as policy:  # what counts under os is not durable before a flush that took it along
+                self.note()
+                self.fsync[at] = policy == "fsync" and log.flushed_end == self.durable[at]
                 log.reconfigure(ROOMY if policy == "fsync" else OS)
             case "roll":
                 log.roll()
             case "read":
-                assert read_all(log) == twin.bytes_from(0)
-                safe[at] = log.log_end_offset
-            case "snap":
+                assert read_all(log) == world.twins[at].bytes_from(0)
+                self.safe[at] = log.log_end_offset
+            case "snapshot":
                 log.write_producer_snapshot(b"x", log.log_end_offset)
-            case "up":
+            case "upkeep":
                 world.store.keep_up()
                 world.store.begin_upkeep()
-            case "kill" | "cut" as end:
-                note()
-                promised = list(safe if end == "kill" else durable)
-                if end == "cut":
-                    world.disk.power_cut()
-                world.restart()
-                for number, each in enumerate(world.twins):
-                    each.log = world.store.open(identity_of(number), ROOMY)
-                    each.epoch += 1
-                    stored = read_all(each.log)
-                    assert each.log.log_end_offset >= promised[number], (seed, end)
-                    each.stored = [one for one in each.stored if one.last_offset < each.log.log_end_offset]
-                    assert stored == each.bytes_from(start[number])
-                    durable[number] = safe[number] = each.log.log_end_offset
-                    fsync[number] = True
-        note()
-        assert world.store.journal._pending_bytes >= 0
+            case "fail":
+                self.fail(log)
+            case end:
+                self.end(power=end == "power")
+        self.note()
+
+    def fail(self, log: LocalLog) -> None:
+        """The logs' files take no more, and the broker is started again."""
+        with suppress(StorageFailure), writes_fail(self.chance.choice((errno.EIO, errno.ENOSPC))):
+            match self.chance.choice(["append", "flush", "half", "out", "roll", "read"]):
+                case "append":
+                    self.append(1)
+                case "flush":
+                    self.world.store.flush(*self.world.logs)
+                case "half":
+                    self.world.store.flush(*self.world.logs, meanwhile=lambda: self.append(1))
+                case "out":
+                    log.write_out()
+                case "roll":
+                    log.roll()
+                case _:
+                    log.read(Offset(0), 10**6, log.log_end_offset, at_least_one=True)
+        for twin in self.world.twins:
+            assert flushed_part(twin.log) == b"".join(
+                one.bytes for one in twin.stored if one.last_offset < twin.log.flushed_end
+            )
+        self.end(power=self.chance.random() < 0.5)
+
+    def end(self, *, power: bool) -> None:
+        self.note()
+        promised = list(self.durable if power else self.safe)
+        if power:
+            self.world.disk.power_cut()
+        self.world.restart()
+        for number, twin in enumerate(self.world.twins):
+            log = twin.log = self.world.store.open(identity_of(number), ROOMY)
+            twin.epoch += 1
+            assert log.log_end_offset >= promised[number]
+            twin.stored = [one for one in twin.stored if one.last_offset < log.log_end_offset]
+            assert read_all(log) == twin.bytes_from(0)
+            self.durable[number] = self.safe[number] = log.log_end_offset
+            self.fsync[number] = True
+
+
+MORE = ("os", "fsync", "roll", "read", "snapshot", "upkeep", "fail", "kill", "power")
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_policies_failures_kills_and_power_cuts_in_any_order(seed: int) -> None:
+    """What was flushed under fsync outlives the power; what was written out, or counted under os, a kill."""
+    law = Law(seed)
+    for _ in range(120):
+        law.step()
