@@ -26,9 +26,12 @@ OS = replace(ROOMY, fsync=False)
 
 @contextmanager
 def writes_fail(number: int = errno.EIO, part: int = 30) -> Iterator[None]:
-    """Of logs' files, not the journal's: a part is written, and then the disk refuses."""
+    """Of segments, and of nothing else: a part is written, and then the disk refuses."""
+    sound = MemoryFile.append
 
     def append(self: MemoryFile, buffers: Sequence[Buffer]) -> int:
+        if self.path.suffix != ".log":
+            return sound(self, buffers)
         self._write(self.size(), b"".join(buffers)[:part])
         raise OSError(number, "planted")
 
@@ -223,6 +226,33 @@ def test_a_segment_is_never_longer_than_it_may_be_with_what_is_held() -> None:
     world.store.flush(log)
     assert all(segment.size <= ROOMY.segment_bytes for segment in log.closed_segments())
     assert read_all(log) == world.twins[0].bytes_from(0)
+
+
+@pytest.mark.parametrize("more", [True, False])
+def test_a_full_disk_takes_nothing_of_what_was_written_out(more: bool) -> None:
+    """It may be acknowledged by the leader alone; no sync has failed."""
+    world = World(logs=1)
+    [log] = world.logs
+    world.append()
+    log.write_out()
+    safe = log.log_end_offset
+    world.append()
+    if more:
+        log.write_producer_snapshot(b"", log.log_end_offset)
+    world.store.journal.is_ready = False  # it cannot help
+    with writes_fail(errno.ENOSPC):
+        if more:
+            with pytest.raises(StorageFailure):
+                log.begin_flush()
+        else:
+            [failure] = world.store.flush(log)
+            assert failure is not None
+    assert log.failed
+    assert log.log_end_offset == safe
+    world.twins[0].stored.pop()
+    assert file_of(world) == world.twins[0].bytes_from(0)
+    world.restart()
+    world.check()
 
 
 # the policy changes
