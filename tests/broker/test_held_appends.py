@@ -6,20 +6,24 @@ import asyncio
 import errno
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from headrace.base.errors import StorageFailure
 from headrace.broker.boot import Broker
 from headrace.broker.config import BrokerConfig
 from headrace.broker.handlers import single_produce
+from headrace.broker.partition import Partition
 from headrace.broker.system import SystemClock, system_random
 from headrace.storage.disk import LocalDisk
 from headrace.storage.log.engine import Done, LocalRound
 from headrace.storage.log.flush import Ticket
 from headrace.storage.log.journal import JournalSettings
 from headrace.wire.batches import check_batches, encode_batch
+from headrace.wire.compression import Compression
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.delete_topics import DeleteTopicsRequest
 from headrace.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -49,7 +53,12 @@ async def journaling(directory: Path) -> AsyncIterator[str]:
                 break
             await asyncio.sleep(0.01)
         assert journal.is_ready
+        PARTITIONS[bootstrap] = partition
         yield bootstrap
+
+
+PARTITIONS: dict[str, Partition] = {}
+"""Of `journaling`, by the broker's address."""
 
 
 @contextmanager
@@ -215,3 +224,66 @@ async def test_the_short_road_is_found_again_for_a_name_that_came_back(
         road, was_short = served[-1]
         assert was_short
         assert [each.availability for each in road._known.values()] == [ErrorCode.NONE], "the old one is let go of"
+
+
+async def test_whoever_waits_for_what_was_lost_while_it_was_held_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The round that is under way is not touched by it."""
+    syncs: list[Callable[[], None]] = []
+    begin_sync = LocalDisk.begin_sync
+
+    def later(self: LocalDisk, file: Any, done: Any) -> None:
+        syncs.append(lambda: begin_sync(self, file, done))
+
+    async with asyncio.timeout(30), journaling(tmp_path) as bootstrap, RawClient(bootstrap) as client:
+        log: Any = PARTITIONS[bootstrap].log
+        monkeypatch.setattr(LocalDisk, "begin_sync", later)
+        async with RawClient(bootstrap) as first, RawClient(bootstrap) as second:
+            under_way = asyncio.create_task(first.ask(9, request(batch(b"x"))))
+            await until(lambda: bool(syncs))
+            held = asyncio.create_task(second.ask(9, request(batch(b"y"))))
+            await until(lambda: log._contents.held_size > 0)
+            with monkeypatch.context() as patch:
+                patch.setattr(type(log._contents), "write_out", _full)
+                with pytest.raises(StorageFailure):
+                    log.write_out()
+            monkeypatch.setattr(LocalDisk, "begin_sync", begin_sync)
+            syncs.pop()()
+            [topic] = (await under_way).responses
+            assert (topic.partition_responses[0].error_code, topic.partition_responses[0].base_offset) == (0, 6)
+            [topic] = (await held).responses
+            assert topic.partition_responses[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert (await fetch(client, "t", 6)).error_code in (0, ErrorCode.KAFKA_STORAGE_ERROR)
+
+
+async def until(true: Callable[[], bool]) -> None:
+    for _ in range(1000):
+        if true():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("in vain")
+
+
+def _full(self: object, interval: int) -> None:
+    raise OSError(errno.ENOSPC, "planted")
+
+
+async def test_nothing_overtakes_what_is_still_unpacked(tmp_path: Path) -> None:
+    """A topic's codec may change while batches wait in line for another."""
+    async with asyncio.timeout(30), journaling(tmp_path) as bootstrap:
+        partition = PARTITIONS[bootstrap]
+        assert partition.appends_as_is
+        plain = partition.settings
+        partition.settings = replace(plain, codec=Compression.GZIP)
+        async with RawClient(bootstrap) as client:
+            big = batch(b"1" * 500_000)
+            for version in (9, 3):
+                told: list[Any] = []
+                partition.settings = replace(plain, codec=Compression.GZIP)
+                partition.take(big, needs_isr=True, done=told.append)
+                partition.settings = plain
+                assert not told
+                answer = (await client.ask(version, request(batch(b"2")))).responses[0].partition_responses[0]
+                assert answer.error_code == 0
+                assert told[0].base_offset + 1 == answer.base_offset

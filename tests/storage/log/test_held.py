@@ -119,9 +119,10 @@ def test_what_is_held_behind_a_ticket_and_lost_takes_nothing_of_the_ticket_along
     world.append()
     assert is_held(log)
     if lost:
-        with writes_fail(), pytest.raises(StorageFailure):
+        with writes_fail(errno.ENOSPC), pytest.raises(StorageFailure):
             log.write_out()
         assert log.log_end_offset == flushed
+        assert log.failed, "more than the append that was refused is lost, and others wait for it"
         world.twins[0].stored.pop()
     with inline_workers():
         world.disk.end_syncs()
