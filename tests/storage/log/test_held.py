@@ -298,6 +298,17 @@ def test_what_was_held_when_the_policy_became_os_is_still_synced(journal_is_ther
     world.check()
 
 
+def test_the_journal_is_given_no_entry_that_lacks_what_came_under_os() -> None:
+    world = World(logs=1)
+    [log] = world.logs
+    for config in (ROOMY, OS, ROOMY):
+        log.reconfigure(config)
+        world.append()
+    assert world.store.flush(log) == [None]
+    world.power_cut()
+    world.check()
+
+
 def flushed_part(log: LocalLog) -> bytes:
     parts, at = [], Offset(0)
     while part := log.read(at, 4096, log.flushed_end, at_least_one=True):
