@@ -177,6 +177,8 @@ class Partition:
         if isinstance(verdict, Refuse):
             return Refusal(verdict.error, verdict.message)
         if isinstance(verdict, Duplicate):
+            if not needs_isr and (refusal := self._write_out()):
+                return refusal
             time_ms = verdict.timestamp if self.settings.times is None else -1
             return Appended(verdict.base_offset, Offset(verdict.last_offset + 1), time_ms)
         return self._append(records, header, now_ms, needs_flush=needs_isr)
@@ -234,11 +236,10 @@ class Partition:
     def _append(self, records: Buffer, header: BatchHeader, now_ms: int, *, needs_flush: bool) -> Appended | Refusal:
         try:
             appended = self.log.append(records, [(0, header)], leader_epoch=self._leader.epoch, now_ms=now_ms)
-            if not needs_flush:  # its acknowledgement waits for no flush, and yet outlives this process
-                self.log.write_out()
         except (OSError, StorageFailure) as error:
-            self._fail(error)
-            return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, "The log's disk failed; the partition is offline.")
+            return self._failed(error)
+        if not needs_flush and (refusal := self._write_out()):
+            return refusal
         if self.open_since_ms is None:
             self.open_since_ms = now_ms
         self.producers.on_appended(header, appended.base_offset, now_ms)
@@ -247,6 +248,18 @@ class Partition:
             self.snapshot_producers()
         self._after_write()
         return Appended(appended.base_offset, Offset(appended.last_offset + 1), appended.log_append_time_ms)
+
+    def _write_out(self) -> Refusal | None:
+        """For an acknowledgement that waits for no flush: what it is of is yet to outlive this process."""
+        try:
+            self.log.write_out()
+        except StorageFailure as error:
+            return self._failed(error)
+        return None
+
+    def _failed(self, error: Exception) -> Refusal:
+        self._fail(error)
+        return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, "The log's disk failed; the partition is offline.")
 
     def snapshot_producers(self) -> None:
         """Keep the producers' state as of the log's end, so that recovery reads no further back than here."""

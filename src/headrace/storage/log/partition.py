@@ -209,7 +209,8 @@ class LocalLog:
             raise self._refused(error) from error
         self._unsynced.active = True
         if not self._syncs_active:
-            self._flushed = placed.end
+            assert contents.active is not None
+            self._flushed, self._flushed_position = placed.end, contents.active.size
         self._end = placed.end
 
     def write_out(self) -> None:
@@ -233,6 +234,8 @@ class LocalLog:
             self.failed = True
             self._end = Offset(contents.segments[-1].end)
             self._epochs.cut_from(self._end)
+            if self._ticket is not None and self._ticket.end > self._end:
+                self._ticket.failure = error
         return StorageFailure(f"The log of {self.directory.name} cannot be written: {error}.")
 
     def _open_segment(self, now_ms: int) -> None:
@@ -356,9 +359,9 @@ class LocalLog:
             return None
         try:
             return self._make_ticket(closing=False)
-        except OSError as error:
-            self._fail()
-            raise StorageFailure(f"The log of {self.directory.name} cannot be flushed: {error}.") from error
+        except OSError as error:  # no sync has failed: what was written out stays
+            self.failed = True
+            raise self._refused(error) from error
 
     def _make_ticket(self, *, closing: bool) -> Ticket:
         """Take over all that is unsynced. The active segment's indexes are written on closing only."""
@@ -445,7 +448,7 @@ class LocalLog:
         done = self._take(ticket)
         if done.contents_are_durable and done.end > self._flushed:  # the checkpoint may be there, and says the same
             self._flushed, self._flushed_position = done.end, done.position
-        self._fail()
+        self._fail(drop_tail=done.failure is None)
 
     def _take(self, ticket: FlushTicket) -> Ticket:
         assert self._ticket is not None
@@ -460,15 +463,16 @@ class LocalLog:
         self.failed = True
         mark_doubt(self._disk, self.directory)
 
-    def _fail(self) -> None:
-        """Drop the unflushed tail."""
+    def _fail(self, *, drop_tail: bool) -> None:
+        """Where a sync failed, drop the unflushed tail. Where a write did, what came before it is as good as ever, and
+        some of it may be acknowledged by the leader alone."""
         self.failed = True
         self._drop_collected()
         if self._journal is not None:
             self._journal.lose(self.key)
         if self._exists:
             mark_doubt(self._disk, self.directory)
-        if self._flushed < self._end:
+        if drop_tail and self._flushed < self._end:
             self._end = self._flushed
             self._epochs.cut_from(self._end)
             self._contents.drop_tail(self._end, self._flushed_position)

@@ -1,0 +1,291 @@
+"""What is acknowledged while appends are held for a round that does not end: nothing that a kill could take."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import random
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.base.errors import StorageFailure
+from headrace.broker.boot import Broker
+from headrace.broker.config import BrokerConfig
+from headrace.broker.handlers import single_produce
+from headrace.broker.partition import Partition
+from headrace.broker.system import SystemClock, system_random
+from headrace.storage.disk import LocalDisk
+from headrace.storage.log.engine import Done, LocalRound
+from headrace.storage.log.flush import Ticket
+from headrace.storage.log.journal import JournalSettings
+from headrace.wire.batches import check_batches, encode_batch
+from headrace.wire.compression import Compression
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.delete_topics import DeleteTopicsRequest
+from headrace.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from headrace.wire.records import Record
+from tests.broker.data_path import batch, create, fetch, produce
+from tests.broker.group_broker import QUICK, RawClient
+
+SMALL = JournalSettings(file_bytes=256 * 1024, files_max=3, after_rounds=1)
+
+
+@asynccontextmanager
+async def journaling(directory: Path) -> AsyncIterator[str]:
+    """A broker whose journal takes part from the first rounds on, with a topic `t`."""
+    config = BrokerConfig(data=directory, port=0, configs=QUICK, journal=SMALL)
+    async with Broker(config, clock=SystemClock(), random=system_random(), disk=LocalDisk()) as broker:
+        bootstrap = f"{broker.host}:{broker.port}"
+        async with RawClient(bootstrap) as client:
+            await create(client, "t")
+            for _ in range(6):
+                assert (await produce(client, "t", batch(b"first"))).error_code == 0
+                await asyncio.sleep(0.01)
+        assert broker._parts is not None
+        [partition] = [each for each in broker._parts.partitions if each.topic == "t"]
+        journal = partition.log._journal  # type: ignore[attr-defined]
+        for _ in range(500):
+            if journal.is_ready:
+                break
+            await asyncio.sleep(0.01)
+        assert journal.is_ready
+        PARTITIONS[bootstrap] = partition
+        yield bootstrap
+
+
+PARTITIONS: dict[str, Partition] = {}
+"""Of `journaling`, by the broker's address."""
+
+
+@contextmanager
+def held_back() -> Iterator[Callable[[], None]]:
+    """Rounds do not begin, until told to go on."""
+    begun: list[Callable[[], None]] = []
+    begin = LocalRound.begin
+
+    def later(self: LocalRound, done: Done) -> None:
+        begun.append(lambda: begin(self, done))
+
+    def go_on() -> None:
+        LocalRound.begin = begin  # type: ignore[method-assign]
+        while begun:
+            begun.pop(0)()
+
+    LocalRound.begin = later  # type: ignore[method-assign]
+    try:
+        yield go_on
+    finally:
+        go_on()
+
+
+def stored(directory: Path) -> list[int]:
+    """Base offsets of the batches that a kill would leave."""
+    data = b"".join(path.read_bytes() for path in sorted((directory / "logs" / "t-0").glob("*.log")))
+    return [header.base_offset for _, header in check_batches(data)] if data else []
+
+
+def idempotent(sequence: int) -> bytes:
+    record = Record(0, 1_700_000_000_000, None, b"v%d" % sequence, ())
+    return encode_batch([record], producer_id=7, producer_epoch=0, base_sequence=sequence)
+
+
+def request(records: bytes, *, acks: int = -1, timeout_ms: int = 30_000, topic: str = "t") -> ProduceRequest:
+    data = (PartitionProduceData(0, memoryview(records)),)
+    return ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=(TopicProduceData(topic, partition_data=data),))
+
+
+@pytest.mark.parametrize("version", [3, 9])
+async def test_what_is_acknowledged_by_the_leader_alone_is_not_held(version: int, tmp_path: Path) -> None:
+    """Not even where it was held before, for another who asked for more."""
+    async with (
+        asyncio.timeout(30),
+        journaling(tmp_path) as bootstrap,
+        RawClient(bootstrap) as first,
+        RawClient(bootstrap) as second,
+    ):
+        with held_back():
+            first.send(version, request(batch(b"the round that does not end")))
+            first.send(version, request(idempotent(0)))
+            await asyncio.sleep(0.1)
+            assert stored(tmp_path) == list(range(6)), "held"
+            answer = (await second.ask(version, request(idempotent(0), acks=1))).responses[0].partition_responses[0]
+            assert (answer.error_code, answer.base_offset) == (0, 7)
+            assert stored(tmp_path) == list(range(8)), "acknowledged, and so not to be lost by a kill"
+            answer = (await second.ask(version, request(batch(b"x"), acks=1))).responses[0].partition_responses[0]
+            assert (answer.error_code, answer.base_offset) == (0, 8)
+            assert stored(tmp_path) == list(range(9))
+            assert not (await fetch(second, "t", 6)).records, "none of it is committed"
+
+
+@pytest.mark.parametrize("version", [3, 9])
+async def test_pipelined_requests_of_all_kinds_keep_their_order(version: int, tmp_path: Path) -> None:
+    async with (
+        asyncio.timeout(30),
+        journaling(tmp_path) as bootstrap,
+        RawClient(bootstrap) as client,
+        RawClient(bootstrap) as other,
+    ):
+        with held_back() as go_on:
+            acks = [-1, 0, 1, 0, -1, 1, -1]
+            for number, each in enumerate(acks):
+                client.send(version, request(batch(b"%d" % number), acks=each))
+            async with RawClient(bootstrap) as gone:
+                gone.send(version, request(batch(b"of one that goes away")))
+                await asyncio.sleep(0.1)
+            await asyncio.sleep(0.1)
+            go_on()
+            got: list[tuple[int, int]] = []
+            for number, each in enumerate(acks, 1):
+                if each:
+                    size = int.from_bytes(await client._reader.readexactly(4), "big")
+                    body = await client._reader.readexactly(size)
+                    assert int.from_bytes(body[:4], "big") == number
+                    got.append((number, size))
+            assert len(got) == 5
+            answer = await produce(other, "t", batch(b"last"))
+            assert answer.base_offset == 6 + len(acks) + 1
+            values = bytes((await fetch(other, "t", 6)).records)
+            assert [header.base_offset for _, header in check_batches(values)] == list(range(6, 15))
+            order = [values.index(batch(b"%d" % number)[61:]) for number in range(len(acks))]
+            assert order == sorted(order)
+            assert b"of one that goes away" in values
+
+
+@pytest.mark.parametrize("version", [3, 9])
+async def test_a_round_that_takes_too_long_is_told_in_time(version: int, tmp_path: Path) -> None:
+    async with asyncio.timeout(30), journaling(tmp_path) as bootstrap, RawClient(bootstrap) as client:
+        with held_back() as go_on:
+            late = request(batch(b"late"), timeout_ms=50)
+            answer = (await client.ask(version, late)).responses[0].partition_responses[0]
+            assert (answer.error_code, answer.base_offset) == (ErrorCode.REQUEST_TIMED_OUT, -1)
+            go_on()
+            assert (await produce(client, "t", batch(b"next"))).base_offset == 7
+
+
+@pytest.mark.parametrize("version", [3, 9])
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
+async def test_a_round_that_cannot_be_written_acknowledges_nothing(
+    version: int, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with asyncio.timeout(30):
+        async with journaling(tmp_path) as bootstrap:
+            write_out = Ticket.write_out
+
+            def failing(ticket: Ticket) -> None:
+                log: Any = ticket._write_out.__self__  # type: ignore[attr-defined]
+                file = log._contents.active.file
+
+                class Full:
+                    def __getattr__(self, name: str) -> Any:
+                        return getattr(file, name)
+
+                    def append(self, buffers: object) -> int:
+                        raise OSError(number, "planted")
+
+                log._contents.active.file = Full()
+                try:
+                    write_out(ticket)
+                finally:
+                    log._contents.active.file = file
+
+            async with RawClient(bootstrap) as client:
+                with monkeypatch.context() as patch:
+                    patch.setattr(Ticket, "write_out", failing)
+                    answer = (await client.ask(version, request(batch(b"x")))).responses[0].partition_responses[0]
+                assert (answer.error_code, answer.base_offset) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
+                answer = await fetch(client, "t", 6)
+                assert not answer.records
+        async with journaling(tmp_path / "other"):
+            pass  # the first one let go of everything
+
+
+async def test_the_short_road_is_found_again_for_a_name_that_came_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served: list[tuple[Any, bool]] = []
+    serve = single_produce._Road.serve
+
+    def counted(self: Any, frame: memoryview) -> Any:
+        answer = serve(self, frame)
+        served.append((self, answer is not None))
+        return answer
+
+    monkeypatch.setattr(single_produce._Road, "serve", counted)
+    async with asyncio.timeout(30), journaling(tmp_path) as bootstrap, RawClient(bootstrap) as client:
+        await produce(client, "t", batch(b"of the old one"))
+        await client.ask(4, DeleteTopicsRequest(topic_names=("t",), timeout_ms=9_000))
+        await create(client, "t")
+        await asyncio.sleep(0.2)
+        assert (await produce(client, "t", batch(b"of the new one"))).base_offset == 0
+        road, was_short = served[-1]
+        assert was_short
+        assert [each.availability for each in road._known.values()] == [ErrorCode.NONE], "the old one is let go of"
+
+
+async def test_whoever_waits_for_what_was_lost_while_it_was_held_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The round that is under way is not touched by it."""
+    syncs: list[Callable[[], None]] = []
+    begin_sync = LocalDisk.begin_sync
+
+    def later(self: LocalDisk, file: Any, done: Any) -> None:
+        syncs.append(lambda: begin_sync(self, file, done))
+
+    async with asyncio.timeout(30), journaling(tmp_path) as bootstrap, RawClient(bootstrap) as client:
+        log: Any = PARTITIONS[bootstrap].log
+        monkeypatch.setattr(LocalDisk, "begin_sync", later)
+        async with RawClient(bootstrap) as first, RawClient(bootstrap) as second:
+            under_way = asyncio.create_task(first.ask(9, request(batch(b"x"))))
+            await until(lambda: bool(syncs))
+            held = asyncio.create_task(second.ask(9, request(batch(b"y"))))
+            await until(lambda: log._contents.held_size > 0)
+            with monkeypatch.context() as patch:
+                patch.setattr(type(log._contents), "write_out", _full)
+                with pytest.raises(StorageFailure):
+                    log.write_out()
+            monkeypatch.setattr(LocalDisk, "begin_sync", begin_sync)
+            syncs.pop()()
+            [topic] = (await under_way).responses
+            assert (topic.partition_responses[0].error_code, topic.partition_responses[0].base_offset) == (0, 6)
+            [topic] = (await held).responses
+            assert topic.partition_responses[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert (await fetch(client, "t", 6)).error_code in (0, ErrorCode.KAFKA_STORAGE_ERROR)
+
+
+async def until(true: Callable[[], bool]) -> None:
+    for _ in range(1000):
+        if true():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("in vain")
+
+
+def _full(self: object, interval: int) -> None:
+    raise OSError(errno.ENOSPC, "planted")
+
+
+async def test_nothing_overtakes_what_is_still_unpacked(tmp_path: Path) -> None:
+    """A topic's codec may change while batches wait in line for another."""
+    async with asyncio.timeout(30), journaling(tmp_path) as bootstrap:
+        partition = PARTITIONS[bootstrap]
+        assert partition.appends_as_is
+        plain = partition.settings
+        partition.settings = replace(plain, codec=Compression.GZIP)
+        async with RawClient(bootstrap) as client:
+            big = batch(random.randbytes(900_000))  # it takes longer than a request
+            for version in (9, 3):
+                told: list[Any] = []
+                partition.settings = replace(plain, codec=Compression.GZIP)
+                partition.take(big, needs_isr=True, done=told.append)
+                await asyncio.sleep(0.001)
+                partition.settings = plain
+                assert not told, "a worker thread is at it"
+                answer = (await client.ask(version, request(batch(b"2")))).responses[0].partition_responses[0]
+                assert answer.error_code == 0
+                assert told[0].base_offset + 1 == answer.base_offset

@@ -1,0 +1,420 @@
+"""Appends that are held in memory until their round: whatever becomes of it, and of the policy, in between."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from unittest.mock import patch
+
+import pytest
+
+from headrace.base.errors import StorageFailure
+from headrace.base.ids import Offset
+from headrace.base.ports import Buffer
+from headrace.storage.log.partition import LocalLog
+from headrace.wire.batches import check_batches
+from tests.storage.log.journal_world import identity_of, inline_workers
+from tests.storage.log.log_world import read_all
+from tests.storage.log.memory_disk import MemoryFile
+from tests.storage.log.test_journal import BIG, World
+from tests.storage.log.test_journal_power_cuts import ROOMY
+
+OS = replace(ROOMY, fsync=False)
+
+
+@contextmanager
+def writes_fail(number: int = errno.EIO, part: int = 30) -> Iterator[None]:
+    """Of segments, and of nothing else: a part is written, and then the disk refuses."""
+    sound = MemoryFile.append
+
+    def append(self: MemoryFile, buffers: Sequence[Buffer]) -> int:
+        if self.path.suffix != ".log":
+            return sound(self, buffers)
+        self._write(self.size(), b"".join(buffers)[:part])
+        raise OSError(number, "planted")
+
+    with patch.object(MemoryFile, "append", append):
+        yield
+
+
+def file_of(world: World, number: int = 0) -> bytes:
+    """All that the operating system has of a log."""
+    directory = world.logs[number].directory
+    names = [name for name in world.disk.list_directory(directory) if name.endswith(".log")]
+    return b"".join(bytes(world.disk.file(directory / name).data) for name in names)
+
+
+def is_held(log: LocalLog) -> bool:
+    return log._contents.held_size > 0
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
+def test_a_round_whose_write_fails_is_told_though_the_journal_has_it(number: int) -> None:
+    """The others of the round are not touched; what the journal has is there after the next start."""
+    world = World(logs=2)
+    flushed = world.logs[0].flushed_end
+    world.append()
+    good, bad = world.logs
+    work = [(log, ticket) for log in (bad, good) if (ticket := log.begin_flush()) is not None]
+    together = world.store.engine.begin_round([ticket for _, ticket in work])
+    told: list[OSError | None] = []
+    write_out = bad.write_out
+
+    def failing() -> None:
+        with writes_fail(number):
+            write_out()
+
+    work[0][1]._write_out = failing  # type: ignore[attr-defined]
+    with inline_workers():
+        together.begin(lambda outcomes: told.extend(outcomes()))
+        world.disk.end_syncs()
+    world.store.engine.end_round(together)
+    assert [failure is None for failure in told] == [False, True]
+    bad.fail_flush(work[0][1])
+    good.finish_flush(work[1][1])
+    assert bad.failed
+    assert (bad.flushed_end, bad.log_end_offset) == (flushed, flushed)
+    assert good.flushed_end == good.log_end_offset
+    assert not world.disk.list_directory(bad.directory).count("absent")
+    assert read_all(bad) == b"".join(each.bytes for each in world.twins[1].stored if each.last_offset < flushed)
+    world.store.begin_upkeep()
+    world.store.keep_up()
+    world.store.stop(*world.logs)
+    world.power_cut()
+    world.check()
+
+
+def test_a_ticket_is_worth_nothing_once_what_it_covers_was_lost() -> None:
+    """By a read, or whoever else writes between the taking of the ticket and its round."""
+    world = World(logs=1)
+    [log] = world.logs
+    flushed = log.flushed_end
+    world.append()
+
+    def lose() -> None:
+        with writes_fail(), pytest.raises(StorageFailure):
+            log.read(flushed, 4096, log.log_end_offset, at_least_one=True)
+
+    [failure] = world.store.flush(log, meanwhile=lose)
+    assert failure is not None
+    assert log.failed
+    assert log.flushed_end <= log.log_end_offset
+    assert log.flushed_end == flushed
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_what_is_held_behind_a_ticket_and_lost_takes_nothing_of_the_ticket_along(lost: bool) -> None:
+    world = World(logs=1)
+    [log] = world.logs
+    world.append()
+    ticket = log.begin_flush()
+    assert ticket is not None
+    together = world.store.engine.begin_round([ticket])
+    told: list[OSError | None] = []
+    with inline_workers():
+        together.begin(lambda outcomes: told.extend(outcomes()))
+    flushed = log.log_end_offset
+    world.append()
+    assert is_held(log)
+    if lost:
+        with writes_fail(errno.ENOSPC), pytest.raises(StorageFailure):
+            log.write_out()
+        assert log.log_end_offset == flushed
+        assert log.failed, "more than the append that was refused is lost, and others wait for it"
+        world.twins[0].stored.pop()
+    with inline_workers():
+        world.disk.end_syncs()
+    world.store.engine.end_round(together)
+    assert told == [None]
+    assert log.finish_flush(ticket) == flushed
+    assert not log.needs_flush or not lost
+    assert read_all(log) == world.twins[0].bytes_from(0)
+    if not lost:
+        world.twins[0].stored.pop()
+    world.power_cut()
+    world.check()
+
+
+def test_what_is_held_is_in_the_operating_systems_hands_once_it_is_written_out() -> None:
+    world = World(logs=1)
+    [log] = world.logs
+    world.append()
+    world.append()
+    assert is_held(log)
+    assert file_of(world) != world.twins[0].bytes_from(0)
+    log.write_out()
+    assert file_of(world) == world.twins[0].bytes_from(0)
+    world.restart()  # a kill: the page cache stays
+    world.check()
+
+
+def test_after_a_round_the_logs_own_file_has_all_of_it() -> None:
+    """Or a sync behind would let go of what only the journal holds."""
+    world = World(logs=2)
+    world.round()
+    for number in range(2):
+        assert file_of(world, number) == world.twins[number].bytes_from(0)
+
+
+def test_syncs_behind_cover_what_was_held() -> None:
+    world = World(logs=1)
+    for _ in range(60):
+        world.append(size=BIG // 3)
+        world.append(size=BIG // 3)
+        world.store.flush(*world.logs)
+        world.store.keep_up()
+        if world.disk.chance.random() < 0.1:
+            world.store.begin_upkeep()
+    world.power_cut()
+    world.check()
+
+
+@pytest.mark.parametrize("what", ["roll", "retention", "snapshot", "delete", "cut"])
+def test_a_flush_of_more_than_appends_covers_what_is_held(what: str) -> None:
+    world = World(logs=1)
+    [log] = world.logs
+    world.append()
+    world.append()
+    assert is_held(log)
+    match what:
+        case "roll":
+            log.roll()
+        case "retention":
+            log.reconfigure(replace(ROOMY, segment_ms=1))
+            log.apply_retention(10**12, log.log_end_offset)
+        case "snapshot":
+            log.write_producer_snapshot(b"all", log.log_end_offset)
+        case "delete":
+            log.delete_records_before(Offset(1))
+        case _:
+            log.truncate_to(Offset(world.twins[0].end - 2))
+            world.twins[0].stored.pop()
+    assert world.store.flush(log) in ([None], [])
+    assert log.flushed_end == log.log_end_offset == world.twins[0].end
+    if what == "snapshot":
+        assert log.latest_producer_snapshot() == (log.log_end_offset, b"all")
+    start = log.log_start_offset
+    world.power_cut()
+    log = world.twins[0].log = world.store.open(identity_of(0), ROOMY)
+    assert log.log_start_offset == start
+    assert read_all(log) == world.twins[0].bytes_from(start)
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_a_clean_close_and_an_unclean_one_with_batches_held(held: bool) -> None:
+    world = World(logs=1)
+    world.append()
+    world.append()
+    if held:
+        world.logs[0].close(clean=False)
+        world.twins[0].stored[-2:] = []
+    else:
+        world.logs[0].close()
+    world.power_cut()
+    world.check()
+    assert world.store.journal._pending_bytes == 0
+
+
+def test_a_segment_is_never_longer_than_it_may_be_with_what_is_held() -> None:
+    world = World(logs=1)
+    [log] = world.logs
+    for _ in range(60):
+        world.append(size=100)
+        assert log._contents.active is not None
+        assert log._contents.active.size + log._contents.held_size <= ROOMY.segment_bytes
+    world.store.flush(log)
+    assert all(segment.size <= ROOMY.segment_bytes for segment in log.closed_segments())
+    assert read_all(log) == world.twins[0].bytes_from(0)
+
+
+@pytest.mark.parametrize("more", [True, False])
+def test_a_full_disk_takes_nothing_of_what_was_written_out(more: bool) -> None:
+    """It may be acknowledged by the leader alone; no sync has failed."""
+    world = World(logs=1)
+    [log] = world.logs
+    world.append()
+    log.write_out()
+    safe = log.log_end_offset
+    world.append()
+    if more:
+        log.write_producer_snapshot(b"", log.log_end_offset)
+    world.store.journal.is_ready = False  # it cannot help
+    with writes_fail(errno.ENOSPC):
+        if more:
+            with pytest.raises(StorageFailure):
+                log.begin_flush()
+        else:
+            [failure] = world.store.flush(log)
+            assert failure is not None
+    assert log.failed
+    assert log.log_end_offset == safe
+    world.twins[0].stored.pop()
+    assert file_of(world) == world.twins[0].bytes_from(0)
+    world.restart()
+    world.check()
+
+
+# the policy changes
+
+
+def test_a_failed_flush_takes_nothing_of_what_counted_under_flush_policy_os() -> None:
+    world = World(logs=1)
+    [log] = world.logs
+    log.reconfigure(OS)
+    world.append()
+    world.append()
+    counted = log.flushed_end
+    assert counted == log.log_end_offset
+    log.reconfigure(ROOMY)
+    world.append()
+    world.disk.fail_after(0)
+    [failure] = world.store.flush(log)
+    assert failure is not None
+    assert (log.flushed_end, log.log_end_offset) == (counted, counted)
+    world.twins[0].stored.pop()
+    assert read_all(log) == world.twins[0].bytes_from(0)
+    world.disk.fail_after(-1)
+    world.restart()
+    world.check()
+
+
+@pytest.mark.parametrize("journal_is_there", [True, False])
+def test_what_was_held_when_the_policy_became_os_is_still_synced(journal_is_there: bool) -> None:
+    world = World(logs=1)
+    [log] = world.logs
+    flushed = log.flushed_end
+    world.append()
+    log.reconfigure(OS)
+    if not journal_is_there:
+        world.store.journal.is_ready = False
+    world.append()
+    assert (log.flushed_end, log.needs_flush) == (flushed, True), "nothing skips what came before it"
+    assert world.store.flush(log) == [None]
+    assert log.flushed_end == log.log_end_offset
+    assert not log.needs_flush
+    world.power_cut()
+    world.check()
+
+
+def test_the_journal_is_given_no_entry_that_lacks_what_came_under_os() -> None:
+    world = World(logs=1)
+    [log] = world.logs
+    for config in (ROOMY, OS, ROOMY):
+        log.reconfigure(config)
+        world.append()
+    assert world.store.flush(log) == [None]
+    world.power_cut()
+    world.check()
+
+
+def flushed_part(log: LocalLog) -> bytes:
+    parts, at = [], Offset(0)
+    while part := log.read(at, 4096, log.flushed_end, at_least_one=True):
+        parts.append(bytes(part))
+        at = Offset(check_batches(part)[-1][1].next_offset)
+    assert at == log.flushed_end
+    return b"".join(parts)
+
+
+class Law:
+    """Two logs whose policies change. `durable`: below it the power may go; `safe`: below it a kill may come."""
+
+    def __init__(self, seed: int) -> None:
+        self.world = World(logs=2, seed=seed)
+        self.chance = self.world.disk.chance
+        self.durable, self.safe, self.fsync = [0, 0], [0, 0], [True, True]
+
+    def note(self) -> None:
+        for at, log in enumerate(self.world.logs):
+            if self.fsync[at]:
+                self.durable[at] = max(self.durable[at], log.flushed_end)
+            self.safe[at] = max(self.safe[at], log.flushed_end)
+            assert log.flushed_end <= log.log_end_offset
+
+    def append(self, times: int = 3) -> None:
+        for _ in range(self.chance.randrange(1, times + 1)):
+            self.world.append(self.chance.randrange(2), size=self.chance.choice((5, 80, 700)))
+
+    def step(self) -> None:
+        world, chance = self.world, self.chance
+        at = chance.randrange(2)
+        log = world.logs[at]
+        match chance.choice([*["append"] * 5, *["flush"] * 4, "half", "out", *MORE]):
+            case "append":
+                self.append()
+            case "flush":
+                world.store.flush(*world.logs)
+            case "half":
+                world.store.flush(*world.logs, meanwhile=self.append)
+            case "out":
+                log.write_out()
+                self.safe[at] = log.log_end_offset
+            case "os" | "fsync" as policy:  # what counts under os is not durable before a flush that took it along
+                self.note()
+                self.fsync[at] = policy == "fsync" and log.flushed_end == self.durable[at]
+                log.reconfigure(ROOMY if policy == "fsync" else OS)
+            case "roll":
+                log.roll()
+            case "read":
+                assert read_all(log) == world.twins[at].bytes_from(0)
+                self.safe[at] = log.log_end_offset
+            case "snapshot":
+                log.write_producer_snapshot(b"x", log.log_end_offset)
+            case "upkeep":
+                world.store.keep_up()
+                world.store.begin_upkeep()
+            case "fail":
+                self.fail(log)
+            case end:
+                self.end(power=end == "power")
+        self.note()
+
+    def fail(self, log: LocalLog) -> None:
+        """The logs' files take no more, and the broker is started again."""
+        with suppress(StorageFailure), writes_fail(self.chance.choice((errno.EIO, errno.ENOSPC))):
+            match self.chance.choice(["append", "flush", "half", "out", "roll", "read"]):
+                case "append":
+                    self.append(1)
+                case "flush":
+                    self.world.store.flush(*self.world.logs)
+                case "half":
+                    self.world.store.flush(*self.world.logs, meanwhile=lambda: self.append(1))
+                case "out":
+                    log.write_out()
+                case "roll":
+                    log.roll()
+                case _:
+                    log.read(Offset(0), 10**6, log.log_end_offset, at_least_one=True)
+        for twin in self.world.twins:
+            assert flushed_part(twin.log) == b"".join(
+                one.bytes for one in twin.stored if one.last_offset < twin.log.flushed_end
+            )
+        self.end(power=self.chance.random() < 0.5)
+
+    def end(self, *, power: bool) -> None:
+        self.note()
+        promised = list(self.durable if power else self.safe)
+        if power:
+            self.world.disk.power_cut()
+        self.world.restart()
+        for number, twin in enumerate(self.world.twins):
+            log = twin.log = self.world.store.open(identity_of(number), ROOMY)
+            twin.epoch += 1
+            assert log.log_end_offset >= promised[number]
+            twin.stored = [one for one in twin.stored if one.last_offset < log.log_end_offset]
+            assert read_all(log) == twin.bytes_from(0)
+            self.durable[number] = self.safe[number] = log.log_end_offset
+            self.fsync[number] = True
+
+
+MORE = ("os", "fsync", "roll", "read", "snapshot", "upkeep", "fail", "kill", "power")
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_policies_failures_kills_and_power_cuts_in_any_order(seed: int) -> None:
+    """What was flushed under fsync outlives the power; what was written out, or counted under os, a kill."""
+    law = Law(seed)
+    for _ in range(120):
+        law.step()
