@@ -1,15 +1,18 @@
 """Who is measured when: warm-up until the figure of the one beside us stops rising, then pairs in changing order.
 
-Brokers run all the time and only one is under load; before each run the disk comes to rest, so that neither pays
-for what the other left in the page cache or has still to delete.
+Both brokers live through the whole of a case, and each has the machine to itself in its turns: before each run the
+disk comes to rest, so that neither pays for what the other left in the page cache or has still to delete, and the
+process whose turn it is not is stopped (SIGSTOP), so that neither pays for what an idle one does.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -129,8 +132,8 @@ def contest(
 
     def turn(number: int, *, warming: bool) -> list[Run]:
         found = []
-        for rival in (ours, theirs) if number % 2 == 0 else (theirs, ours):
-            found.append(_run(case, case.about.entrant(rival), number))
+        for rival, other in [(ours, theirs), (theirs, ours)][:: 1 if number % 2 == 0 else -1]:
+            found.append(_run(case, case.about.entrant(rival), other, number))
             report(found[-1], warming)
         return found
 
@@ -161,12 +164,23 @@ def _writes() -> int:
     return counters.write_count if counters is not None else 0
 
 
-def _run(case: Case, entrant: Entrant, turn: int) -> Run:
+@contextmanager
+def _stopped(rival: Rival) -> Iterator[None]:
+    pid = rival.pid
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def _run(case: Case, entrant: Entrant, other: Rival, turn: int) -> Run:
     _settle()
     rival = entrant.rival
     pid = rival.pid
     before = _cpu_s(psutil.Process(pid))
-    figures: Figures = case.run(entrant)
+    with _stopped(other):
+        figures: Figures = case.run(entrant)
     process = psutil.Process(rival.pid)
     cpu_s = _cpu_s(process) - (before if rival.pid == pid else 0)
     return Run(

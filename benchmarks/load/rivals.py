@@ -81,10 +81,11 @@ class Headrace:
 
 
 class Kafka(KafkaPeer):
-    """Apache Kafka with its default settings, but that deleted files go at once, not in the middle of a later run."""
+    """Apache Kafka with its default settings, but that deleted files go at once, not in the middle of a later run, and
+    that it does not take itself for dead when it was stopped for a while."""
 
     def __init__(self, directory: Path) -> None:
-        super().__init__(directory, settings=("log.segment.delete.delay.ms=100",))
+        super().__init__(directory, settings=("log.segment.delete.delay.ms=100", "broker.session.timeout.ms=3600000"))
 
     def topic_config(self, durability: Durability) -> Mapping[str, str]:
         return {"flush.messages": "1"} if durability is Durability.FSYNC else {}
