@@ -72,8 +72,8 @@ class Partitions:
         self._image = EMPTY_IMAGE
         """As of the last change."""
         self._serving: dict[TopicPartition, Partition] = {}
-        self.departures = 0
-        """Rises whenever a partition is served no more: what was found before is to be looked for again."""
+        self.on_departure: list[Callable[[], object]] = []
+        """Told when a partition is served no more: what was found before is to be looked for again."""
         self._offline: dict[TopicPartition, str] = {}
         """What could not be opened, and why."""
         self.before_closing: list[Callable[[Sequence[PartitionLog]], Awaitable[None]]] = []
@@ -180,9 +180,10 @@ class Partitions:
             key = TopicPartition(identity.topic_id, identity.partition)
             self._offline.pop(key, None)
             if (partition := self._serving.pop(key, None)) is not None:
-                self.departures += 1
                 partition.end(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
                 logs.append(partition.log)
+        for tell in self.on_departure:
+            tell()
         await self._flusher.round_over()
         for let_go in self.before_closing:
             await let_go(logs)

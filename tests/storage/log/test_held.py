@@ -298,6 +298,22 @@ def test_what_was_held_when_the_policy_became_os_is_still_synced(journal_is_ther
     world.check()
 
 
+def test_a_policy_of_os_counts_from_the_flush_on_that_it_found_under_way() -> None:
+    """Under steady load too: there is always a later append than those that a flush covers."""
+    world = World(logs=1)
+    [log] = world.logs
+    world.append()
+    log.reconfigure(OS)
+    world.append()
+    assert world.store.flush(log, meanwhile=world.append) == [None]
+    assert log.flushed_end == log.log_end_offset
+    assert not log.needs_flush
+    world.append()
+    assert log.flushed_end == log.log_end_offset
+    world.restart()
+    world.check()
+
+
 def test_the_journal_is_given_no_entry_that_lacks_what_came_under_os() -> None:
     world = World(logs=1)
     [log] = world.logs

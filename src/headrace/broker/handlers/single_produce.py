@@ -44,7 +44,7 @@ class _Road:
         self._deadlines = services.deadlines
         self._by_id = by_id
         self._known: dict[bytes, Partition] = {}
-        self._departures = 0
+        services.partitions.on_departure.append(self._known.clear)
 
     def serve(self, frame: memoryview) -> Answer | Later | None:
         """`Shortcut`."""
@@ -55,7 +55,7 @@ class _Road:
         if acks not in (ACKS_ALL, ACKS_LEADER):
             return None
         partition = self._known.get(place)
-        if partition is None or self._departures != self._partitions.departures:
+        if partition is None:
             partition = self._find(place)
         if partition is None or not partition.appends_as_is:
             return None
@@ -73,9 +73,8 @@ class _Road:
 
     def _find(self, place: bytes) -> Partition | None:
         """As the long road does; None where that is to say why not."""
-        if self._departures != self._partitions.departures or len(self._known) >= PLACES_REMEMBERED_MAX:
+        if len(self._known) >= PLACES_REMEMBERED_MAX:
             self._known.clear()
-            self._departures = self._partitions.departures
         image = self._metadata.image
         topic, index = place_of(place, by_id=self._by_id)
         if self._by_id:

@@ -116,6 +116,8 @@ class LocalLog:
         self._end = self._flushed = recovered.end
         self._flushed_position = recovered.segments[-1].size if recovered.segments else 0
         """Bytes below `_flushed` in the segment that holds it."""
+        self._owed = recovered.end
+        """Everything below was appended to be synced before it counts as flushed, and is still to be, or was."""
         self._epochs = recovered.epochs
         self._epochs_changed = recovered.epochs_are_new
         self._checkpoint = recovered.checkpoint
@@ -161,7 +163,7 @@ class LocalLog:
     @property
     def _syncs_active(self) -> bool:
         """False: what is appended is left to the kernel, and what came before is durable."""
-        return self.config.fsync or self._flushed < self._end
+        return self.config.fsync or self._flushed < self._owed
 
     # appending
 
@@ -208,7 +210,9 @@ class LocalLog:
         except OSError as error:
             raise self._refused(error) from error
         self._unsynced.active = True
-        if not self._syncs_active:
+        if config.fsync:
+            self._owed = placed.end
+        elif not self._syncs_active:
             assert contents.active is not None
             self._flushed, self._flushed_position = placed.end, contents.active.size
         self._end = placed.end
@@ -442,6 +446,8 @@ class LocalLog:
             self._journal.settle(self.key, done.file_end)
         if done.end > self._flushed:
             self._flushed, self._flushed_position = done.end, done.position
+        if self._flushed < self._end and not self._syncs_active:  # came while this was under way, and is owed no sync
+            self._flushed, self._flushed_position = self._end, self._contents.segments[-1].size
         return self._flushed
 
     def fail_flush(self, ticket: FlushTicket) -> None:
@@ -605,6 +611,7 @@ class LocalLog:
         unsynced.snapshots = [(at, data) for at, data in unsynced.snapshots if at <= end]
         unsynced.active = unsynced.active and self._contents.active is not None
         self._end = end
+        self._owed = min(self._owed, end)
         if self._flushed > end:
             self._flushed, self._flushed_position = end, position
         self._epochs_changed = self._epochs.cut_from(end) or self._epochs_changed
