@@ -32,8 +32,8 @@ from headrace.wire.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from headrace.wire.single_produce import TOPIC_ID_VERSION
 
-TOPIC_ID_VERSION: Final = 13
 ACKS_NONE: Final = 0
 
 
