@@ -34,6 +34,7 @@ class Dirty:
         self.begun: list[Gate] = []
         self.ended: list[OSError | None] = []
         self.broken = broken
+        self.written_out = 0
 
     def begin_flush(self) -> FlushTicket | None:
         if not self.tickets:
@@ -44,6 +45,10 @@ class Dirty:
     def finish_flush(self, ticket: FlushTicket, failure: OSError | None) -> None:
         assert not self.broken, "planted"
         self.ended.append(failure)
+
+    def write_out(self) -> None:
+        self.written_out += 1
+        assert self.written_out == len(self.ended), "once for each round, after it and before the next"
 
 
 class EachSynced:
@@ -119,6 +124,49 @@ async def test_what_comes_during_a_sync_waits_for_the_next_round() -> None:
     third.opened.set()
     await flusher.idle()
     assert (one.ended, other.ended) == ([None, None], [None])
+
+
+@pytest.mark.parametrize("more_waits", [True, False])
+async def test_own_files_are_written_after_the_answers_and_before_the_next_round_and_upkeep(more_waits: bool) -> None:
+    told: list[str] = []
+
+    class Noting(Dirty):
+        def begin_flush(self) -> FlushTicket | None:
+            told.append("begin")
+            return super().begin_flush()
+
+        def finish_flush(self, ticket: FlushTicket, failure: OSError | None) -> None:
+            super().finish_flush(ticket, failure)
+            told.append("finish")
+            asyncio.get_running_loop().call_soon(told.append, "answer")
+
+        def write_out(self) -> None:
+            super().write_out()
+            told.append("write out")
+
+    class NotingEngine(Engine):
+        def begin_upkeep(self) -> UpkeepWork | None:
+            told.append("upkeep")
+            return None
+
+    flusher = Flusher(NotingEngine(), never)
+    flusher._gathering._skip = 3  # rounds follow one another at once
+    first, second = Gate(), Gate()
+    one = Noting(first, second)
+    flusher.request(one)
+    await asyncio.sleep(0)
+    if more_waits:
+        flusher.request(one)
+    over = asyncio.ensure_future(flusher.round_over())
+    first.opened.set()
+    second.opened.set()
+    await over
+    for _ in range(3):
+        await asyncio.sleep(0)
+    round_told = ["begin", "finish", "answer", "write out", "upkeep"]
+    assert told[:5] == round_told
+    await flusher.idle()
+    assert told == round_told * (2 if more_waits else 1)
 
 
 async def test_a_round_is_of_so_many_and_the_rest_have_the_next(monkeypatch: pytest.MonkeyPatch) -> None:

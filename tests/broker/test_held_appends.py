@@ -15,15 +15,17 @@ from typing import Any
 import pytest
 
 from headrace.base.errors import StorageFailure
+from headrace.base.ids import Offset
 from headrace.broker.boot import Broker
 from headrace.broker.config import BrokerConfig
+from headrace.broker.flusher import Flusher
 from headrace.broker.handlers import single_produce
 from headrace.broker.partition import Partition
 from headrace.broker.partitions import Partitions
 from headrace.broker.system import SystemClock, system_random
 from headrace.storage.disk import LocalDisk
+from headrace.storage.log.contents import Contents
 from headrace.storage.log.engine import Done, LocalRound
-from headrace.storage.log.flush import Ticket
 from headrace.storage.log.journal import JournalSettings
 from headrace.wire.batches import check_batches, encode_batch
 from headrace.wire.compression import Compression
@@ -31,9 +33,12 @@ from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.delete_topics import DeleteTopicsRequest
 from headrace.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from headrace.wire.records import Record
-from tests.broker.data_path import batch, create, fetch, produce
+from tests.broker.data_path import batch, create, fetch, offset_at, produce
 from tests.broker.group_broker import QUICK, RawClient
 
+MAX_TIMESTAMP = -3
+THEN_MS = 1_700_000_000_000
+"""The time of all other records."""
 SMALL = JournalSettings(file_bytes=256 * 1024, files_max=3, after_rounds=1)
 
 
@@ -168,39 +173,51 @@ async def test_a_round_that_takes_too_long_is_told_in_time(version: int, tmp_pat
 
 @pytest.mark.parametrize("version", [3, 9])
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
-async def test_a_round_that_cannot_be_written_acknowledges_nothing(
+async def test_what_only_the_journal_could_take_is_there_after_a_restart(
     version: int, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """It was acknowledged before its log's own file failed, which takes the partition offline."""
     async with asyncio.timeout(30):
-        async with journaling(tmp_path) as bootstrap:
-            write_out = Ticket.write_out
+        async with journaling(tmp_path) as bootstrap, RawClient(bootstrap) as client:
+            partition = PARTITIONS[bootstrap]
+            with monkeypatch.context() as patch:
+                patch.setattr(Contents, "write_out", _failing(number))
+                answer = (await client.ask(version, request(batch(b"x")))).responses[0].partition_responses[0]
+                assert (answer.error_code, answer.base_offset) == (0, 6)
+                await until(lambda: partition.availability is ErrorCode.KAFKA_STORAGE_ERROR)
+            answer = (await client.ask(version, request(batch(b"y")))).responses[0].partition_responses[0]
+            assert (answer.error_code, answer.base_offset) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
+            assert (await fetch(client, "t", 6)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert stored(tmp_path) == list(range(6))
+        config = BrokerConfig(data=tmp_path, port=0, configs=QUICK, journal=SMALL)
+        async with (
+            Broker(config, clock=SystemClock(), random=system_random(), disk=LocalDisk()) as broker,
+            RawClient(f"{broker.host}:{broker.port}") as client,
+        ):
+            assert b"x" in bytes((await fetch(client, "t", 6)).records or b"")
+            assert (await produce(client, "t", batch(b"z"))).base_offset == 7
+        assert stored(tmp_path) == list(range(8))
 
-            def failing(ticket: Ticket) -> None:
-                log: Any = ticket._write_out.__self__  # type: ignore[attr-defined]
-                file = log._contents.active.file
 
-                class Full:
-                    def __getattr__(self, name: str) -> Any:
-                        return getattr(file, name)
-
-                    def append(self, buffers: object) -> int:
-                        raise OSError(number, "planted")
-
-                log._contents.active.file = Full()
-                try:
-                    write_out(ticket)
-                finally:
-                    log._contents.active.file = file
-
-            async with RawClient(bootstrap) as client:
-                with monkeypatch.context() as patch:
-                    patch.setattr(Ticket, "write_out", failing)
-                    answer = (await client.ask(version, request(batch(b"x")))).responses[0].partition_responses[0]
-                assert (answer.error_code, answer.base_offset) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
-                answer = await fetch(client, "t", 6)
-                assert not answer.records
-        async with journaling(tmp_path / "other"):
-            pass  # the first one let go of everything
+async def test_what_only_the_journal_has_is_found_by_whoever_looks_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with asyncio.timeout(30), journaling(tmp_path) as bootstrap, RawClient(bootstrap) as client:
+        log: Any = PARTITIONS[bootstrap].log
+        with monkeypatch.context() as patch:
+            patch.setattr(Flusher, "_tidy_up", lambda self: None)
+            for asked_ms, time_ms in ((THEN_MS + 1, THEN_MS + 1), (MAX_TIMESTAMP, THEN_MS + 2), (None, THEN_MS + 3)):
+                sought = encode_batch([Record(0, time_ms, None, b"sought", ())])
+                last = (await produce(client, "t", sought)).base_offset
+                assert log.flushed_end == log.log_end_offset == last + 1
+                assert log._contents.held_size
+                assert log.begin_examination(Offset(0)) is None, "it would miss what is there"
+                if asked_ms is None:
+                    assert b"sought" in bytes((await fetch(client, "t", last)).records)
+                else:
+                    assert (await offset_at(client, "t", asked_ms)).offset == last
+                assert not log._contents.held_size
+            assert log.begin_examination(Offset(0)) is not None
 
 
 async def test_the_short_road_is_found_again_for_a_name_that_came_back(
@@ -229,7 +246,7 @@ async def test_the_short_road_is_found_again_for_a_name_that_came_back(
 async def test_whoever_waits_for_what_was_lost_while_it_was_held_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The round that is under way is not touched by it."""
+    """Those of the round that is under way too, for the log's own file lacks what is in it."""
     syncs: list[Callable[[], None]] = []
     begin_sync = LocalDisk.begin_sync
 
@@ -245,15 +262,14 @@ async def test_whoever_waits_for_what_was_lost_while_it_was_held_is_told(
             held = asyncio.create_task(second.ask(9, request(batch(b"y"))))
             await until(lambda: log._contents.held_size > 0)
             with monkeypatch.context() as patch:
-                patch.setattr(type(log._contents), "write_out", _full)
+                patch.setattr(Contents, "write_out", _failing(errno.ENOSPC))
                 with pytest.raises(StorageFailure):
                     log.write_out()
             monkeypatch.setattr(LocalDisk, "begin_sync", begin_sync)
             syncs.pop()()
-            [topic] = (await under_way).responses
-            assert (topic.partition_responses[0].error_code, topic.partition_responses[0].base_offset) == (0, 6)
-            [topic] = (await held).responses
-            assert topic.partition_responses[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+            for asked in (under_way, held):
+                [topic] = (await asked).responses
+                assert topic.partition_responses[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
         assert (await fetch(client, "t", 6)).error_code in (0, ErrorCode.KAFKA_STORAGE_ERROR)
 
 
@@ -265,8 +281,12 @@ async def until(true: Callable[[], bool]) -> None:
         await asyncio.sleep(0)
 
 
-def _full(self: object, interval: int) -> None:
-    raise OSError(errno.ENOSPC, "planted")
+def _failing(number: int) -> Callable[[Contents, int], None]:
+    def write_out(self: Contents, interval: int) -> None:
+        if self.held_size:
+            raise OSError(number, "planted")
+
+    return write_out
 
 
 async def test_nothing_overtakes_what_is_still_unpacked(tmp_path: Path) -> None:

@@ -140,6 +140,7 @@ class Examiner:
 
     async def _examine(self, partition: Partition, base: Offset, *, is_suspected: bool) -> None:
         partition_log = partition.log
+        partition.write_out()
         if partition.availability is not ErrorCode.NONE or base not in partition_log.segments:
             return
         examination = partition_log.begin_examination(base)

@@ -1,14 +1,14 @@
 """Group commit: one sync at a time over every log that has something unsynced; what comes meanwhile shares the next.
 
 Promises: nothing is called durable that was written after its sync was asked for; the event loop never syncs.
-A failed sync is reported to its partition once and never tried again.
+A failed sync is reported to its partition once and never tried again. Whatever nobody waits for comes after the
+answers: between the last append and its sync, and between that and its answer, the loop does nothing else.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Protocol
 
 from headrace.base.limits import FLUSH_GATHER_BACKOFF_MAX, FLUSH_GATHER_MS_MAX, LOGS_FLUSHED_AT_ONCE_MAX
@@ -23,6 +23,9 @@ class Flushable(Protocol):
 
     def finish_flush(self, ticket: FlushTicket, failure: OSError | None) -> None:
         """The sync ended; with `failure`, what it covered is in doubt for ever."""
+
+    def write_out(self) -> None:
+        """Give the log's own file what only the engine's journal may have yet. Before the next flush begins."""
 
 
 class Rounds(Protocol):
@@ -108,6 +111,8 @@ class Flusher:
         self._idle = asyncio.Event()
         self._idle.set()
         self._rounds: list[asyncio.Future[None]] = []
+        self._answered: Sequence[tuple[Flushable, FlushTicket]] | None = None
+        """The round that is over, but for what nobody waits for."""
         self._upkeep: asyncio.Future[None] | None = None
         self._gathering = Gathering(self._loop)
 
@@ -125,6 +130,7 @@ class Flusher:
     async def idle(self) -> None:
         """Wait until nothing is left to sync, and the engine's upkeep is done."""
         await self._idle.wait()
+        self._work(self._tidy_up)
         if self._upkeep is not None:
             await asyncio.wait([self._upkeep])
 
@@ -135,21 +141,13 @@ class Flusher:
             self._rounds.append(over)
             await over
 
-    def _work(self, done: Callable[[], None] | None = None) -> None:
-        """End a round, where one is `done`, and begin the next. After a mistake of ours nothing more is synced, and so
-        nothing more acknowledged; those who wait for quiet are let go, so that the broker can stop."""
+    def _work(self, step: Callable[[], None]) -> None:
+        """After a mistake of ours nothing more is synced, and so nothing more acknowledged; those who wait for quiet
+        are let go, so that the broker can stop."""
         if self._broken:
             return
         try:
-            if done is None:
-                self._start()
-                return
-            done()
-            self._gathering.answered()
-            if self._dirty:
-                self._gather()
-            else:
-                self._rest()
+            step()
         except Exception as error:
             self._give_up(error)
 
@@ -159,9 +157,13 @@ class Flusher:
         self._on_bug(mistake)
 
     def _gather(self) -> None:
-        self._gathering.begin(self._work)
+        self._gathering.begin(self._begin)
+
+    def _begin(self) -> None:
+        self._work(self._start)
 
     def _start(self) -> None:
+        self._tidy_up()
         self._gathering.begun()
         dirty, self._dirty = self._dirty, {}
         if len(dirty) > LOGS_FLUSHED_AT_ONCE_MAX:
@@ -173,7 +175,7 @@ class Flusher:
             self._gather() if self._dirty else self._rest()
             return
         together = self._engine.begin_round([ticket for _, ticket in work])
-        together.begin(lambda outcomes: self._work(partial(self._finish, work, together, outcomes)))
+        together.begin(lambda outcomes: self._work(lambda: self._finish(work, together, outcomes)))
 
     def _finish(
         self,
@@ -185,7 +187,22 @@ class Flusher:
         self._engine.end_round(together)
         for (partition, ticket), failure in zip(work, found, strict=True):
             partition.finish_flush(ticket, failure)
+        self._answered = work
+        self._loop.call_soon(self._loop.call_soon, self._work, self._tidy_up)  # once the answers have left
         self._end_round()
+        self._gathering.answered()
+        if self._dirty:
+            self._gather()
+        else:
+            self._rest()
+
+    def _tidy_up(self) -> None:
+        """What the answers of the last round did not wait for."""
+        if self._answered is None:
+            return
+        answered, self._answered = self._answered, None
+        for partition, _ in answered:
+            partition.write_out()
         self._keep_up()
 
     def _keep_up(self) -> None:

@@ -21,8 +21,8 @@ from headrace.broker.parking import Commit, CommitParking, FlushParking, ParkedF
 from headrace.broker.partition_settings import PartitionSettings
 from headrace.broker.repacking import Overflow, Repacker, RepackLine
 from headrace.replica.leader import AdvanceHighWatermark, Effect, Leader
-from headrace.replica.producers import Duplicate, ProducerStates, Refuse
-from headrace.storage.engine import DamagedRange, FlushTicket, PartitionLog
+from headrace.replica.producers import ACCEPT, ProducerStates, Refuse
+from headrace.storage.engine import Appended, DamagedRange, FlushTicket, PartitionLog
 from headrace.wire.batches import (
     COMPRESSION_MASK,
     CONTROL,
@@ -45,15 +45,6 @@ log = structlog.get_logger(__name__)
 
 UNUSUAL: Final = CONTROL | TRANSACTIONAL | LOG_APPEND_TIME
 """Attributes of batches that a broker refuses, of clients, or most of the time."""
-
-
-class Appended(NamedTuple):
-    """Where a batch stands; `end` is what the high watermark must reach before it is committed."""
-
-    base_offset: Offset
-    end: Offset
-    log_append_time_ms: int = -1
-    """-1 where the records keep their own times."""
 
 
 class Refusal(NamedTuple):
@@ -174,14 +165,14 @@ class Partition:
         if self.settings.compact and (refusal := _unkeyed(walked or records)):
             return refusal
         verdict = self.producers.check(header)
+        if verdict is ACCEPT:
+            return self._append(records, header, now_ms, needs_flush=needs_isr)
         if isinstance(verdict, Refuse):
             return Refusal(verdict.error, verdict.message)
-        if isinstance(verdict, Duplicate):
-            if not needs_isr and (refusal := self._write_out()):
-                return refusal
-            time_ms = verdict.timestamp if self.settings.times is None else -1
-            return Appended(verdict.base_offset, Offset(verdict.last_offset + 1), time_ms)
-        return self._append(records, header, now_ms, needs_flush=needs_isr)
+        if not needs_isr and (refusal := self._write_out()):
+            return refusal
+        time_ms = verdict.timestamp if self.settings.times is None else -1
+        return Appended(verdict.base_offset, Offset(verdict.last_offset + 1), time_ms)
 
     @property
     def appends_as_is(self) -> bool:
@@ -247,7 +238,7 @@ class Partition:
         if self._appended_bytes >= self._snapshot_at_bytes:
             self.snapshot_producers()
         self._after_write()
-        return Appended(appended.base_offset, Offset(appended.last_offset + 1), appended.log_append_time_ms)
+        return appended
 
     def _write_out(self) -> Refusal | None:
         """For an acknowledgement that waits for no flush: what it is of is yet to outlive this process."""
@@ -399,6 +390,10 @@ class Partition:
         if self._ended is ErrorCode.NONE:
             self._flushes.finish()
             self._on_durable(flushed_end, self._flushing_bytes)
+
+    def write_out(self) -> None:
+        """For the flusher, and for who looks into the log's files from another thread: see `PartitionLog`."""
+        self._write_out()
 
     def _on_durable(self, end: Offset, appended_bytes: int) -> None:
         self._leader, effects = self._leader.on_flushed(end)

@@ -11,7 +11,6 @@ import asyncio
 import socket
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, cast
 
 from headrace.base.errors import CorruptData
@@ -69,17 +68,6 @@ class Owner(Protocol):
         """The connection is gone."""
 
 
-@dataclass(slots=True)
-class _Slot:
-    """One request's place in the order of answers."""
-
-    size: int
-    answer: Answer | None = None
-    answer_bytes: int = 0
-    """Of an answer that was there at once."""
-    later: Later | None = None
-
-
 class Connection(asyncio.Protocol):
     """One client's connection. Runs on the event loop alone."""
 
@@ -88,7 +76,9 @@ class Connection(asyncio.Protocol):
         self._room = owner.room
         self._splitter = FrameSplitter(REQUEST_BYTES_MAX)
         self._frames: deque[memoryview] = deque()
-        self._slots: deque[_Slot] = deque()
+        self._slots: deque[tuple[int, Answer | Later | None]] = deque()
+        """One for each request that is served and not answered, in order: the request's size, and its answer, if any,
+        or the promise of one."""
         self._transport: asyncio.Transport | None = None
         self._reserved = 0
         """Size of the frame that is admitted and not yet whole."""
@@ -143,9 +133,9 @@ class Connection(asyncio.Protocol):
     def _drop(self) -> None:
         """Give back all that is held. What is being answered is cancelled."""
         held = self.held_bytes
-        for slot in self._slots:
-            if slot.later is not None:
-                slot.later.cancel()
+        for _, answer in self._slots:
+            if not (answer is None or isinstance(answer, list)):
+                answer.cancel()
         self._frames.clear()
         self._slots.clear()
         self._answered_bytes = 0
@@ -241,21 +231,18 @@ class Connection(asyncio.Protocol):
         )
 
     def _serve_one(self, frame: memoryview) -> None:
-        slot = _Slot(len(frame))
-        self._slots.append(slot)
         try:
-            result = self._owner.serve(frame, self)
+            answer = self._owner.serve(frame, self)
         except CorruptData as error:
+            self._slots.append((len(frame), None))
             self.end(str(error), "connection closed: malformed request")
             return
-        if result is None or isinstance(result, list):
-            slot.answer = result
-            slot.answer_bytes = 0 if result is None else sum(map(len, result))
-            self._answered_bytes += slot.answer_bytes
-            return
-        slot.later = result
-        self._muted = not result.pipelined
-        result.add_done_callback(self._answered)
+        self._slots.append((len(frame), answer))
+        if isinstance(answer, list):
+            self._answered_bytes += sum(map(len, answer))
+        elif answer is not None:
+            self._muted = not answer.pipelined
+            answer.add_done_callback(self._answered)
 
     def _answered(self, _: object) -> None:
         """One turn of the loop writes all that is answered by then."""
@@ -270,8 +257,8 @@ class Connection(asyncio.Protocol):
 
     def _write_ready(self) -> None:
         """Write what is answered, up to the first that is not."""
-        first = self._slots[0].later if self._slots else None
-        if first is None or first.done():
+        first = self._slots[0][1] if self._slots else None
+        if first is None or isinstance(first, list) or first.done():
             self._write_answers()
         elif self._frames and self._may_serve():
             asyncio.get_running_loop().call_soon(self.proceed)
@@ -280,21 +267,21 @@ class Connection(asyncio.Protocol):
         buffers: list[Buffer] = []
         released = unsent = 0
         while self._slots and not self._unwritable and unsent < RESPONSE_QUEUE_BYTES_MAX:
-            slot = self._slots[0]
-            later = slot.later
-            if later is not None:
-                if not later.done():
+            size, answer = self._slots[0]
+            if isinstance(answer, list):
+                self._answered_bytes -= sum(map(len, answer))
+            elif answer is not None:
+                if not answer.done():
                     break
-                if not later.pipelined:
+                if not answer.pipelined:
                     self._muted = False
-                slot.answer = later.answer()
+                answer = answer.answer()
             self._slots.popleft()
-            released += slot.size
-            self._answered_bytes -= slot.answer_bytes
-            if slot.answer is not None:
-                buffers.extend(slot.answer)
-                if len(slot.answer) > 1:
-                    unsent += sum(map(len, slot.answer))
+            released += size
+            if answer is not None:
+                buffers += answer
+                if len(answer) > 1:
+                    unsent += sum(map(len, answer))
         if buffers and self._transport is not None and self._open:
             self._transport.writelines(buffers)
             self._active_at = self._progress_at = self._room.now
@@ -340,7 +327,7 @@ class Connection(asyncio.Protocol):
     @property
     def held_bytes(self) -> int:
         """Bytes of requests that it holds, or that are reserved for it."""
-        return self._reserved + sum(map(len, self._frames)) + sum(slot.size for slot in self._slots)
+        return self._reserved + sum(map(len, self._frames)) + sum(size for size, _ in self._slots)
 
     def is_in_the_way(self, now: float) -> bool:
         """Whether it holds bytes and does nothing towards giving them back."""

@@ -10,17 +10,21 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Final, NamedTuple, Self, TypeAlias
 
 from headrace.base.ids import NO_PRODUCER_ID, Offset
 from headrace.base.limits import PRODUCER_BATCHES_CACHED, PRODUCERS_PER_PARTITION_MAX
 from headrace.replica.producer_snapshots import ProducerEntry, RememberedBatch, decode_snapshot, encode_snapshot
-from headrace.wire.batches import SEQUENCE_MAX, BatchHeader
+from headrace.wire.batches import CONTROL, SEQUENCE_MAX, BatchHeader
+from headrace.wire.codec import new
 from headrace.wire.errors import ErrorCode
 
 
-class Accept(NamedTuple):
+class Accept(Enum):
     """Append it."""
+
+    ACCEPT = 0
 
 
 class Duplicate(NamedTuple):
@@ -40,7 +44,7 @@ class Refuse(NamedTuple):
 
 
 Verdict: TypeAlias = Accept | Duplicate | Refuse
-ACCEPT: Final = Accept()
+ACCEPT: Final = Accept.ACCEPT
 
 
 @dataclass(slots=True)
@@ -93,15 +97,16 @@ class ProducerStates:
     def on_appended(self, header: BatchHeader, base_offset: Offset, now_ms: int) -> None:
         """The batch is in the log at `base_offset`. What expires is reckoned from `now_ms`, not from the times of its
         records: these may be of any age, and a producer of old records is not to be forgotten while it writes."""
-        if header.producer_id == NO_PRODUCER_ID or header.is_control:
+        producer_id = header.producer_id
+        if producer_id == NO_PRODUCER_ID or header.attributes & CONTROL:
             return
-        state = self._states.get(header.producer_id)
+        state = self._states.get(producer_id)
         if state is None or state.epoch != header.producer_epoch:
-            state = self._states[header.producer_id] = ProducerState(header.producer_epoch)
+            state = self._states[producer_id] = ProducerState(header.producer_epoch)
         last_offset = base_offset + header.last_offset_delta
-        batch = RememberedBatch(header.base_sequence, header.last_sequence, base_offset, last_offset, now_ms)
-        state.batches.append(batch)
-        self._states.move_to_end(header.producer_id)
+        about = (header.base_sequence, header.last_sequence, base_offset, last_offset, now_ms)
+        state.batches.append(new(RememberedBatch, about))
+        self._states.move_to_end(producer_id)
         if len(self._states) > PRODUCERS_PER_PARTITION_MAX:
             self._states.popitem(last=False)
 

@@ -97,7 +97,8 @@ class Appended(NamedTuple):
     """Where an append stands."""
 
     base_offset: Offset
-    last_offset: Offset
+    end: Offset
+    """Offset after its last record: what the high watermark must reach before it is committed."""
     log_append_time_ms: int = -1
     """-1 where the records keep their own times."""
 
@@ -210,8 +211,9 @@ class PartitionLog(Protocol):
         """Append a leader's batches as they are. Raises CorruptBatch where they do not go on at the log's end."""
 
     def write_out(self) -> None:
-        """Give all that was appended to the operating system, where it outlives this process. Raises StorageFailure:
-        the log has failed, and what was not yet written is no longer in it."""
+        """Give all that was appended to the log's files. What is flushed may be in the engine's journal alone until
+        then, and is to be written before the next flush begins; what is not flushed outlives this process from then on.
+        Raises StorageFailure: the log has failed, and what was neither written nor flushed is no longer in it."""
 
     def read(self, start: Offset, max_bytes: int, end: Offset, *, at_least_one: bool) -> memoryview:
         """Whole batches below `end`, from the one that holds `start` (at or above `log_start_offset`).
@@ -241,7 +243,8 @@ class PartitionLog(Protocol):
         """The largest epoch not above `epoch`, and where it ended: the log's end for the newest (KIP-101, KIP-279)."""
 
     def offset_for_timestamp(self, timestamp: int) -> FoundOffset | None:
-        """The first record at or after `timestamp`. Any thread; reads the disk and may unpack a batch."""
+        """The first record at or after `timestamp` of what is written out. Any thread; reads the disk and may unpack a
+        batch."""
 
     def max_timestamp(self) -> FoundOffset | None:
         """The first record with the highest timestamp (KIP-734). Any thread, as above."""
@@ -310,8 +313,8 @@ class PartitionLog(Protocol):
         """Base offset of the one that holds it."""
 
     def begin_examination(self, base: Offset) -> Examination | None:
-        """Take up a segment, for a worker thread that reads all of it; None where there is none, or where an
-        examination or a cleaning is out."""
+        """Take up a segment, for a worker thread that reads all of it; None where there is none, something is to be
+        written out, or an examination or a cleaning is out."""
 
     def end_examination(self, examination: Examination, *, done: bool) -> Sequence[Damage]:
         """It is over. Done, and concluded: from now on reads heed what it found. Gives the damage that is new."""

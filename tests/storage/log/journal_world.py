@@ -59,18 +59,23 @@ def identity_of(number: int, generation: int = 0) -> LogIdentity:
 class Store:
     """An engine with its journal: one life of it."""
 
-    def __init__(self, disk: MemoryDisk, settings: JournalSettings = TINY) -> None:
+    def __init__(self, disk: MemoryDisk, settings: JournalSettings = TINY, *, late: float = 0.0) -> None:
+        """`late`: how likely it is that the logs' own files are written only before the next round."""
         self.disk = disk
+        self.late = late
         self.journal = Journal(disk, JOURNAL, KEY, settings)
         self.engine = LocalLogEngine(disk, ROOT, journal=self.journal)
         self.engine.start()
         self.upkeep: Upkeep | None = None
+        self.answered: list[LocalLog] = []
+        """Those whose flush is over, but for what nobody waits for."""
 
     def open(self, identity: LogIdentity, config: LogConfig = SMALL, start: int = 0) -> LocalLog:
         return self.engine.open(identity, config, start=Offset(start))
 
     def flush(self, *logs: LocalLog, meanwhile: Callable[[], object] = lambda: None) -> Sequence[OSError | None]:
         """One round over those that need it; what it makes of each of these."""
+        self.tidy_up()
         work = [(log, ticket) for log in logs if (ticket := log.begin_flush()) is not None]
         told: list[OSError | None] = []
         if work:
@@ -86,8 +91,18 @@ class Store:
                     log.finish_flush(ticket)
                 else:
                     log.fail_flush(ticket)
-            self.begin_upkeep()
+            self.answered = [log for log, _ in work]
+            if self.late == 0 or self.disk.chance.random() >= self.late:
+                self.tidy_up()
         return told
+
+    def tidy_up(self) -> None:
+        """As the flusher does, once the answers have left."""
+        answered, self.answered = self.answered, []
+        for log in answered:
+            log.write_out()
+        if answered and self.upkeep is None:
+            self.begin_upkeep()
 
     def begin_upkeep(self) -> None:
         if (upkeep := self.engine.begin_upkeep()) is not None:
@@ -103,6 +118,7 @@ class Store:
 
     def stop(self, *logs: LocalLog) -> None:
         """A clean stop."""
+        self.tidy_up()
         self.keep_up()
         for log in logs:
             log.close(clean=not log.failed)

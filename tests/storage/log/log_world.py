@@ -92,7 +92,7 @@ class Twin:
             base = Offset(base + header.count)
         appended = self.log.append(joined, headers, leader_epoch=LeaderEpoch(self.epoch), now_ms=now_ms)
         assert appended.base_offset == first
-        assert appended.last_offset == self.end - 1 == self.log.log_end_offset - 1
+        assert appended.end == self.end == self.log.log_end_offset
 
     def read_all(self) -> bytes:
         return read_all(self.log)

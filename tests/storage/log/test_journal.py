@@ -28,15 +28,17 @@ BIG = 900
 class World:
     """A store with open logs, each already flushed once and the journal ready."""
 
-    def __init__(self, logs: int = 2, settings: JournalSettings = TINY, seed: int = 0) -> None:
+    def __init__(self, logs: int = 2, settings: JournalSettings = TINY, seed: int = 0, *, late: float = 0.0) -> None:
         self.disk = new_disk(seed)
         self.settings = settings
+        self.late = late
         self.store = Store(self.disk, settings)
         self.twins = [Twin(self.store.open(identity_of(number), ROOMY)) for number in range(logs)]
         self.round()
         self.store.keep_up()
         self.round()
         assert self.store.journal.is_ready
+        self.store.late = late
 
     @property
     def logs(self) -> list[LocalLog]:
@@ -53,7 +55,7 @@ class World:
 
     def restart(self) -> None:
         """On the same page cache."""
-        self.store = Store(self.disk, self.settings)
+        self.store = Store(self.disk, self.settings, late=self.late)
 
     def power_cut(self) -> None:
         """All that is not durable is gone."""

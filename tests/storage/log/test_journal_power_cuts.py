@@ -62,7 +62,7 @@ class Lives:
     def __init__(self, seed: int, config_seed: int) -> None:
         self.disk = new_disk(seed)
         self.settings = (TINY, TINY, JournalSettings(file_bytes=8 * 1024, files_max=4, after_rounds=2))[config_seed % 3]
-        self.store = Store(self.disk, self.settings)
+        self.store = Store(self.disk, self.settings, late=0.5)
         self.logs = [One(number) for number in range(LOGS)]
         self.seed = 0
         self.recovered = False
@@ -244,7 +244,7 @@ class Lives:
         """On the same page cache; some logs are opened at once, others later."""
         for one in self.logs:
             one.log = None
-        self.store = Store(self.disk, self.settings)
+        self.store = Store(self.disk, self.settings, late=0.5)
         for one in self.logs:
             if by >> one.identity.partition & 1:
                 self.open(one)

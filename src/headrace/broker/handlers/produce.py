@@ -21,7 +21,8 @@ from headrace.base.ports import Buffer
 from headrace.broker.context import Handler, RequestContext
 from headrace.broker.deferred import Deferred
 from headrace.broker.handlers.single_produce import ACKS_ALL, shortcuts
-from headrace.broker.partition import Appended, Partition, Refusal
+from headrace.broker.partition import Partition, Refusal
+from headrace.storage.engine import Appended
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.produce import (

@@ -14,8 +14,9 @@ from uuid import UUID
 from headrace.base.ids import NO_OFFSET, Offset, PartitionIndex, TopicId, TopicPartition
 from headrace.base.limits import PLACES_REMEMBERED_MAX
 from headrace.broker.context import Services, Shortcut
-from headrace.broker.partition import Appended, Partition
+from headrace.broker.partition import Partition
 from headrace.net.listener import Answer, Later
+from headrace.storage.engine import Appended
 from headrace.wire.errors import ErrorCode
 from headrace.wire.single_produce import (
     TOPIC_ID_VERSION,
@@ -27,6 +28,7 @@ from headrace.wire.single_produce import (
 
 ACKS_ALL: Final = -1
 ACKS_LEADER: Final = 1
+NOT_APPENDED: Final = Appended(NO_OFFSET, NO_OFFSET)
 
 
 def shortcuts(services: Services) -> dict[int, Shortcut]:
@@ -94,11 +96,10 @@ class _Answer:
     """A `Later` that waits for the commit itself, and for its deadline."""
 
     __slots__ = (
-        "_base_offset",
+        "_appended",
         "_callback",
         "_correlation_id",
         "_error",
-        "_log_append_time_ms",
         "_log_start_offset",
         "_place",
         "is_settled",
@@ -108,7 +109,7 @@ class _Answer:
     def __init__(self, correlation_id: int, place: bytes, appended: Appended, log_start_offset: Offset) -> None:
         self._correlation_id = correlation_id
         self._place = place
-        self._base_offset, _, self._log_append_time_ms = appended
+        self._appended = appended
         self._log_start_offset = log_start_offset
         self._error = ErrorCode.NONE
         self._callback: Callable[[Any], object] | None = None
@@ -119,9 +120,7 @@ class _Answer:
         if self.is_settled:
             return
         self.is_settled = True
-        if error is not ErrorCode.NONE:
-            self._error = error
-            self._base_offset, self._log_append_time_ms = NO_OFFSET, -1
+        self._error = error
         if self._callback is not None:
             self._callback(self)
 
@@ -139,13 +138,7 @@ class _Answer:
         self._callback = callback
 
     def answer(self) -> Answer:
-        return [
-            write_single_answer(
-                self._correlation_id,
-                self._place,
-                self._error,
-                self._base_offset,
-                self._log_append_time_ms,
-                self._log_start_offset,
-            )
-        ]
+        error = self._error
+        base_offset, _, time_ms = self._appended if error is ErrorCode.NONE else NOT_APPENDED
+        about = (self._correlation_id, self._place, error, base_offset, time_ms, self._log_start_offset)
+        return [write_single_answer(*about)]

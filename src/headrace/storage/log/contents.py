@@ -81,8 +81,8 @@ class Contents:
         jitter_ms, left_ms = config.segment_jitter_ms, config.segment_ms - age
         return (
             active.size + self.held_size + placed.size > config.segment_bytes
-            or (left_ms < jitter_ms and left_ms < active.jitter(min(jitter_ms, config.segment_ms)))
             or left_ms < 0
+            or (left_ms < jitter_ms and left_ms < active.jitter(min(jitter_ms, config.segment_ms)))
             or active.indexes_are_full(config.segment_index_bytes, len(self._held))
             or placed.end - active.base > RELATIVE_OFFSET_MAX
         )
@@ -298,7 +298,8 @@ class Contents:
         return dropped
 
     def close(self) -> None:
-        """Close the files, but for those that a flush still works on. Idempotent."""
+        """Close the files, but for those that a flush still works on; forget what is held. Idempotent."""
+        self._let_go()
         for segment in self.segments:
             if not segment.pins:
                 self._files.close(segment)

@@ -251,8 +251,6 @@ class LocalRound:
                 self._disk.begin_sync(self.journaled.file, partial(self._on_journaled, done))
             except OSError as error:
                 failure = error
-        for ticket in self._tickets:
-            ticket.write_out()
         if self.journaled is None:
             self._sync_each(done, journaled=False)
         elif failure is not None:
@@ -271,6 +269,9 @@ class LocalRound:
 
     def _sync_each(self, done: Done, *, journaled: bool) -> None:
         """In a worker thread; a failure of one does not keep the others from theirs."""
+        for ticket in self._tickets:
+            if not journaled or ticket.entry is None:
+                ticket.write_out()
         if self._journal is not None:
             self._journal.note_syncing(ticket.key for ticket in self._tickets if not journaled or ticket.entry is None)
         work = asyncio.get_running_loop().run_in_executor(

@@ -118,8 +118,8 @@ class Ticket:
             segment.pins += 1
 
     def write_out(self) -> None:
-        """Give the log's own file what it lacks, on the loop. To be called once the journal's round is on its way, so
-        that it is done while the disk is at work, and before anything else is."""
+        """Give the log's own file what it lacks, on the loop, before a `sync`. Where the journal makes it durable, that
+        can wait (see `PartitionLog.write_out`)."""
         try:
             self._write_out()
         except StorageFailure as error:

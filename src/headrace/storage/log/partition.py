@@ -112,10 +112,10 @@ class LocalLog:
         self._files = files
         self._contents = Contents(disk, files, directory, recovered.segments)
         self._compaction = Compaction(disk, directory, self._contents, recovered.compacted)
-        self._start = recovered.start
-        self._end = self._flushed = recovered.end
+        self.log_start_offset = recovered.start
+        self.log_end_offset = self.flushed_end = recovered.end
         self._flushed_position = recovered.segments[-1].size if recovered.segments else 0
-        """Bytes below `_flushed` in the segment that holds it."""
+        """Bytes below `flushed_end` in the segment that holds it."""
         self._owed = recovered.end
         """Everything below was appended to be synced before it counts as flushed, and is still to be, or was."""
         self._epochs = recovered.epochs
@@ -129,23 +129,11 @@ class LocalLog:
         self.key: Final = key_of(identity)
         self._journal = journal
         self._lineage = 0 if recovered.checkpoint is None else recovered.checkpoint.lineage
-        self._collected = Collected(self._end)
+        self._collected = Collected(self.log_end_offset)
         self._is_journaled = is_journaled
         """The journal may hold something of this lineage."""
 
     # what is known
-
-    @property
-    def log_start_offset(self) -> Offset:
-        return self._start
-
-    @property
-    def log_end_offset(self) -> Offset:
-        return self._end
-
-    @property
-    def flushed_end(self) -> Offset:
-        return self._flushed
 
     @property
     def size_bytes(self) -> int:
@@ -157,20 +145,22 @@ class LocalLog:
 
     @property
     def needs_flush(self) -> bool:
+        if self.failed:
+            return False
         unsynced = self._unsynced
-        return not self.failed and ((unsynced.active and self._syncs_active) or unsynced.besides_active)
+        return (unsynced.active and self._syncs_active) or unsynced.besides_active
 
     @property
     def _syncs_active(self) -> bool:
         """False: what is appended is left to the kernel, and what came before is durable."""
-        return self.config.fsync or self._flushed < self._owed
+        return self.config.fsync or self.flushed_end < self._owed
 
     # appending
 
     def append(
         self, batches: Buffer, headers: Sequence[tuple[int, BatchHeader]], *, leader_epoch: LeaderEpoch, now_ms: int
     ) -> Appended:
-        base, stamped = self._end, self.config.log_append_time
+        base, stamped = self.log_end_offset, self.config.log_append_time
         if stamped:
             placed = place_in_time(batches, headers, base, leader_epoch, now_ms)
         else:
@@ -178,10 +168,10 @@ class LocalLog:
         self._write(placed, now_ms)
         if leader_epoch != self._epochs.latest:
             self._assign_epoch(leader_epoch, base)
-        return Appended(base, Offset(placed.end - 1), now_ms if stamped else -1)
+        return Appended(base, placed.end, now_ms if stamped else -1)
 
     def append_verbatim(self, batches: Buffer, headers: Sequence[tuple[int, BatchHeader]], *, now_ms: int) -> Appended:
-        base = end = self._end
+        base = end = self.log_end_offset
         for _, header in headers:
             if header.base_offset != end or header.leader_epoch < self._epochs.latest:
                 raise CorruptBatch(f"A batch at {header.base_offset} does not go on where the log ends, at {end}.")
@@ -189,7 +179,7 @@ class LocalLog:
         self._write(place_verbatim(batches, headers, end), now_ms)
         for _, header in headers:
             self._assign_epoch(LeaderEpoch(header.leader_epoch), Offset(header.base_offset))
-        return Appended(base, Offset(end - 1))
+        return Appended(base, end)
 
     def _write(self, placed: Placed, now_ms: int) -> None:
         if self.failed:
@@ -200,7 +190,7 @@ class LocalLog:
                 self.roll()
             if contents.active is None:
                 self._open_segment(now_ms)
-            contents.hold(placed, self._end)
+            contents.hold(placed, self.log_end_offset)
             if not config.fsync:
                 contents.write_out(config.index_interval_bytes)
                 if self._collected.end is not None:
@@ -214,8 +204,8 @@ class LocalLog:
             self._owed = placed.end
         elif not self._syncs_active:
             assert contents.active is not None
-            self._flushed, self._flushed_position = placed.end, contents.active.size
-        self._end = placed.end
+            self.flushed_end, self._flushed_position = placed.end, contents.active.size
+        self.log_end_offset = placed.end
 
     def write_out(self) -> None:
         try:
@@ -234,21 +224,30 @@ class LocalLog:
             self.failed = True
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             self.failed = True
-        if contents.segments and contents.segments[-1].end < self._end:
+        if contents.segments and contents.segments[-1].end < self.log_end_offset:
             self.failed = True
-            self._end = Offset(contents.segments[-1].end)
-            self._epochs.cut_from(self._end)
-            if self._ticket is not None and self._ticket.end > self._end:
+            if contents.segments[-1].end < self.flushed_end:
+                self._keep_in_journal()
+            self.log_end_offset = max(Offset(contents.segments[-1].end), self.flushed_end)
+            self._epochs.cut_from(self.log_end_offset)
+            if self._ticket is not None and self._ticket.end > self.log_end_offset:
                 self._ticket.failure = error
         return StorageFailure(f"The log of {self.directory.name} cannot be written: {error}.")
+
+    def _keep_in_journal(self) -> None:
+        """What the log's own file lacks, and may never hold, is needed until it is recovered."""
+        if self._journal is not None:
+            self._journal.lose(self.key)
+        if self._exists:
+            mark_doubt(self._disk, self.directory)
 
     def _open_segment(self, now_ms: int) -> None:
         if not self._exists:
             self._disk.make_directory(self.directory)
-            stamp = Stamp(identity=self.identity, birth=self._end)
+            stamp = Stamp(identity=self.identity, birth=self.log_end_offset)
             write_file(self._disk, self.directory / STAMP, encode_stamp(stamp), sync=False)
             self._exists = self._unsynced.birth = True
-        self._contents.open_segment(self._end, now_ms)
+        self._contents.open_segment(self.log_end_offset, now_ms)
         self._unsynced.names = True
 
     def roll(self) -> None:
@@ -262,10 +261,10 @@ class LocalLog:
     # reading
 
     def read(self, start: Offset, max_bytes: int, end: Offset, *, at_least_one: bool) -> memoryview:
-        end = min(end, self._end)
+        end = min(end, self.log_end_offset)
         if start >= end:
             return memoryview(b"")
-        assert start >= self._start, "the caller answers OFFSET_OUT_OF_RANGE"
+        assert start >= self.log_start_offset, "the caller answers OFFSET_OUT_OF_RANGE"
         if self._contents.held_size and end > self._contents.segments[-1].end:
             self.write_out()
         try:
@@ -277,10 +276,11 @@ class LocalLog:
         return lookups.headers_from(self._disk, list(self._contents.segments), start)
 
     def offset_for_timestamp(self, timestamp: int) -> FoundOffset | None:
-        return self._look_up(lambda found: lookups.first_at_or_after(self._disk, found, timestamp, self._start))
+        start = self.log_start_offset
+        return self._look_up(lambda found: lookups.first_at_or_after(self._disk, found, timestamp, start))
 
     def max_timestamp(self) -> FoundOffset | None:
-        return self._look_up(lambda found: lookups.highest(self._disk, found, self._start))
+        return self._look_up(lambda found: lookups.highest(self._disk, found, self.log_start_offset))
 
     def _look_up(self, look: Callable[[Sequence[Segment]], FoundOffset | None]) -> FoundOffset | None:
         """Again, where segments gave way to compacted ones under it: their files are others then."""
@@ -312,7 +312,13 @@ class LocalLog:
 
     def begin_examination(self, base: Offset) -> Examination | None:
         contents, compaction = self._contents, self._compaction
-        if self.read_only is not None or not contents.segments or compaction.cleaning is not None or compaction.is_held:
+        if (
+            self.read_only is not None
+            or contents.held_size
+            or not contents.segments
+            or compaction.cleaning is not None
+            or compaction.is_held
+        ):
             return None
         segment = contents.holding(base)
         if segment.base != base:
@@ -324,12 +330,12 @@ class LocalLog:
             gaps_below=contents.gaps_below,
             interval=self.config.index_interval_bytes,
             known=self.damages,
-            flushed=None if segment.end <= self._flushed else self._flushed_in(segment),
+            flushed=None if segment.end <= self.flushed_end else self._flushed_in(segment),
         )
 
     def _flushed_in(self, segment: Segment) -> tuple[int, int]:
         """Offset and position up to which a segment is flushed, that is not so whole."""
-        return (self._flushed, self._flushed_position) if segment.base < self._flushed else (segment.base, 0)
+        return (self.flushed_end, self._flushed_position) if segment.base < self.flushed_end else (segment.base, 0)
 
     def end_examination(self, examination: Examination, *, done: bool) -> Sequence[Damage]:
         self._compaction.is_held = False
@@ -347,10 +353,10 @@ class LocalLog:
         return self._epochs.at(offset)
 
     def assign_epoch(self, epoch: LeaderEpoch) -> None:
-        self._assign_epoch(epoch, self._end)
+        self._assign_epoch(epoch, self.log_end_offset)
 
     def end_offset_for_epoch(self, epoch: LeaderEpoch) -> EpochEnd:
-        return self._epochs.end_of(epoch, self._end)
+        return self._epochs.end_of(epoch, self.log_end_offset)
 
     def _assign_epoch(self, epoch: LeaderEpoch, start: Offset) -> None:
         if self._epochs.assign(epoch, start):
@@ -376,7 +382,7 @@ class LocalLog:
             self._contents.write_out(self.config.index_interval_bytes)
         checkpoint = epochs = None
         if closing:
-            checkpoint = checkpoint_of(active, self._end, self._start, self._lineage)
+            checkpoint = checkpoint_of(active, self.log_end_offset, self.log_start_offset, self._lineage)
         elif work.checkpoint:
             checkpoint = self._trusted_so_far()
         if checkpoint is not None and self._epochs_changed:
@@ -385,14 +391,14 @@ class LocalLog:
             self._disk,
             self.directory,
             work,
-            end=self._end,
+            end=self.log_end_offset,
             position=0 if active is None else active.size + self._contents.held_size,
             active=active if sync_active else None,
             files=self._files,
             closing=closing,
             checkpoint=checkpoint,
             epochs=epochs,
-            file_end=self._end if sync_active or active is None else Offset(active.base),
+            file_end=self.log_end_offset if sync_active or active is None else Offset(active.base),
             entry=entry,
             write_out=self.write_out,
             key=self.key,
@@ -401,20 +407,20 @@ class LocalLog:
         left = work.active and active is not None and not sync_active
         self._unsynced = Unsynced(active=left)
         if not left:  # else the journal would have a gap, for what is left to the page cache comes first
-            self._collected = Collected(self._end)
+            self._collected = Collected(self.log_end_offset)
         return self._ticket
 
     def _journal_entry(self) -> JournalEntry | None:
         """What the journal needs, where this flush is of appended batches alone and it has been given all of them."""
         work, active, collected = self._unsynced, self._contents.active, self._collected
         entry, only_appends = None, not (work.besides_active or work.names)
-        if active is not None and only_appends and collected.covers(self._flushed, self._end):
+        if active is not None and only_appends and collected.covers(self.flushed_end, self.log_end_offset):
             entry = JournalEntry(
                 log=self,
                 segment=active,
                 lineage=self._lineage,
                 base=collected.base,
-                end=self._end,
+                end=self.log_end_offset,
                 size=collected.size,
                 buffers=collected.buffers,
             )
@@ -432,8 +438,9 @@ class LocalLog:
         """All closed segments, and of the active one what was trusted when it was opened."""
         active, known = self._contents.active, self._checkpoint
         if active is not None and known is not None and known.segment == active.base:
-            return replace(known, log_start=self._start)
-        return Checkpoint.at_segment(self._end if active is None else Offset(active.base), self._start, self._lineage)
+            return replace(known, log_start=self.log_start_offset)
+        base = self.log_end_offset if active is None else Offset(active.base)
+        return Checkpoint.at_segment(base, self.log_start_offset, self._lineage)
 
     def finish_flush(self, ticket: FlushTicket) -> Offset:
         done = self._take(ticket)
@@ -444,16 +451,16 @@ class LocalLog:
             self._checkpoint = done.checkpoint
         if self._journal is not None and not done.is_journaled:
             self._journal.settle(self.key, done.file_end)
-        if done.end > self._flushed:
-            self._flushed, self._flushed_position = done.end, done.position
-        if self._flushed < self._end and not self._syncs_active:  # came while this was under way, and is owed no sync
-            self._flushed, self._flushed_position = self._end, self._contents.segments[-1].size
-        return self._flushed
+        if done.end > self.flushed_end:
+            self.flushed_end, self._flushed_position = done.end, done.position
+        if self.flushed_end < self.log_end_offset and not self._syncs_active:  # came meanwhile, and is owed no sync
+            self.flushed_end, self._flushed_position = self.log_end_offset, self._contents.segments[-1].size
+        return self.flushed_end
 
     def fail_flush(self, ticket: FlushTicket) -> None:
         done = self._take(ticket)
-        if done.contents_are_durable and done.end > self._flushed:  # the checkpoint may be there, and says the same
-            self._flushed, self._flushed_position = done.end, done.position
+        if done.contents_are_durable and done.end > self.flushed_end:  # the checkpoint may be there, and says the same
+            self.flushed_end, self._flushed_position = done.end, done.position
         self._fail(drop_tail=done.failure is None)
 
     def _take(self, ticket: FlushTicket) -> Ticket:
@@ -474,19 +481,16 @@ class LocalLog:
         some of it may be acknowledged by the leader alone."""
         self.failed = True
         self._drop_collected()
-        if self._journal is not None:
-            self._journal.lose(self.key)
-        if self._exists:
-            mark_doubt(self._disk, self.directory)
-        if drop_tail and self._flushed < self._end:
-            self._end = self._flushed
-            self._epochs.cut_from(self._end)
-            self._contents.drop_tail(self._end, self._flushed_position)
+        self._keep_in_journal()
+        if drop_tail and self.flushed_end < self.log_end_offset:
+            self.log_end_offset = self.flushed_end
+            self._epochs.cut_from(self.log_end_offset)
+            self._contents.drop_tail(self.log_end_offset, self._flushed_position)
 
     # producers
 
     def write_producer_snapshot(self, data: bytes, offset: Offset) -> None:
-        assert offset <= self._end, "a snapshot is of what is in the log"
+        assert offset <= self.log_end_offset, "a snapshot is of what is in the log"
         if not self._exists:
             return  # nothing was ever appended, and no directory is there
         self._unsynced.snapshots.append((offset, data))
@@ -510,9 +514,11 @@ class LocalLog:
         for segment in closed:
             segment.load_times(self._disk)
         active = contents.active
-        if active is not None and self._end <= up_to and retention.is_old(active, config, now_ms):
+        if active is not None and self.log_end_offset <= up_to and retention.is_old(active, config, now_ms):
             self.roll()
-        count = retention.due(closed, config, log_size=contents.size, log_start=self._start, now_ms=now_ms, up_to=up_to)
+        count = retention.due(
+            closed, config, log_size=contents.size, log_start=self.log_start_offset, now_ms=now_ms, up_to=up_to
+        )
         return self._drop(count)
 
     def _drop(self, count: int) -> list[SegmentInfo]:
@@ -523,25 +529,25 @@ class LocalLog:
             return []
         dropped = [self._info(segment) for segment in self._contents.drop_first(count)]
         if dropped:
-            self._move_start(max(self._start, dropped[-1].next_offset))
+            self._move_start(max(self.log_start_offset, dropped[-1].next_offset))
             for info in dropped:
                 self._unsynced.removals += segment_paths(self.directory, info.base_offset)
         return dropped
 
     def delete_records_before(self, offset: Offset) -> Offset:
-        if self._start < offset <= self._end:
+        if self.log_start_offset < offset <= self.log_end_offset:
             self._move_start(offset)
             below = [segment for segment in self._contents.segments if segment.synced and segment.end <= offset]
             self._drop(len(below))
-        return self._start
+        return self.log_start_offset
 
     def _move_start(self, offset: Offset) -> None:
-        self._start = offset
+        self.log_start_offset = offset
         self._unsynced.checkpoint = self._exists
 
     def truncate_to(self, offset: Offset) -> None:
         assert self._ticket is None, "no flush is under way"
-        if offset >= self._end:
+        if offset >= self.log_end_offset:
             return
         try:
             self._truncate(offset)
@@ -557,8 +563,10 @@ class LocalLog:
         if self._is_journaled:
             self._leave_journal()
         self._drop_collected()
-        base, position, end = lookups.place_of(self._disk, contents.segments, offset, self._start, contents.gaps_below)
-        self._start = min(self._start, end)
+        base, position, end = lookups.place_of(
+            self._disk, contents.segments, offset, self.log_start_offset, contents.gaps_below
+        )
+        self.log_start_offset = min(self.log_start_offset, end)
         if self._exists:
             self._lower_checkpoint(Offset(base) if base >= 0 else end, all_gone=base < 0)
             self._compaction.lower(end)
@@ -582,14 +590,14 @@ class LocalLog:
             sync_file(self._disk, segment.path)
         self._lineage += 1
         known = self._checkpoint
-        first = self._contents.segments[0].base if self._contents.segments else self._end
-        lowest = Checkpoint.at_segment(Offset(first), self._start) if known is None else known
-        self._checkpoint = replace(lowest, log_start=self._start, lineage=self._lineage)
+        first = self._contents.segments[0].base if self._contents.segments else self.log_end_offset
+        lowest = Checkpoint.at_segment(Offset(first), self.log_start_offset) if known is None else known
+        self._checkpoint = replace(lowest, log_start=self.log_start_offset, lineage=self._lineage)
         write_file(self._disk, self.directory / CHECKPOINT, encode_checkpoint(self._checkpoint))
         self._disk.sync_directory(self.directory)
         self._is_journaled = False
         if self._journal is not None:
-            self._journal.settle(self.key, self._end)
+            self._journal.settle(self.key, self.log_end_offset)
 
     def _lower_checkpoint(self, base: Offset, *, all_gone: bool) -> None:
         """Trust nothing from the segment at `base` on. Never raises the recovery point: earlier segments may be
@@ -600,7 +608,7 @@ class LocalLog:
                 sync_file(self._disk, self.directory / STAMP)
                 self._disk.sync_directory(self.directory.parent)
                 self._unsynced.birth = False
-            self._checkpoint = Checkpoint.at_segment(base, self._start, self._lineage)
+            self._checkpoint = Checkpoint.at_segment(base, self.log_start_offset, self._lineage)
             write_file(self._disk, self.directory / CHECKPOINT, encode_checkpoint(self._checkpoint))
             self._disk.sync_directory(self.directory)
 
@@ -610,10 +618,10 @@ class LocalLog:
         unsynced.closed = [segment for segment in unsynced.closed if segment in kept]
         unsynced.snapshots = [(at, data) for at, data in unsynced.snapshots if at <= end]
         unsynced.active = unsynced.active and self._contents.active is not None
-        self._end = end
+        self.log_end_offset = end
         self._owed = min(self._owed, end)
-        if self._flushed > end:
-            self._flushed, self._flushed_position = end, position
+        if self.flushed_end > end:
+            self.flushed_end, self._flushed_position = end, position
         self._epochs_changed = self._epochs.cut_from(end) or self._epochs_changed
 
     # compaction
@@ -625,10 +633,10 @@ class LocalLog:
     def dirtiness(self, now_ms: int, up_to: Offset) -> float:
         if self.failed or not self.config.compact:
             return 0.0
-        return self._compaction.dirtiness(self.config, now_ms, self._start, up_to)
+        return self._compaction.dirtiness(self.config, now_ms, self.log_start_offset, up_to)
 
     def begin_cleaning(self, now_ms: int, up_to: Offset, remembered: frozenset[int], token: str) -> Cleaning | None:
-        return self._compaction.begin(self.config, now_ms, self._start, up_to, remembered, token)
+        return self._compaction.begin(self.config, now_ms, self.log_start_offset, up_to, remembered, token)
 
     def install_cleaned(self, cleaning: Cleaning) -> None:
         self._compaction.install(cleaning)
@@ -671,6 +679,6 @@ class LocalLog:
 
     def _is_clean(self) -> bool:
         known, unsynced = self._checkpoint, self._unsynced
-        return (
-            not (unsynced.active or unsynced.besides_active) and known is not None and known.recovery_point == self._end
-        )
+        if unsynced.active or unsynced.besides_active:
+            return False
+        return known is not None and known.recovery_point == self.log_end_offset
