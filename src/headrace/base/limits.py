@@ -130,6 +130,8 @@ COMPACTION_KEYS_MAX: Final = 250_000
 """Keys that one cleaning of a compacted log remembers, some 150 bytes each; what holds more is for the next one."""
 DAMAGES_PER_SEGMENT_MAX: Final = 1_000
 """Damaged ranges that are told apart in one segment; from the last of them on, all of it counts as damaged."""
+LIKELY_BATCHES_MAX: Final = 200
+"""Places in a log's cut tail that look like a batch and are checked for one: a record may be full of such places."""
 EXAMINED_PER_STEP_BYTES: Final = 512 * 1024
 EXAMINED_PER_STEP_BATCHES: Final = 200
 """Most of a segment that a worker thread checks before it lets others have the interpreter."""

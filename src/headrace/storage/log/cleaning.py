@@ -75,6 +75,8 @@ class CleaningJob:
     """Last offsets of the batches that producers' states rest on."""
     token: str
     """Marks the files of this job."""
+    gaps_below: int = 0
+    """Earlier cleanings have left gaps below it; any other is damage."""
     keys_max: int = COMPACTION_KEYS_MAX
 
 
@@ -127,15 +129,22 @@ class _Cleaner:
         return Cleaned(clean_to=self._clean_to, files=tuple(self._clean(group) for group in groups))
 
     def _batches(self, source: SourceSegment) -> Iterator[tuple[BatchHeader, bytes]]:
-        file = self._disk.open(numbered(self._job.directory, source.base, ".log"))
+        file, expected = self._disk.open(numbered(self._job.directory, source.base, ".log")), source.base
         try:
             for header, raw in raw_batches(file, source.size):
                 if self._stopping():
                     raise Stopped
                 self._pace(header.size)
+                self._check_place(source, expected, header.base_offset)
+                expected = header.next_offset
                 yield header, raw
+            self._check_place(source, expected, source.end)
         finally:
             file.close()
+
+    def _check_place(self, source: SourceSegment, expected: int, offset: int) -> None:
+        if not expected <= offset <= max(expected, self._job.gaps_below):
+            raise CorruptData(f"The segment at offset {source.base} goes from offset {expected} on to {offset}.")
 
     def _read_keys(self) -> None:
         """As far as the keys fit in memory; the rest is for another time."""
