@@ -11,7 +11,7 @@ import pytest
 from headrace.base.errors import CorruptData, StorageFailure
 from headrace.base.ids import Offset
 from headrace.storage.engine import LogConfig
-from headrace.storage.log.cleaning import clean
+from headrace.storage.log.cleaning import Cleaned, CleanedFile, clean
 from headrace.storage.log.partition import LocalLog
 from headrace.wire.batches import HEADER_BYTES, Record, encode_batch
 from tests.storage.log.journal_world import Store, identity_of
@@ -246,6 +246,32 @@ def test_a_segment_that_was_cut_to_nothing_is_damage_and_not_what_compaction_lef
         examine(log)
 
 
+def test_a_compacted_segment_that_was_cut_to_nothing_is_damage_too() -> None:
+    compacting = replace(SMALL, compact=True, min_cleanable_dirty_ratio=0.0)
+    disk, twin = closed(config=compacting)
+    assert is_cleaned(disk, twin.log)
+    cleaning = twin.log.begin_cleaning(NOW_MS, twin.log.flushed_end, frozenset(), "1" * 16)
+    assert cleaning is not None
+    cleaning.note(Cleaned(clean_to=twin.end, files=(CleanedFile(base=0, end=twin.end, name="x"),)))
+    twin.log.end_cleaning(cleaning)
+    twin.log.close()
+    first = twin.log._contents.segments[0]
+    disk.file(first.path).data.clear()
+    log = open_log(disk, compacting)
+    assert log.is_compacted
+    (damage,) = examine(log)
+    assert (damage.start, damage.end) == (0, first.end)
+
+
+def test_what_is_not_flushed_yet_is_no_damage() -> None:
+    disk = new_disk()
+    log = open_log(disk)
+    twin = Twin(log)
+    for seed in range(3):
+        twin.append(batch(2, size=60, seed=seed))
+    assert examine(log) == []
+
+
 # indexes
 
 
@@ -282,6 +308,7 @@ def is_cleaned(disk: MemoryDisk, log: LocalLog) -> bool:
         cleaning = log.begin_cleaning(NOW_MS, log.flushed_end, frozenset(), "0" * 16)
         assert cleaning is not None
         clean(disk, cleaning.job)
+        log.end_cleaning(cleaning)
     except CorruptData:
         return False
     return True

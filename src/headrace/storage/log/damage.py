@@ -143,7 +143,7 @@ class Examination:
         self.bytes_stepped = self._at - before
         if self._at < self.size:
             return False
-        is_bare = not self.size and bool(self._entries or self._times)
+        is_bare = self._in_memory is None and not self.size and bool(self._entries or self._times)
         if is_bare or max(self._expected, self._gaps_below) < self._end:
             self._note(self._expected, self._end, self.size, self.size, "Bytes at its end are missing.")
         self.close()
