@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -109,6 +110,15 @@ def test_a_batch_may_not_unpack_to_more_than_the_limit() -> None:
         assert decode_records(packed, limit=100_100)[0].value == bytes(100_000)
         with pytest.raises(CorruptBatch):
             decode_records(packed, limit=99_000)
+
+
+@pytest.mark.parametrize("length", [*range(9, HEADER_BYTES - 12), -100])
+def test_a_length_shorter_than_a_header_is_no_batch_though_its_crc_be_right(length: int) -> None:
+    packed = bytearray(encode_batch([Record(0, 0, None, b"a")]))
+    packed[8:12] = length.to_bytes(4, "big", signed=True)
+    packed[17:21] = crc32c(bytes(packed[21 : max(21, 12 + length)])).to_bytes(4, "big")
+    with pytest.raises(CorruptBatch, match="bytes"):
+        check_batch(packed)
 
 
 def test_the_count_must_fit_the_offsets() -> None:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.base.limits import ARRAY_ELEMENTS_MAX
+from headrace.base.limits import ARRAY_ELEMENTS_MAX, REQUEST_ELEMENTS_MAX, UNCOUNTED_MESSAGE_BYTES_MAX
 from headrace.wire.apis import DecodeError, EncodeError, api
 from headrace.wire.messages import fetch, metadata, offset_fetch, produce
 from tests.wire.schema import Case, cases, random_instance, slow_encode
@@ -170,16 +170,19 @@ def test_all_arrays_of_a_large_message_together_are_bounded() -> None:
         one = fetch.FetchTopic(topic="t", partitions=(fetch.FetchPartition(),) * partitions)
         return b"".join(map(bytes, fetch_api.encode_request(4, fetch.FetchRequest(topics=(one,) * topics))))
 
-    assert len(fetch_api.decode_request(4, memoryview(fetch_of(19, 10_000))).topics) == 19
+    most = REQUEST_ELEMENTS_MAX // 2500
+    assert len(fetch_api.decode_request(4, memoryview(fetch_of(most - 1, 2500))).topics) == most - 1
     with pytest.raises(DecodeError, match="its message may have only"):
-        fetch_api.decode_request(4, memoryview(fetch_of(20, 10_000)))
-    assert len(fetch_api.decode_request(4, memoryview(fetch_of(20, 100))).topics) == 20
+        fetch_api.decode_request(4, memoryview(fetch_of(most, 2500)))
+    assert len(fetch_api.decode_request(4, memoryview(fetch_of(most, 50))).topics) == most
+    small = b"".join(map(bytes, fetch_api.encode_request(4, fetch.FetchRequest())))
+    assert len(small) < UNCOUNTED_MESSAGE_BYTES_MAX < REQUEST_ELEMENTS_MAX, "those that are not counted have fewer"
 
 
 def test_numbers_count_like_any_other_elements() -> None:
     fetch_api = api(9)
     assert fetch_api is not None
-    one = offset_fetch.OffsetFetchRequestTopic(name="t", partition_indexes=tuple(range(50_000)))
+    one = offset_fetch.OffsetFetchRequestTopic(name="t", partition_indexes=tuple(range(REQUEST_ELEMENTS_MAX // 4)))
     raw = b"".join(map(bytes, fetch_api.encode_request(1, offset_fetch.OffsetFetchRequest(topics=(one,) * 4))))
     with pytest.raises(DecodeError, match="its message may have only"):
         fetch_api.decode_request(1, memoryview(raw))

@@ -12,12 +12,15 @@ REQUEST_BYTES_MAX: Final = 100 * 1024 * 1024
 """Largest request frame (Kafka's socket.request.max.bytes)."""
 ARRAY_ELEMENTS_MAX: Final = 1_000_000
 """Longest array in a request; each element also needs at least one byte of the frame."""
-REQUEST_ELEMENTS_MAX: Final = 200_000
-"""Array elements of a whole request, over all its arrays."""
+REQUEST_ELEMENTS_MAX: Final = 50_000
+"""Array elements of a whole request, over all its arrays: five for each of 10,000 partitions. Each may cost some 10
+microseconds of the event loop."""
 MESSAGE_ELEMENTS_MAX: Final = 4_000_000
 """The same for what a broker, a disk or another's message tells us."""
-UNCOUNTED_MESSAGE_BYTES_MAX: Final = 256 * 1024
+UNCOUNTED_MESSAGE_BYTES_MAX: Final = 32 * 1024
 """Messages up to this size can do no harm whatever they hold: their elements are not counted."""
+RESOURCES_PER_TURN_MAX: Final = 64
+"""Resources whose configs are described in one turn of the event loop."""
 TAGGED_FIELDS_MAX: Final = 10_000
 UUIDS_CACHED: Final = 16_384
 """Topic ids that are kept parsed, for requests name the same ones again and again."""
