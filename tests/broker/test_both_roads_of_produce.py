@@ -53,7 +53,7 @@ def batches(draw: st.DrawFn) -> bytes:
     """Sound, or with a header that lies under a CRC that is right."""
     count = draw(st.integers(1, 3))
     records = [Record(at, 1_700_000_000_000 + at, b"k", b"v" * draw(st.integers(0, 60)), ()) for at in range(count)]
-    producer = {}
+    producer: dict[str, Any] = {}
     if draw(st.booleans()):
         producer = {
             "producer_id": 7,

@@ -12,9 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.base.limits import ARRAY_ELEMENTS_MAX, REQUEST_ELEMENTS_MAX, UNCOUNTED_MESSAGE_BYTES_MAX
+from headrace.base.limits import (
+    ARRAY_ELEMENTS_MAX,
+    REQUEST_ELEMENTS_MAX,
+    TAGGED_FIELDS_MAX,
+    UNCOUNTED_MESSAGE_BYTES_MAX,
+)
 from headrace.wire.apis import DecodeError, EncodeError, api
+from headrace.wire.codec import check_count, read_uuids, split_tags
 from headrace.wire.messages import fetch, metadata, offset_fetch, produce
+from headrace.wire.varint import encode_unsigned_varint
 from tests.wire.schema import Case, cases, random_instance, slow_encode
 
 CASES = list(cases())
@@ -186,3 +193,28 @@ def test_numbers_count_like_any_other_elements() -> None:
     raw = b"".join(map(bytes, fetch_api.encode_request(1, offset_fetch.OffsetFetchRequest(topics=(one,) * 4))))
     with pytest.raises(DecodeError, match="its message may have only"):
         fetch_api.decode_request(1, memoryview(raw))
+
+
+def test_an_array_is_held_against_the_bytes_that_are_left_before_any_of_it_is_made() -> None:
+    data = memoryview(bytes(ARRAY_ELEMENTS_MAX + 100))
+    check_count(data, 100, ARRAY_ELEMENTS_MAX, 1)
+    for at, count, element_bytes_min in (
+        (100, ARRAY_ELEMENTS_MAX + 1, 1),
+        (101, ARRAY_ELEMENTS_MAX, 1),
+        (100, 2**31, 0),
+    ):
+        with pytest.raises(DecodeError, match="claims"):
+            check_count(data, at, count, element_bytes_min)
+    with pytest.raises(DecodeError, match="claims 3 elements"):
+        read_uuids(memoryview(bytes(47)), 0, 3)
+
+
+def test_there_are_only_so_many_tagged_fields() -> None:
+    def tags(count: int) -> memoryview:
+        return memoryview(b"".join(encode_unsigned_varint(at) + b"\0" for at in range(count)))
+
+    most = encode_unsigned_varint(TAGGED_FIELDS_MAX)
+    assert len(split_tags(memoryview(most[1:] + bytes(tags(TAGGED_FIELDS_MAX))), 0, most[0])) == TAGGED_FIELDS_MAX
+    more = encode_unsigned_varint(TAGGED_FIELDS_MAX + 1)
+    with pytest.raises(DecodeError, match="tagged fields"):
+        split_tags(memoryview(more[1:] + bytes(tags(TAGGED_FIELDS_MAX + 1))), 0, more[0])
