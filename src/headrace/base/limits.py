@@ -80,6 +80,9 @@ FETCH_BYTES_MAX: Final = 55 * 1024 * 1024
 # unpacking what clients send (compression.type; keys for cleanup.policy=compact)
 REPACKED_BATCH_BYTES_MAX: Final = 32 * 1024 * 1024
 """Most that a batch may unpack to where the broker unpacks it."""
+UNPACKED_RECORDS_MAX: Final = 500_000
+"""Records of a batch that the broker unpacks; each takes some 3 microseconds and, kept, some 120 bytes. A compressed
+batch of 725 bytes may hold a million of them."""
 WALKED_ON_LOOP_BYTES_MAX: Final = 32 * 1024
 """Uncompressed batches up to this size have their keys looked for on the event loop, others in a worker thread."""
 REPACK_WAITING_BYTES_MAX: Final = 128 * 1024 * 1024

@@ -8,8 +8,8 @@ batch; and that of every key the last record below `clean_to` stays, save tombst
 What goes: a record whose key has a later one below `clean_to`; a tombstone whose batch was given its horizon
 (KIP-534: `delete.retention.ms` after the first cleaning, in the batch's base time) before now. What stays although it
 might go: control batches, tombstones of transactions (whether those were aborted is not asked, so their keys replace
-nothing), records without a key, and what cannot be unpacked. A batch that loses all its records stays without them
-while a producer's state rests on it. Source: Kafka's Cleaner, for the semantics.
+nothing), records without a key, and what cannot be unpacked, or into too much. A batch that loses all its records stays
+without them while a producer's state rests on it. Source: Kafka's Cleaner, for the semantics.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from headrace.wire.batches import (
     HEADER_BYTES,
     LENGTH_END,
     BatchHeader,
-    decode_records,
+    small_records,
 )
 from headrace.wire.compression import compress
 from headrace.wire.records import Record, pack_records
@@ -158,7 +158,7 @@ class _Cleaner:
                 if last and len(last) + header.count > job.keys_max:
                     self._clean_to = header.base_offset
                     return
-                for record in _records(raw) or ():
+                for record in small_records(raw) or ():
                     if record.key is not None:
                         last[_digest(record.key)] = record.offset
             self._clean_to = source.end
@@ -216,7 +216,7 @@ class _Cleaner:
         needed = header.last_offset in self._job.remembered
         if not header.count:
             return raw if needed else None
-        records = _records(raw)
+        records = small_records(raw)
         if records is None:
             return raw
         kept = [record for record in records if self._stays(header, record)]
@@ -246,14 +246,6 @@ class _Cleaner:
 def _digest(key: bytes) -> bytes:
     """Short keys as they are, longer ones by a digest that nobody finds two keys for."""
     return key if len(key) < DIGEST_BYTES else blake2b(key, digest_size=DIGEST_BYTES).digest()
-
-
-def _records(raw: bytes) -> list[Record] | None:
-    """None where the bytes, whose CRC is right, cannot be unpacked: a client wrote them so."""
-    try:
-        return decode_records(raw)
-    except CorruptData:
-        return None
 
 
 def _with_records(header: BatchHeader, records: Sequence[Record], horizon: int | None) -> bytes:

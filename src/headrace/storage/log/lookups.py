@@ -15,7 +15,7 @@ from headrace.storage.engine import DamagedRange, FoundOffset
 from headrace.storage.log.damage import Batches
 from headrace.storage.log.scan import headers_in
 from headrace.storage.log.segment import Segment
-from headrace.wire.batches import BatchHeader, check_batch, decode_records
+from headrace.wire.batches import BatchHeader, check_batch, small_records
 
 NO_PRODUCER: Final = -1
 
@@ -60,8 +60,11 @@ def _highest_from(disk: Disk, segment: Segment, start: int) -> int:
             if header.base_offset >= start:
                 top = max(top, header.newest_time)
             elif header.last_offset >= start:
-                records = decode_records(_checked(file, at, header))
-                top = max([top, *(record.timestamp for record in records if record.offset >= start)])
+                records = small_records(_checked(file, at, header))
+                if records is None:
+                    top = max(top, header.newest_time)
+                else:
+                    top = max([top, *(record.timestamp for record in records if record.offset >= start)])
     finally:
         file.close()
     return top
@@ -130,7 +133,12 @@ def _search(disk: Disk, segment: Segment, position: int, timestamp: int, start: 
 
 
 def _search_batch(batch: bytes, header: BatchHeader, timestamp: int, start: int) -> FoundOffset | None:
-    for record in decode_records(batch):
+    records = small_records(batch)
+    if records is None:  # its first offset: nobody who goes on from there misses a record
+        return FoundOffset(
+            Offset(max(header.base_offset, start)), header.max_timestamp, LeaderEpoch(header.leader_epoch)
+        )
+    for record in records:
         if record.timestamp >= timestamp and record.offset >= start:
             return FoundOffset(Offset(record.offset), record.timestamp, LeaderEpoch(header.leader_epoch))
     return None
