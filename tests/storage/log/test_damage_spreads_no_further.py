@@ -300,6 +300,21 @@ def test_a_damaged_index_of_the_segment_that_is_still_written_costs_nothing(suff
             assert readable(last, again.stored) == list(range(again.end)), f"byte {at}"
 
 
+def test_a_damaged_index_of_a_damaged_segment_costs_no_more_than_the_damage() -> None:
+    disk, twin = closed()
+    segment = twin.log._contents.segments[1]
+    path, lost = segment.path.with_suffix(".index"), twin.stored[3]
+    assert lost.base_offset == segment.base
+    for at in range(disk.size(path)):
+        for bit in (0x01, 0x40, 0x80):
+            copy = disk.copy()
+            copy.file(path).data[at] ^= bit
+            copy.file(segment.path).data[HEADER_BYTES + 5] ^= 1
+            log = open_log(copy)
+            examine(log)
+            assert set(readable(log, twin.stored)) == set(range(twin.end)) - set(offsets_of([lost])), f"byte {at}"
+
+
 # compaction and producers
 
 

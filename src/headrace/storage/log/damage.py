@@ -239,10 +239,8 @@ class Examination:
     def _check_entry(self, header: BatchHeader) -> None:
         """Whether the indexes say of this batch what is true."""
         entries = self._entries
-        while self._entry < len(entries) and entries[self._entry][1] < self._at:
-            position = entries[self._entry][1]
-            in_damage = any(damage.position <= position < damage.resume for damage in self.found)
-            self._index_is_right = self._index_is_right and in_damage
+        while self._entry < len(entries) and entries[self._entry][1] < self._at:  # also one that leads into damage
+            self._index_is_right = False
             self._entry += 1
         relative = header.last_offset - self.segment.base
         if self._entry < len(entries) and entries[self._entry][1] == self._at:
@@ -267,9 +265,8 @@ class Examination:
             write_damages(self._disk, self.segment.directory, sorted([*others, *self.found], key=_start_of))
 
     def _all_entries_met(self) -> bool:
-        if self.found:
-            return True
-        return self._entry == len(self._entries) and not self._times and self._last_time == self.twin.max_timestamp
+        times_met = bool(self.found) or (not self._times and self._last_time == self.twin.max_timestamp)
+        return times_met and self._entry == len(self._entries)
 
     def _rebuild_indexes(self) -> None:
         self.has_rebuilt = True
