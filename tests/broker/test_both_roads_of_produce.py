@@ -45,11 +45,13 @@ KEY_BYTES: Final = 2
 """Of the API's key, which stays: other APIs are no matter of this."""
 
 numbers = st.sampled_from([0, 1, 2, 127, 128, 254, 255])
-damages = st.just([]) | st.lists(
+damages: st.SearchStrategy[list[tuple[str, int, int]]] = st.just([]) | st.lists(
     st.tuples(st.sampled_from(["set", "set", "insert", "delete"]), st.integers(0, 400), numbers | st.integers(0, 255)),
     max_size=3,
 )
-lies = st.just([]) | st.lists(st.tuples(st.integers(CRC_START, HEADER_BYTES - 1), numbers), max_size=2)
+lies: st.SearchStrategy[list[tuple[int, int]]] = st.just([]) | st.lists(
+    st.tuples(st.integers(CRC_START, HEADER_BYTES - 1), numbers), max_size=2
+)
 
 
 @st.composite
