@@ -238,7 +238,7 @@ async def test_a_frame_that_takes_too_long_ends_its_connection(part: bytes) -> N
 
 async def test_a_frame_that_comes_a_byte_at_a_time_is_no_less_slow() -> None:
     with capture_logs() as lines:
-        async with place(Bounds(frame_ms_max=100, idle_ms_max=50)) as here:
+        async with asyncio.timeout(20), place(Bounds(frame_ms_max=100, idle_ms_max=50)) as here:
             slow = await here.peer()
             await slow.send(framed(bytes(100_000))[:5])
             with suppress(ConnectionError):
