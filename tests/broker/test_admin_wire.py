@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from headrace.base.limits import RESOURCES_PER_TURN_MAX
 from headrace.broker.handlers import (
     alter_configs,
     create_partitions,
@@ -471,3 +472,26 @@ async def test_every_config_tells_its_documentation_type_and_all_its_levels(clie
         ("log.retention.ms", "1000", 4),
         ("log.retention.ms", "604800000", 5),
     ]
+
+
+async def test_one_request_describes_a_resource_once_however_often_it_is_named(client: RawClient) -> None:
+    """Each answer is some thousand times as large as the name that asks for it."""
+    one = DescribeConfigsResource(resource_type=TOPIC, resource_name="t", configuration_keys=None)
+    response = await client.ask(4, DescribeConfigsRequest(resources=(one,) * 1_000))
+    assert len(response.results) == 1
+
+
+async def test_many_resources_are_described_in_turns() -> None:
+    """Others have the event loop between them."""
+    names = [f"no such topic {at}" for at in range(3 * RESOURCES_PER_TURN_MAX)]
+    resources = tuple(DescribeConfigsResource(resource_type=TOPIC, resource_name=name) for name in names)
+    context: Any = None  # names as these ask nothing of it
+    answer = describe_configs.handle(DescribeConfigsRequest(resources=resources), context)
+    assert isinstance(answer, Awaitable)
+    turns = 0
+    work = asyncio.ensure_future(answer)
+    while not work.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns >= 3
+    assert [result.resource_name for result in work.result().results] == names

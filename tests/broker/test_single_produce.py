@@ -14,7 +14,9 @@ from headrace.broker import parts
 from headrace.broker.handlers import ALL, single_produce
 from headrace.wire.batches import HEADER, BatchHeader, encode_batch
 from headrace.wire.compression import Compression
+from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.delete_topics import DeleteTopicsRequest
+from headrace.wire.messages.find_coordinator import FindCoordinatorRequest
 from headrace.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from headrace.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from headrace.wire.records import Record
@@ -75,7 +77,9 @@ async def outcome(directory: Path, version: int) -> list[object]:
         await create(client, "packed", compression_type="gzip")
         await create(client, "compact", cleanup_policy="compact")
         await create(client, "careful", min_insync_replicas="2")
-        topics = tuple(MetadataRequestTopic(name=name) for name in ("plain", "timed", "packed", "compact", "careful"))
+        await client.ask(4, FindCoordinatorRequest(coordinator_keys=("makes the offsets topic",)))
+        names = ("plain", "timed", "packed", "compact", "careful", "__consumer_offsets")
+        topics = tuple(MetadataRequestTopic(name=name) for name in names)
         ids = {each.name: each.topic_id for each in (await client.ask(12, MetadataRequest(topics=topics))).topics}
         for topic, partition, records, more in requests():
             data = PartitionProduceData(partition, None if records is None else memoryview(records))
@@ -85,6 +89,8 @@ async def outcome(directory: Path, version: int) -> list[object]:
             asked = ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=(named,))._replace(**more)
             for _ in range(2):  # the second time from a place that is remembered
                 (answer,) = (await client.ask(version, asked)).responses[0].partition_responses
+                if topic.startswith("__"):
+                    assert answer.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
                 if topic == "timed":
                     assert answer.log_append_time_ms > 0
                     answer = answer._replace(log_append_time_ms=0)

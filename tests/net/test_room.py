@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from headrace.net import connection as connection_module
+from headrace.net import listener as listener_module
 from headrace.net.listener import Listener
 from headrace.net.room import Bounds, Gauge
 from tests.net.test_listener import Script, framed, read_frame
@@ -143,6 +144,26 @@ async def test_the_bound_holds_but_for_the_last_frame() -> None:
             assert len(await peer.answer()) == 30 * KB + 4
 
 
+async def test_who_is_not_answered_yet_is_read_no_further_once_there_is_no_room() -> None:
+    async with place(Bounds(queued_bytes_max=100 * KB, patience_ms=60_000)) as here:
+        eager = await here.peer()
+        names = [b"later:%d:" % number for number in range(3)]
+        for name in names[:2]:
+            await eager.send(framed(name.ljust(60 * KB)))
+        await here.script.until_served(2)
+        await eager.send(framed(names[2].ljust(60 * KB)))
+        for number in range(3):  # whatever was to be read has been read by then
+            other = await here.peer()
+            await other.send(framed(b"now:%d" % number))
+            assert await other.answer() == b"now:%d" % number
+        assert names[2].ljust(60 * KB) not in here.script.served
+        for name in names[:2]:
+            here.script.deferred[name.ljust(60 * KB)].future.set_result(None)
+        await here.script.until_served(6)
+        assert names[2].ljust(60 * KB) in here.script.served
+        here.script.deferred[names[2].ljust(60 * KB)].future.set_result(None)
+
+
 async def test_who_sits_on_room_that_others_wait_for_gives_it_up() -> None:
     with capture_logs() as lines:
         async with place(Bounds(queued_bytes_max=100 * KB, patience_ms=50)) as here:
@@ -213,6 +234,43 @@ async def test_a_frame_that_takes_too_long_ends_its_connection(part: bytes) -> N
             assert await slow.is_hung_up_on()
     assert len(lines) == 1
     assert "was not whole in" in lines[0]["reason"]
+
+
+async def test_a_frame_that_comes_a_byte_at_a_time_is_no_less_slow() -> None:
+    with capture_logs() as lines:
+        async with asyncio.timeout(20), place(Bounds(frame_ms_max=100, idle_ms_max=50)) as here:
+            slow = await here.peer()
+            await slow.send(framed(bytes(100_000))[:5])
+            with suppress(ConnectionError):
+                while not slow.reader.at_eof():
+                    await slow.send(b"\0")
+                    await asyncio.sleep(0.005)
+    assert "was not whole in" in lines[0]["reason"]
+
+
+async def test_who_does_not_read_its_answers_is_closed_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_module, "RESPONSE_QUEUE_BYTES_MAX", KB * KB)
+    with capture_logs() as lines:
+        async with asyncio.timeout(20), place(Bounds(idle_ms_max=100)) as here:
+            rude = await here.peer()
+            rude.reader._limit = 1  # type: ignore[attr-defined]  # asyncio's stream then stops reading
+            with suppress(ConnectionError):
+                for number in range(9):  # until nothing more is taken, which ends with the connection
+                    await rude.send(framed(b"now:%d" % number + bytes(2 * KB * KB)))
+            await here.until(connections=0)
+    assert [line["reason"] for line in lines] == ["it does not read its answers for 100 ms"]
+
+
+async def test_there_are_only_so_many_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listener_module, "CONNECTIONS_MAX", 2)
+    with capture_logs() as lines:
+        async with place(Bounds()) as here:
+            first, _ = await here.peer(), await here.peer()
+            await here.until(connections=2)
+            assert await (await here.peer()).is_hung_up_on()
+            await first.send(framed(b"now:1"))
+            assert await first.answer() == b"now:1"
+    assert [line["event"] for line in lines] == ["connection refused: too many"]
 
 
 async def test_the_slowest_reader_goes_where_answers_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:

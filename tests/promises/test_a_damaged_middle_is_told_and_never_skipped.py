@@ -4,6 +4,7 @@ past it in silence, nothing else is lost by it, and no offset is given to anothe
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -111,6 +112,26 @@ async def test_a_damaged_header_is_found_by_its_reader_told_once_and_costs_one_b
     lines = [line for line in told if "is damaged" in line["event"]]
     assert [(line["first_offset"], line["next_offset"]) for line in lines] == [(0, 1)] * 2, "once in each life"
     assert first.read_bytes() == first.with_name(first.name + ".damaged").read_bytes() == damaged
+
+
+async def test_damage_that_cannot_be_noted_is_refused_and_not_looked_for_at_each_fetch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A damaged disk is often one that cannot be written to any more."""
+
+    def refused(*_: object) -> None:
+        raise OSError(errno.EROFS, "the file system is read-only")
+
+    await fill(tmp_path)
+    monkeypatch.setattr(LocalDisk, "link", refused)
+    with capture_logs() as told:
+        async with running(tmp_path, ONLY_ON_SUSPICION) as bootstrap, RawClient(bootstrap) as client:
+            flip(segments(tmp_path)[0], 16)
+            for _ in range(3):
+                assert (await settled(client, 0)).error_code == ErrorCode.CORRUPT_MESSAGE
+            behind = int(segments(tmp_path)[1].stem)
+            assert (await settled(client, behind)).error_code == 0
+    assert len([line for line in told if "could not be examined" in line["event"]]) == 1
 
 
 async def test_appends_go_on_behind_damage(tmp_path: Path) -> None:

@@ -261,12 +261,20 @@ def test_a_failed_sync_is_not_made_good_by_the_next() -> None:
 
 def test_a_full_disk_refuses_and_may_keep_a_part(machine: Machine) -> None:
     file = machine.mount.open(HOME / "f", create=True)
-    machine.disk.full = True
+    machine.disk.full = Path("/")
     with pytest.raises(OSError, match="full disk"):
         file.append([b"0123456789"])
     with pytest.raises(OSError, match="full disk"):
         machine.mount.open(HOME / "g", create=True)
     assert b"0123456789".startswith(file.read(0, 100))
+
+
+def test_one_volume_may_be_full_and_others_not(machine: Machine) -> None:
+    machine.disk.full = HOME / "logs"
+    machine.mount.open(HOME / "f", create=True).append([b"there is room"])
+    machine.mount.make_directory(HOME / "logs")
+    with pytest.raises(OSError, match="full disk"):
+        machine.mount.open(HOME / "logs" / "g", create=True)
 
 
 def test_a_trigger_may_tear_the_write_in_whose_middle_it_goes_off() -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headrace.base.limits import UNPACKED_RECORDS_MAX
 from headrace.wire.batches import (
+    HEADER,
     HEADER_BYTES,
     SEQUENCE_MAX,
     CorruptBatch,
@@ -17,6 +20,8 @@ from headrace.wire.batches import (
     encode_batch,
     iterate_headers,
     parse_header,
+    small_records,
+    walk_batch,
     whole_batches,
 )
 from headrace.wire.compression import Compression
@@ -111,6 +116,15 @@ def test_a_batch_may_not_unpack_to_more_than_the_limit() -> None:
             decode_records(packed, limit=99_000)
 
 
+@pytest.mark.parametrize("length", [*range(9, HEADER_BYTES - 12), -100])
+def test_a_length_shorter_than_a_header_is_no_batch_though_its_crc_be_right(length: int) -> None:
+    packed = bytearray(encode_batch([Record(0, 0, None, b"a")]))
+    packed[8:12] = length.to_bytes(4, "big", signed=True)
+    packed[17:21] = crc32c(bytes(packed[21 : max(21, 12 + length)])).to_bytes(4, "big")
+    with pytest.raises(CorruptBatch, match="bytes"):
+        check_batch(packed)
+
+
 def test_the_count_must_fit_the_offsets() -> None:
     packed = encode_batch([Record(0, 0, None, b"a"), Record(2, 0, None, b"b")])
     with pytest.raises(CorruptBatch, match="2 records"):
@@ -174,3 +188,14 @@ def test_the_java_clients_batches_are_read(codec: Compression) -> None:
 
 def test_an_uncompressed_batch_is_the_java_clients_byte_for_byte() -> None:
     assert encode_batch(JAVA_RECORDS) == JAVA_BATCHES[Compression.NONE]
+
+
+def test_a_batch_of_too_many_records_is_not_unpacked_for_a_broker() -> None:
+    few = encode_batch([Record(at, 0, b"k", None) for at in range(3)], compression=Compression.LZ4)
+    assert walk_batch(few, limit=10_000).all_keyed
+    assert small_records(few) == decode_records(few)
+    header = parse_header(few)
+    many = HEADER.pack(*header._replace(count=UNPACKED_RECORDS_MAX + 1)) + few[HEADER_BYTES:]
+    assert small_records(many) is None
+    with pytest.raises(CorruptBatch, match="is not unpacked"):
+        walk_batch(many, limit=10_000)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import tracemalloc
 
 import cramjam
 import pytest
@@ -56,8 +57,13 @@ def test_a_cut_is_corrupt_data(codec: Compression, plain: bytes, cut: int) -> No
 
 @pytest.mark.parametrize("codec", [codec for codec in Compression if codec is not Compression.NONE])
 def test_a_bomb_is_refused_without_unpacking_it(codec: Compression) -> None:
+    bomb = compress(codec, bytes(50_000_000))
+    tracemalloc.start()
     with pytest.raises(CorruptData, match="more than 1000 bytes"):
-        decompress(codec, compress(codec, bytes(50_000_000)), 1000)
+        decompress(codec, bomb, 1000)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 1_000_000
 
 
 def test_the_raw_snappy_of_librdkafka_is_read() -> None:

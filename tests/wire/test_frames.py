@@ -65,6 +65,7 @@ def test_a_claimed_length_sets_little_aside_before_its_bytes_come() -> None:
     splitter = FrameSplitter(max_bytes=2**30)
     tracemalloc.start()
     assert splitter.feed(struct.pack(">i", 2**30) + b"a little") == []
+    assert splitter.feed(b"and a little more") == []
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 4 << 20

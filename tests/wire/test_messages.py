@@ -12,9 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.base.limits import ARRAY_ELEMENTS_MAX
+from headrace.base.limits import (
+    ARRAY_ELEMENTS_MAX,
+    REQUEST_ELEMENTS_MAX,
+    TAGGED_FIELDS_MAX,
+    UNCOUNTED_MESSAGE_BYTES_MAX,
+)
 from headrace.wire.apis import DecodeError, EncodeError, api
+from headrace.wire.codec import check_count, read_uuids, split_tags
 from headrace.wire.messages import fetch, metadata, offset_fetch, produce
+from headrace.wire.varint import encode_unsigned_varint
 from tests.wire.schema import Case, cases, random_instance, slow_encode
 
 CASES = list(cases())
@@ -170,16 +177,44 @@ def test_all_arrays_of_a_large_message_together_are_bounded() -> None:
         one = fetch.FetchTopic(topic="t", partitions=(fetch.FetchPartition(),) * partitions)
         return b"".join(map(bytes, fetch_api.encode_request(4, fetch.FetchRequest(topics=(one,) * topics))))
 
-    assert len(fetch_api.decode_request(4, memoryview(fetch_of(19, 10_000))).topics) == 19
+    most = REQUEST_ELEMENTS_MAX // 2500
+    assert len(fetch_api.decode_request(4, memoryview(fetch_of(most - 1, 2500))).topics) == most - 1
     with pytest.raises(DecodeError, match="its message may have only"):
-        fetch_api.decode_request(4, memoryview(fetch_of(20, 10_000)))
-    assert len(fetch_api.decode_request(4, memoryview(fetch_of(20, 100))).topics) == 20
+        fetch_api.decode_request(4, memoryview(fetch_of(most, 2500)))
+    assert len(fetch_api.decode_request(4, memoryview(fetch_of(most, 50))).topics) == most
+    small = b"".join(map(bytes, fetch_api.encode_request(4, fetch.FetchRequest())))
+    assert len(small) < UNCOUNTED_MESSAGE_BYTES_MAX < REQUEST_ELEMENTS_MAX, "those that are not counted have fewer"
 
 
 def test_numbers_count_like_any_other_elements() -> None:
     fetch_api = api(9)
     assert fetch_api is not None
-    one = offset_fetch.OffsetFetchRequestTopic(name="t", partition_indexes=tuple(range(50_000)))
+    one = offset_fetch.OffsetFetchRequestTopic(name="t", partition_indexes=tuple(range(REQUEST_ELEMENTS_MAX // 4)))
     raw = b"".join(map(bytes, fetch_api.encode_request(1, offset_fetch.OffsetFetchRequest(topics=(one,) * 4))))
     with pytest.raises(DecodeError, match="its message may have only"):
         fetch_api.decode_request(1, memoryview(raw))
+
+
+def test_an_array_is_held_against_the_bytes_that_are_left_before_any_of_it_is_made() -> None:
+    data = memoryview(bytes(ARRAY_ELEMENTS_MAX + 100))
+    check_count(data, 100, ARRAY_ELEMENTS_MAX, 1)
+    for at, count, element_bytes_min in (
+        (100, ARRAY_ELEMENTS_MAX + 1, 1),
+        (101, ARRAY_ELEMENTS_MAX, 1),
+        (100, 2**31, 0),
+    ):
+        with pytest.raises(DecodeError, match="claims"):
+            check_count(data, at, count, element_bytes_min)
+    with pytest.raises(DecodeError, match="claims 3 elements"):
+        read_uuids(memoryview(bytes(47)), 0, 3)
+
+
+def test_there_are_only_so_many_tagged_fields() -> None:
+    def tags(count: int) -> memoryview:
+        return memoryview(b"".join(encode_unsigned_varint(at) + b"\0" for at in range(count)))
+
+    most = encode_unsigned_varint(TAGGED_FIELDS_MAX)
+    assert len(split_tags(memoryview(most[1:] + bytes(tags(TAGGED_FIELDS_MAX))), 0, most[0])) == TAGGED_FIELDS_MAX
+    more = encode_unsigned_varint(TAGGED_FIELDS_MAX + 1)
+    with pytest.raises(DecodeError, match="tagged fields"):
+        split_tags(memoryview(more[1:] + bytes(tags(TAGGED_FIELDS_MAX + 1))), 0, more[0])

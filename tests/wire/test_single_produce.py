@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -77,6 +78,18 @@ def test_requests_are_read_as_by_the_twin(version: int, client: str | None, requ
     found = read_single_produce(memoryview(frame))
     if found is not None:
         check_equal(frame, found)
+
+
+@pytest.mark.parametrize("name", ["header tags", "transactional id"])
+def test_tags_and_a_transactional_id_are_left_to_the_twin_whatever_follows(name: str) -> None:
+    """A frame may be made so that what follows them reads as a common request."""
+    topic = TopicProduceData("t", partition_data=(PartitionProduceData(1, memoryview(b"records")),))
+    frame = bytearray(frame_of(9, "c", ProduceRequest(acks=1, timeout_ms=9, topic_data=(topic,))))
+    assert read_single_produce(memoryview(bytes(frame))) is not None
+    tags_at = 2 + 2 + 4 + 2 + len("c")
+    assert frame[tags_at : tags_at + 2] == b"\0\0"
+    frame[tags_at + ("header tags", "transactional id").index(name)] = 1
+    assert read_single_produce(memoryview(bytes(frame))) is None
 
 
 def test_the_common_request_is_read() -> None:

@@ -12,12 +12,15 @@ REQUEST_BYTES_MAX: Final = 100 * 1024 * 1024
 """Largest request frame (Kafka's socket.request.max.bytes)."""
 ARRAY_ELEMENTS_MAX: Final = 1_000_000
 """Longest array in a request; each element also needs at least one byte of the frame."""
-REQUEST_ELEMENTS_MAX: Final = 200_000
-"""Array elements of a whole request, over all its arrays."""
+REQUEST_ELEMENTS_MAX: Final = 50_000
+"""Array elements of a whole request, over all its arrays: five for each of 10,000 partitions. Each may cost some 10
+microseconds of the event loop."""
 MESSAGE_ELEMENTS_MAX: Final = 4_000_000
 """The same for what a broker, a disk or another's message tells us."""
-UNCOUNTED_MESSAGE_BYTES_MAX: Final = 256 * 1024
+UNCOUNTED_MESSAGE_BYTES_MAX: Final = 32 * 1024
 """Messages up to this size can do no harm whatever they hold: their elements are not counted."""
+RESOURCES_PER_TURN_MAX: Final = 64
+"""Resources whose configs are described in one turn of the event loop."""
 TAGGED_FIELDS_MAX: Final = 10_000
 UUIDS_CACHED: Final = 16_384
 """Topic ids that are kept parsed, for requests name the same ones again and again."""
@@ -77,6 +80,9 @@ FETCH_BYTES_MAX: Final = 55 * 1024 * 1024
 # unpacking what clients send (compression.type; keys for cleanup.policy=compact)
 REPACKED_BATCH_BYTES_MAX: Final = 32 * 1024 * 1024
 """Most that a batch may unpack to where the broker unpacks it."""
+UNPACKED_RECORDS_MAX: Final = 500_000
+"""Records of a batch that the broker unpacks; each takes some 3 microseconds and, kept, some 120 bytes. A compressed
+batch of 725 bytes may hold a million of them."""
 WALKED_ON_LOOP_BYTES_MAX: Final = 32 * 1024
 """Uncompressed batches up to this size have their keys looked for on the event loop, others in a worker thread."""
 REPACK_WAITING_BYTES_MAX: Final = 128 * 1024 * 1024
@@ -130,6 +136,8 @@ COMPACTION_KEYS_MAX: Final = 250_000
 """Keys that one cleaning of a compacted log remembers, some 150 bytes each; what holds more is for the next one."""
 DAMAGES_PER_SEGMENT_MAX: Final = 1_000
 """Damaged ranges that are told apart in one segment; from the last of them on, all of it counts as damaged."""
+LIKELY_BATCHES_MAX: Final = 200
+"""Places in a log's cut tail that look like a batch and are checked for one: a record may be full of such places."""
 EXAMINED_PER_STEP_BYTES: Final = 512 * 1024
 EXAMINED_PER_STEP_BATCHES: Final = 200
 """Most of a segment that a worker thread checks before it lets others have the interpreter."""

@@ -139,7 +139,7 @@ class Cleaner:
         up_to, remembered = partition.last_stable_offset, partition.producers.remembered()
         try:
             cleaning = partition.log.begin_cleaning(self._clock.now_ms(), up_to, remembered, token)
-        except OSError as error:
+        except (OSError, CorruptData) as error:
             self._give_up(partition, error)
             return
         if cleaning is None:

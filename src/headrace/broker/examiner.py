@@ -160,7 +160,8 @@ class Examiner:
             found = partition_log.end_examination(examination, done=done)
             self._at = None
             self._free.set()
-        if done and is_suspected:
+        if is_suspected and not self._letting_go:  # also where it failed: it would only be read again, and fail again
+            self._suspicions.pop((partition, base), None)  # of those who came meanwhile
             self._examined.setdefault(partition_log, {})[base] = self._clock.monotonic()
         if done:
             tell_damage(partition.topic, partition.topic_partition.partition, partition_log, found)

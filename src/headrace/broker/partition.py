@@ -322,6 +322,8 @@ class Partition:
         self.producers.expire(producers_since_ms)
         try:
             self.log.apply_retention(now_ms, Offset(min(deletable_end, self.high_watermark)))
+        except CorruptData as error:
+            self.on_unreadable(error, None)
         except (OSError, StorageFailure) as error:
             self._fail(error)
             return

@@ -37,7 +37,8 @@ class SimDisk:
         self.random = random
         self.root = DirectoryNode()
         self.locks: dict[Path, Process] = {}
-        self.full = False
+        self.full: Path | None = None
+        """What lies below is on a volume without room."""
         self._sound_syncs = self._failing_syncs = 0
         self.operations = 0
         self.syncs = 0
@@ -53,7 +54,11 @@ class SimDisk:
 
     def heal(self) -> None:
         """No trigger, no failing sync, room again."""
-        self._trigger, self._failing_syncs, self.full = None, 0, False
+        self._trigger, self._failing_syncs, self.full = None, 0, None
+
+    def has_room(self, path: Path) -> bool:
+        """Whether the volume with this path does."""
+        return self.full is None or not path.is_relative_to(self.full)
 
     def fail_syncs(self, count: int, *, after: int = 0) -> None:
         """Let so many syncs fail, once so many more have succeeded."""
@@ -157,10 +162,11 @@ class SimFile:
 
     def _write(self, offset: int | None, data: bytes) -> None:
         disk = self._mount.disk
-        if (disk.full or disk.about_to_trigger()) and disk.random.random() < TORN_PROBABILITY:
+        is_full = not disk.has_room(self._path)
+        if (is_full or disk.about_to_trigger()) and disk.random.random() < TORN_PROBABILITY:
             torn = data[: disk.random.randrange(0, len(data) + 1)]
             self._node.change(Write(len(self._node.data) if offset is None else offset, torn))
-        if disk.full:
+        if is_full:
             raise OSError(errno.ENOSPC, "simulated full disk", str(self._path))
         self._mount.step()
         if data:
@@ -203,7 +209,7 @@ class Mount:
         if node is None:
             if not create:
                 raise FileNotFoundError(errno.ENOENT, "no such file", str(path))
-            if self.disk.full:
+            if not self.disk.has_room(path):
                 raise OSError(errno.ENOSPC, "simulated full disk", str(path))
             node = FileNode()
             parent.change(Rename(adds=[(path.name, node)]))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from headrace.sim.machine import Machine
+from headrace.sim.machine import DATA, Machine
 from headrace.sim.network import Transport
 from headrace.sim.world import World
 
@@ -20,7 +20,8 @@ DOWN_SECONDS_MAX: Final = 0.3
 RESET_SECONDS_MAX: Final = 0.6
 BOOTS_MAX: Final = 30
 DISK_FAULTS: Final = 0.15
-"""Share of the rounds in which syncs fail or the disk is full."""
+"""Share of the rounds in which syncs fail, the disk is full, or, apart from the journal's, the logs' volume."""
+LOGS: Final = DATA / "logs"
 
 
 class Operator:
@@ -94,10 +95,11 @@ class Operator:
             machine.disk.fail_syncs(count)
             world.tell(f"the next {count} syncs fail")
             return
-        world.tell("the disk is full")
-        machine.disk.full = True
+        volume = world.random.choice((LOGS, DATA))
+        world.tell(f"there is no room in {volume}")
+        machine.disk.full = volume
         await world.think(ROUND_SECONDS_MAX / 2)
-        machine.disk.full = False
+        machine.disk.full = None
 
     async def _reset_connections(self) -> None:
         """Break a connection now and then."""

@@ -31,6 +31,8 @@ BURSTS_MAX: Final = 25
 """Bursts after which a lane ends, and another may begin elsewhere."""
 TRIES_WHILE_WINDING_DOWN_MAX: Final = 200
 TIMEOUT_MS: Final = 3_000
+HASTY_EVERY: Final = 4
+"""Of the idempotent lanes about one in so many asks for acks=1, and resends what is in doubt all the same."""
 
 GONE: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
@@ -42,15 +44,22 @@ class _Batch:
 
 
 class Lane:
-    """See the module. `acks` is -1 (all) or 1; an idempotent lane always has -1."""
+    """See the module. `acks` is -1 (all) or 1."""
 
-    def __init__(self, world: World, name: str, partition: PartitionKey, topic: str, *, idempotent: bool) -> None:
+    def __init__(
+        self, world: World, name: str, partition: PartitionKey, topic: str, *, idempotent: bool, hasty: bool = False
+    ) -> None:
         self._world = world
         self._name = name
         self._partition = partition
         self._topic = topic
         self._idempotent = idempotent
+        self._hasty = hasty
         self._acks = -1 if idempotent or world.random.random() < 0.6 else 1
+        if hasty:
+            self._acks = 1
+        self._era = world.history.era
+        """When it began."""
         self._client = Client(name, BROKER)
         self._codec = world.random.choice((Compression.NONE, Compression.NONE, Compression.LZ4, Compression.GZIP))
         self._padding = world.random.choice((0, 100, 100, 600, 5000))
@@ -123,6 +132,9 @@ class Lane:
             self._tries = 0
         elif not self._idempotent:
             self._check_refusal(error)
+        elif self._hasty and error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and history.era != self._era:
+            self._world.tell(f"{self._name} ends: what the leader alone acknowledged is lost")
+            self._open, self._bursts = [], 0
         else:
             if not self._open:
                 self._check_refusal(error)
@@ -197,7 +209,9 @@ class Producers:
                 self._count += 1
                 idempotent = world.random.random() < 0.6
                 name = f"{'idem' if idempotent else 'plain'}-{self._count}"
-                lane = Lane(world, name, partition, world.live_partitions[partition], idempotent=idempotent)
+                hasty = idempotent and self._count % HASTY_EVERY == 0
+                topic = world.live_partitions[partition]
+                lane = Lane(world, name, partition, topic, idempotent=idempotent, hasty=hasty)
                 lanes.append(world.loop.create_task(lane.run()))
             for task in [each for each in lanes if each.done()]:
                 task.result()

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from crc32c import crc32c
 
 from headrace.base.errors import CorruptData
-from headrace.base.limits import DECOMPRESSED_BATCH_BYTES_MAX
+from headrace.base.limits import DECOMPRESSED_BATCH_BYTES_MAX, REPACKED_BATCH_BYTES_MAX, UNPACKED_RECORDS_MAX
 from headrace.base.ports import Buffer
 from headrace.wire.codec import new
 from headrace.wire.compression import Compression, compress, decompress
@@ -194,6 +194,17 @@ def decode_records(batch: Buffer, *, limit: int = DECOMPRESSED_BATCH_BYTES_MAX) 
     return records
 
 
+def small_records(batch: Buffer) -> list[Record] | None:
+    """As `decode_records`, for a broker that has others to serve; None where that takes too much, or cannot be done:
+    what a client wrote under a CRC that is right is no damage."""
+    if parse_header(batch).count > UNPACKED_RECORDS_MAX:
+        return None
+    try:
+        return decode_records(batch, limit=REPACKED_BATCH_BYTES_MAX)
+    except CorruptBatch:
+        return None
+
+
 class Repacked(NamedTuple):
     """A batch in the codec that was wanted."""
 
@@ -210,6 +221,8 @@ def walk_batch(batch: Buffer, *, limit: int) -> Walked:
 def _walk(batch: Buffer, header: BatchHeader, limit: int) -> tuple[bytes, Walked]:
     """And the records themselves, unpacked."""
     packed = memoryview(batch)[HEADER_BYTES : header.size]
+    if header.count > UNPACKED_RECORDS_MAX:
+        raise CorruptBatch(f"A batch of {header.count} records is not unpacked; at most {UNPACKED_RECORDS_MAX} are.")
     try:
         data = bytes(decompress(header.compression, packed, limit))
         return data, walk_records(data, header.count, header.base_timestamp)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from functools import cache
 from pathlib import Path
 
 import pytest
+from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,8 +18,17 @@ from headrace.storage.engine import LogConfig
 from headrace.storage.log.engine import LocalLogEngine
 from headrace.storage.log.files import SegmentFiles
 from headrace.storage.log.segment import Segment
-from headrace.wire.batches import Record, check_batches, decode_records, encode_batch, parse_header
-from headrace.wire.compression import Compression
+from headrace.wire.batches import (
+    CRC_START,
+    HEADER,
+    BatchHeader,
+    Record,
+    check_batches,
+    decode_records,
+    encode_batch,
+    parse_header,
+)
+from headrace.wire.compression import Compression, compress
 from tests.storage.log.log_world import (
     DIRECTORY,
     IDENTITY,
@@ -285,3 +296,29 @@ def test_files_that_were_all_in_use_are_few_again_afterwards() -> None:
     files.create(segments[8])
     assert disk.open_files == 4
     assert segments[8].file is not None
+
+
+def bomb(count: int, *, tail: bytes = b"") -> bytes:
+    """A few hundred bytes that unpack to so many records of nothing."""
+    payload = compress(Compression.ZSTD, bytes([12, 0, 0, 0, 1, 1, 0]) * count + tail)
+    plain = BatchHeader(0, 49 + len(payload), 0, 2, 0, int(Compression.ZSTD), count - 1, 5, 5, -1, -1, -1, count)
+    crc = crc32c(payload, crc32c(HEADER.pack(*plain)[CRC_START:]))
+    return HEADER.pack(*plain._replace(crc=crc)) + payload
+
+
+@pytest.mark.parametrize("batch_", [bomb(2_000_000), bomb(9, tail=bytes(200_000_000)), bomb(9, tail=b"no record")])
+def test_a_look_up_by_time_does_not_unpack_a_bomb_and_leads_to_where_it_begins(batch_: bytes) -> None:
+    """Nor does it take for damage what a client wrote so."""
+    twin = Twin(open_log(new_disk(), LogConfig()))
+    twin.append(batch(2, times=(1, 2)))
+    twin.append(batch_)
+    twin.append(batch(1, times=(9,)))
+    tracemalloc.start()
+    found = [twin.log.offset_for_timestamp(time) for time in (1, 4, 5)]
+    highest = twin.log.max_timestamp()
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert [each and each.offset for each in found] == [0, 2, 2]
+    assert highest is not None
+    assert highest.offset == twin.end - 1
+    assert peak < 64 * 1024 * 1024

@@ -7,8 +7,10 @@ documentation (KIP-569); v4 flexible. An empty list of keys means all, as null d
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import asyncio
+from collections.abc import Awaitable, Iterable, Sequence
 
+from headrace.base.limits import RESOURCES_PER_TURN_MAX
 from headrace.broker.admin import error_of
 from headrace.broker.context import Handler, RequestContext
 from headrace.controller.configs import ResourceType, named_broker
@@ -27,9 +29,27 @@ from headrace.wire.messages.describe_configs import (
 )
 
 
-def handle(request: DescribeConfigsRequest, context: RequestContext) -> DescribeConfigsResponse:
-    """One result for each resource, in the order of the request."""
-    return DescribeConfigsResponse(results=tuple(_result(resource, request, context) for resource in request.resources))
+def handle(
+    request: DescribeConfigsRequest, context: RequestContext
+) -> DescribeConfigsResponse | Awaitable[DescribeConfigsResponse]:
+    """One result for each resource, in the order of the request; one that is named again is not answered again, for
+    the answer may be a thousand times as large as the name."""
+    wanted = list(dict.fromkeys(request.resources))
+    if len(wanted) > RESOURCES_PER_TURN_MAX:
+        return _in_turns(wanted, request, context)
+    return DescribeConfigsResponse(results=tuple(_result(resource, request, context) for resource in wanted))
+
+
+async def _in_turns(
+    wanted: Sequence[DescribeConfigsResource], request: DescribeConfigsRequest, context: RequestContext
+) -> DescribeConfigsResponse:
+    """A few at a time: others have the event loop between them."""
+    results = []
+    for number, resource in enumerate(wanted):
+        results.append(_result(resource, request, context))
+        if number % RESOURCES_PER_TURN_MAX == 0:
+            await asyncio.sleep(0)
+    return DescribeConfigsResponse(results=tuple(results))
 
 
 def _result(

@@ -8,8 +8,8 @@ batch; and that of every key the last record below `clean_to` stays, save tombst
 What goes: a record whose key has a later one below `clean_to`; a tombstone whose batch was given its horizon
 (KIP-534: `delete.retention.ms` after the first cleaning, in the batch's base time) before now. What stays although it
 might go: control batches, tombstones of transactions (whether those were aborted is not asked, so their keys replace
-nothing), records without a key, and what cannot be unpacked. A batch that loses all its records stays without them
-while a producer's state rests on it. Source: Kafka's Cleaner, for the semantics.
+nothing), records without a key, and what cannot be unpacked, or into too much. A batch that loses all its records stays
+without them while a producer's state rests on it. Source: Kafka's Cleaner, for the semantics.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from headrace.wire.batches import (
     HEADER_BYTES,
     LENGTH_END,
     BatchHeader,
-    decode_records,
+    small_records,
 )
 from headrace.wire.compression import compress
 from headrace.wire.records import Record, pack_records
@@ -75,6 +75,8 @@ class CleaningJob:
     """Last offsets of the batches that producers' states rest on."""
     token: str
     """Marks the files of this job."""
+    gaps_below: int = 0
+    """Earlier cleanings have left gaps below it; any other is damage."""
     keys_max: int = COMPACTION_KEYS_MAX
 
 
@@ -127,15 +129,22 @@ class _Cleaner:
         return Cleaned(clean_to=self._clean_to, files=tuple(self._clean(group) for group in groups))
 
     def _batches(self, source: SourceSegment) -> Iterator[tuple[BatchHeader, bytes]]:
-        file = self._disk.open(numbered(self._job.directory, source.base, ".log"))
+        file, expected = self._disk.open(numbered(self._job.directory, source.base, ".log")), source.base
         try:
             for header, raw in raw_batches(file, source.size):
                 if self._stopping():
                     raise Stopped
                 self._pace(header.size)
+                self._check_place(source, expected, header.base_offset)
+                expected = header.next_offset
                 yield header, raw
+            self._check_place(source, expected, source.end)
         finally:
             file.close()
+
+    def _check_place(self, source: SourceSegment, expected: int, offset: int) -> None:
+        if not expected <= offset <= max(expected, self._job.gaps_below):
+            raise CorruptData(f"The segment at offset {source.base} goes from offset {expected} on to {offset}.")
 
     def _read_keys(self) -> None:
         """As far as the keys fit in memory; the rest is for another time."""
@@ -149,7 +158,7 @@ class _Cleaner:
                 if last and len(last) + header.count > job.keys_max:
                     self._clean_to = header.base_offset
                     return
-                for record in _records(raw) or ():
+                for record in small_records(raw) or ():
                     if record.key is not None:
                         last[_digest(record.key)] = record.offset
             self._clean_to = source.end
@@ -207,7 +216,7 @@ class _Cleaner:
         needed = header.last_offset in self._job.remembered
         if not header.count:
             return raw if needed else None
-        records = _records(raw)
+        records = small_records(raw)
         if records is None:
             return raw
         kept = [record for record in records if self._stays(header, record)]
@@ -237,14 +246,6 @@ class _Cleaner:
 def _digest(key: bytes) -> bytes:
     """Short keys as they are, longer ones by a digest that nobody finds two keys for."""
     return key if len(key) < DIGEST_BYTES else blake2b(key, digest_size=DIGEST_BYTES).digest()
-
-
-def _records(raw: bytes) -> list[Record] | None:
-    """None where the bytes, whose CRC is right, cannot be unpacked: a client wrote them so."""
-    try:
-        return decode_records(raw)
-    except CorruptData:
-        return None
 
 
 def _with_records(header: BatchHeader, records: Sequence[Record], horizon: int | None) -> bytes:

@@ -104,6 +104,7 @@ class Compaction:
             segment_bytes=config.segment_bytes,
             remembered=remembered,
             token=token,
+            gaps_below=self.state.gaps_below,
         )
         self.cleaning = Cleaning(self._disk, self._directory, job, segments, self.state, config.index_interval_bytes)
         return self.cleaning

@@ -226,6 +226,23 @@ class Contents:
         segment.size = size
         self._positions.clear()
 
+    def correct_indexes(self, twin: Segment, interval: int) -> None:
+        """Where those of the active segment, which may be an earlier life's, do not say what those of its examined
+        `twin` say, take these: rare, and then the batches that came since are walked on the loop."""
+        active = self.active
+        assert active is not None
+        assert active.index is not None
+        assert active.times is not None
+        assert twin.index is not None
+        assert twin.times is not None
+        if active.index.startswith(twin.index) and active.times.startswith(twin.times):
+            return
+        with suppress(CorruptData):
+            for _, header in headers_in(self._files.get(active), twin.size, active.size):
+                twin.add(header.last_offset, header.size, header.newest_time, interval)
+            active.index, active.times = twin.index, twin.times
+            active.since_entry, active.last_entry_time = twin.since_entry, twin.last_entry_time
+
     # compaction
 
     def replace(self, old: list[Segment], new: Segment) -> None:

@@ -12,9 +12,11 @@ begins; never byte by byte, for a record may hold what looks like a batch.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +25,7 @@ from headrace.base.limits import (
     DAMAGES_PER_SEGMENT_MAX,
     EXAMINED_PER_STEP_BATCHES,
     EXAMINED_PER_STEP_BYTES,
+    LIKELY_BATCHES_MAX,
     REQUEST_BYTES_MAX,
 )
 from headrace.base.ports import Buffer, Disk, File
@@ -31,9 +34,13 @@ from headrace.storage.log.checkpoints import decode_fields, encode_fields, read_
 from headrace.storage.log.names import DAMAGED, segment_paths
 from headrace.storage.log.scan import CHECK_CHUNK_BYTES
 from headrace.storage.log.segment import INDEX_ENTRY, TIME_ENTRY, Segment
-from headrace.wire.batches import HEADER_BYTES, BatchHeader, CorruptBatch, check_batch, parse_header
+from headrace.wire.batches import HEADER_BYTES, MAGIC, BatchHeader, CorruptBatch, check_batch, parse_header
 
 DAMAGES: Final = "damaged.json"
+MAGIC_AT: Final = 16
+NEAR_BYTES: Final = 5
+"""First bytes of an offset that tell whether it is near another."""
+NEAR: Final = 1 << 8 * (8 - NEAR_BYTES)
 
 
 class Batches:
@@ -59,6 +66,18 @@ class Batches:
         head = self._bytes(at, HEADER_BYTES)
         size = parse_header(head).size if len(head) == HEADER_BYTES else 0
         return at + size if HEADER_BYTES <= size <= self.size - at else -1
+
+    def likely_from(self, at: int, offset: int) -> Iterator[int]:
+        """A few places from `at` on where something looks like a batch of an offset near `offset`: for those who do no
+        harm where it is none."""
+        near = b"|".join(re.escape((offset + distance).to_bytes(8)[:NEAR_BYTES]) for distance in (0, NEAR))
+        likely = re.compile(b"(?=(?:%b).{%d}%b)" % (near, MAGIC_AT - NEAR_BYTES, re.escape(bytes([MAGIC]))), re.DOTALL)
+        left = LIKELY_BATCHES_MAX
+        for start in range(at, min(self.size, at + REQUEST_BYTES_MAX), CHECK_CHUNK_BYTES):
+            data = self.file.read(start, min(CHECK_CHUNK_BYTES + MAGIC_AT, self.size - start))
+            for found in islice(likely.finditer(data), left):
+                left -= 1
+                yield start + found.start()
 
     def _bytes(self, at: int, length: int) -> Buffer:
         start = at - self._chunk_at
@@ -105,6 +124,7 @@ class Examination:
         """Indexes as they should be."""
         self._entries: list[tuple[int, int]] = []
         self._times: dict[int, int] = {}
+        self._last_time = -1
         self._index_is_right = True
         self._entry = 0
 
@@ -123,7 +143,8 @@ class Examination:
         self.bytes_stepped = self._at - before
         if self._at < self.size:
             return False
-        if max(self._expected, self._gaps_below) < self._end:
+        is_bare = self._in_memory is None and not self.size and bool(self._entries or self._times)
+        if is_bare or max(self._expected, self._gaps_below) < self._end:
             self._note(self._expected, self._end, self.size, self.size, "Bytes at its end are missing.")
         self.close()
         return True
@@ -155,6 +176,7 @@ class Examination:
             data = read_file(self._disk, times)
             whole = len(data) - len(data) % TIME_ENTRY.size
             self._times = {relative: time for time, relative in TIME_ENTRY.iter_unpack(data[:whole])}
+            self._last_time = max(self._times.values(), default=-1)
             self._index_is_right = whole == len(data)
         except FileNotFoundError:
             self._index_is_right = False
@@ -217,10 +239,8 @@ class Examination:
     def _check_entry(self, header: BatchHeader) -> None:
         """Whether the indexes say of this batch what is true."""
         entries = self._entries
-        while self._entry < len(entries) and entries[self._entry][1] < self._at:
-            position = entries[self._entry][1]
-            in_damage = any(damage.position <= position < damage.resume for damage in self.found)
-            self._index_is_right = self._index_is_right and in_damage
+        while self._entry < len(entries) and entries[self._entry][1] < self._at:  # also one that leads into damage
+            self._index_is_right = False
             self._entry += 1
         relative = header.last_offset - self.segment.base
         if self._entry < len(entries) and entries[self._entry][1] == self._at:
@@ -245,9 +265,8 @@ class Examination:
             write_damages(self._disk, self.segment.directory, sorted([*others, *self.found], key=_start_of))
 
     def _all_entries_met(self) -> bool:
-        if self.found:
-            return True
-        return self._entry == len(self._entries) and not self._times
+        times_met = bool(self.found) or (not self._times and self._last_time == self.twin.max_timestamp)
+        return times_met and self._entry == len(self._entries)
 
     def _rebuild_indexes(self) -> None:
         self.has_rebuilt = True

@@ -31,7 +31,7 @@ from headrace.storage.log.checkpoints import Stamp, decode_stamp, read_file
 from headrace.storage.log.files import SegmentFiles
 from headrace.storage.log.flush import Ticket
 from headrace.storage.log.journal import Journal, JournalRound, Recoverable, Upkeep
-from headrace.storage.log.names import DELETED, STAMP, STRAY, key_of, out_of_use, partition_name
+from headrace.storage.log.names import CHECKPOINT, DELETED, STAMP, STRAY, key_of, out_of_use, partition_name
 from headrace.storage.log.partition import LocalLog
 from headrace.storage.log.recovery import Recovered, Recovery, recover
 from headrace.storage.log.salvage import salvage
@@ -80,8 +80,9 @@ class LocalLogEngine:
         """What it has of logs that are gone is of no use."""
         journal.start()
         for key in journal.earlier_keys:
-            stamp = self._stamp(self.root / key.directory)
-            if stamp is None or key_of(stamp.identity) != key:
+            directory = self.root / key.directory
+            stamp = self._stamp(directory)
+            if key_of(stamp.identity) != key if stamp is not None else not self._disk.is_directory(directory):
                 journal.settle(key)
 
     def identities(self) -> list[LogIdentity]:
@@ -138,6 +139,8 @@ class LocalLogEngine:
         if not self._disk.is_directory(directory):
             return None, None
         stamp = self._stamp(directory)
+        if stamp is None and self._was_flushed(directory, identity):
+            raise StorageFailure(f"{directory / STAMP} cannot be read: restore it, or move the directory away.")
         if stamp is None or stamp.identity.topic_id != identity.topic_id:
             return None, self.set_aside(identity)
         if stamp.identity != identity:
@@ -146,13 +149,23 @@ class LocalLogEngine:
             )
         return stamp, None
 
+    def _was_flushed(self, directory: Path, identity: LogIdentity) -> bool:
+        """Whether a stamp that cannot be read was once durable: a checkpoint is written after it, and so is what the
+        journal has."""
+        journal = self._journal
+        return self._disk.exists(directory / CHECKPOINT) or bool(journal and journal.recoverable(key_of(identity)))
+
     def set_aside(self, identity: LogIdentity) -> Path | None:
         directory = self.root / partition_name(identity)
         if not self._disk.is_directory(directory):
             return None
         stamp = self._stamp(directory)
-        if stamp is not None and self._journal is not None:
+        if self._journal is not None and stamp is not None:
             self._complete(directory, stamp, self._journal)
+        elif self._journal is not None:
+            for key in self._journal.earlier_keys:
+                if key.directory == directory.name:
+                    self._journal.settle(key)
         return self._move_aside(directory, stamp)
 
     def _complete(self, directory: Path, stamp: Stamp, journal: Journal) -> None:

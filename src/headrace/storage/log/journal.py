@@ -315,7 +315,7 @@ class Journal:
 
     @property
     def earlier_keys(self) -> list[LogKey]:
-        """Logs of which an earlier life left something. Before the first `open` only."""
+        """Logs of which an earlier life left something. Any thread."""
         return list(self._recoverable)
 
     def recoverable(self, key: LogKey) -> Sequence[Recoverable]:

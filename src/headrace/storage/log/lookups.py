@@ -6,14 +6,18 @@ A segment that retention removes meanwhile is skipped. Batches written after the
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from headrace.base.errors import CorruptData
 from headrace.base.ids import LeaderEpoch, Offset
 from headrace.base.ports import Disk, File
 from headrace.storage.engine import DamagedRange, FoundOffset
+from headrace.storage.log.damage import Batches
 from headrace.storage.log.scan import headers_in
 from headrace.storage.log.segment import Segment
-from headrace.wire.batches import BatchHeader, check_batch, decode_records
+from headrace.wire.batches import BatchHeader, check_batch, small_records
+
+NO_PRODUCER: Final = -1
 
 
 def first_at_or_after(disk: Disk, segments: Sequence[Segment], timestamp: int, start: int) -> FoundOffset | None:
@@ -56,16 +60,21 @@ def _highest_from(disk: Disk, segment: Segment, start: int) -> int:
             if header.base_offset >= start:
                 top = max(top, header.newest_time)
             elif header.last_offset >= start:
-                records = decode_records(_checked(file, at, header))
-                top = max([top, *(record.timestamp for record in records if record.offset >= start)])
+                records = small_records(_checked(file, at, header))
+                if records is None:
+                    top = max(top, header.newest_time)
+                else:
+                    top = max([top, *(record.timestamp for record in records if record.offset >= start)])
     finally:
         file.close()
     return top
 
 
-def headers_from(disk: Disk, segments: Sequence[Segment], start: int) -> Iterator[BatchHeader]:
+def headers_from(
+    disk: Disk, segments: Sequence[Segment], start: int, *, checked: bool = False
+) -> Iterator[BatchHeader]:
     """Headers from the batch that holds `start`; known damage is passed over. Raises CorruptData where the bytes are
-    no batches."""
+    no batches, or, `checked`, one of a producer fails its CRC."""
     for segment in segments:
         if segment.end <= start:
             continue
@@ -74,9 +83,15 @@ def headers_from(disk: Disk, segments: Sequence[Segment], start: int) -> Iterato
                 start = damage.end
         file = segment.open(disk)
         try:
-            for _, header in _headers(file, segment, segment.position_below(disk, start), passing_over=True):
-                if header.last_offset >= start:
-                    yield header
+            batches = Batches(file, segment.size)
+            for at, header in _headers(file, segment, segment.position_below(disk, start), passing_over=True):
+                if header.last_offset < start:
+                    continue
+                if checked and header.producer_id != NO_PRODUCER:
+                    problem = batches.check(at, compacted=True)
+                    if isinstance(problem, str):
+                        raise CorruptData(problem)
+                yield header
         finally:
             file.close()
 
@@ -107,8 +122,9 @@ def _search(disk: Disk, segment: Segment, position: int, timestamp: int, start: 
     file = segment.open(disk)
     try:
         for at, header in _headers(file, segment, position):
-            if header.max_timestamp >= timestamp and header.last_offset >= start:
-                found = _search_batch(file, at, header, timestamp, start)
+            if header.last_offset >= start:
+                batch = _checked(file, at, header)  # also one that seems to be too early
+                found = _search_batch(batch, header, timestamp, start) if header.max_timestamp >= timestamp else None
                 if found is not None:
                     return found
     finally:
@@ -116,8 +132,13 @@ def _search(disk: Disk, segment: Segment, position: int, timestamp: int, start: 
     return None
 
 
-def _search_batch(file: File, at: int, header: BatchHeader, timestamp: int, start: int) -> FoundOffset | None:
-    for record in decode_records(_checked(file, at, header)):
+def _search_batch(batch: bytes, header: BatchHeader, timestamp: int, start: int) -> FoundOffset | None:
+    records = small_records(batch)
+    if records is None:  # its first offset: nobody who goes on from there misses a record
+        return FoundOffset(
+            Offset(max(header.base_offset, start)), header.max_timestamp, LeaderEpoch(header.leader_epoch)
+        )
+    for record in records:
         if record.timestamp >= timestamp and record.offset >= start:
             return FoundOffset(Offset(record.offset), record.timestamp, LeaderEpoch(header.leader_epoch))
     return None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -273,7 +274,7 @@ class LocalLog:
             raise StorageFailure(f"The log of {self.directory.name} cannot be read: {error}.") from error
 
     def batches_from(self, start: Offset) -> Iterator[BatchHeader]:
-        return lookups.headers_from(self._disk, list(self._contents.segments), start)
+        return lookups.headers_from(self._disk, list(self._contents.segments), start, checked=True)
 
     def offset_for_timestamp(self, timestamp: int) -> FoundOffset | None:
         start = self.log_start_offset
@@ -345,6 +346,10 @@ class LocalLog:
         known = segment.damages
         has_grown = segment.size != examination.size_before or segment is contents.active
         contents.heed(segment, examination.found, segment.size if has_grown else examination.size)
+        if segment is contents.active:
+            contents.correct_indexes(examination.twin, self.config.index_interval_bytes)
+        elif examination.has_rebuilt:
+            segment.times_known, segment.max_timestamp = False, -1
         return [damage for damage in examination.found if damage not in known]
 
     # epochs
@@ -505,21 +510,38 @@ class LocalLog:
         return [self._info(segment) for segment in self._contents.segments if segment.synced]
 
     def _info(self, segment: Segment) -> SegmentInfo:
-        segment.load_times(self._disk)
+        with suppress(CorruptData):  # whoever needs the times is told
+            segment.load_times(self._disk)
         return SegmentInfo(Offset(segment.base), Offset(segment.end), segment.path, segment.size, segment.max_timestamp)
 
     def apply_retention(self, now_ms: int, up_to: Offset) -> list[SegmentInfo]:
         contents, config = self._contents, self.config
-        closed = [segment for segment in contents.segments if segment.synced]
-        for segment in closed:
-            segment.load_times(self._disk)
+        closed, failure = self._with_times([segment for segment in contents.segments if segment.synced])
         active = contents.active
         if active is not None and self.log_end_offset <= up_to and retention.is_old(active, config, now_ms):
             self.roll()
         count = retention.due(
-            closed, config, log_size=contents.size, log_start=self.log_start_offset, now_ms=now_ms, up_to=up_to
+            closed,
+            config,
+            log_size=contents.size,
+            log_start=self.log_start_offset,
+            now_ms=now_ms,
+            up_to=up_to,
+            gaps_below=contents.gaps_below,
         )
-        return self._drop(count)
+        dropped = self._drop(count)
+        if failure is not None:
+            raise failure
+        return dropped
+
+    def _with_times(self, segments: list[Segment]) -> tuple[list[Segment], CorruptData | None]:
+        """Those whose times are known, up to the first whose time index is wrong."""
+        for number, segment in enumerate(segments):
+            try:
+                segment.load_times(self._disk)
+            except CorruptData as error:
+                return segments[:number], error
+        return segments, None
 
     def _drop(self, count: int) -> list[SegmentInfo]:
         """Drop the oldest segments; later, where a cleaning works on them. Their files go once the checkpoint with the

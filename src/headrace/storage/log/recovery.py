@@ -9,9 +9,10 @@ and only after that may it count.
 | found | done |
 |---|---|
 | no directory | an empty log |
-| no readable stamp (nothing here was ever flushed), or another topic's | set aside; an empty log |
+| no readable stamp, and nothing here was ever flushed; another topic's stamp | set aside; an empty log |
+| no readable stamp of what was flushed | StorageFailure: nobody knows whose it is |
 | another disk's or assignment's stamp | StampMismatch: not ours to judge |
-| no readable checkpoint | everything is suspect, from the birth offset on |
+| no readable checkpoint | everything is suspect, from the birth offset or, where one was there, the first segment on |
 | closed segments below the recovery point | believed; those below the log's start are removed |
 | a swap: a compacted segment that was about to take others' place | put there, whatever is left of them |
 | gaps between batches, or batches with records missing | accepted only below what the note on compaction names |
@@ -75,7 +76,7 @@ from headrace.storage.log.names import (
 from headrace.storage.log.scan import CHECK_CHUNK_BYTES, checked_batches, headers_in
 from headrace.storage.log.segment import INDEX_ENTRY, TIME_ENTRY, Segment
 from headrace.storage.log.tail import Tail
-from headrace.wire.batches import BatchHeader, iterate_headers
+from headrace.wire.batches import BatchHeader, check_batches, iterate_headers
 
 log = structlog.get_logger(__name__)
 
@@ -121,7 +122,7 @@ class Recovery:
         self.checkpoint = self._read_checkpoint()
         """What an earlier life left, or that nothing is known."""
         self.known = self.checkpoint is not None
-        self.point = self.checkpoint or Checkpoint.at_segment(stamp.birth, stamp.birth)
+        self.point = self.checkpoint or self._lowest_point()
         self.changed = not self.known
         """Something was accepted that nothing vouched for."""
         self.names_are_new = not self.known
@@ -139,7 +140,9 @@ class Recovery:
         self.surplus: list[int] = []
         """Bases of segments that do not go on where the log ends."""
         self.lacking: list[Recoverable] = []
-        """What the journal has and the log's own files lack."""
+        """What the journal has and the log's own files lack at their end."""
+        self.mended: list[tuple[Segment, int, memoryview]] = []
+        """The same in their middle: segment, position, batches."""
 
     def read(self) -> None:
         """Take what is sound, and cut the rest. Raises DamagedLog, and then nothing was cut; OSError."""
@@ -183,6 +186,13 @@ class Recovery:
             return decode_checkpoint(read_file(self.disk, self.directory / CHECKPOINT))
         except CorruptData:
             return None
+
+    def _lowest_point(self) -> Checkpoint:
+        """Nothing is vouched for: where a checkpoint cannot be read, not even where the log starts. The first segment
+        tells it, for none is removed before a checkpoint says so."""
+        birth, bases = self.stamp.birth, offsets_of(self.names, LOG)
+        first = Offset(max(birth, bases[0])) if bases and CHECKPOINT in self.names else birth
+        return Checkpoint.at_segment(first, first)
 
     def _read_damages(self) -> dict[tuple[int, int], Damage]:
         if DAMAGES not in self.names:
@@ -325,6 +335,8 @@ class Recovery:
         """Accept what is sound and continues; the rest is to be cut."""
         if self.point.position and (not bases or bases[0] != self.point.segment):
             raise DamagedLog(f"{self.directory.name}: the segment of the recovery point is gone.")
+        if not (self.known or bases) and CHECKPOINT in self.names:
+            raise DamagedLog(f"{self.directory.name}: the checkpoint cannot be read, and nothing else tells its end.")
         expected, gaps_below = self.point.segment, self.log.compacted.gaps_below
         sound = True
         for base in bases:
@@ -344,6 +356,8 @@ class Recovery:
     def _cut(self) -> None:
         """Once nothing is known to be missing: remove what was not accepted. Sound batches among it are kept beside,
         unless the journal has what goes there."""
+        for segment, position, batches in self.mended:
+            self._put_back(segment, position, batches)
         tail = Tail(self.disk, self.directory, self.suspect[-1] if self.suspect else None, self.surplus)
         if not self.lacking and tail.holds_sound_batches():
             tail.keep()
@@ -357,6 +371,15 @@ class Recovery:
             self.rewrites = True
         for base in self.surplus:
             self._remove_segment(base)
+
+    def _put_back(self, segment: Segment, position: int, batches: memoryview) -> None:
+        log.warning("a damaged part of a log is mended from the journal", path=str(segment.path), position=position)
+        file = self.disk.open(segment.path)
+        try:
+            file.write_at(position, [batches])
+        finally:
+            file.close()
+        self.changed = self.rewrites = True
 
     def _check_segment(self, base: int) -> bool:
         """Check one segment from the recovery point, or its start; False where it was cut."""
@@ -378,17 +401,40 @@ class Recovery:
         return segment.size == size
 
     def _accept(self, segment: Segment, file: File, size: int) -> None:
-        """Take the sound batches that follow, up to byte `size`."""
+        """Take the sound batches that follow, up to byte `size`, and what was flushed and was damaged later: what the
+        journal has of it, and what is known of it."""
         gaps_below = self.log.compacted.gaps_below
         while True:
             for _, header in checked_batches(file, segment.size, size, segment.end, self.log.epochs.latest, gaps_below):
-                segment.add(header.last_offset, header.size, header.newest_time, self.interval)
-                self.log.epochs.assign(LeaderEpoch(header.leader_epoch), Offset(header.base_offset))
-            known = self.damages.get((segment.base, segment.size))
-            if known is None or known.start != segment.end or not segment.size < known.resume <= size:
+                self._add(segment, header)
+            if not (self._mend(segment, size) or self._pass_over(segment, size)):
                 return
-            segment.size, segment.end = known.resume, known.end  # it was flushed, and was damaged later
-            segment.damages += (known,)
+
+    def _add(self, segment: Segment, header: BatchHeader) -> None:
+        segment.add(header.last_offset, header.size, header.newest_time, self.interval)
+        self.log.epochs.assign(LeaderEpoch(header.leader_epoch), Offset(header.base_offset))
+
+    def _mend(self, segment: Segment, size: int) -> bool:
+        """Take from the journal what lies here; False where it has none of it, or more than there is room for."""
+        for entry in self.journaled:
+            if not entry.base <= segment.end < entry.end:
+                continue
+            batches = self._rest_of(entry, segment.end)
+            if batches is None or segment.size + len(batches) > size:
+                continue
+            self.mended.append((segment, segment.size, batches))
+            for _, header in check_batches(batches):
+                self._add(segment, header)
+            return True
+        return False
+
+    def _pass_over(self, segment: Segment, size: int) -> bool:
+        known = self.damages.get((segment.base, segment.size))
+        if known is None or known.start != segment.end or not segment.size <= known.resume <= size:
+            return False
+        segment.size, segment.end = known.resume, known.end
+        segment.damages += (known,)
+        return True
 
     def _ask_journal(self) -> None:
         """What was acknowledged and never reached the log's own files. Changes nothing yet."""
@@ -428,11 +474,17 @@ class Recovery:
 
     def _missing_of(self, entry: Recoverable) -> memoryview:
         """The batches of an entry from the log's end on."""
+        missing = self._rest_of(entry, self.log.end)
+        if missing is None:
+            raise DamagedLog(f"{self.directory.name}: the journal has no batch that begins at offset {self.log.end}.")
+        return missing
+
+    def _rest_of(self, entry: Recoverable, offset: int) -> memoryview | None:
+        """The batches of an entry from the one on that begins at `offset`."""
         batches = memoryview(entry.read())
-        for at, header in iterate_headers(batches):
-            if header.base_offset == self.log.end:
-                return batches[at:]
-        raise DamagedLog(f"{self.directory.name}: the journal has no batch that begins at offset {self.log.end}.")
+        found = (at for at, header in iterate_headers(batches) if header.base_offset == offset)
+        at = next(found, None)
+        return None if at is None else batches[at:]
 
     def _resume(self, file: File, size: int) -> Segment:
         """Take the bytes below the recovery point as they are, with their indexes where these are sound."""

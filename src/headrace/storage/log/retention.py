@@ -9,7 +9,14 @@ from headrace.storage.log.segment import Segment
 
 
 def due(
-    segments: Sequence[Segment], config: LogConfig, *, log_size: int, log_start: int, now_ms: int, up_to: int
+    segments: Sequence[Segment],
+    config: LogConfig,
+    *,
+    log_size: int,
+    log_start: int,
+    now_ms: int,
+    up_to: int,
+    gaps_below: int,
 ) -> int:
     """How many of the oldest of these closed, durable segments may go: none that reaches above `up_to`.
 
@@ -21,7 +28,10 @@ def due(
         if not segment.synced or segment.end > up_to:
             break
         below = segment.end <= log_start
-        old = is_old(segment, config, now_ms) or not segment.size  # compaction left nothing in it
+        is_bare = (
+            not segment.size and segment.end <= gaps_below and not segment.damages
+        )  # compaction left nothing in it
+        old = is_old(segment, config, now_ms) or is_bare
         surplus = config.retention_bytes >= 0 and log_size - segment.size >= config.retention_bytes
         if not (below or old or surplus):
             break

@@ -7,6 +7,8 @@ is rebuilt from the batches equals the one that was written.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from struct import Struct
 from typing import Final
@@ -16,6 +18,8 @@ from headrace.base.errors import CorruptData
 from headrace.base.ports import Disk, File
 from headrace.storage.engine import Damage, DamagedRange
 from headrace.storage.log.names import LOG, numbered, segment_paths
+from headrace.storage.log.scan import headers_in
+from headrace.wire.batches import BatchHeader
 
 INDEX_ENTRY: Final = Struct(">ii")
 """Relative last offset of a batch, position of that batch."""
@@ -185,23 +189,53 @@ class Segment:
         return min(by_position[1], by_offset[1]) if by_position and by_offset else 0
 
     def position_before_time(self, disk: Disk, timestamp: int) -> int:
-        """Position of a batch before which all records are earlier than `timestamp`."""
+        """Position of a batch before which all records are earlier than `timestamp`. Raises CorruptData where the time
+        index says what is not so."""
         entry = _floor(self._entries(disk, self.times, 2), TIME_ENTRY, timestamp - 1)
-        return 0 if entry is None else self.position_below(disk, self.base + entry[1])
+        if entry is None:
+            return 0
+        self._check_time(disk, entry[0], self.base + entry[1])
+        return self.position_below(disk, self.base + entry[1])
 
     def load_times(self, disk: Disk) -> None:
-        """Learn `max_timestamp` of a segment of an earlier life."""
+        """Learn `max_timestamp` of a segment of an earlier life. Raises CorruptData where the time index is wrong:
+        records would be deleted before their time, or not be found."""
         if self.times_known:
             return
+        timestamp, offset = -1, -1
         entries = _FileEntries(disk, segment_paths(self.directory, self.base)[2])
         try:
             count = entries.size // TIME_ENTRY.size
             if count:
                 timestamp, relative = TIME_ENTRY.unpack(entries.read((count - 1) * TIME_ENTRY.size, TIME_ENTRY.size))
-                self.max_timestamp, self.max_timestamp_offset = timestamp, self.base + relative
+                offset = self.base + relative
         finally:
             entries.close()
+        with suppress(DamagedRange):  # then there is nothing to compare with
+            if count:
+                self._check_time(disk, timestamp, offset)
+            if self.size and any(header.newest_time > timestamp for header in self._headers_near(disk, self.end - 1)):
+                raise CorruptData(f"The time index of {self.path.name} lacks its last entry.")
+        self.max_timestamp, self.max_timestamp_offset = timestamp, offset
         self.times_known = True
+
+    def _check_time(self, disk: Disk, timestamp: int, last_offset: int) -> None:
+        """Whether there is a batch with this last offset and this highest time."""
+        for header in self._headers_near(disk, last_offset):
+            if header.last_offset >= last_offset:
+                if (header.last_offset, header.newest_time) == (last_offset, timestamp):
+                    return
+                break
+        raise CorruptData(f"The time index of {self.path.name} is wrong about offset {last_offset}.")
+
+    def _headers_near(self, disk: Disk, offset: int) -> Iterator[BatchHeader]:
+        """From a batch shortly before the one that holds `offset`."""
+        file = self.open(disk)
+        try:
+            for _, header in headers_in(file, self.position_below(disk, offset), self.sound_up_to(offset)):
+                yield header
+        finally:
+            file.close()
 
     def _entries(self, disk: Disk, memory: bytearray | None, which: int) -> _MemoryEntries | _FileEntries:
         if memory is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import chain, count
 from pathlib import Path
 
 from headrace.base.ports import Disk
@@ -44,9 +45,9 @@ class Tail:
         file = self._disk.open(last.path)
         try:
             batches = Batches(file, self._size)
-            after = batches.stated_end(last.size)
-            found = batches.check(after, compacted=True) if last.size < after < self._size else ""
-            return isinstance(found, BatchHeader) and found.base_offset > last.end
+            places = chain([batches.stated_end(last.size)], batches.likely_from(last.size, last.end))
+            found = (batches.check(at, compacted=True) for at in places if last.size <= at < self._size)
+            return any(isinstance(each, BatchHeader) and each.base_offset > last.end for each in found)
         finally:
             file.close()
 
@@ -56,13 +57,39 @@ class Tail:
             self._copy(self._last)
         for base in self._surplus:
             path = self._path(base)
-            with suppress(FileExistsError, PermissionError):
-                self._disk.link(path, path.with_name(path.name + DAMAGED))
+            if (name := self._free_name(path.name, path, 0)) is not None:
+                with suppress(PermissionError):
+                    self._disk.link(path, self._directory / name)
         self._disk.sync_directory(self._directory)
+
+    def _free_name(self, name: str, source: Path, start: int) -> str | None:
+        """For what is in a file from byte `start` on; None where that is kept already. What an earlier life kept is
+        never replaced."""
+        for number in count():
+            found = f"{name}.{number}{DAMAGED}" if number else name + DAMAGED
+            if not self._disk.exists(self._directory / found):
+                return found
+            if self._is_same(self._directory / found, source, start):
+                return None
+        raise AssertionError
+
+    def _is_same(self, kept: Path, source: Path, start: int) -> bool:
+        size = self._disk.size(kept)
+        if size != self._disk.size(source) - start:
+            return False
+        one, other = self._disk.open(kept), self._disk.open(source)
+        try:
+            steps = range(0, size, CHECK_CHUNK_BYTES)
+            return all(one.read(at, CHECK_CHUNK_BYTES) == other.read(start + at, CHECK_CHUNK_BYTES) for at in steps)
+        finally:
+            one.close()
+            other.close()
 
     def _copy(self, segment: Segment) -> None:
         """A cut leaves no second name what it had."""
-        name = f"{segment.path.name}.from-{segment.size}{DAMAGED}"
+        name = self._free_name(f"{segment.path.name}.from-{segment.size}", segment.path, segment.size)
+        if name is None:
+            return
         temporary = self._directory / (name + TEMPORARY)
         source, target = self._disk.open(segment.path), self._disk.open(temporary, create=True)
         try:
