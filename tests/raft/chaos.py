@@ -11,8 +11,10 @@ import random
 from collections.abc import Callable
 
 from headrace.raft.events import (
+    Campaign,
     Event,
     LeaderDied,
+    Persisted,
     Propose,
     ProposeChange,
     ReadIndex,
@@ -36,6 +38,7 @@ SETTINGS = Settings(
     snapshot_patience_rounds=3,
 )
 NETWORK_MAX = 300
+MOOD_STEPS = 200
 
 
 class Chaos:
@@ -44,7 +47,7 @@ class Chaos:
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         pick = self.random.choice
-        size = pick((3, 3, 3, 4, 5))
+        size = pick((3, 3, 3, 4, 5, 5))
         self.peers = [peer(node) for node in range(1, size + 1)]
         membership = Membership(frozenset(self.peers))
         self.members = {me.node: self._member(me, membership) for me in self.peers}
@@ -56,39 +59,52 @@ class Chaos:
         self.paused: set[int] = set()
         self.checkers = Checkers()
         self.story: list[str] = []
-        self.drop = pick((0.0, 0.02, 0.1, 0.3))
-        self.double = pick((0.0, 0.05, 0.2))
-        self.orderly = pick((0.0, 0.5, 0.95))
-        """How often the oldest message comes first."""
+        self.late: list[Message] = []
+        """On their way for a long time."""
         self.proposed = 0
         self.reads = 0
-        self.actions: list[tuple[Callable[[], None], float]] = [
-            (self.deliver, 60.0),
+        self.changes = pick((0.0, 0.5, 2.0))
+        self.snapshots = pick((0.0, 0.5, 2.0))
+        self.wipes = pick((0.0, 0.0, 0.2))
+
+    def mood(self) -> list[tuple[Callable[[], None], float]]:
+        """How likely each thing is, for a while."""
+        pick = self.random.choice
+        self.drop = pick((0.0, 0.02, 0.1, 0.4))
+        self.double = pick((0.0, 0.05, 0.2))
+        self.delay = pick((0.0, 0.1, 0.3))
+        self.orderly = pick((0.0, 0.5, 0.95))
+        return [
+            (self.deliver, pick((20.0, 60.0, 60.0))),
+            (self.thaw, pick((0.0, 2.0, 10.0))),
             (self.tick, pick((6.0, 15.0, 30.0))),
             (self.persist, pick((10.0, 30.0, 60.0))),
             (self.propose, pick((2.0, 8.0))),
             (self.crash, pick((0.0, 0.3, 1.5))),
+            (self.bounce, pick((0.0, 0.5, 4.0))),
             (self.restart, 2.0),
             (self.partition, pick((0.0, 0.3, 1.0))),
-            (self.heal, 0.5),
+            (self.isolate, pick((0.0, 0.5, 2.0))),
+            (self.heal, pick((0.1, 0.5))),
             (self.pause, pick((0.0, 0.5))),
             (self.resume, 1.0),
-            (self.change, pick((0.0, 0.5, 2.0))),
+            (self.storm, pick((0.0, 0.5, 3.0))),
+            (self.change, self.changes),
             (self.transfer, pick((0.0, 0.3, 1.0))),
-            (self.snapshot, pick((0.0, 0.5, 2.0))),
+            (self.snapshot, self.snapshots),
             (self.read, 1.0),
             (self.accuse, pick((0.0, 0.2))),
-            (self.wipe, pick((0.0, 0.0, 0.1, 0.3))),
+            (self.wipe, self.wipes),
         ]
 
     def _member(self, me: Peer, membership: Membership) -> Member:
         return Member(me, membership, random=self.random, settings=SETTINGS)
 
     def run(self, steps: int) -> None:
-        actions = [action for action, _ in self.actions]
-        weights = [weight for _, weight in self.actions]
-        for action in self.random.choices(actions, weights, k=steps):
-            action()
+        for _ in range(steps // MOOD_STEPS):
+            actions, weights = zip(*self.mood(), strict=True)
+            for action in self.random.choices(actions, weights, k=MOOD_STEPS):
+                action()
         self.calm()
 
     def tell(self, what: str) -> None:
@@ -124,6 +140,9 @@ class Chaos:
         message = self.network[at]
         if self.random.random() >= self.double:
             self.network.pop(at)
+        if self.random.random() < self.delay:
+            self.late.append(message)
+            return
         target = self.members[message.target.node]
         lost = self.random.random() < self.drop or (message.source.node, message.target.node) in self.cut
         if lost or not target.alive:
@@ -132,6 +151,11 @@ class Chaos:
             return
         self.tell(f"{message}")
         self.step(target, message)
+
+    def thaw(self) -> None:
+        """Something that was sent long ago arrives after all."""
+        if self.late:
+            self.network.append(self.late.pop(self.random.randrange(0, len(self.late))))
 
     def tick(self) -> None:
         if (member := self.some()) is not None:
@@ -148,8 +172,6 @@ class Chaos:
     def _persist(self, member: Member) -> None:
         write = member.disk.write_next().write
         assert write is not None
-        from headrace.raft.events import Persisted
-
         self.step(member, Persisted(write))
 
     def propose(self) -> None:
@@ -166,6 +188,24 @@ class Chaos:
             for message in [m for m in self.network if m.source == member.me and self.random.random() < 0.5]:
                 self.network.remove(message)
             member.crash(written=self.random.randrange(0, len(member.disk.under_way) + 1))
+
+    def bounce(self) -> None:
+        """Crash and come back at once: all that was only in memory is gone, and nobody noticed."""
+        member = self.leader() if self.random.random() < 0.3 else self.some()
+        if member is not None:
+            self.tell(f"bounce {member.me.node}")
+            member.crash(written=self.random.randrange(0, len(member.disk.under_way) + 1))
+            self._restart(member)
+
+    def storm(self) -> None:
+        """Nobody is loyal any more, and several stand at once."""
+        self.tell("storm")
+        for member in self.running():
+            if member.core.leader is not None and self.random.random() < 0.8:
+                self.step(member, LeaderDied(member.core.leader, member.core.term))
+        for member in self.running():
+            if self.random.random() < 0.5:
+                self.step(member, Campaign())
 
     def restart(self) -> None:
         dead = [m for m in self.members.values() if not m.alive]
@@ -188,6 +228,16 @@ class Chaos:
             for b in nodes
             if (a in side and b not in side) or (a not in side and b in side and not one_way)
         }
+        self.tell(f"cut {sorted(self.cut)}")
+
+    def isolate(self) -> None:
+        """Mostly the leader, in one direction or both, from some or all."""
+        member = self.leader() if self.random.random() < 0.7 else self.some()
+        if member is None:
+            return
+        me, ways = member.me.node, self.random.choice((1, 2, 3))
+        others = [node for node in self.members if node != me and self.random.random() < 0.8]
+        self.cut = {(me, node) for node in others if ways & 1} | {(node, me) for node in others if ways & 2}
         self.tell(f"cut {sorted(self.cut)}")
 
     def heal(self) -> None:
@@ -278,6 +328,7 @@ class Chaos:
     def calm(self) -> None:
         """Nothing fails any more: what was begun must end, and new entries must reach every member."""
         self.tell("calm")
+        self.network += self.late
         self.cut.clear()
         self.paused.clear()
         for member in self.members.values():

@@ -115,16 +115,21 @@ class Leadership:
     def _changed(self, event: ProposeChange) -> Membership | Refusal:
         if self._transferee is not None:
             return Refusal.TRANSFERRING
-        if not self.has_committed_own:
+        if not self._knows_commits:
             return Refusal.TERM_NOT_COMMITTED
         if self.change_is_pending:
             return Refusal.CHANGE_PENDING
         membership = self._state.membership.changed(event.change)
         if isinstance(event.change, Promote) and isinstance(membership, Membership):
-            progress = self._sender.progress[event.change.peer]
-            if not progress.active or progress.match_index < self._state.log.commit_index:
+            progress = self._sender.progress.get(event.change.peer)
+            if progress is None or not progress.active or progress.match_index < self._state.log.commit_index:
                 return Refusal.NOT_CAUGHT_UP
         return membership
+
+    @property
+    def _knows_commits(self) -> bool:
+        """Else a change of an earlier leader could be in force, and in no quorum of this one's (Ongaro, 2015)."""
+        return self.has_committed_own
 
     @property
     def change_is_pending(self) -> bool:
