@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
+from headrace.base.ids import NO_LEADER
 from headrace.raft.events import (
     Campaign,
     Event,
@@ -29,7 +30,7 @@ from tests.raft.checkers import Broken, Checkers
 from tests.raft.member import NOBODY, Member, peer
 
 SETTINGS = Settings(
-    election_ticks=6,
+    election_ticks=4,
     append_bytes_max=12,
     window_messages_max=3,
     window_bytes_max=40,
@@ -44,7 +45,7 @@ MOOD_STEPS = 200
 class Chaos:
     """A run. `story` is what happened, for whoever looks at a failure."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, paper_only: bool = False) -> None:
         self.random = random.Random(seed)
         pick = self.random.choice
         size = pick((3, 3, 3, 4, 5, 5))
@@ -57,7 +58,7 @@ class Chaos:
         self.network: list[Message] = []
         self.cut: set[tuple[int, int]] = set()
         self.paused: set[int] = set()
-        self.checkers = Checkers()
+        self.checkers = Checkers(paper_only=paper_only)
         self.story: list[str] = []
         self.late: list[Message] = []
         """On their way for a long time."""
@@ -81,14 +82,15 @@ class Chaos:
             (self.persist, pick((10.0, 30.0, 60.0))),
             (self.propose, pick((2.0, 8.0))),
             (self.crash, pick((0.0, 0.3, 1.5))),
-            (self.bounce, pick((0.0, 0.5, 4.0))),
+            (self.bounce, pick((0.0, 0.5, 6.0))),
             (self.restart, 2.0),
             (self.partition, pick((0.0, 0.3, 1.0))),
             (self.isolate, pick((0.0, 0.5, 2.0))),
-            (self.heal, pick((0.1, 0.5))),
+            (self.heal, pick((0.5, 2.0))),
             (self.pause, pick((0.0, 0.5))),
             (self.resume, 1.0),
-            (self.storm, pick((0.0, 0.5, 3.0))),
+            (self.storm, pick((0.0, 0.5, 4.0))),
+            (self.coup, pick((0.0, 1.0, 4.0))),
             (self.change, self.changes),
             (self.transfer, pick((0.0, 0.3, 1.0))),
             (self.snapshot, self.snapshots),
@@ -135,6 +137,7 @@ class Chaos:
 
     def deliver(self) -> None:
         if not self.network:
+            self.tick()
             return
         at = 0 if self.random.random() < self.orderly else self.random.randrange(0, len(self.network))
         message = self.network[at]
@@ -153,9 +156,19 @@ class Chaos:
         self.step(target, message)
 
     def thaw(self) -> None:
-        """Something that was sent long ago arrives after all."""
-        if self.late:
-            self.network.append(self.late.pop(self.random.randrange(0, len(self.late))))
+        """Something that was sent long ago arrives after all, best of all where it is out of place: to a leader of a
+        later term."""
+        if not self.late:
+            return
+        at = self.random.randrange(0, len(self.late))
+        if self.random.random() < 0.5:
+            stale = [i for i, message in enumerate(self.late) if self._is_stale(message)]
+            at = self.random.choice(stale) if stale else at
+        self.network.append(self.late.pop(at))
+
+    def _is_stale(self, message: Message) -> bool:
+        target = self.members[message.target.node]
+        return target.alive and target.core.leads and target.core.term > message.term
 
     def tick(self) -> None:
         if (member := self.some()) is not None:
@@ -164,7 +177,9 @@ class Chaos:
 
     def persist(self) -> None:
         waiting = [m for m in self.running() if m.disk.under_way]
-        if waiting:
+        if not waiting:
+            self.deliver()
+        else:
             member = self.random.choice(waiting)
             self.tell(f"persist {member.me.node}")
             self._persist(member)
@@ -190,8 +205,11 @@ class Chaos:
             member.crash(written=self.random.randrange(0, len(member.disk.under_way) + 1))
 
     def bounce(self) -> None:
-        """Crash and come back at once: all that was only in memory is gone, and nobody noticed."""
-        member = self.leader() if self.random.random() < 0.3 else self.some()
+        """Crash and come back at once: all that was only in memory is gone, and nobody noticed. Now and then the
+        leader, or one that has voted for somebody."""
+        roll = self.random.random()
+        voted = [m for m in self.running() if m.disk.hard_state.vote not in (NO_LEADER, m.me.node)]
+        member = self.leader() if roll < 0.3 else self.random.choice(voted) if voted and roll < 0.7 else self.some()
         if member is not None:
             self.tell(f"bounce {member.me.node}")
             member.crash(written=self.random.randrange(0, len(member.disk.under_way) + 1))
@@ -206,6 +224,22 @@ class Chaos:
         for member in self.running():
             if self.random.random() < 0.5:
                 self.step(member, Campaign())
+
+    def coup(self) -> None:
+        """A leader is cut off with entries that few have, or none, and somebody else stands."""
+        if (leader := self.leader()) is None:
+            return
+        self.propose()
+        me = leader.me.node
+        friends = {node for node in self.members if node != me and self.random.random() < 0.2}
+        self.cut = {pair for node in self.members for pair in ((me, node), (node, me)) if node not in friends}
+        self.tell(f"coup against {me}: cut {sorted(self.cut)}")
+        others = [member for member in self.running() if member is not leader]
+        for member in others:
+            if member.core.leader is not None:
+                self.step(member, LeaderDied(member.core.leader, member.core.term))
+        if others:
+            self.step(self.random.choice(others), Campaign())
 
     def restart(self) -> None:
         dead = [m for m in self.members.values() if not m.alive]

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from headrace.raft.events import Ready
 from headrace.raft.membership import Peer
-from headrace.raft.messages import Entry
+from headrace.raft.messages import Entry, Message, VoteAnswer
 from tests.raft.member import Applied, Member
 
 
@@ -22,7 +22,10 @@ def _check(holds: bool, what: str) -> None:
 class Checkers:
     """To be told of every step. Looks at what changed only, so that each step costs the same."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, paper_only: bool = False) -> None:
+        """`paper_only`: without those that look for the causes: that a vote is given once, that a commit is durable."""
+        self._paper_only = paper_only
+        self._votes: dict[tuple[Peer, int], Peer] = {}
         self._leaders: dict[int, Peer] = {}
         self._written: dict[tuple[int, int], tuple[Entry, int]] = {}
         """By index and term: the entry, and the term of the one before it."""
@@ -45,6 +48,8 @@ class Checkers:
             self._on_elected(member)
         if ready is not None:
             self._log_matching(member, ready.entries)
+            if not self._paper_only:
+                self._one_vote(ready.messages)
         self._commits(member, members)
         self._state_machine_safety(member)
         self._reads(member)
@@ -54,6 +59,13 @@ class Checkers:
         other = self._leaders.setdefault(term, member.me)
         _check(other == member.me, f"election safety: {other} and {member.me} both lead in term {term}")
         self._holds_committed(member, self.committed)
+
+    def _one_vote(self, messages: Iterable[Message]) -> None:
+        for message in messages:
+            if isinstance(message, VoteAnswer) and message.granted and not message.pre:
+                other = self._votes.setdefault((message.source, message.term), message.target)
+                both = f"{other} and {message.target}"
+                _check(other == message.target, f"one vote: {message.source} votes in term {message.term} for {both}")
 
     def _holds_committed(self, member: Member, entries: Iterable[Entry]) -> None:
         log = member.core.log
@@ -84,7 +96,19 @@ class Checkers:
             later = [m for m in members if m.alive and m.core.leads and m.core.term > member.core.term]
             for leader in later:
                 self._holds_committed(leader, [entry])
+        if not self._paper_only and member.core.leads and log.commit_index > self._known.get(member.me, log.base_index):
+            self._durable_on_a_quorum(member, members)
         self._known[member.me] = log.commit_index
+
+    def _durable_on_a_quorum(self, leader: Member, members: Iterable[Member]) -> None:
+        """Those whose disk was lost since had it, for all that can be known."""
+        log, voters = leader.core.log, leader.core.membership.voters
+        index = log.commit_index
+        without = {m.me for m in members if not m.disk.holds(index, log.term_at(index))}
+        _check(
+            len(voters - without) > len(voters) // 2,
+            f"commitment: {leader.me} committed entry {index} in term {leader.core.term}, which {without} lack",
+        )
 
     def _state_machine_safety(self, member: Member) -> None:
         state = member.state

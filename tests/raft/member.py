@@ -71,6 +71,10 @@ class Disk:
             self.entries[kept:] = ready.entries
         return ready
 
+    def holds(self, index: int, term: int | None) -> bool:
+        at = index - self.mark.index - 1
+        return at < 0 or (at < len(self.entries) and self.entries[at].term == term)
+
     def take_snapshot(self, mark: SnapshotMark, data: bytes, *, keeps_entries: bool) -> None:
         self.entries = [entry for entry in self.entries if keeps_entries and entry.index > mark.index]
         self.mark, self.snapshot = mark, data

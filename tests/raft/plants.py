@@ -64,8 +64,7 @@ def stale_acknowledgement_counts() -> Iterator[None]:
 
     def believe(self: Raft, message: Message) -> None:
         if isinstance(self._role, Leadership) and isinstance(message, AppendAnswer):
-            if message.match_index <= self._state.log.last_index:
-                self._role.on_append_answer(message)
+            self._role.on_append_answer(message)
         else:
             on_stale(self, message)
 

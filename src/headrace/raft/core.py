@@ -21,7 +21,6 @@ from headrace.raft.events import (
     Persisted,
     Propose,
     ProposeChange,
-    ReadAnswer,
     ReadIndex,
     Ready,
     SnapshotRead,
@@ -147,8 +146,6 @@ class Raft:
         """What only a leader does."""
         role = self._role
         if not isinstance(role, Leadership):
-            if isinstance(event, ReadIndex):
-                self._state.reads.append(ReadAnswer(event.context, None))
             return Refusal.NOT_LEADER
         match event:
             case Propose():

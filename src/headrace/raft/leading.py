@@ -150,13 +150,14 @@ class Leadership:
             return
         assert message.match_index <= self._state.log.last_index, "a member holds no more than its leader sent"
         news = progress.on_match(message.match_index)
-        if progress.mode is Mode.PROBE or (
+        catches_up = progress.mode is Mode.PROBE or (
             progress.mode is Mode.SNAPSHOT and progress.match_index >= self._state.log.base_index
-        ):
+        )
+        if catches_up:
             progress.become_replicate()
         if news:
             self._advance_commit()
-        self._sender.send(message.source)
+        self._sender.send(message.source, even_empty=catches_up)
         self._ask_to_stand(message.source)
 
     def on_append_refusal(self, message: AppendRefusal) -> None:
