@@ -24,7 +24,7 @@ from headrace.raft.events import (
     Transfer,
 )
 from headrace.raft.membership import AddLearner, Change, Demote, Membership, Peer, Promote, Remove
-from headrace.raft.messages import Message
+from headrace.raft.messages import AppendAnswer, Message
 from headrace.raft.state import Settings
 from tests.raft.checkers import Broken, Checkers
 from tests.raft.member import NOBODY, Member, peer
@@ -60,6 +60,7 @@ class Chaos:
         self.paused: set[int] = set()
         self.checkers = Checkers(paper_only=paper_only)
         self.story: list[str] = []
+        self.led: set[Peer] = set()
         self.late: list[Message] = []
         """On their way for a long time."""
         self.proposed = 0
@@ -77,7 +78,7 @@ class Chaos:
         self.orderly = pick((0.0, 0.5, 0.95))
         return [
             (self.deliver, pick((20.0, 60.0, 60.0))),
-            (self.thaw, pick((0.0, 2.0, 10.0))),
+            (self.thaw, pick((0.0, 2.0, 8.0))),
             (self.tick, pick((6.0, 15.0, 30.0))),
             (self.persist, pick((10.0, 30.0, 60.0))),
             (self.propose, pick((2.0, 8.0))),
@@ -86,11 +87,12 @@ class Chaos:
             (self.restart, 2.0),
             (self.partition, pick((0.0, 0.3, 1.0))),
             (self.isolate, pick((0.0, 0.5, 2.0))),
-            (self.heal, pick((0.5, 2.0))),
+            (self.heal, pick((0.5, 2.0, 4.0))),
             (self.pause, pick((0.0, 0.5))),
             (self.resume, 1.0),
             (self.storm, pick((0.0, 0.5, 4.0))),
-            (self.coup, pick((0.0, 1.0, 4.0))),
+            (self.coup, pick((0.0, 1.0, 3.0))),
+            (self.comeback, pick((0.0, 1.0, 3.0))),
             (self.change, self.changes),
             (self.transfer, pick((0.0, 0.3, 1.0))),
             (self.snapshot, self.snapshots),
@@ -145,7 +147,8 @@ class Chaos:
             self.network.pop(at)
         if self.random.random() < self.delay:
             self.late.append(message)
-            return
+            if not isinstance(message, AppendAnswer):
+                return  # of an acknowledgement a second one comes late
         target = self.members[message.target.node]
         lost = self.random.random() < self.drop or (message.source.node, message.target.node) in self.cut
         if lost or not target.alive:
@@ -160,15 +163,18 @@ class Chaos:
         later term."""
         if not self.late:
             return
-        at = self.random.randrange(0, len(self.late))
-        if self.random.random() < 0.5:
-            stale = [i for i, message in enumerate(self.late) if self._is_stale(message)]
-            at = self.random.choice(stale) if stale else at
-        self.network.append(self.late.pop(at))
+        stale = [at for at, message in enumerate(self.late) if self._is_stale(message)]
+        if stale and self.random.random() < 0.7:
+            message = self.late.pop(self.random.choice(stale))
+            self.tell(f"late: {message}")
+            self.step(self.members[message.target.node], message)
+        else:
+            self.network.append(self.late.pop(self.random.randrange(0, len(self.late))))
 
     def _is_stale(self, message: Message) -> bool:
         target = self.members[message.target.node]
-        return target.alive and target.core.leads and target.core.term > message.term
+        leads = target.core.leads and target.core.term > message.term and target in self.running()
+        return leads and isinstance(message, AppendAnswer)
 
     def tick(self) -> None:
         if (member := self.some()) is not None:
@@ -229,17 +235,45 @@ class Chaos:
         """A leader is cut off with entries that few have, or none, and somebody else stands."""
         if (leader := self.leader()) is None:
             return
-        self.propose()
-        me = leader.me.node
-        friends = {node for node in self.members if node != me and self.random.random() < 0.2}
-        self.cut = {pair for node in self.members for pair in ((me, node), (node, me)) if node not in friends}
-        self.tell(f"coup against {me}: cut {sorted(self.cut)}")
-        others = [member for member in self.running() if member is not leader]
+        me, rest = leader.me.node, [node for node in self.members if node != leader.me.node]
+        friends = set(self.random.sample(rest, self.random.choice((0, 0, 1, 1, 2))))
+        side = {me} | friends
+        self.cut = {(a, b) for a in self.members for b in self.members if (a in side) != (b in side)}
+        self.tell(f"coup against {sorted(side)}")
+        for _ in range(self.random.randrange(1, 4)):
+            self.step(leader, Propose((b"e%d" % self.proposed,)))
+            self.proposed += 1
+        self._reach(leader, friends)
+        others = [member for member in self.running() if member.me.node not in side]
         for member in others:
             if member.core.leader is not None:
                 self.step(member, LeaderDied(member.core.leader, member.core.term))
+        deposed = [member for member in others if member.me in self.led]
+        self.led.add(leader.me)
         if others:
-            self.step(self.random.choice(others), Campaign())
+            self.step(self.random.choice(deposed or others), Campaign())
+
+    def _reach(self, leader: Member, friends: set[int]) -> None:
+        """The friends have it on their disks at once; that they say so comes late."""
+        for message in [m for m in self.network if m.source == leader.me and m.target.node in friends]:
+            self.network.remove(message)
+            if (friend := self.members[message.target.node]) in self.running():
+                self.step(friend, message)
+                while friend.disk.under_way:
+                    self._persist(friend)
+        said = [m for m in self.network if m.target == leader.me and m.source.node in friends]
+        self.network = [m for m in self.network if m not in said]
+        self.late += said
+
+    def comeback(self) -> None:
+        """Somebody who was deposed gets the leadership back, with the log of the one who had it since."""
+        if (leader := self.leader()) is None:
+            return
+        deposed = sorted(self.led & leader.core.membership.voters - {leader.me})
+        if deposed:
+            self.cut.clear()
+            self.tell(f"comeback of {deposed}")
+            self.step(leader, Transfer(self.random.choice(deposed)))
 
     def restart(self) -> None:
         dead = [m for m in self.members.values() if not m.alive]

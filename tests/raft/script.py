@@ -278,8 +278,6 @@ class Script:
         self._add(peer(node, self._lives[node]), NOBODY)
 
 
-
-
 def _role(member: Member) -> str:
     match member.core.role:
         case Leadership():
