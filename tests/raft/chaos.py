@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
 from headrace.base.ids import NO_LEADER
 from headrace.raft.events import (
@@ -48,6 +49,7 @@ class Chaos:
     def __init__(self, seed: int, *, paper_only: bool = False) -> None:
         self.random = random.Random(seed)
         pick = self.random.choice
+        self.settings = replace(SETTINGS, append_bytes_max=pick((1, 12)))
         size = pick((3, 3, 3, 4, 5, 5))
         self.peers = [peer(node) for node in range(1, size + 1)]
         membership = Membership(frozenset(self.peers))
@@ -91,7 +93,7 @@ class Chaos:
             (self.pause, pick((0.0, 0.5))),
             (self.resume, 1.0),
             (self.storm, pick((0.0, 0.5, 4.0))),
-            (self.coup, pick((0.0, 1.0, 3.0))),
+            (self.coup, pick((0.0, 1.0, 3.0, 8.0))),
             (self.comeback, pick((0.0, 1.0, 3.0))),
             (self.change, self.changes),
             (self.transfer, pick((0.0, 0.3, 1.0))),
@@ -102,7 +104,7 @@ class Chaos:
         ]
 
     def _member(self, me: Peer, membership: Membership) -> Member:
-        return Member(me, membership, random=self.random, settings=SETTINGS)
+        return Member(me, membership, random=self.random, settings=self.settings)
 
     def run(self, steps: int) -> None:
         for _ in range(steps // MOOD_STEPS):
@@ -236,7 +238,7 @@ class Chaos:
         if (leader := self.leader()) is None:
             return
         me, rest = leader.me.node, [node for node in self.members if node != leader.me.node]
-        friends = set(self.random.sample(rest, self.random.choice((0, 0, 1, 1, 2))))
+        friends: set[int] = set(self.random.sample(rest, self.random.choice((0, 0, 1, 1, 2))))
         side = {me} | friends
         self.cut = {(a, b) for a in self.members for b in self.members if (a in side) != (b in side)}
         self.tell(f"coup against {sorted(side)}")

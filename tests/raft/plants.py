@@ -5,17 +5,19 @@ Each is what a plausible mistake in one function would do, and is taken out agai
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from itertools import count
 from typing import Final
 from unittest.mock import patch
 
 from headrace.base.ids import NO_LEADER
 from headrace.raft.core import Raft
+from headrace.raft.events import Ready
 from headrace.raft.leading import Leadership
 from headrace.raft.log import Log
 from headrace.raft.membership import Peer
-from headrace.raft.messages import AppendAnswer, HardState, Message
+from headrace.raft.messages import AppendAnswer, Entry, HardState, Message
 from headrace.raft.state import Outbox
 from tests.raft.chaos import Chaos
 from tests.raft.member import Disk, peer
@@ -26,7 +28,7 @@ def vote_not_persisted() -> Iterator[None]:
     """The term survives a crash, for whom it voted in it does not."""
     write_next = Disk.write_next
 
-    def forgetful(self: Disk):  # type: ignore[no-untyped-def]
+    def forgetful(self: Disk) -> Ready:
         ready = write_next(self)
         self.hard_state = HardState(self.hard_state.term, NO_LEADER)
         return ready
@@ -102,7 +104,7 @@ def truncates_without_conflict() -> Iterator[None]:
     """A late message with fewer entries cuts off those after it."""
     merge = Log.merge
 
-    def cutting(self: Log, entries):  # type: ignore[no-untyped-def]
+    def cutting(self: Log, entries: Sequence[Entry]) -> None:
         merge(self, entries)
         if entries and self.last_index > entries[-1].index >= self.commit_index:
             self._truncate(entries[-1].index + 1)
@@ -126,6 +128,9 @@ def own_write_counted_early() -> Iterator[None]:
         yield
 
 
+STEPS: Final = 4_000
+SEEDS_MAX: Final = 500
+
 PLANTS: Final[dict[str, Callable[[], AbstractContextManager[None]]]] = {
     "vote-not-persisted": vote_not_persisted,
     "answered-before-persisted": answered_before_persisted,
@@ -137,3 +142,27 @@ PLANTS: Final[dict[str, Callable[[], AbstractContextManager[None]]]] = {
     "change-before-own-commit": change_before_own_commit,
     "wiped-voter-votes": wiped_voter_votes,
 }
+
+
+def found_by(plant: Callable[[], AbstractContextManager[None]], seed: int, *, paper_only: bool = False) -> str | None:
+    """What this seed says of the planted bug: a checker's sentence, or the core's own assertion."""
+    with plant():
+        try:
+            Chaos(seed, paper_only=paper_only).run(STEPS)
+        except AssertionError as error:
+            return str(error)
+    return None
+
+
+def main() -> None:
+    """The table of decision 0016: the first seed that finds each, with all checkers and with the paper's alone."""
+    for paper_only in (False, True):
+        for name, plant in PLANTS.items():
+            for seed in count():
+                if (story := found_by(plant, seed, paper_only=paper_only)) is not None or seed >= SEEDS_MAX:
+                    print("paper" if paper_only else "all", name, seed, story, flush=True)
+                    break
+
+
+if __name__ == "__main__":
+    main()

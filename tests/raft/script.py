@@ -24,7 +24,7 @@ from headrace.raft.events import (
     Transfer,
 )
 from headrace.raft.leading import Leadership
-from headrace.raft.membership import AddLearner, Demote, Membership, Peer, Promote, Remove
+from headrace.raft.membership import AddLearner, Change, Demote, Membership, Peer, Promote, Remove
 from headrace.raft.messages import (
     AppendAnswer,
     AppendRefusal,
@@ -174,7 +174,12 @@ class Script:
 
     def _do_change(self, words: list[str]) -> None:
         """`change LEADER add|promote|demote|remove NODE`"""
-        kinds = {"add": AddLearner, "promote": Promote, "demote": Demote, "remove": Remove}
+        kinds: dict[str, Callable[[Peer], Change]] = {
+            "add": AddLearner,
+            "promote": Promote,
+            "demote": Demote,
+            "remove": Remove,
+        }
         node = int(words[2])
         target = self._members[node].me if words[1] == "add" else self._named(int(words[0]), node)
         self._step(int(words[0]), ProposeChange(kinds[words[1]](target)))

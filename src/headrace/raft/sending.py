@@ -81,9 +81,9 @@ class Sender:
         if progress is None or sending is None or (sending.mark.index, sending.offset) != (event.index, event.offset):
             return
         if event.data is None:
-            assert state.log.snapshot.index > sending.mark.index, "the newest snapshot is kept"
-            progress.become_snapshot(state.log.snapshot)
-            self._ask_for_chunk(event.target)
+            if state.log.snapshot.index > sending.mark.index:  # else it is asked for again after some heartbeats
+                progress.become_snapshot(state.log.snapshot)
+                self._ask_for_chunk(event.target)
             return
         state.outbox.send(
             SnapshotChunk(
