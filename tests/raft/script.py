@@ -212,6 +212,10 @@ class Script:
             while member.disk.under_way:
                 self._persist_next(member)
 
+    def _do_write(self, words: list[str]) -> None:
+        """`write NODE`: the oldest write under way there."""
+        self._persist_next(self._members[int(words[0])])
+
     def _persist_next(self, member: Member) -> None:
         write = member.disk.write_next().write
         assert write is not None

@@ -12,7 +12,16 @@ import pytest
 
 from tests.raft.plants import PLANTS, found_by
 
-FOUND: Final[dict[str, int]] = {}
+FOUND: Final[dict[str, int]] = {
+    "vote-not-persisted": 1,
+    "answered-before-persisted": 0,
+    "own-write-counted-early": 7,
+    "older-term-committed-by-count": 57,
+    "stale-acknowledgement-counts": 188,
+    "truncates-without-conflict": 15,
+    "two-changes-pending": 13,
+    "wiped-voter-votes": 8,
+}
 
 
 @pytest.mark.parametrize("name", FOUND)
