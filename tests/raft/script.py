@@ -260,11 +260,13 @@ class Script:
         self._cut.clear()
 
     def _do_settle(self, words: list[str]) -> None:
-        """Every write and every message, until there are none; only what is applied is told."""
+        """`settle [NODE ...]`: every write (there) and every message, until there are none; only what is applied is
+        told."""
+        nodes = [int(word) for word in words] or list(self._members)
         before = {node: len(member.applied) for node, member in self._members.items()}
         self._quiet = True
-        while self._network or any(member.disk.under_way for member in self._members.values()):
-            self._do_persist([])
+        while self._network or any(self._members[node].disk.under_way for node in nodes):
+            self._do_persist([str(node) for node in nodes])
             self._do_deliver([])
         self._quiet = False
         for node, member in self._members.items():

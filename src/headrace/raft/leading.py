@@ -155,9 +155,8 @@ class Leadership:
         )
         if catches_up:
             progress.become_replicate()
-        if news:
-            self._advance_commit()
-        self._sender.send(message.source, even_empty=catches_up)
+        told = news and self._advance_commit()
+        self._sender.send(message.source, even_empty=catches_up and not told)
         self._ask_to_stand(message.source)
 
     def on_append_refusal(self, message: AppendRefusal) -> None:
@@ -200,19 +199,21 @@ class Leadership:
             progress.active = True
         return progress
 
-    def _advance_commit(self) -> None:
+    def _advance_commit(self) -> bool:
+        """Whether more is committed now, and everyone was told."""
         log, progress = self._state.log, self._sender.progress
         me = self._state.me
         reached = self._state.membership.reached(
             lambda peer: log.durable_index if peer == me else progress[peer].match_index
         )
         if not self._may_commit(reached):
-            return
+            return False
         self._uncommitted_bytes -= log.bytes_between(log.commit_index, reached)
         log.commit(reached)
         self._sender.send_to_all(even_empty=True)
         for context in self._reads.take_early():
             self.on_read(context)
+        return True
 
     def _may_commit(self, reached: int) -> bool:
         """Only an entry of its own term is committed by count (Raft paper, figure 8)."""
