@@ -242,7 +242,7 @@ class Chaos:
         side = {me} | friends
         self.cut = {(a, b) for a in self.members for b in self.members if (a in side) != (b in side)}
         self.tell(f"coup against {sorted(side)}")
-        for _ in range(self.random.randrange(1, 4)):
+        for _ in range(self.random.randrange(1, 10)):
             self.step(leader, Propose((b"e%d" % self.proposed,)))
             self.proposed += 1
         self._reach(leader, friends)
