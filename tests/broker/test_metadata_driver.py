@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
@@ -14,13 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.base.errors import StorageFailure
-from headrace.base.ids import BrokerEpoch, BrokerId, ProducerId
+from headrace.base.ids import BrokerEpoch, BrokerId, DirectoryId, ProducerId
 from headrace.broker import metadata
 from headrace.broker.metadata import MetadataDriver, MetadataStopped
 from headrace.controller.decision import Decision
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.events import MetadataEvent, ProducerIdsAllocated
 from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
+from headrace.raft.membership import Peer
 from headrace.storage.disk import LocalDisk
 from headrace.storage.metadata_log import commit_log_as_json, load_image
 from tests.metadata.histories import Entry, histories
@@ -28,6 +30,7 @@ from tests.storage.lossy_disk import LossyDisk
 
 DIRECTORY = Path("/metadata")
 NODE = BrokerId(1)
+ME = Peer(NODE, DirectoryId(uuid.UUID(int=1)))
 
 
 def count_up(image: MetadataImage) -> Decision[int]:
@@ -79,7 +82,7 @@ class Watcher:
 
 
 def make(disk: Any, directory: Path = DIRECTORY, **rest: Any) -> MetadataDriver:
-    return MetadataDriver(disk=disk, directory=directory, node=NODE, **rest)
+    return MetadataDriver(disk=disk, directory=directory, me=ME, random=Random(1), **rest)
 
 
 @pytest.fixture

@@ -201,3 +201,17 @@ GROUP_SUBSCRIPTION_BYTES_MAX: Final = 1024 * 1024
 """Bytes of subscriptions that one member may join with, over all the protocols that it offers."""
 GROUP_LOAD_BYTES: Final = 256 * 1024
 """Bytes of the offsets topic that are decoded at a time while groups are loaded."""
+
+# consensus
+RAFT_APPEND_BYTES_MAX: Final = 1024 * 1024
+"""Entries in one message to a member, unless a single one is larger."""
+RAFT_WINDOW_MESSAGES_MAX: Final = 64
+"""Messages with entries to one member that are not answered yet."""
+RAFT_WINDOW_BYTES_MAX: Final = 8 * 1024 * 1024
+"""The same in bytes; one message may go beyond."""
+RAFT_UNCOMMITTED_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Data of entries that a leader has not yet committed; further proposals are refused."""
+RAFT_READS_WAITING_MAX: Final = 10_000
+"""Reads that wait to be confirmed by a quorum; further ones are refused."""
+RAFT_ENTRIES_KEPT: Final = 1_000
+"""Entries below a snapshot that a leader keeps, so that who is a little behind needs no snapshot."""

@@ -28,6 +28,7 @@ from headrace.metadata.configs import broker_value, check_broker_configs
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.values import Endpoint
 from headrace.net.listener import Listener
+from headrace.raft.membership import Peer
 from headrace.storage.log.engine import LocalLogEngine
 from headrace.storage.log.journal import Journal, JournalSettings
 
@@ -139,7 +140,11 @@ class Broker:
             None, load_or_create, ports.disk, config.data, config.broker_id, ports.random
         )
         metadata = MetadataDriver(
-            disk=ports.disk, directory=config.data / "metadata", node=identity.broker_id, on_fatal=self._fail
+            disk=ports.disk,
+            directory=config.data / "metadata",
+            me=Peer(identity.broker_id, identity.directory_id),
+            random=ports.random,
+            on_fatal=self._fail,
         )
         await metadata.start()
         bytes_max = broker_value(

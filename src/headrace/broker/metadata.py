@@ -13,22 +13,24 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
 import structlog
 
 from headrace.base.errors import HeadraceError, StorageFailure
-from headrace.base.ids import BrokerId
 from headrace.base.limits import METADATA_EVENTS_PER_SNAPSHOT, METADATA_PROPOSALS_MAX
-from headrace.base.ports import Disk
+from headrace.base.ports import Disk, Random
 from headrace.controller.decision import Decision
 from headrace.metadata.codec import decode_events, encode_events
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.events import MetadataEvent, PartitionsAdded, TopicCreated
 from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
-from headrace.raft.messages import Campaign, Entry, Event, Persisted, Propose, Ready
-from headrace.raft.sole import SoleVoter
+from headrace.raft.core import Raft
+from headrace.raft.events import Campaign, Event, Persisted, Propose, Ready, SnapshotTaken
+from headrace.raft.membership import Membership, Peer
+from headrace.raft.messages import Entry, SnapshotMark
 from headrace.storage.commitlog import CommitLog, open_commit_log
 from headrace.storage.metadata_log import image_of_snapshot, snapshot_lines
 from headrace.storage.snapshots import Snapshot
@@ -58,13 +60,20 @@ class MetadataDriver:
     """Cluster state on this node. To be used from one event loop."""
 
     def __init__(
-        self, *, disk: Disk, directory: Path, node: BrokerId, on_fatal: Callable[[Exception], None] | None = None
+        self,
+        *,
+        disk: Disk,
+        directory: Path,
+        me: Peer,
+        random: Random,
+        on_fatal: Callable[[Exception], None] | None = None,
     ) -> None:
         """`directory`: the commit log's own. `on_fatal`: called on the loop, once, when nothing can be committed any
         more; the process is to stop."""
         self._disk = disk
         self._directory = directory
-        self._node = node
+        self._me = me
+        self._random = random
         self._on_fatal = on_fatal
         self._image = EMPTY_IMAGE
         self._pending = EMPTY_IMAGE
@@ -78,7 +87,7 @@ class MetadataDriver:
         self._snapshot: asyncio.Future[None] | None = None
         self._writer: asyncio.Task[None] | None = None
         self._log: CommitLog
-        self._core: SoleVoter
+        self._core: Raft
 
     @property
     def image(self) -> MetadataImage:
@@ -97,11 +106,13 @@ class MetadataDriver:
         self._log, recovery = await loop.run_in_executor(None, open_commit_log, self._disk, self._directory)
         if recovery.cut_bytes:
             log.warning("cut an unfinished write off the metadata commit log", bytes=recovery.cut_bytes)
-        self._core = SoleVoter.recovered(
-            node=self._node,
+        snapshot_term = 0 if recovery.snapshot is None else recovery.snapshot.term
+        self._core = Raft.recovered(
+            me=self._me,
             hard_state=recovery.hard_state,
-            snapshot_index=recovery.snapshot_index,
+            snapshot=SnapshotMark(recovery.snapshot_index, snapshot_term, Membership(frozenset((self._me,)))),
             entries=recovery.entries,
+            random=self._random,
         )
         committed = await self._persist(self._step(Campaign()))
         image, count = await loop.run_in_executor(None, _replayed, recovery.snapshot, committed)
@@ -192,14 +203,18 @@ class MetadataDriver:
         return await asyncio.get_running_loop().run_in_executor(None, encode)
 
     async def _persist(self, ready: Ready) -> tuple[Entry, ...]:
-        """Sync what the core wants synced; what is committed by that."""
+        """Sync what the core wants synced, and what it wants synced then; what is committed by that."""
         loop = asyncio.get_running_loop()
-        await loop.run_in_executor(None, self._log.append, ready.hard_state, ready.entries)
-        last = ready.entries[-1]
-        return self._step(Persisted(last.term, last.index)).committed
+        committed: tuple[Entry, ...] = ()
+        while ready.write is not None:
+            await loop.run_in_executor(None, self._log.append, ready.hard_state, ready.entries)
+            ready = self._step(Persisted(ready.write))
+            committed += ready.committed
+        return committed
 
     def _step(self, event: Event) -> Ready:
-        self._core, ready = self._core.step(event)
+        ready = self._core.step(event)
+        assert ready.refusal is None, "the only voter leads, and nothing it waits for can fail to come"
         return ready
 
     def _publish(self, delta: ImageDelta) -> None:
@@ -216,14 +231,19 @@ class MetadataDriver:
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, self._log.roll)
         self._events_since_snapshot = 0
-        image, term = self._image, self._core.hard_state.term
+        image, term = self._image, self._core.term
         self._snapshot = loop.run_in_executor(
             None, self._log.install_snapshot, image.index, term, snapshot_lines(image)
         )
-        self._snapshot.add_done_callback(self._on_snapshot)
+        self._snapshot.add_done_callback(partial(self._on_snapshot, image.index))
 
-    def _on_snapshot(self, snapshot: asyncio.Future[None]) -> None:
-        if not snapshot.cancelled() and isinstance(error := snapshot.exception(), Exception):
+    def _on_snapshot(self, index: int, snapshot: asyncio.Future[None]) -> None:
+        if snapshot.cancelled():
+            return
+        error = snapshot.exception()
+        if error is None:
+            self._step(SnapshotTaken(index))
+        elif isinstance(error, Exception):
             self._fail(error)
 
     def _fail(self, error: Exception) -> None:

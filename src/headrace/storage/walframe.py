@@ -16,7 +16,7 @@ from typing import Final
 from crc32c import crc32c
 
 from headrace.base.ids import BrokerId
-from headrace.raft.messages import Entry, HardState
+from headrace.raft.messages import Entry, EntryKind, HardState
 
 FILE_HEADER: Final = b"HEADRACE COMMIT LOG 1\n\0\0"
 MAGIC: Final = b"\xf1HRf"
@@ -50,6 +50,7 @@ def encode_frame(frame: Frame, position: int) -> bytes:
     state = frame.hard_state
     parts = [_BODY.pack(state.term, state.vote, len(frame.entries))]
     for entry in frame.entries:
+        assert entry.kind is EntryKind.DATA, "this version of the format knows no memberships"
         parts += [_ENTRY.pack(entry.term, entry.index, len(entry.data)), entry.data]
     body = b"".join(parts)
     return _HEAD.pack(MAGIC, len(body), _checksum(position, body)) + body

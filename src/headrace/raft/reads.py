@@ -1,0 +1,44 @@
+"""Reads that a leader confirms by a quorum: linearizable without an entry of the log and without a clock.
+
+Promises: a read is answered with an index that was committed when it came, of a leader of which a quorum said *after*
+it came that it still is one, and that has committed an entry of its own term. Source: Ongaro's thesis, 6.4.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from headrace.raft.events import ReadAnswer
+
+
+class Reads:
+    """Invariant: `_confirming` is in the order of rounds and of indexes."""
+
+    def __init__(self) -> None:
+        self._early: list[int] = []
+        """Those that came before an entry of the leader's own term was committed: it does not know yet what is."""
+        self._confirming: deque[tuple[int, int, int]] = deque()
+        """Round that has to be answered, context, index."""
+
+    @property
+    def contexts(self) -> list[int]:
+        return [context for _, context, _ in self._confirming] + self._early
+
+    def wait_for_term(self, context: int) -> None:
+        self._early.append(context)
+
+    def confirm(self, context: int, *, round_: int, index: int) -> None:
+        """To be answered once a quorum has answered that round, which begins after now."""
+        self._confirming.append((round_, context, index))
+
+    def take_early(self) -> list[int]:
+        early, self._early = self._early, []
+        return early
+
+    def on_round(self, round_: int) -> list[ReadAnswer]:
+        """A quorum has answered this round."""
+        answers = []
+        while self._confirming and self._confirming[0][0] <= round_:
+            _, context, index = self._confirming.popleft()
+            answers.append(ReadAnswer(context, index))
+        return answers

@@ -1,0 +1,13 @@
+"""Safety while everything fails, and progress once nothing does."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.raft.chaos import Chaos
+
+
+@pytest.mark.parametrize("first", range(0, 100, 10))
+def test_ten_seeds(first: int) -> None:
+    for seed in range(first, first + 10):
+        Chaos(seed).run(2_000)
