@@ -220,6 +220,23 @@ async def test_what_only_the_journal_has_is_found_by_whoever_looks_for_it(
             assert log.begin_examination(Offset(0)) is not None
 
 
+@pytest.mark.parametrize("look", ["fetch", "by time"])
+async def test_whoever_looks_for_what_its_own_file_cannot_take_is_told_that_the_disk_failed(
+    look: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not, ever, that it is damaged or not there: the journal has it."""
+    async with asyncio.timeout(30), journaling(tmp_path) as bootstrap, RawClient(bootstrap) as client:
+        partition = PARTITIONS[bootstrap]
+        with monkeypatch.context() as patch:
+            patch.setattr(Flusher, "_tidy_up", lambda self: None)
+            last = (await produce(client, "t", batch(b"sought"))).base_offset
+            patch.setattr(Contents, "write_out", _failing(errno.ENOSPC))
+            for _ in range(3):
+                found = await (fetch(client, "t", last) if look == "fetch" else offset_at(client, "t", THEN_MS))
+                assert found.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+                assert partition.availability is ErrorCode.KAFKA_STORAGE_ERROR
+
+
 async def test_the_short_road_is_found_again_for_a_name_that_came_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

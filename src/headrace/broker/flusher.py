@@ -24,7 +24,7 @@ class Flushable(Protocol):
     def finish_flush(self, ticket: FlushTicket, failure: OSError | None) -> None:
         """The sync ended; with `failure`, what it covered is in doubt for ever."""
 
-    def write_out(self) -> None:
+    def write_out(self) -> object:
         """Give the log's own file what only the engine's journal may have yet. Before the next flush begins."""
 
 

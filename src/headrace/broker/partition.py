@@ -169,7 +169,7 @@ class Partition:
             return self._append(records, header, now_ms, needs_flush=needs_isr)
         if isinstance(verdict, Refuse):
             return Refusal(verdict.error, verdict.message)
-        if not needs_isr and (refusal := self._write_out()):
+        if not needs_isr and (refusal := self.write_out()):
             return refusal
         time_ms = verdict.timestamp if self.settings.times is None else -1
         return Appended(verdict.base_offset, Offset(verdict.last_offset + 1), time_ms)
@@ -229,7 +229,7 @@ class Partition:
             appended = self.log.append(records, [(0, header)], leader_epoch=self._leader.epoch, now_ms=now_ms)
         except (OSError, StorageFailure) as error:
             return self._failed(error)
-        if not needs_flush and (refusal := self._write_out()):
+        if not needs_flush and (refusal := self.write_out()):
             return refusal
         if self.open_since_ms is None:
             self.open_since_ms = now_ms
@@ -240,8 +240,9 @@ class Partition:
         self._after_write()
         return appended
 
-    def _write_out(self) -> Refusal | None:
-        """For an acknowledgement that waits for no flush: what it is of is yet to outlive this process."""
+    def write_out(self) -> Refusal | None:
+        """See `PartitionLog`: for the flusher, for an acknowledgement that waits for no flush, and for who looks into
+        the log's files from another thread."""
         try:
             self.log.write_out()
         except StorageFailure as error:
@@ -393,10 +394,6 @@ class Partition:
             self._flushes.finish()
             self._on_durable(flushed_end, self._flushing_bytes)
 
-    def write_out(self) -> None:
-        """For the flusher, and for who looks into the log's files from another thread: see `PartitionLog`."""
-        self._write_out()
-
     def _on_durable(self, end: Offset, appended_bytes: int) -> None:
         self._leader, effects = self._leader.on_flushed(end)
         for effect in effects:
@@ -433,6 +430,8 @@ class Partition:
     def on_unreadable(self, error: Exception, offset: Offset | None) -> ErrorCode:
         """What a reader is told, who met `error` at `offset` (None: somewhere). CORRUPT_MESSAGE is for what is known to
         be damaged, and final; until that is known the reader may come again, for it may be an index."""
+        if isinstance(error, StorageFailure) and self.log.failed and self.log.read_only is None:
+            self._fail(error)  # what it was to be read from could not be written; the journal has what is acknowledged
         if isinstance(error, DamagedRange):
             return ErrorCode.CORRUPT_MESSAGE
         if isinstance(error, CorruptData) and not self._suspect(self, offset):

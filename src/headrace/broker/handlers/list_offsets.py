@@ -89,7 +89,8 @@ async def _by_time(
 ) -> ListOffsetsPartitionResponse:
     loop = asyncio.get_running_loop()
     end = partition.last_stable_offset if committed_only else partition.high_watermark
-    partition.write_out()
+    if (refusal := partition.write_out()) is not None:
+        return _refused(asked, refusal.error)
     try:
         if asked.timestamp == MAX_TIMESTAMP:
             found = await loop.run_in_executor(None, partition.log.max_timestamp)

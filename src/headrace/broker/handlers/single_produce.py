@@ -140,5 +140,5 @@ class _Answer:
     def answer(self) -> Answer:
         error = self._error
         base_offset, _, time_ms = self._appended if error is ErrorCode.NONE else NOT_APPENDED
-        about = (self._correlation_id, self._place, error, base_offset, time_ms, self._log_start_offset)
-        return [write_single_answer(*about)]
+        start = self._log_start_offset
+        return [write_single_answer(self._correlation_id, self._place, error, base_offset, time_ms, start)]
