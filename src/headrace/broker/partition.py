@@ -419,9 +419,11 @@ class Partition:
             return b""
         return self.log.read(offset, bytes_max, end, at_least_one=at_least_one)
 
-    def check_range(self, offset: Offset) -> ErrorCode:
-        """Whether a reader may stand at `offset` (the log's end included). Where that end is not the true one, nobody
-        is told that there is nothing at it or above it."""
+    def check_position(self, offset: Offset, believed: int) -> ErrorCode:
+        """Whether a reader with this idea of the leader epoch (see `check_epoch`) may stand at `offset` (the log's end
+        included). Where that end is not the true one, nobody is told that there is nothing at it or above it."""
+        if (believed != -1 or self._ended is not ErrorCode.NONE) and (error := self.check_epoch(believed)):
+            return error
         log = self.log
         if log.read_only is not None and offset >= log.log_end_offset:
             return ErrorCode.KAFKA_STORAGE_ERROR
