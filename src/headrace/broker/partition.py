@@ -176,9 +176,11 @@ class Partition:
 
     @property
     def appends_as_is(self) -> bool:
-        """Whether a batch is appended at once and as it came, or refused: `append` then does what `take` does."""
+        """Whether it is served, and a batch appended at once and as it came, or refused: `append` then does what `take`
+        does."""
         settings = self.settings
-        return settings.codec is None and not settings.compact and self._line.is_empty
+        as_is = settings.codec is None and not settings.compact and self._line.is_empty
+        return as_is and self._ended is ErrorCode.NONE
 
     def take(self, records: Buffer, *, needs_isr: bool, done: Callable[[Appended | Refusal], None]) -> None:
         """Append one batch of a client, in the codec that the topic wants, behind those taken before it. `done` is told

@@ -1,4 +1,4 @@
-"""The quick reader and writer of common produce requests give what the generated ones give, or nothing."""
+"""The quick reader and writer of plain produce requests give what the generated ones give, or nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,14 @@ from headrace.wire.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from headrace.wire.single_produce import VERSIONS, SingleProduce, place_of, read_single_produce, write_single_answer
+from headrace.wire.plain_produce import (
+    VERSIONS,
+    PlainAnswer,
+    PlainProduce,
+    read_plain_produce,
+    topic_of,
+    write_plain_answer,
+)
 
 PRODUCE = api(ApiKey.PRODUCE)
 assert PRODUCE is not None
@@ -34,14 +41,14 @@ topics = st.builds(
     TopicProduceData,
     name=names,
     topic_id=st.uuids(),
-    partition_data=st.lists(partitions, min_size=1, max_size=2).map(tuple),
+    partition_data=st.lists(partitions, min_size=1, max_size=3).map(tuple),
 )
 requests = st.builds(
     ProduceRequest,
     transactional_id=st.none() | st.just("t"),
     acks=st.sampled_from([-1, 0, 1, 7]),
     timeout_ms=st.integers(-1, 2**31 - 1),
-    topic_data=st.lists(topics, min_size=1, max_size=2).map(tuple),
+    topic_data=st.lists(topics, min_size=1, max_size=3).map(tuple),
 )
 
 
@@ -58,16 +65,21 @@ def by_the_twin(frame: bytes) -> tuple[int, ProduceRequest]:
     return header.correlation_id, PRODUCE.decode_request(header.api_version, view[at:])
 
 
-def check_equal(frame: bytes, found: SingleProduce) -> None:
+def check_equal(frame: bytes, found: PlainProduce) -> None:
     correlation_id, request = by_the_twin(frame)
-    (topic,) = request.topic_data
-    (data,) = topic.partition_data
     by_id = frame[3] == 13
     assert request.transactional_id is None
-    assert data.records is not None
     assert found[:3] == (correlation_id, request.acks, request.timeout_ms)
-    assert bytes(found.records) == bytes(data.records)
-    assert place_of(found.place, by_id=by_id) == (topic.topic_id.bytes if by_id else topic.name.encode(), data.index)
+    assert [
+        (topic_of(topic, by_id=by_id), [(index, bytes(records)) for index, records in batches])
+        for topic, batches in found.topics
+    ] == [
+        (
+            topic.topic_id.bytes if by_id else topic.name.encode(),
+            [(data.index, None if data.records is None else bytes(data.records)) for data in topic.partition_data],
+        )
+        for topic in request.topic_data
+    ]
 
 
 @given(versions, clients, requests)
@@ -75,7 +87,7 @@ def check_equal(frame: bytes, found: SingleProduce) -> None:
 @example(13, "", ProduceRequest(topic_data=()))
 def test_requests_are_read_as_by_the_twin(version: int, client: str | None, request: ProduceRequest) -> None:
     frame = frame_of(version, client, request)
-    found = read_single_produce(memoryview(frame))
+    found = read_plain_produce(memoryview(frame))
     if found is not None:
         check_equal(frame, found)
 
@@ -85,26 +97,29 @@ def test_tags_and_a_transactional_id_are_left_to_the_twin_whatever_follows(name:
     """A frame may be made so that what follows them reads as a common request."""
     topic = TopicProduceData("t", partition_data=(PartitionProduceData(1, memoryview(b"records")),))
     frame = bytearray(frame_of(9, "c", ProduceRequest(acks=1, timeout_ms=9, topic_data=(topic,))))
-    assert read_single_produce(memoryview(bytes(frame))) is not None
+    assert read_plain_produce(memoryview(bytes(frame))) is not None
     tags_at = 2 + 2 + 4 + 2 + len("c")
     assert frame[tags_at : tags_at + 2] == b"\0\0"
     frame[tags_at + ("header tags", "transactional id").index(name)] = 1
-    assert read_single_produce(memoryview(bytes(frame))) is None
+    assert read_plain_produce(memoryview(bytes(frame))) is None
 
 
-def test_the_common_request_is_read() -> None:
-    data = (PartitionProduceData(index=3, records=memoryview(bytes(20_000))),)
+@pytest.mark.parametrize("topics_and_partitions", [(1, 1), (1, 126), (126, 1), (3, 4)])
+def test_the_common_request_is_read(topics_and_partitions: tuple[int, int]) -> None:
+    topic_count, partition_count = topics_and_partitions
+    data = tuple(PartitionProduceData(index, memoryview(bytes(size))) for index, size in enumerate([0, 9, 20_000] * 42))
     for version in VERSIONS:
-        topic = TopicProduceData(name="t" * 126, topic_id=UUID(int=5), partition_data=data)
-        frame = frame_of(version, "perf", ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=(topic,)))
-        found = read_single_produce(memoryview(frame))
+        topic = TopicProduceData(name="t" * 126, topic_id=UUID(int=5), partition_data=data[-partition_count:])
+        asked = ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=(topic,) * topic_count)
+        frame = frame_of(version, "perf", asked)
+        found = read_plain_produce(memoryview(frame))
         assert found is not None
         check_equal(frame, found)
 
 
 @given(
     versions,
-    st.integers(0, 90),
+    st.integers(0, 130),
     st.integers(0, 255),
     st.integers(-3, 3),
 )
@@ -112,28 +127,46 @@ def test_damaged_requests_are_never_read_as_what_the_twin_refuses(
     version: int, at: int, byte: int, longer: int
 ) -> None:
     topic = TopicProduceData(
-        name="topic", topic_id=UUID(int=1 << 70), partition_data=(PartitionProduceData(1, memoryview(b"records")),)
+        name="topic",
+        topic_id=UUID(int=1 << 70),
+        partition_data=(PartitionProduceData(1, memoryview(b"records")), PartitionProduceData(2, memoryview(b"more"))),
     )
-    whole = frame_of(version, "c", ProduceRequest(acks=1, timeout_ms=9, topic_data=(topic,)))
+    whole = frame_of(version, "c", ProduceRequest(acks=1, timeout_ms=9, topic_data=(topic, topic)))
     frame = bytearray(whole[: len(whole) + min(longer, 0)] + bytes(max(longer, 0)))
     if 4 <= at < len(frame):
         frame[at] = byte
-    found = read_single_produce(memoryview(bytes(frame)))
-    if found is None or (version < 13 and not place_of(found.place, by_id=False)[0].isascii()):
+    found = read_plain_produce(memoryview(bytes(frame)))
+    if found is None or (version < 13 and not all(topic.isascii() for topic, _ in found.topics)):
         return  # a topic of such a name is never found
     check_equal(bytes(frame), found)
 
 
-@given(versions, names.filter(lambda name: 0 < len(name.encode()) < 127), st.uuids(), indexes, st.data())
-def test_answers_are_those_of_the_twin(
-    version: int, name: str, topic_id: UUID, index: int, data: st.DataObject
-) -> None:
+outcomes = st.lists(
+    st.builds(PlainAnswer, indexes, st.integers(0, 120), numbers, numbers, numbers, st.none() | st.text(max_size=300)),
+    min_size=1,
+    max_size=3,
+)
+named = st.tuples(names.filter(lambda name: 0 < len(name.encode()) < 127), st.uuids(), outcomes)
+
+
+@given(versions, st.lists(named, min_size=1, max_size=3))
+@example(9, [("t", UUID(int=1), [PlainAnswer(0, 0, 1, 2, 3)] * 126)] * 126)
+def test_answers_are_those_of_the_twin(version: int, topics: list[tuple[str, UUID, list[PlainAnswer]]]) -> None:
     assert PRODUCE is not None
-    base, time, start = (data.draw(numbers) for _ in range(3))
-    error = data.draw(st.integers(0, 120))
-    partition = PartitionProduceResponse(index, error, base, time, start)
-    topic = TopicProduceResponse(name=name, topic_id=topic_id, partition_responses=(partition,))
-    twin = encode_response_frame(PRODUCE, version, 8, ProduceResponse(responses=(topic,)))
-    named = topic_id.bytes if version == 13 else bytes([len(name.encode()) + 1]) + name.encode()
-    place = named + b"\2" + index.to_bytes(4, "big", signed=True)
-    assert bytes(write_single_answer(8, place, error, base, time, start)) == b"".join(map(bytes, twin))
+    responses = tuple(
+        TopicProduceResponse(
+            name=name,
+            topic_id=topic_id,
+            partition_responses=tuple(
+                PartitionProduceResponse(index, error, base, time, start, error_message=message)
+                for index, error, base, time, start, message in answers
+            ),
+        )
+        for name, topic_id, answers in topics
+    )
+    twin = encode_response_frame(PRODUCE, version, 8, ProduceResponse(responses=responses))
+    told = [
+        (topic_id.bytes if version == 13 else bytes([len(name.encode()) + 1]) + name.encode(), answers)
+        for name, topic_id, answers in topics
+    ]
+    assert bytes(write_plain_answer(8, told)) == b"".join(map(bytes, twin))
