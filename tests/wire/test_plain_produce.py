@@ -25,6 +25,7 @@ from headrace.wire.plain_produce import (
     read_plain_produce,
     topic_of,
     write_plain_answer,
+    write_single_answer,
 )
 
 PRODUCE = api(ApiKey.PRODUCE)
@@ -170,3 +171,10 @@ def test_answers_are_those_of_the_twin(version: int, topics: list[tuple[str, UUI
         for name, topic_id, answers in topics
     ]
     assert bytes(write_plain_answer(8, told)) == b"".join(map(bytes, twin))
+
+
+@given(versions, named.filter(lambda one: one[2][0].message is None))
+def test_single_answers_are_those_of_many(version: int, one: tuple[str, UUID, list[PlainAnswer]]) -> None:
+    name, topic_id, (only, *_) = one
+    topic = topic_id.bytes if version == 13 else bytes([len(name.encode()) + 1]) + name.encode()
+    assert write_single_answer(8, topic, *only[:5]) == write_plain_answer(8, [(topic, [only])])

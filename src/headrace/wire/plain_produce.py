@@ -40,6 +40,11 @@ _ANSWER_PARTITION: Final = Struct(">ihqqqBBB").pack
 """Index, error, offset, log append time, log start, no record errors, no message, tags."""
 _ANSWER_TOLD: Final = Struct(">ihqqqB").pack
 """The same up to the message."""
+_SINGLE_ANSWER: Final = Struct(">BihqqqBBBBiB").pack
+"""Count of partitions plus one, the partition, the topic's tags, throttle time, tags."""
+_SINGLE_ANSWER_BYTES: Final = _ANSWER_FRONT_BYTES + Struct(">BihqqqBBBBiB").size
+_ONE: Final = 2
+"""The compact count of one element."""
 _ANSWER_END: Final = b"\0" * 5
 """Throttle time, tags."""
 
@@ -76,19 +81,29 @@ def read_plain_produce(frame: memoryview) -> PlainProduce | None:
             at += client_id_bytes
             if not bytes(frame[_HEADER_BYTES:at]).isascii():
                 return None
-        tags, transactional, acks, timeout_ms, count = _FRONT(frame, at)
-        if tags or transactional or not 1 < count < _LONG:
+        tags, transactional, acks, timeout_ms, topic_count = _FRONT(frame, at)
+        if tags or transactional or not 1 < topic_count < _LONG:
             return None
         at += _FRONT_BYTES
         topics = []
-        for _ in range(count - 1):
+        for _ in range(topic_count - 1):
             topic_bytes = _UUID_BYTES if version >= TOPIC_ID_VERSION else frame[at]
-            if not 0 < topic_bytes < _LONG:
-                return None
             end = at + topic_bytes
-            topic = bytes(frame[at:end])
-            batches, at = _read_batches(frame, end)
-            if batches is None or frame[at]:
+            count = frame[end]
+            if not 0 < topic_bytes < _LONG or not 1 < count < _LONG:
+                return None
+            topic, at, batches = bytes(frame[at:end]), end + 1, []
+            for _ in range(count - 1):
+                index, size = _PARTITION(frame, at)
+                at += _PARTITION_BYTES
+                if size >= _LONG:
+                    size, at = long_varint(frame, at, size)
+                end = at + size - 1
+                if not size or frame[end]:
+                    return None
+                batches.append((index, frame[at:end]))
+                at = end + 1
+            if frame[at]:
                 return None
             topics.append((topic, batches))
             at += 1
@@ -99,29 +114,22 @@ def read_plain_produce(frame: memoryview) -> PlainProduce | None:
     return new(PlainProduce, (correlation_id, acks, timeout_ms, topics))
 
 
-def _read_batches(frame: memoryview, at: int) -> tuple[Batches | None, int]:
-    """The partitions of a topic, and where its tags are."""
-    count = frame[at]
-    if not 1 < count < _LONG:
-        return None, at
-    at += 1
-    batches = []
-    for _ in range(count - 1):
-        index, size = _PARTITION(frame, at)
-        at += _PARTITION_BYTES
-        if size >= _LONG:
-            size, at = long_varint(frame, at, size)
-        end = at + size - 1
-        if not size or frame[end]:
-            return None, at
-        batches.append((index, frame[at:end]))
-        at = end + 1
-    return batches, at
-
-
 def topic_of(topic: bytes, *, by_id: bool) -> bytes:
     """Its id (from version 13 on), or its name as UTF-8."""
     return topic if by_id else topic[1:]
+
+
+def write_single_answer(
+    correlation_id: int, topic: bytes, index: int, error_code: int, offset: int, time_ms: int, start: int
+) -> Buffer:
+    """`write_plain_answer` where there is one partition, and nothing to tell of it but the error."""
+    return b"".join(
+        (
+            _ANSWER_FRONT(_SINGLE_ANSWER_BYTES + len(topic), correlation_id, 0, _ONE),
+            topic,
+            _SINGLE_ANSWER(_ONE, index, error_code, offset, time_ms, start, 1, 0, 0, 0, 0, 0),
+        )
+    )
 
 
 def write_plain_answer(correlation_id: int, topics: Sequence[tuple[bytes, Iterable[PlainAnswer]]]) -> Buffer:

@@ -1,16 +1,12 @@
-"""What is kept of a log's end is what the file gives, or nothing; all of_all keep to their bound."""
+"""What is kept of a log's end is what its file gives, or nothing; all that is kept keeps to a bound."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import accumulate
-
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.base.ids import Offset
-from headrace.base.limits import NEWEST_BYTES_MAX
+from headrace.base.limits import NEWEST_BATCH_OVERHEAD_BYTES, NEWEST_UNREAD_BYTES_MAX
 from headrace.storage.log.appending import Placed, place
 from headrace.storage.log.newest import Newest, NewestOfAll
 from headrace.wire.batches import Record, encode_batch, parse_header
@@ -54,9 +50,7 @@ sizes = st.lists(st.integers(0, 3000), min_size=1, max_size=4)
     st.lists(sizes, min_size=1, max_size=30),
     st.lists(st.tuples(st.integers(0, 60), st.integers(0, 9000), st.integers(0, 90), st.booleans()), max_size=20),
 )
-def test_what_a_tail_gives_is_what_was_appended(
-    appends: list[list[int]], reads: list[tuple[int, int, int, bool]]
-) -> None:
+def test_what_is_given_is_what_was_appended(appends: list[list[int]], reads: list[tuple[int, int, int, bool]]) -> None:
     newest, twin, base = followed(NewestOfAll()), Twin(), 0
     for each in appends:
         batch = placed(base, *each)
@@ -72,66 +66,71 @@ def test_what_a_tail_gives_is_what_was_appended(
         assert newest.read(first, 2**31, base, at_least_one=True) is not None, "nothing had to give way"
 
 
-def test_a_log_whose_end_nobody_reads_keeps_nothing() -> None:
+def appended(newest: Newest, base: int, size: int) -> int:
+    """What that takes."""
+    batch = placed(base, size)
+    newest.add(batch, base)
+    return batch.size + NEWEST_BATCH_OVERHEAD_BYTES
+
+
+def test_of_a_log_whose_end_nobody_reads_nothing_is_kept() -> None:
     of_all = NewestOfAll()
     newest = Newest(of_all)
-    newest.add(placed(0, 10), 0)
-    assert (newest.read(0, 1000, 1, at_least_one=True), of_all.size) == (None, 0)
+    appended(newest, 0, 10)
+    assert (newest.read(0, 1000, 1, at_least_one=True), len(newest), of_all.size) == (None, 0, 0)
 
 
-def bases(batches: int, size: int) -> Iterator[tuple[int, Placed]]:
-    return ((base, placed(base, size)) for base in range(batches))
-
-
-def test_a_tail_that_is_read_no_more_is_dropped_and_comes_back_with_its_reader() -> None:
-    of_all = NewestOfAll()
-    newest = followed(of_all)
-    for base, batch in bases(NEWEST_BYTES_MAX // 10_000 + 2, 10_000):
-        newest.add(batch, base)
-    assert (newest.size, of_all.size) == (0, 0)
-    newest.add(placed(99, 5), 99)
-    assert newest.size == 0
+def test_what_is_read_no_more_is_dropped_and_comes_back_with_its_reader() -> None:
+    newest = followed(NewestOfAll())
+    for base in range(NEWEST_UNREAD_BYTES_MAX // 10_000 + 2):
+        appended(newest, base, 10_000)
+    assert len(newest) == 0
+    appended(newest, 99, 5)
+    assert len(newest) == 0
     newest.follow()
-    newest.add(placed(100, 5), 100)
+    appended(newest, 100, 5)
     assert newest.read(100, 1000, 101, at_least_one=True)
 
 
-def test_a_tail_that_is_read_keeps_to_its_bound() -> None:
-    of_all = NewestOfAll()
-    newest = followed(of_all)
-    for base, batch in bases(200, 10_000):
-        newest.add(batch, base)
+def test_what_is_read_is_kept_for_the_next_reader() -> None:
+    newest = followed(NewestOfAll())
+    for base in range(3 * NEWEST_UNREAD_BYTES_MAX // 10_000):
+        appended(newest, base, 10_000)
         assert newest.read(base, 1, base + 1, at_least_one=True)
-        assert newest.size <= NEWEST_BYTES_MAX
-        assert of_all.size == newest.size
-    assert newest.size > NEWEST_BYTES_MAX - 10_200
-    assert newest.read(0, 1000, 200, at_least_one=True) is None
+    assert newest.read(0, 1, 1, at_least_one=True)
 
 
-@pytest.mark.parametrize("room", [20_000, 50_000])
-def test_all_tails_together_keep_to_theirs_and_the_one_appended_to_last_stays(room: int) -> None:
-    of_all = NewestOfAll(room)
+def test_all_together_keep_to_their_bound_and_what_came_first_gives_way() -> None:
+    size = appended(followed(NewestOfAll()), 0, 4_000)
+    of_all = NewestOfAll(5 * size + 1)
     each = [followed(of_all) for _ in range(20)]
     for number, newest in enumerate(each):
-        newest.add(placed(number, 4_000), number)
-        assert of_all.size == sum(other.size for other in each) <= room
-        assert newest.size
-    kept = [newest.size > 0 for newest in each]
-    assert kept == sorted(kept), "the oldest gave way"
-    assert sum(kept) == room // placed(0, 4_000).size
+        appended(newest, number, 4_000)
+        assert of_all.size <= 5 * size
+    assert [len(newest) for newest in each] == [0] * 15 + [1] * 5
+    assert of_all.size == 5 * size
 
 
-def test_what_is_dropped_is_given_no_more_and_its_room_is_free() -> None:
-    of_all = NewestOfAll()
+def test_what_is_dropped_is_given_no_more_and_its_room_comes_free_in_its_turn() -> None:
+    size = appended(followed(NewestOfAll()), 0, 100)
+    of_all = NewestOfAll(10 * size)
     newest = followed(of_all)
-    ends = list(accumulate([1] * 5))
-    for end in ends:
-        newest.add(placed(end - 1, 100), end - 1)
+    for base in range(5):
+        appended(newest, base, 100)
     newest.drop()
-    assert (newest.size, of_all.size) == (0, 0)
-    assert [newest.read(end - 1, 1000, 5, at_least_one=True) for end in ends] == [None] * 5
-    newest.add(placed(5, 100), 5)
-    assert newest.read(5, 1000, 6, at_least_one=True)
+    assert [newest.read(base, 1000, 5, at_least_one=True) for base in range(5)] == [None] * 5
+    for round_ in range(1000):  # as a log does that is cut again and again
+        appended(newest, round_ % 3, 100)
+        newest.drop()
+        assert of_all.size <= 10 * size
+    assert len(of_all._batches) == 10
+
+
+def test_a_batch_bigger_than_all_room_is_not_kept() -> None:
+    of_all = NewestOfAll(1000)
+    newest = followed(of_all)
+    appended(newest, 0, 2000)
+    assert (len(newest), of_all.size) == (0, 0)
 
 
 def test_several_batches_that_came_as_one_are_left_to_the_file() -> None:

@@ -11,11 +11,12 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Final
 from uuid import UUID
 
-from headrace.base.ids import NO_OFFSET, PartitionIndex, TopicId
+from headrace.base.ids import NO_OFFSET, Offset, PartitionIndex, TopicId
 from headrace.base.limits import PLACES_REMEMBERED_MAX
 from headrace.broker.context import Services, Shortcut
 from headrace.broker.partition import Partition, Refusal
 from headrace.net.listener import Answer, Later
+from headrace.storage.engine import Appended
 from headrace.wire.codec import new
 from headrace.wire.errors import ErrorCode
 from headrace.wire.plain_produce import (
@@ -26,10 +27,12 @@ from headrace.wire.plain_produce import (
     read_plain_produce,
     topic_of,
     write_plain_answer,
+    write_single_answer,
 )
 
 ACKS_ALL: Final = -1
 ACKS_LEADER: Final = 1
+NOT_APPENDED: Final = Appended(NO_OFFSET, NO_OFFSET)
 
 
 def shortcuts(services: Services) -> dict[int, Shortcut]:
@@ -55,16 +58,31 @@ class _Road:
         if wanted is None or wanted.acks not in (ACKS_ALL, ACKS_LEADER):
             return None
         correlation_id, acks, timeout_ms, topics = wanted
-        found = []
-        for topic, batches in topics:
-            partitions = self._find_all(topic, batches)
-            if partitions is None:
+        answer: _Answer | _AnswerOfMany
+        if len(topics) == 1 and len(topics[0][1]) == 1:
+            topic, ((index, records),) = topics[0]
+            partition = self._known.get((topic, index))
+            if partition is None:
+                partition = self._find(topic, index)
+            if partition is None or not partition.appends_as_is:
                 return None
-            found.append(partitions)
-        answer = _Answer(correlation_id)
-        for (topic, batches), partitions in zip(topics, found, strict=True):
-            answer.take(topic, batches, partitions, needs_isr=acks == ACKS_ALL)
-        if answer.settle():
+            appended = partition.append(records, needs_isr=acks == ACKS_ALL)
+            if isinstance(appended, Refusal):  # nothing was done
+                return None
+            answer = _Answer(correlation_id, topic, index, appended, partition.log.log_start_offset)
+            if acks == ACKS_ALL:
+                partition.park_commit(appended.end, answer)
+            else:
+                answer.on_outcome(ErrorCode.NONE)
+        else:
+            found = [self._find_all(topic, batches) for topic, batches in topics]
+            if None in found:
+                return None
+            answer = _AnswerOfMany(correlation_id)
+            for (topic, batches), partitions in zip(topics, found, strict=True):
+                answer.take(topic, batches, partitions or [], needs_isr=acks == ACKS_ALL)
+            answer.all_are_taken()
+        if answer.is_settled:
             return answer.answer()
         self._deadlines.add(answer, timeout_ms if timeout_ms > 0 else 0)
         return answer
@@ -99,12 +117,71 @@ class _Road:
         return partition
 
 
+class _Promise:
+    """A `Later` that waits for commits, and for its deadline."""
+
+    __slots__ = ("_callback", "is_settled")
+    pipelined: ClassVar[bool] = True
+
+    def __init__(self) -> None:
+        self._callback: Callable[[Any], object] | None = None
+        self.is_settled = False
+
+    def _settle(self) -> None:
+        self.is_settled = True
+        if self._callback is not None:
+            self._callback(self)
+
+    def done(self) -> bool:
+        return self.is_settled
+
+    def cancel(self) -> None:
+        self.is_settled = True
+
+    def add_done_callback(self, callback: Callable[[Any], object], /) -> None:
+        self._callback = callback
+
+
+class _Answer(_Promise):
+    """To a request with one batch, of which it is the `Commit` too."""
+
+    __slots__ = ("_appended", "_correlation_id", "_error", "_index", "_log_start_offset", "_topic")
+
+    def __init__(
+        self, correlation_id: int, topic: bytes, index: int, appended: Appended, log_start_offset: Offset
+    ) -> None:
+        self._callback = None
+        self.is_settled = False
+        self._correlation_id = correlation_id
+        self._topic = topic
+        self._index = index
+        self._appended = appended
+        self._log_start_offset = log_start_offset
+        self._error = ErrorCode.NONE
+
+    def on_outcome(self, error: ErrorCode) -> None:
+        """`Commit`."""
+        if not self.is_settled:
+            self._error = error
+            self._settle()
+
+    def time_out(self) -> None:
+        """`Waiting`."""
+        self.on_outcome(ErrorCode.REQUEST_TIMED_OUT)
+
+    def answer(self) -> Answer:
+        error = self._error
+        offset, _, time_ms = self._appended if error is ErrorCode.NONE else NOT_APPENDED
+        start = self._log_start_offset
+        return [write_single_answer(self._correlation_id, self._topic, self._index, error, offset, time_ms, start)]
+
+
 class _Part:
-    """What becomes of one partition's batch: a `Commit`."""
+    """What becomes of one batch of several: a `Commit`."""
 
     __slots__ = ("_answer", "base_offset", "error", "index", "is_settled", "log_start_offset", "message", "time_ms")
 
-    def __init__(self, answer: _Answer, index: int) -> None:
+    def __init__(self, answer: _AnswerOfMany, index: int) -> None:
         self._answer = answer
         self.index = index
         self.error = ErrorCode.NONE
@@ -120,7 +197,7 @@ class _Part:
             self.is_settled = True
             if error is not ErrorCode.NONE:
                 self.error = error
-                self.base_offset, self.time_ms = NO_OFFSET, -1
+                self.base_offset, _, self.time_ms = NOT_APPENDED
             self._answer.on_settled()
 
     def told(self) -> PlainAnswer:
@@ -128,19 +205,17 @@ class _Part:
         return new(PlainAnswer, outcome)
 
 
-class _Answer:
-    """A `Later` that waits for the commits themselves, and for its deadline."""
+class _AnswerOfMany(_Promise):
+    """To a request with several."""
 
-    __slots__ = ("_callback", "_correlation_id", "_topics", "_waiting", "is_settled")
-    pipelined: ClassVar[bool] = True
+    __slots__ = ("_correlation_id", "_topics", "_waiting")
 
     def __init__(self, correlation_id: int) -> None:
+        super().__init__()
         self._correlation_id = correlation_id
         self._topics: list[tuple[bytes, list[_Part]]] = []
         self._waiting = 1
         """Parts that are not settled, and one more until all are taken."""
-        self._callback: Callable[[Any], object] | None = None
-        self.is_settled = False
 
     def take(self, topic: bytes, batches: Batches, partitions: list[Partition], *, needs_isr: bool) -> None:
         """Append what is for one topic."""
@@ -162,18 +237,14 @@ class _Answer:
                 part.is_settled = True
         self._topics.append((topic, parts))
 
-    def settle(self) -> bool:
-        """All were taken: whether nothing is waited for."""
+    def all_are_taken(self) -> None:
         self.on_settled()
-        return self.is_settled
 
     def on_settled(self) -> None:
         """One is waited for no more."""
         self._waiting -= 1
         if not self._waiting and not self.is_settled:
-            self.is_settled = True
-            if self._callback is not None:
-                self._callback(self)
+            self._settle()
 
     def time_out(self) -> None:
         """`Waiting`."""
@@ -181,15 +252,9 @@ class _Answer:
             for part in parts:
                 part.on_outcome(ErrorCode.REQUEST_TIMED_OUT)
 
-    def done(self) -> bool:
-        return self.is_settled
-
     def cancel(self) -> None:
         self.is_settled = True
         self._topics = []
-
-    def add_done_callback(self, callback: Callable[[Any], object], /) -> None:
-        self._callback = callback
 
     def answer(self) -> Answer:
         """Once. Lets go of the parts, which know it, so that nothing is left for the garbage collector."""

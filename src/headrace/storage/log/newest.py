@@ -1,60 +1,56 @@
 """The newest batches of a log, in memory, for readers that keep up with its end: they cost no read of the file.
 
-Promises: what is given is what the log holds, verbatim; all logs together keep to a bound, and those that were
-appended to the longest ago give way; of a log whose end nobody reads nothing is kept. Loop-only. Where a log is cut,
+Promises: what is given is what the log holds, verbatim; all logs together keep to a bound, and what came first
+gives way first; of a log whose end nobody reads nothing is kept. Loop-only. Where a log is cut,
 or what stands in its files changes, all of this is dropped.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import deque
 
-from headrace.base.limits import NEWEST_BYTES_MAX, NEWEST_OF_ALL_BYTES_MAX
+from headrace.base.limits import NEWEST_BATCH_OVERHEAD_BYTES, NEWEST_BYTES_MAX, NEWEST_UNREAD_BYTES_MAX
 from headrace.storage.log.appending import Placed
 
 
 class NewestOfAll:
-    """What is kept of all logs of an engine, and the room that they share."""
+    """The room that all logs of an engine share: what came first gives way first."""
 
-    def __init__(self, bytes_max: int = NEWEST_OF_ALL_BYTES_MAX) -> None:
+    def __init__(self, bytes_max: int = NEWEST_BYTES_MAX) -> None:
         self._bytes_max = bytes_max
-        self._size = 0
-        self._all: OrderedDict[Newest, None] = OrderedDict()
-        """Least recently appended to first."""
+        self._batches: deque[tuple[Newest, int, int]] = deque()
+        """In the order in which they came: of which log, base offset, size. Those that were dropped keep their place
+        until their turn comes, so that this too is bounded."""
+        self.size = 0
+        """Bytes, with what it costs to keep them."""
 
-    @property
-    def size(self) -> int:
-        """Bytes."""
-        return self._size
-
-    def grown(self, newest: Newest, size: int) -> None:
-        """So many bytes came to this one; the oldest make room."""
-        self._size += size
-        self._all[newest] = None
-        self._all.move_to_end(newest)
-        while self._size > self._bytes_max:
-            next(iter(self._all)).drop()
-
-    def shrunk(self, newest: Newest, size: int) -> None:
-        self._size -= size
-        if not newest.size:
-            self._all.pop(newest, None)
+    def add(self, newest: Newest, base: int, size: int) -> None:
+        size += NEWEST_BATCH_OVERHEAD_BYTES
+        self._batches.append((newest, base, size))
+        self.size += size
+        while self.size > self._bytes_max:
+            oldest, base, size = self._batches.popleft()
+            oldest.forget(base)
+            self.size -= size
 
 
 class Newest:
     """What is kept of one log."""
 
-    __slots__ = ("_batches", "_is_followed", "_of_all", "_unread", "size")
+    __slots__ = ("_batches", "_is_followed", "_of_all", "_unread")
 
     def __init__(self, of_all: NewestOfAll) -> None:
         self._of_all = of_all
         self._batches: dict[int, tuple[int, bytes]] = {}
-        """By base offset: the offset after it, and its bytes. Oldest first."""
-        self.size = 0
+        """By base offset: the offset after it, and its bytes."""
         self._is_followed = False
         """A reader stood at the log's end, not long ago."""
         self._unread = 0
         """Bytes that came since one was here."""
+
+    def __len__(self) -> int:
+        """Batches."""
+        return len(self._batches)
 
     def follow(self) -> None:
         """A reader has reached the log's end: what comes next is kept for it."""
@@ -66,17 +62,12 @@ class Newest:
         if not self._is_followed or len(placed.headers) != 1:
             return
         self._unread += placed.size
-        if self._unread > NEWEST_BYTES_MAX:
+        if self._unread > NEWEST_UNREAD_BYTES_MAX:
             self._is_followed = False
             self.drop()
             return
         self._batches[base] = (placed.end, b"".join(placed.buffers))
-        self.size += placed.size
-        self._of_all.grown(self, placed.size)
-        while self.size > NEWEST_BYTES_MAX:
-            _, oldest = self._batches.pop(next(iter(self._batches)))
-            self.size -= len(oldest)
-            self._of_all.shrunk(self, len(oldest))
+        self._of_all.add(self, base, placed.size)
 
     def read(self, start: int, max_bytes: int, end: int, *, at_least_one: bool) -> memoryview | None:
         """Whole batches from the one at `start`, below `end`, within `max_bytes`, but for the first where that is to be
@@ -98,9 +89,10 @@ class Newest:
             return None
         return memoryview(parts[0] if len(parts) == 1 else b"".join(parts))
 
+    def forget(self, base: int) -> None:
+        """This batch gives way to newer ones."""
+        self._batches.pop(base, None)
+
     def drop(self) -> None:
         """Keep nothing of what is here now."""
         self._batches.clear()
-        size, self.size = self.size, 0
-        if size:
-            self._of_all.shrunk(self, size)
