@@ -406,8 +406,9 @@ class Partition:
             case AdvanceHighWatermark(offset=offset):
                 self._commits.wake_below(offset)
                 visible, self._visible_bytes = appended_bytes - self._visible_bytes, appended_bytes
-                for watcher in list(self._watchers):
-                    watcher.on_visible(visible)
+                if self._watchers:
+                    for watcher in list(self._watchers):
+                        watcher.on_visible(visible)
             case _:
                 assert_never(effect)
 
