@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -137,7 +138,7 @@ def test_a_new_incarnation_leads_nothing_until_it_is_unfenced() -> None:
 
 
 def test_the_same_incarnation_once_more_is_the_registration_that_was_made() -> None:
-    wish = {
+    wish: dict[str, Any] = {
         "cluster_id": CLUSTER,
         "broker_id": BrokerId(1),
         "directory_id": DirectoryId(uuid.UUID(int=1)),
@@ -152,7 +153,7 @@ def test_the_same_incarnation_once_more_is_the_registration_that_was_made() -> N
 
 def test_a_second_live_process_with_another_disk_is_refused() -> None:
     image = register(EMPTY_IMAGE, 1)
-    wish = {"cluster_id": CLUSTER, "broker_id": BrokerId(1), "endpoints": (), "in_session": True}
+    wish: dict[str, Any] = {"cluster_id": CLUSTER, "broker_id": BrokerId(1), "endpoints": (), "in_session": True}
     other = register_broker(image, directory_id=DirectoryId(uuid.UUID(int=2)), **wish)
     assert isinstance(other.result, Refusal)
     assert other.result.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION

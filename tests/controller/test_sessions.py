@@ -23,6 +23,7 @@ def test_a_new_controller_gives_everyone_a_full_session_and_then_fences_who_is_s
     assert at.tick(image, 101.0) == []
     assert at.tick(image, 103.0) == []
     at.heard(ONE, image.brokers[ONE].epoch, 104.0)
+    assert at.tick(image, 105.0) == []
     assert at.tick(image, 106.9) == []
     assert at.tick(image, 107.0) == [(TWO, image.brokers[TWO].epoch)]
     assert at.tick(fence(image, 2), 109.9) == []

@@ -161,7 +161,8 @@ def test_defaults_come_from_the_broker_and_a_request_s_configs_are_its_own() -> 
 
 
 def test_the_default_replication_factor_is_what_the_live_brokers_allow() -> None:
-    image, _ = create(cluster([None, None, None], fenced=(2,)), new_topic())
+    wanted = {"default.replication.factor": "3"}
+    image, _ = create(cluster([None, None, None], fenced=(2,)), new_topic(), broker_configs=wanted)
     topic = image.topic("t")
     assert topic is not None
     assert topic.partitions[0].replicas == (1, 3)

@@ -56,8 +56,8 @@ def register_broker(
     """
     if image.cluster_id and image.cluster_id != cluster_id:
         message = (
-            f"The data directory of broker {broker_id} belongs to cluster {cluster_id}, but this is {image.cluster_id}: "
-            "start it with another directory, or name addresses of its own cluster."
+            f"The data directory of broker {broker_id} belongs to cluster {cluster_id}, but this is "
+            f"{image.cluster_id}: start it with another directory, or name addresses of its own cluster."
         )
         return Decision((), Refusal(ErrorCode.INCONSISTENT_CLUSTER_ID, message))
     known = image.brokers.get(broker_id)

@@ -1,8 +1,8 @@
 """Which brokers are heard of: who is to be fenced for silence, and who at once because it is plainly dead.
 
-In memory, at the active controller alone: a new one gives everyone a full session. Promises: nobody is fenced for a time
-in which this node itself was not at work; who was fenced at once twice in a minute waits out its session; a broker is
-told from its earlier incarnations. Sans-IO: the caller gives the time, in monotonic seconds.
+In memory, at the active controller alone: a new one gives everyone a full session. Promises: nobody is fenced for a
+time in which this node itself was not at work; who was fenced at once twice in a minute waits out its session; a broker
+is told from its earlier incarnations. Sans-IO: the caller gives the time, in monotonic seconds.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ class Sessions:
             del self._sessions[gone]
         over = []
         for broker, epoch in live.items():
-            session = self._sessions.get(broker)
-            if session is None or session.epoch != epoch:
+            known = self._sessions.get(broker)
+            if known is None or known.epoch != epoch:
                 self.heard(broker, epoch, now)  # new to this leadership
-            elif now - session.heard_at >= self.timeout_s:
+            elif now - known.heard_at >= self.timeout_s:
                 over.append((broker, epoch))
         return over
 

@@ -39,6 +39,8 @@ from headrace.metadata.values import BrokerImage, Endpoint, PartitionImage, Topi
 
 __all__ = ["EMPTY_IMAGE", "BrokerImage", "MetadataImage", "PartitionImage", "TopicImage"]
 
+_NO_COUNTS: Final[immutables.Map[BrokerId, int]] = immutables.Map()
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataImage:
@@ -61,9 +63,9 @@ class MetadataImage:
     next_producer_id: ProducerId
     quorum_grown: int = 0
     """The number of voters up to which the quorum has grown by itself; 0: it still may."""
-    leaderships: immutables.Map[BrokerId, int] = immutables.Map()
+    leaderships: immutables.Map[BrokerId, int] = _NO_COUNTS
     """How many partitions each broker leads; absent: none. Follows from `topics`, as does `copies`."""
-    copies: immutables.Map[BrokerId, int] = immutables.Map()
+    copies: immutables.Map[BrokerId, int] = _NO_COUNTS
     """How many partitions each broker is a replica of."""
 
     def topic(self, name: str) -> TopicImage | None:
