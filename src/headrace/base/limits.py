@@ -226,3 +226,8 @@ FORWARDED_BYTES_MAX: Final = 16 * 1024 * 1024
 """Largest request that is carried to the controller."""
 LEAVE_WAIT_MS_MAX: Final = 3_000
 """Longest that a broker that stops waits for others to lead what it led."""
+JOIN_TIMEOUT_MS: Final = 2_000
+"""Longest that a broker that comes to a cluster waits for one answer."""
+JOIN_BACKOFF_MS: Final = 50
+"""Pause after nobody answered; it doubles with each further one."""
+JOIN_BACKOFF_MS_MAX: Final = 1_000

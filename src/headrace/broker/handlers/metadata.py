@@ -74,7 +74,7 @@ def _answer(request: MetadataRequest, context: RequestContext, image: MetadataIm
     operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else OPERATIONS_NOT_ASKED_FOR
     return MetadataResponse(
         brokers=tuple(_brokers(image)),
-        cluster_id=image.cluster_id,
+        cluster_id=context.services.duties.cluster_id,
         controller_id=controller_id(context, image),
         topics=tuple(_topics(request, context.version, image, operations)),
         cluster_authorized_operations=CLUSTER_OPERATIONS if cluster else OPERATIONS_NOT_ASKED_FOR,
