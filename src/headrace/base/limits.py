@@ -215,3 +215,37 @@ RAFT_READS_WAITING_MAX: Final = 10_000
 """Reads that wait to be confirmed by a quorum; further ones are refused."""
 RAFT_ENTRIES_KEPT: Final = 1_000
 """Entries below a snapshot that a leader keeps, so that who is a little behind needs no snapshot."""
+
+# the quorum's driver and its network
+RAFT_TICK_MS: Final = 50
+RAFT_HEARTBEAT_TICKS: Final = 3
+RAFT_ELECTION_TICKS: Final = 20
+"""Silence of a leader after which an election is held: this, to twice as much."""
+RAFT_SNAPSHOT_CHUNK_BYTES: Final = 256 * 1024
+"""Bytes of a snapshot in one message."""
+APPLIED_PER_TURN_BYTES_MAX: Final = 32 * 1024
+"""Entries that are decoded and applied in one turn of the event loop; a larger one is decoded in a worker thread."""
+RAFT_STOP_MS_MAX: Final = 1_000
+"""Longest that a stop waits for others to acknowledge what is under way."""
+SUCCESSION_STEP_MS: Final = 40
+"""Where the leader's process is plainly dead: the voter with the smallest id stands at once, each further one so much
+later, and each again after as many steps as there are voters, SUCCESSION_ATTEMPTS_MAX times in all."""
+SUCCESSION_ATTEMPTS_MAX: Final = 5
+PEER_QUEUE_MESSAGES_MAX: Final = 1_024
+PEER_QUEUE_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Messages to one member that wait to be written; the oldest are dropped beyond."""
+PEER_FRAME_BYTES: Final = 1024 * 1024
+"""Messages of one frame to a member, unless a single one is larger."""
+PEER_FRAME_BYTES_MAX: Final = 32 * 1024 * 1024
+"""Largest frame that is taken from another member."""
+PEER_FRAME_MESSAGES_MAX: Final = 4_096
+PEER_ADDRESSES_MAX: Final = 4
+"""Addresses of one member that are remembered, the newest first."""
+PEERS_MAX: Final = 1_000
+"""Members whose addresses are remembered."""
+PEER_CONNECT_MS_MAX: Final = 2_000
+PEER_BACKOFF_MS_MIN: Final = 20
+PEER_BACKOFF_MS_MAX: Final = 500
+"""Pause after a connection to a member failed or did not last: doubles from the first to the last of these."""
+PEER_UNACKNOWLEDGED_MS_MAX: Final = 5_000
+"""Time after which a connection whose bytes nobody acknowledges is given up."""
