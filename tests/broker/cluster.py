@@ -87,13 +87,13 @@ class Cluster:
 
     async def until(self, broker: int, holds: Callable[[MetadataImage], bool]) -> None:
         """Wait until that broker's image is such."""
-        reached = asyncio.Event()
+        running, reached = self.brokers[broker], asyncio.Event()
 
         def look() -> None:
-            if holds(self.image(broker)):
+            if not reached.is_set() and holds(running.image):
                 reached.set()
 
-        self.brokers[broker].observe(lambda _: look())
+        running.observe(lambda _: look())
         look()
         async with asyncio.timeout(DEADLINE_S):
             await reached.wait()
