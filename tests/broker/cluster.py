@@ -107,9 +107,7 @@ class Cluster:
 
 
 @asynccontextmanager
-async def running(
-    directory: Path, voters: int, configs: Mapping[str, str] | None = None
-) -> AsyncIterator[Cluster]:
+async def running(directory: Path, voters: int, configs: Mapping[str, str] | None = None) -> AsyncIterator[Cluster]:
     """So many brokers, born together and ready; stopped after the block."""
     cluster = Cluster(directory, configs)
     cluster.give_birth(voters)

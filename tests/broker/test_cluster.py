@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from headrace.base.errors import UsageError
+from headrace.base.ids import BrokerId
 from headrace.net import loops
 from headrace.net.client.address import Address
 from headrace.net.client.admin import Admin
@@ -17,7 +18,7 @@ from headrace.net.client.cluster import Cluster as Client
 from headrace.net.client.errors import ClientError
 from headrace.net.client.members import Members, QuorumView
 from headrace.wire.errors import ErrorCode
-from headrace.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResource, AlterableConfig
+from headrace.wire.messages.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
 from headrace.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from headrace.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from headrace.wire.messages.describe_cluster import DescribeClusterRequest
@@ -179,13 +180,13 @@ def test_a_stop_hands_over_what_others_can_lead(tmp_path: Path) -> None:
             await cluster.agree()
             await cluster.stop(2)
             left = cluster.image(1)
-            assert left.brokers[2].fenced
+            assert left.brokers[BrokerId(2)].fenced
             assert {part.leader for _, part in left.all_partitions()} <= {1, 3}
             assert {part.isr for _, part in left.all_partitions()} == {(1, 3), (3, 1)} or {
                 tuple(sorted(part.isr)) for _, part in left.all_partitions()
             } == {(1, 3)}
             await cluster.start(2)
-            await cluster.until(1, lambda image: not image.brokers[2].fenced)
+            await cluster.until(1, lambda image: not image.brokers[BrokerId(2)].fenced)
 
     run(work())
 

@@ -11,7 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.base.errors import CorruptData
-from headrace.base.ids import BrokerEpoch, BrokerId, ClusterId, DirectoryId, IncarnationId, ProducerId, TopicId
+from headrace.base.ids import (
+    BrokerEpoch,
+    BrokerId,
+    ClusterId,
+    DirectoryId,
+    IncarnationId,
+    LeaderEpoch,
+    PartitionIndex,
+    ProducerId,
+    TopicId,
+)
 from headrace.controller import asks
 from headrace.controller.asks import ASKS, Answer, Ask, decode_answer, decode_ask, encode_answer, encode_ask
 from headrace.controller.configs import Alteration, ResourceAlteration
@@ -49,7 +59,11 @@ CASES: list[tuple[Ask[Any], Any]] = [
     (asks.AllocateProducerIds(broker_id=ONE, broker_epoch=EPOCH), (ProducerId(5), 10)),
     (
         asks.PublishSegment(
-            topic_id=TOPIC, partition=0, leader_epoch=2, descriptor=descriptor(0, 2, 2), previous_hash="h"
+            topic_id=TOPIC,
+            partition=PartitionIndex(0),
+            leader_epoch=LeaderEpoch(2),
+            descriptor=descriptor(0, 2, 2),
+            previous_hash="h",
         ),
         None,
     ),
