@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from headrace.net import loops
-from headrace.wire.errors import ErrorCode
+from headrace.wire.errors import ErrorCode, error_of
 from headrace.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from headrace.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from headrace.wire.messages.metadata import MetadataRequest
@@ -31,7 +31,8 @@ Victims = int | str
 
 @dataclass(slots=True)
 class Ledger:
-    """What was acknowledged. A change whose answer was lost may have happened or not."""
+    """What was acknowledged. A change whose answer was lost may have happened or not. Right after all were killed a
+    topic may be refused because no broker is live yet; any other refusal is a mistake."""
 
     made: set[str] = field(default_factory=set)
     deleted: set[str] = field(default_factory=set)
@@ -90,10 +91,10 @@ class Writer:
                 self._ledger.deleted.add(last)
                 await self._ledger.acknowledged()
 
-    async def _change(self, name: str, work: Any) -> bool:
+    async def _change(self, name: str, work: Awaitable[int]) -> bool:
         """Whether it was acknowledged. What a client would ask again for is not asked again here: it is unknown."""
-        code = ErrorCode(await work)
-        if code is not ErrorCode.NONE and not code.retriable:
+        code = error_of(await work)
+        if code is not ErrorCode.NONE and not code.retriable and code is not ErrorCode.BROKER_NOT_AVAILABLE:
             self._ledger.refused.append(f"{name}: {code.name}")
         return code is ErrorCode.NONE
 

@@ -147,10 +147,14 @@ UNVOUCHED_BYTES_MAX: Final = 16 * 1024 * 1024
 """Bytes above a log's recovery point that each start after a kill checks again; with more, the point is moved up."""
 LOGS_OPENED_AT_ONCE_MAX: Final = 4
 """Logs that a start opens at a time, each in a worker thread: as with those that are closed."""
+LOGS_TAKEN_UP_PER_TURN_MAX: Final = 50
+"""Logs that were opened and are taken up in one turn of the event loop."""
 LOGS_CLOSED_AT_ONCE_MAX: Final = 4
 """Logs that a stop closes at a time, each in a worker thread: their syncs share the disk's journal commits."""
 METADATA_PROPOSALS_MAX: Final = 10_000
 """Decisions on their way to the commit log; more wait before they are decided."""
+SNAPSHOT_PARTITIONS_PER_EVENT_MAX: Final = 200
+"""Partitions in one event of a snapshot: its JSON is made in one step, in which nothing else runs."""
 METADATA_EVENTS_PER_SNAPSHOT: Final = 10_000
 """Committed events after which the commit log is snapshotted and cut."""
 

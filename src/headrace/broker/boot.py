@@ -196,6 +196,7 @@ class Broker:
         if alone:
             await parts.listener.accept()
         await parts.membership.become_ready()
+        await parts.partitions.settled()
 
     async def _bind(self, listener: Listener) -> int:
         try:

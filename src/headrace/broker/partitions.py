@@ -9,7 +9,7 @@ being served. Never decides who leads.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -18,7 +18,7 @@ import structlog
 
 from headrace.base.errors import CorruptData, HeadraceError
 from headrace.base.ids import BrokerId, DirectoryId, Offset, PartitionIndex, TopicId, TopicPartition
-from headrace.base.limits import LOGS_CLOSED_AT_ONCE_MAX, LOGS_OPENED_AT_ONCE_MAX
+from headrace.base.limits import LOGS_CLOSED_AT_ONCE_MAX, LOGS_OPENED_AT_ONCE_MAX, LOGS_TAKEN_UP_PER_TURN_MAX
 from headrace.base.ports import Clock, Space
 from headrace.broker.flusher import Flusher
 from headrace.broker.partition import Partition, Suspect
@@ -183,8 +183,9 @@ class Partitions:
         if opened := [local for local in led if not self._lead_on(local)]:
             topics = {local.topic.id: local.topic for local in opened}
             image = self._image
-            configs = {topic_id: self._config(topic, image) for topic_id, topic in topics.items()}
-            for local, result in zip(opened, await self._open_all(opened, configs), strict=True):
+            configs = {topic_id: self._config(topic, image) async for topic_id, topic in _by_turns(topics.items())}
+            results = await self._open_all(opened, configs)
+            async for local, result in _by_turns(zip(opened, results, strict=True)):
                 self._take_up(local, configs[local.topic.id], result)
             if self._image is not image:
                 self._reconfigure_all(topics)
@@ -390,6 +391,14 @@ class Partitions:
         await asyncio.gather(*(self._in_thread(partial(_close_all, share, clean=clean)) for share in shares if share))
         await self._in_thread(partial(self._close_engine, clean=clean))
         self._serving.clear()
+
+
+async def _by_turns(things: Iterable[T]) -> AsyncIterator[T]:
+    """Some of them in each turn of the event loop, so that others have theirs."""
+    for number, thing in enumerate(things, 1):
+        yield thing
+        if number % LOGS_TAKEN_UP_PER_TURN_MAX == 0:
+            await asyncio.sleep(0)
 
 
 def _nobody_looks(_: Partition, __: Offset | None) -> bool:
