@@ -21,7 +21,7 @@ from headrace.sim.clock import SimClock
 from headrace.sim.disk import Mount, SimDisk
 from headrace.sim.loop import VirtualLoop
 from headrace.sim.process import Process
-from tests.broker.quorum_world import Node, count_up, equal, look, peer
+from tests.broker.quorum_world import News, Node, count_up, equal, look, peer
 
 T = TypeVar("T")
 BORN = Membership(frozenset(map(peer, (1, 2, 3))))
@@ -60,6 +60,7 @@ class Machine:
                 ports=world.ports,
                 cut=world.cut,
                 random=random.Random(world.random.getrandbits(64)),
+                news=world.news,
                 clock=SimClock(world.loop),
                 settings=SMALL,
             )
@@ -97,6 +98,7 @@ class World:
         self.loop = VirtualLoop(random.Random(seed + 1))
         self.ports = {node: 9_000 + node for node in range(1, 6)}
         self.cut: set[tuple[int, int]] = set()
+        self.news = News()
         self.machines = {node: Machine(self, node) for node in (1, 2, 3)}
         self.images: dict[int, MetadataImage] = {}
         self.controllers: dict[int, int] = {}
