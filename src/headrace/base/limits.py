@@ -157,6 +157,8 @@ LOGS_TAKEN_UP_PER_TURN_MAX: Final = 50
 """Logs that were opened and are taken up in one turn of the event loop."""
 LOGS_CLOSED_AT_ONCE_MAX: Final = 4
 """Logs that a stop closes at a time, each in a worker thread: their syncs share the disk's journal commits."""
+METADATA_REPORT_MS: Final = 30_000
+"""Time between two reports of the whole image to the log, where that is kept at DEBUG."""
 METADATA_PROPOSALS_MAX: Final = 10_000
 """Decisions on their way to the commit log; more wait before they are decided."""
 SNAPSHOT_PARTITIONS_PER_EVENT_MAX: Final = 200
