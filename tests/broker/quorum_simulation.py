@@ -202,6 +202,21 @@ class World:
             for other in self.machines:
                 self.cut |= set() if speaks else {(leader, other)}
                 self.cut |= set() if hears else {(other, leader)}
+            if self.random.random() < 0.5:
+                await self.accuse(self.machines[leader])
+
+    async def accuse(self, machine: Machine) -> None:
+        """The others are told that its process is dead, which it may not be."""
+        if machine.node is None:
+            return
+        me, term = machine.node.me, machine.node.driver.term
+
+        async def told(node: Node) -> None:
+            node.driver.leader_died(me, term)
+
+        for other in self.machines.values():
+            if other is not machine:
+                await other.ask(told)
 
     async def heal(self) -> None:
         self.tell("heal")

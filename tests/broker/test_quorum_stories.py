@@ -78,6 +78,21 @@ async def who_is_cut_off_says_that_it_does_not_know(world: World) -> None:
     assert old.node.driver.image.next_producer_id == 4
 
 
+async def who_does_not_know_that_another_leads_tells_nothing_old(world: World) -> None:
+    """The others were told that it is dead, which is false: it is only cut off, and still takes itself for it."""
+    old = await leading(world)
+    await count(world, 3)
+    isolate(world, old)
+    assert old.node is not None
+    rest = [machine for machine in world.machines.values() if machine is not old]
+    await world.accuse(old)
+    assert await world.submit(through=rest) == 3
+    assert old.node.driver.is_controller, "else this shows nothing"
+    assert isinstance(await outcome(old, look), NotController | OutcomeUnknown)
+    world.cut.clear()
+    await equal(nodes(world))
+
+
 async def who_was_away_gets_a_snapshot_in_pieces(world: World) -> None:
     leader = await leading(world)
     away = next(machine for machine in world.machines.values() if machine is not leader)
@@ -193,6 +208,7 @@ async def changes_go_one_at_a_time_and_the_last_voter_stays(world: World) -> Non
     "story",
     [
         who_is_cut_off_says_that_it_does_not_know,
+        who_does_not_know_that_another_leads_tells_nothing_old,
         who_was_away_gets_a_snapshot_in_pieces,
         a_large_topic_is_applied_by_all,
         a_snapshot_that_arrives_damaged_stops_who_received_it,
