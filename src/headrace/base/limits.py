@@ -128,6 +128,12 @@ OPEN_SEGMENT_FILES_MAX: Final = 4_096
 LOGS_FLUSHED_AT_ONCE_MAX: Final = 1_000
 """Logs in one round of the flusher, each of which keeps its files open until that is over; further ones are for the
 next."""
+NEWEST_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Of the newest batches of all logs, kept for readers that keep up with them."""
+NEWEST_UNREAD_BYTES_MAX: Final = 256 * 1024
+"""Bytes that are kept of one log before a reader comes back."""
+NEWEST_BATCH_OVERHEAD_BYTES: Final = 400
+"""What it costs to keep one, beside its bytes."""
 READ_POSITIONS_REMEMBERED_MAX: Final = 16
 """Places per log where readers stopped, so that the next read finds its bytes without an index."""
 PRODUCER_SNAPSHOTS_KEPT: Final = 2

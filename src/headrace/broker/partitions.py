@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 import structlog
 
@@ -38,6 +38,8 @@ from headrace.wire.errors import ErrorCode
 log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
+Place: TypeAlias = tuple[str | TopicId, PartitionIndex]
+"""A partition as clients call it: by its topic's name or id."""
 
 
 class Opened(NamedTuple):
@@ -72,6 +74,8 @@ class Partitions:
         self._image = EMPTY_IMAGE
         """As of the last change."""
         self._serving: dict[TopicPartition, Partition] = {}
+        self._places: dict[Place, Partition] = {}
+        """The same by all that clients call them."""
         self.on_departure: list[Callable[[], object]] = []
         """Told when a partition is served no more: what was found before is to be looked for again."""
         self._offline: dict[TopicPartition, str] = {}
@@ -104,6 +108,11 @@ class Partitions:
         if partition is not None:
             return partition.availability
         return ErrorCode.KAFKA_STORAGE_ERROR if key in self._offline else ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    def called(self, place: Place) -> Partition | None:
+        """The partition that a client means, where this broker serves it; None: ask `find` why not."""
+        partition = self._places.get(place)
+        return None if partition is None or partition.availability is not ErrorCode.NONE else partition
 
     @property
     def log_directory(self) -> Path:
@@ -180,6 +189,9 @@ class Partitions:
             key = TopicPartition(identity.topic_id, identity.partition)
             self._offline.pop(key, None)
             if (partition := self._serving.pop(key, None)) is not None:
+                del self._places[key]
+                if self._places.get(by_name := (partition.topic, key.partition)) is partition:
+                    del self._places[by_name]
                 partition.end(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
                 logs.append(partition.log)
         for tell in self.on_departure:
@@ -286,7 +298,7 @@ class Partitions:
             flushed_end=partition_log.flushed_end,
             high_watermark=partition_log.flushed_end,
         )
-        self._serving[local.key] = Partition(
+        partition = Partition(
             topic=local.topic.name,
             topic_partition=local.key,
             partition_log=partition_log,
@@ -299,6 +311,8 @@ class Partitions:
             clock=self._clock,
             suspect=lambda partition, offset: self.suspect(partition, offset),
         )
+        self._serving[local.key] = self._places[local.key] = partition
+        self._places[partition.topic, local.key.partition] = partition
 
     # configuration
 
@@ -347,6 +361,7 @@ class Partitions:
         await asyncio.gather(*(self._in_thread(partial(_close_all, share, clean=clean)) for share in shares if share))
         await self._in_thread(partial(self._close_engine, clean=clean))
         self._serving.clear()
+        self._places.clear()
 
 
 def _nobody_looks(_: Partition, __: Offset | None) -> bool:
