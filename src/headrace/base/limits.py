@@ -236,7 +236,7 @@ CONTROLLER_BACKOFF_MS: Final = 20
 CONTROLLER_BACKOFF_MS_MAX: Final = 250
 CONTROLLER_LINKS_MAX: Final = 16
 """Brokers to which such connections are kept."""
-FORWARDED_BYTES_MAX: Final = 16 * 1024 * 1024
+FORWARDED_BYTES_MAX: Final = 4 * 1024 * 1024
 """Largest request that is carried to the controller."""
 LEAVE_WAIT_MS_MAX: Final = 3_000
 """Longest that a broker that stops waits for others to lead what it led."""

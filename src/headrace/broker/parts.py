@@ -182,7 +182,8 @@ class Parts:
             on_bug=self._on_bug,
         )
         self._housekeeper.start()
-        self._reporter.start()
+        if self._config.report_metadata:
+            self._reporter.start()
         self._cleaner = self._make_cleaner()
         self._cleaner.start()
         self._examiner = Examiner(
