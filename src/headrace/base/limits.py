@@ -156,10 +156,16 @@ UNVOUCHED_BYTES_MAX: Final = 16 * 1024 * 1024
 """Bytes above a log's recovery point that each start after a kill checks again; with more, the point is moved up."""
 LOGS_OPENED_AT_ONCE_MAX: Final = 4
 """Logs that a start opens at a time, each in a worker thread: as with those that are closed."""
+LOGS_TAKEN_UP_PER_TURN_MAX: Final = 50
+"""Logs that were opened and are taken up in one turn of the event loop."""
 LOGS_CLOSED_AT_ONCE_MAX: Final = 4
 """Logs that a stop closes at a time, each in a worker thread: their syncs share the disk's journal commits."""
+METADATA_REPORT_MS: Final = 30_000
+"""Time between two reports of the whole image to the log, where that is kept at DEBUG."""
 METADATA_PROPOSALS_MAX: Final = 10_000
 """Decisions on their way to the commit log; more wait before they are decided."""
+SNAPSHOT_PARTITIONS_PER_EVENT_MAX: Final = 200
+"""Partitions in one event of a snapshot: its JSON is made in one step, in which nothing else runs."""
 METADATA_EVENTS_PER_SNAPSHOT: Final = 10_000
 """Committed events after which the commit log is snapshotted and cut."""
 
@@ -224,3 +230,55 @@ RAFT_READS_WAITING_MAX: Final = 10_000
 """Reads that wait to be confirmed by a quorum; further ones are refused."""
 RAFT_ENTRIES_KEPT: Final = 1_000
 """Entries below a snapshot that a leader keeps, so that who is a little behind needs no snapshot."""
+
+# the way to the controller
+CONTROLLER_WAIT_MS_MAX: Final = 5_000
+"""Longest that a broker waits for the controller's answer, or for there to be one, before it refuses."""
+CONTROLLER_BACKOFF_MS: Final = 20
+"""Pause before the controller is asked again, unless another one is heard of; it doubles with each further one."""
+CONTROLLER_BACKOFF_MS_MAX: Final = 250
+CONTROLLER_LINKS_MAX: Final = 16
+"""Brokers to which such connections are kept."""
+FORWARDED_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Largest request that is carried to the controller."""
+LEAVE_WAIT_MS_MAX: Final = 3_000
+"""Longest that a broker that stops waits for others to lead what it led."""
+JOIN_TIMEOUT_MS: Final = 2_000
+"""Longest that a broker that comes to a cluster waits for one answer."""
+JOIN_BACKOFF_MS: Final = 50
+"""Pause after nobody answered; it doubles with each further one."""
+JOIN_BACKOFF_MS_MAX: Final = 1_000
+
+# the quorum's driver and its network
+RAFT_TICK_MS: Final = 50
+RAFT_HEARTBEAT_TICKS: Final = 3
+RAFT_ELECTION_TICKS: Final = 20
+"""Silence of a leader after which an election is held: this, to twice as much."""
+RAFT_SNAPSHOT_CHUNK_BYTES: Final = 256 * 1024
+"""Bytes of a snapshot in one message."""
+APPLIED_PER_TURN_BYTES_MAX: Final = 32 * 1024
+"""Entries that are decoded and applied in one turn of the event loop; a larger one is decoded in a worker thread."""
+RAFT_STOP_MS_MAX: Final = 1_000
+"""Longest that a stop waits for others to acknowledge what is under way."""
+SUCCESSION_STEP_MS: Final = 40
+"""Where the leader's process is plainly dead: the voter with the smallest id stands at once, each further one so much
+later, and each again after as many steps as there are voters, SUCCESSION_ATTEMPTS_MAX times in all."""
+SUCCESSION_ATTEMPTS_MAX: Final = 5
+PEER_QUEUE_MESSAGES_MAX: Final = 1_024
+PEER_QUEUE_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Messages to one member that wait to be written; the oldest are dropped beyond."""
+PEER_FRAME_BYTES: Final = 1024 * 1024
+"""Messages of one frame to a member, unless a single one is larger."""
+PEER_FRAME_BYTES_MAX: Final = 32 * 1024 * 1024
+"""Largest frame that is taken from another member."""
+PEER_FRAME_MESSAGES_MAX: Final = 4_096
+PEER_ADDRESSES_MAX: Final = 4
+"""Addresses of one member that are remembered, the newest first."""
+PEERS_MAX: Final = 1_000
+"""Members whose addresses are remembered."""
+PEER_CONNECT_MS_MAX: Final = 2_000
+PEER_BACKOFF_MS_MIN: Final = 20
+PEER_BACKOFF_MS_MAX: Final = 500
+"""Pause after a connection to a member failed or did not last: doubles from the first to the last of these."""
+PEER_UNACKNOWLEDGED_MS_MAX: Final = 5_000
+"""Time after which a connection whose bytes nobody acknowledges is given up."""
