@@ -39,6 +39,8 @@ class SimDisk:
         self.locks: dict[Path, Process] = {}
         self.full: Path | None = None
         """What lies below is on a volume without room."""
+        self.slowness = 1.0
+        """By how much each sync takes longer."""
         self._sound_syncs = self._failing_syncs = 0
         self.operations = 0
         self.syncs = 0
@@ -105,7 +107,8 @@ class SimDisk:
 
     def sync_seconds(self) -> float:
         slow = self.random.random() < SLOW_SYNC_PROBABILITY
-        return SYNC_SECONDS_MIN + self.random.random() * (SLOW_SYNC_SECONDS_MAX if slow else SYNC_SECONDS_MAX)
+        longest = SLOW_SYNC_SECONDS_MAX if slow else SYNC_SECONDS_MAX
+        return self.slowness * (SYNC_SECONDS_MIN + self.random.random() * longest)
 
 
 class SimFile:
