@@ -124,32 +124,45 @@ class _Search(Generic[State]):
 
     def run(self, steps_max: int) -> Judgement:
         state, done, seen = self.model.first(), 0, set[tuple[int, State]]()
-        node, steps = self.head.after, 0
+        node, steps = self._next(self.head, is_answered=True), 0
         while self.answered:
-            assert node is not None, "the return of what is answered is in the list"
-            if node.is_call:
+            if node is not None:
                 steps += 1
                 if steps > steps_max:
                     return Judgement(Verdict.UNDECIDED, *self.best)
                 after = self.model.step(state, node.operation.action, self._answer(node))
-                if after is not None and (done | 1 << node.number, after) not in seen:
+                is_idle = node.returns is None and after == state
+                if after is not None and not is_idle and (done | 1 << node.number, after) not in seen:
                     done |= 1 << node.number
                     seen.add((done, after))
                     self.placed.append((node, state))
                     state = after
                     self._lift(node)
-                    node = self.head.after
+                    node = self._next(self.head, is_answered=True)
                 else:
-                    node = node.after
+                    node = self._next(node, is_answered=node.returns is not None)
                 continue
-            self._remember(node)
+            self._remember()
             if not self.placed:
                 return Judgement(Verdict.BROKEN, *self.best)
             node, state = self.placed.pop()
             done &= ~(1 << node.number)
             self._put_back(node)
-            node = node.after
+            node = self._next(node, is_answered=node.returns is not None)
         return Judgement(Verdict.LINEARIZABLE, self._order())
+
+    def _next(self, node: _Node, *, is_answered: bool) -> _Node | None:
+        """What is to be tried after `node`: all that may come next, first what was answered, then the rest. Of the rest
+        only what changes something is worth a place, and it mostly is not needed."""
+        after = node.after
+        while True:
+            while after is not None and after.is_call and (after.returns is not None) != is_answered:
+                after = after.after
+            if after is not None and after.is_call:
+                return after
+            if not is_answered:
+                return None
+            is_answered, after = False, self.head.after
 
     @staticmethod
     def _answer(node: _Node) -> Any:
@@ -176,12 +189,12 @@ class _Search(Generic[State]):
     def _order(self) -> tuple[Operation, ...]:
         return tuple(node.operation for node, _ in self.placed)
 
-    def _remember(self, blocked: _Node) -> None:
+    def _remember(self) -> None:
         """For people: the farthest that any order came, and what stood before it then."""
         if self.best[1] and len(self.placed) <= len(self.best[0]):
             return
         waiting, node = [], self.head.after
-        while node is not None and node is not blocked:
+        while node is not None and node.is_call:
             waiting.append(node.operation)
             node = node.after
         self.best = (self._order(), tuple(waiting))
