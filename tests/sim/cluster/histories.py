@@ -149,7 +149,8 @@ def _action(action: Action) -> dict[str, Any]:
             return {"kind": "configure", "name": name, "value": setting}
         case Describe(name=name):
             return {"kind": "describe", "name": name, "value": 0}
-        case List():
+        case _:
+            assert isinstance(action, List)
             return {"kind": "list", "name": "", "value": 0}
 
 
@@ -163,8 +164,9 @@ def _answer(answer: Answer) -> str:
             return "missing"
         case Found(tag=tag, setting=setting):
             return f"found {tag} {0 if setting is None else setting}"
-        case Names(names=names):
-            return " ".join(["names", *sorted(names)])
+        case _:
+            assert isinstance(answer, Names)
+            return " ".join(["names", *sorted(answer.names)])
 
 
 def as_text(operations: Sequence[Operation]) -> str:

@@ -23,6 +23,8 @@ from headrace.sim.cluster.catalog import (
     List,
     Missing,
     Names,
+    by_topic,
+    relevant,
     topic_of,
 )
 from headrace.sim.cluster.linear import Operation, Verdict, judge, judge_apart
@@ -95,6 +97,27 @@ def test_it_agrees_with_all_orders_tried(history: list[Operation]) -> None:
         assert {id(each) for each in found.order} >= {id(each) for each in history if each.returned is not None}
     else:
         assert found.stuck_before
+
+
+@pytest.mark.parametrize("first", range(0, 500, 100))
+def test_what_is_left_out_changes_no_verdict_and_what_is_taken_apart_accuses_nobody_wrongly(first: int) -> None:
+    for seed in range(first, first + 100):
+        written = history(seed)
+        whole = judge(written, Catalog()).verdict
+        assert judge(relevant(written), Catalog()).verdict is whole, seed
+        parts = judge_apart(by_topic(written), Catalog(), topic_of)
+        if whole is Verdict.LINEARIZABLE:
+            assert all(part.verdict is Verdict.LINEARIZABLE for part in parts.values()), seed
+
+
+def test_lists_that_saw_two_creates_in_either_order_are_told_only_by_the_whole() -> None:
+    both = [op(Create("a", 1), 0, 9, Done()), op(Create("b", 2), 0, 9, Done())]
+    seen = [op(List(), 0, 8, Names(frozenset("a"))), op(List(), 0, 8, Names(frozenset("b")))]
+    assert judge([*both, *seen], Catalog()).verdict is Verdict.BROKEN
+    parts = judge_apart(by_topic([*both, *seen]), Catalog(), topic_of).values()
+    assert {part.verdict for part in parts} == {Verdict.LINEARIZABLE}
+    stale = op(List(), 10, 11, Names(frozenset("a")))
+    assert judge_apart(by_topic([*both, stale]), Catalog(), topic_of)["b"].verdict is Verdict.BROKEN
 
 
 @pytest.mark.parametrize("first", range(0, 500, 100))

@@ -6,11 +6,13 @@ one setting that is changed afterwards. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import immutables
+
+from headrace.sim.cluster.linear import Operation
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,14 @@ class List:
     """The names of all topics."""
 
 
-Action: TypeAlias = Create | Delete | Configure | Describe | List
+@dataclass(frozen=True, slots=True)
+class Mention:
+    """Whether a list of all topics has this one: what a `List` asks, for one topic alone."""
+
+    name: str
+
+
+Action: TypeAlias = Create | Delete | Configure | Describe | List | Mention
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +80,12 @@ class Names:
     names: frozenset[str]
 
 
-Answer: TypeAlias = Done | Exists | Missing | Found | Names
+@dataclass(frozen=True, slots=True)
+class Mentioned:
+    yes: bool
+
+
+Answer: TypeAlias = Done | Exists | Missing | Found | Names | Mentioned
 Topics: TypeAlias = "immutables.Map[str, Found]"
 
 
@@ -95,6 +109,8 @@ class Catalog:
                 return (state, Exists()) if found else (state.set(name, Found(tag, None)), Done())
             case Describe():
                 return state, found or Missing()
+            case Mention():
+                return state, Mentioned(found is not None)
             case _ if found is None:
                 return state, Missing()
             case Delete(name=name):
@@ -107,3 +123,28 @@ def topic_of(action: Action) -> Hashable:
     """The part that an action concerns, for `linear.judge_apart`. Not for a List, which concerns all."""
     assert not isinstance(action, List), "a list of all topics is no question about one"
     return action.name
+
+
+def relevant(operations: Iterable[Operation]) -> list[Operation]:
+    """Without the changes of settings that nobody knows the outcome of and whose value nobody ever saw: an order with
+    one of them is one without it too."""
+    operations = list(operations)
+    seen = {each.answer.setting for each in operations if isinstance(each.answer, Found)}
+    return [
+        each
+        for each in operations
+        if each.returned is not None or not isinstance(each.action, Configure) or each.action.setting in seen
+    ]
+
+
+def by_topic(operations: Iterable[Operation]) -> Iterator[Operation]:
+    """Each list of all topics taken apart, into what it says of every single one: what holds of the whole holds of
+    these, and these can be judged topic by topic."""
+    operations = list(operations)
+    names = sorted({each.action.name for each in operations if not isinstance(each.action, List)})
+    for each in operations:
+        if not isinstance(each.action, List):
+            yield each
+        elif isinstance(each.answer, Names):
+            for name in names:
+                yield replace(each, action=Mention(name), answer=Mentioned(name in each.answer.names))

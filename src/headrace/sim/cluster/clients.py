@@ -109,7 +109,7 @@ class Voice:
                     return await _configure(client, action)
                 case Describe(name=name):
                     return await _describe(client, name)
-                case List():
+                case _:
                     return await _list(client)
         except Lost:
             return None

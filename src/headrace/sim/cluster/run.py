@@ -19,7 +19,7 @@ from unittest.mock import patch
 import structlog
 
 from headrace.sim.cluster.brokers import BrokerPrograms
-from headrace.sim.cluster.catalog import Action, Catalog, Create, Describe, Done, List, topic_of
+from headrace.sim.cluster.catalog import Action, Catalog, Create, Describe, Done, List, by_topic, relevant, topic_of
 from headrace.sim.cluster.clients import APIS, NAMES, Ledger, Voice, settle, work
 from headrace.sim.cluster.host import Host
 from headrace.sim.cluster.judges import Judge, watching
@@ -162,9 +162,8 @@ class Run:
         voice.close()
 
     def _judge_history(self) -> None:
-        operations = self._world.operations
-        by_topic = [each for each in operations if not isinstance(each.action, List)]
-        for name, found in judge_apart(by_topic, Catalog(), topic_of, steps_max=STEPS_MAX).items():
+        operations = relevant(self._world.operations)
+        for name, found in judge_apart(by_topic(operations), Catalog(), topic_of, steps_max=STEPS_MAX).items():
             self._accuse(f"topic {name}", found)
         self._accuse("all topics", judge(operations, Catalog(), steps_max=STEPS_MAX))
 
