@@ -215,3 +215,19 @@ RAFT_READS_WAITING_MAX: Final = 10_000
 """Reads that wait to be confirmed by a quorum; further ones are refused."""
 RAFT_ENTRIES_KEPT: Final = 1_000
 """Entries below a snapshot that a leader keeps, so that who is a little behind needs no snapshot."""
+
+# the way to the controller
+CONTROLLER_WAIT_MS_MAX: Final = 5_000
+"""Longest that a broker waits for the controller's answer, or for there to be one, before it refuses."""
+CONTROLLER_BACKOFF_MS: Final = 20
+"""Pause before the controller is asked again, unless another one is heard of; it doubles with each further one."""
+CONTROLLER_BACKOFF_MS_MAX: Final = 250
+FORWARDED_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Largest request that is carried to the controller."""
+LEAVE_WAIT_MS_MAX: Final = 3_000
+"""Longest that a broker that stops waits for others to lead what it led."""
+JOIN_TIMEOUT_MS: Final = 2_000
+"""Longest that a broker that comes to a cluster waits for one answer."""
+JOIN_BACKOFF_MS: Final = 50
+"""Pause after nobody answered; it doubles with each further one."""
+JOIN_BACKOFF_MS_MAX: Final = 1_000

@@ -9,21 +9,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from functools import partial
 from typing import Self
 
 import structlog
 
 from headrace.base.errors import HeadraceError, UsageError
-from headrace.base.ids import BrokerEpoch
 from headrace.base.ports import Clock, Disk, Lock, Objects, Random
 from headrace.broker.cleaner import CleaningRunner
 from headrace.broker.config import BrokerConfig
-from headrace.broker.identity import Identity, claim, load_or_create
+from headrace.broker.identity import claim, load_or_create
 from headrace.broker.metadata import MetadataDriver
 from headrace.broker.parts import Parts, Ports
-from headrace.controller.brokers import register_broker
-from headrace.controller.decision import Refusal
 from headrace.metadata.configs import broker_value, check_broker_configs
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.values import Endpoint
@@ -89,6 +85,7 @@ class Broker:
         self._parts = parts
         try:
             await parts.start()
+            await parts.membership.become_ready()
         except BaseException:
             await self.stop()
             raise
@@ -158,12 +155,10 @@ class Broker:
         except BaseException:
             await metadata.stop()
             raise
-        parts = Parts(
-            config, ports, directory_id=identity.directory_id, metadata=metadata, engine=engine, on_bug=self._fail
-        )
+        parts = Parts(config, ports, identity=identity, metadata=metadata, engine=engine, on_bug=self._fail)
         try:
             self.port = await self._bind(parts.listener)
-            parts.epoch = await self._register(metadata, identity)
+            await parts.membership.register([self._endpoint()], config.rack)
             await parts.partitions.settled()
         except BaseException:
             await parts.stop()
@@ -179,22 +174,9 @@ class Broker:
                 "stop what listens there, or choose another address."
             ) from error
 
-    async def _register(self, metadata: MetadataDriver, identity: Identity) -> BrokerEpoch:
-        endpoint = Endpoint(
+    def _endpoint(self) -> Endpoint:
+        return Endpoint(
             listener="PLAINTEXT",
             host=self._config.advertised_host or self._config.host,
             port=self._config.advertised_port or self.port,
         )
-        registered = await metadata.submit(
-            partial(
-                register_broker,
-                cluster_id=identity.cluster_id,
-                broker_id=identity.broker_id,
-                directory_id=identity.directory_id,
-                endpoints=(endpoint,),
-                rack=self._config.rack,
-            )
-        )
-        if isinstance(registered, Refusal):
-            raise UsageError(registered.message)
-        return registered

@@ -20,6 +20,7 @@ from typing import Final, TypeVar
 import structlog
 
 from headrace.base.errors import HeadraceError, StorageFailure
+from headrace.base.ids import BrokerId
 from headrace.base.limits import METADATA_EVENTS_PER_SNAPSHOT, METADATA_PROPOSALS_MAX
 from headrace.base.ports import Disk, Random
 from headrace.controller.decision import Decision
@@ -29,7 +30,7 @@ from headrace.metadata.events import MetadataEvent, PartitionsAdded, TopicCreate
 from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
 from headrace.raft.core import Raft
 from headrace.raft.events import Campaign, Event, Persisted, Propose, Ready, SnapshotTaken
-from headrace.raft.membership import Membership, Peer
+from headrace.raft.membership import Change, Membership, Peer
 from headrace.raft.messages import Entry, SnapshotMark
 from headrace.storage.commitlog import CommitLog, open_commit_log
 from headrace.storage.metadata_log import image_of_snapshot, snapshot_lines
@@ -45,6 +46,35 @@ _INLINE_WEIGHT: Final = 200
 
 class MetadataStopped(HeadraceError):  # noqa: N818 - a state, not a mistake
     """Nothing more is committed on this node: it is stopping."""
+
+
+class NotController(HeadraceError):  # noqa: N818 - a state, not a mistake
+    """This node does not decide now; `leader` does, where one is known."""
+
+    def __init__(self, leader: BrokerId | None) -> None:
+        super().__init__("This broker is not the controller.")
+        self.leader = leader
+
+
+class OutcomeUnknown(HeadraceError):  # noqa: N818 - a state
+    """The leadership ended before it was known whether what was submitted is committed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberStatus:
+    peer: Peer
+    voter: bool
+    log_end: int
+    last_fetch_ms: int = -1
+    last_caught_up_ms: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuorumStatus:
+    leader: Peer | None
+    epoch: int
+    high_watermark: int
+    members: tuple[MemberStatus, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +112,7 @@ class MetadataDriver:
         self._room = asyncio.Semaphore(METADATA_PROPOSALS_MAX)
         self._wake = asyncio.Event()
         self._subscribers: list[Subscriber] = []
+        self._on_controller: list[Callable[[bool], None]] = []
         self._failure: Exception | None = None
         self._events_since_snapshot = 0
         self._snapshot: asyncio.Future[None] | None = None
@@ -93,6 +124,33 @@ class MetadataDriver:
     def image(self) -> MetadataImage:
         """The committed image. Read it once per request."""
         return self._image
+
+    @property
+    def leader(self) -> Peer | None:
+        return self._me
+
+    @property
+    def is_controller(self) -> bool:
+        return self._writer is not None and self._failure is None
+
+    def on_controller(self, callback: Callable[[bool], None]) -> None:
+        self._on_controller.append(callback)
+
+    def on_leader(self, callback: Callable[[], None]) -> None:
+        pass
+
+    def on_peer_dead(self, callback: Callable[[BrokerId], None]) -> None:
+        pass
+
+    def quorum(self) -> QuorumStatus:
+        member = MemberStatus(peer=self._me, voter=True, log_end=self._image.index + 1)
+        return QuorumStatus(leader=self._me, epoch=1, high_watermark=self._image.index + 1, members=(member,))
+
+    async def change(self, change: Change) -> None:
+        raise HeadraceError("This cluster has one voter.")
+
+    async def transfer(self, target: Peer) -> None:
+        pass
 
     @property
     def failure(self) -> Exception | None:
@@ -120,6 +178,8 @@ class MetadataDriver:
         self._pending = image
         self._publish(ImageDelta(EMPTY_IMAGE, image))
         self._writer = loop.create_task(self._write(), name="metadata writer")
+        for callback in self._on_controller:
+            callback(True)
 
     def subscribe(self, subscriber: Subscriber) -> None:
         """Have every later delta given to `subscriber`, on the loop, right after the image was swapped and before

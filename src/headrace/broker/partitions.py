@@ -1,9 +1,9 @@
 """All partitions that this broker leads, kept in step with the metadata image.
 
-Promises: a log is opened where the image says that this broker leads, and nowhere else; carrying out the same change
-twice changes nothing; a deleted topic's waiting requests are answered before its files go. What cannot be opened is
-offline, answered with KAFKA_STORAGE_ERROR and logged, and keeps nothing else from being served. Never decides who
-leads.
+Promises: a log is opened where the image says that this broker leads, and nowhere else, and closed where it leads no
+more; carrying out the same change twice changes nothing; a deleted topic's waiting requests are answered before its
+files go. What cannot be opened is offline, answered with KAFKA_STORAGE_ERROR and logged, and keeps nothing else from
+being served. Never decides who leads.
 """
 
 from __future__ import annotations
@@ -74,6 +74,8 @@ class Partitions:
         self._serving: dict[TopicPartition, Partition] = {}
         self.on_departure: list[Callable[[], object]] = []
         """Told when a partition is served no more: what was found before is to be looked for again."""
+        self._resigning: set[TopicPartition] = set()
+        """What is led by others, or by nobody, and still to be closed here."""
         self._offline: dict[TopicPartition, str] = {}
         """What could not be opened, and why."""
         self.before_closing: list[Callable[[Sequence[PartitionLog]], Awaitable[None]]] = []
@@ -135,18 +137,29 @@ class Partitions:
         for key in changes.deleted:
             if (partition := self._serving.get(key)) is not None:
                 partition.end(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        resigned = [local.key for local in changes.followers if self._resign(local.key)]
         gone = [self._identity(_topic(delta.before, key), key.partition) for key in changes.deleted]
         led = [local for local in changes.leaders if not self._lead_on(local)]
-        if gone or led:
-            work = self._carry_out(self._work, gone, led)
+        if gone or resigned or led:
+            work = self._carry_out(self._work, gone, resigned, led)
             self._work = started(work, "opening and deleting of logs", self._on_bug)
 
     def _lead_on(self, local: LocalPartition) -> bool:
         """A partition that is served already goes on under its new epoch; False where it is not served."""
         serving = self._serving.get(local.key)
-        if serving is None:
+        if serving is None or local.key in self._resigning:
             return False
         serving.lead(local.partition.leader_epoch, local.partition.isr)
+        return True
+
+    def _resign(self, key: TopicPartition) -> bool:
+        """What is held here is not led here (any more): False where there is nothing to end."""
+        self._offline.pop(key, None)
+        if (serving := self._serving.get(key)) is not None:
+            serving.end(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        elif self._work is None or self._work.done():
+            return False
+        self._resigning.add(key)
         return True
 
     def _identity(self, topic: TopicImage, partition: PartitionIndex) -> LogIdentity:
@@ -158,12 +171,15 @@ class Partitions:
         self,
         before: asyncio.Task[None] | None,
         gone: Sequence[LogIdentity],
+        resigned: Sequence[TopicPartition],
         led: Sequence[LocalPartition],
     ) -> None:
         if before is not None:
             await asyncio.wait([before])
         if gone:
             await self._remove(gone)
+        if resigned:
+            await self._close_resigned(resigned)
         if opened := [local for local in led if not self._lead_on(local)]:
             topics = {local.topic.id: local.topic for local in opened}
             image = self._image
@@ -172,6 +188,31 @@ class Partitions:
                 self._take_up(local, configs[local.topic.id], result)
             if self._image is not image:
                 self._reconfigure_all(topics)
+
+    async def _close_resigned(self, resigned: Sequence[TopicPartition]) -> None:
+        """Flush and close, so that whoever leads next finds all there is."""
+        ended = [self._serving.pop(key) for key in resigned if key in self._serving]
+        self._resigning.difference_update(resigned)
+        if not ended:
+            return
+        for tell in self.on_departure:
+            tell()
+        await self._flush(ended)
+        logs = [partition.log for partition in ended]
+        for let_go in self.before_closing:
+            await let_go(logs)
+        for partition in ended:
+            if not partition.log.failed:
+                partition.snapshot_producers()
+        await self._in_thread(partial(_close_all, logs, clean=True))
+
+    async def _flush(self, ended: Sequence[Partition]) -> None:
+        """Nothing is appended to them any more: one round more than is under way has all of it."""
+        for _ in range(2):
+            for partition in ended:
+                if partition.log.needs_flush and not partition.log.failed:
+                    self._flusher.request(partition)
+            await self._flusher.round_over()
 
     async def _remove(self, gone: Sequence[LogIdentity]) -> None:
         """Close and delete, once no flush of theirs is under way."""
@@ -286,7 +327,7 @@ class Partitions:
             flushed_end=partition_log.flushed_end,
             high_watermark=partition_log.flushed_end,
         )
-        self._serving[local.key] = Partition(
+        serving = self._serving[local.key] = Partition(
             topic=local.topic.name,
             topic_partition=local.key,
             partition_log=partition_log,
@@ -299,6 +340,8 @@ class Partitions:
             clock=self._clock,
             suspect=lambda partition, offset: self.suspect(partition, offset),
         )
+        if local.key in self._resigning:  # while it was being opened, another was elected
+            serving.end(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     # configuration
 

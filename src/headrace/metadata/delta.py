@@ -70,6 +70,15 @@ class ImageDelta:
             if before is not after:
                 yield before, after
 
+    def deleted_partitions(self) -> list[TopicPartition]:
+        """Every partition that was there before and is not any more, in order."""
+        return sorted(
+            TopicPartition(before.id, partition.index)
+            for before, after in self.changed_topics()
+            if before is not None
+            for partition in before.partitions[len(after.partitions) if after is not None else 0 :]
+        )
+
     def local_changes(self, node: BrokerId) -> LocalChanges:
         """What this change asks of broker `node`, in a deterministic order."""
         deleted: list[TopicPartition] = []

@@ -1,7 +1,8 @@
 """Snapshots of the commit log: gzipped lines, the first of which says what they are.
 
 Promises: a file under its final name is whole and synced, name included; the lines are read and written in slices, so
-that no snapshot stands in memory as one string. Readable by people: `zcat <index>.snapshot`.
+that no snapshot stands in memory as one string. A member's snapshot is another's, byte for byte: it is sent as it is.
+Readable by people: `zcat <index>.snapshot`.
 """
 
 from __future__ import annotations
@@ -15,10 +16,13 @@ from typing import Final
 
 from headrace.base.errors import CorruptData
 from headrace.base.ports import Disk, File
+from headrace.raft.membership import Membership
+from headrace.raft.messages import SnapshotMark
 
 SUFFIX: Final = ".snapshot"
-_TEMPORARY: Final = ".tmp"
-_FORMAT: Final = "headrace metadata snapshot 1"
+TEMPORARY: Final = ".tmp"
+_FORMAT: Final = "headrace metadata snapshot 2"
+_FORMAT_1: Final = "headrace metadata snapshot 1"
 _SLICE_BYTES: Final = 256 * 1024
 _GZIP: Final = 31  # zlib's way to say: 32 KiB window with gzip's frame, whose CRC-32 and length cover it all
 
@@ -27,26 +31,39 @@ _GZIP: Final = 31  # zlib's way to say: 32 KiB window with gzip's frame, whose C
 class Snapshot:
     """The state after one entry, as lines."""
 
-    index: int
-    term: int
+    mark: SnapshotMark
     lines: tuple[bytes, ...]
     """Without their line ends; what they mean is the driver's."""
+    is_current: bool = True
+    """Whether the file is in the version that is written now; version 1 knew no membership."""
 
 
-def write(disk: Disk, directory: Path, index: int, term: int, lines: Iterable[bytes]) -> None:
-    """Write, sync, rename, sync the directory. Each line ends with a newline. Raises OSError."""
-    temporary = directory / f"{index:020d}{SUFFIX}{_TEMPORARY}"
+def path_of(directory: Path, index: int) -> Path:
+    return directory / f"{index:020d}{SUFFIX}"
+
+
+def write(disk: Disk, temporary: Path, mark: SnapshotMark, lines: Iterable[bytes]) -> None:
+    """Write it under a temporary name, and sync. Each line ends with a newline. Raises OSError."""
     if disk.exists(temporary):
         disk.remove(temporary)
     file = disk.open(temporary, create=True)
     try:
-        head = json.dumps({"format": _FORMAT, "index": index, "term": term}).encode() + b"\n"
-        _write_compressed(file, head, lines)
+        head = {
+            "format": _FORMAT,
+            "index": mark.index,
+            "term": mark.term,
+            "membership": json.loads(mark.membership.encoded()),
+        }
+        _write_compressed(file, json.dumps(head).encode() + b"\n", lines)
         file.sync()
     finally:
         file.close()
-    disk.rename(temporary, directory / f"{index:020d}{SUFFIX}")
-    disk.sync_directory(directory)
+
+
+def install(disk: Disk, temporary: Path, final: Path) -> None:
+    """Give a synced file its name, for good. Raises OSError."""
+    disk.rename(temporary, final)
+    disk.sync_directory(final.parent)
 
 
 def _write_compressed(file: File, head: bytes, lines: Iterable[bytes]) -> None:
@@ -62,8 +79,9 @@ def _write_compressed(file: File, head: bytes, lines: Iterable[bytes]) -> None:
     file.append([b"".join([*waiting, squeeze.flush()])])
 
 
-def read(disk: Disk, path: Path) -> Snapshot:
-    """Raises CorruptData where the file is not the whole snapshot that its name promises, and OSError."""
+def read(disk: Disk, path: Path, *, born: Membership) -> Snapshot:
+    """`born`: the membership of one in version 1. Raises CorruptData where the file is not a whole snapshot, and
+    OSError."""
     file = disk.open(path)
     try:
         lines = list(_lines(file))
@@ -72,14 +90,25 @@ def read(disk: Disk, path: Path) -> Snapshot:
     finally:
         file.close()
     try:
-        head = json.loads(lines[0])
-        index, term = head["index"], head["term"]
-        right = head["format"] == _FORMAT and path.name == f"{index:020d}{SUFFIX}" and isinstance(term, int)
-    except (IndexError, KeyError, TypeError, ValueError):
-        right = False
-    if not right:
+        mark, is_current = _mark(lines[0], born)
+    except (IndexError, KeyError, TypeError, ValueError) as error:
+        raise _damaged(path) from error
+    if path.name.endswith(SUFFIX) and path != path_of(path.parent, mark.index):
         raise _damaged(path)
-    return Snapshot(index, term, tuple(lines[1:]))
+    return Snapshot(mark, tuple(lines[1:]), is_current)
+
+
+def _mark(line: bytes, born: Membership) -> tuple[SnapshotMark, bool]:
+    """What the first line says. Raises KeyError, TypeError, ValueError."""
+    head = json.loads(line)
+    index, term = head["index"], head["term"]
+    if not isinstance(index, int) or not isinstance(term, int):
+        raise TypeError("index and term are integers")
+    if head["format"] == _FORMAT_1:
+        return SnapshotMark(index, term, born), False
+    if head["format"] != _FORMAT:
+        raise ValueError("another format")
+    return SnapshotMark(index, term, Membership.decoded(json.dumps(head["membership"]).encode())), True
 
 
 def _lines(file: File) -> Iterator[bytes]:
