@@ -157,7 +157,7 @@ def _quorum(bootstraps: Iterable[str]) -> tuple[int, set[int]]:
     admin = KafkaAdminClient(bootstrap_servers=list(bootstraps))
     try:
         said: Any = admin.describe_metadata_quorum()
-        alive = {broker["node_id"] for broker in admin.describe_cluster()["brokers"]}
+        alive = {broker["broker_id"] for broker in admin.describe_cluster()["brokers"]}
     finally:
         admin.close()
     log = said["topics"][0]["partitions"][0]

@@ -91,6 +91,18 @@ class SimDisk:
             node.durable[part] = child
             node = child
 
+    def make_durable_file(self, path: Path, data: bytes) -> None:
+        """As something that was put there long ago."""
+        self.make_durable_directory(path.parent)
+        node: Node = self.root
+        for part in path.parent.parts[1:]:
+            assert isinstance(node, DirectoryNode)
+            node = node.names[part]
+        assert isinstance(node, DirectoryNode)
+        file = FileNode()
+        file.data, file.durable = bytearray(data), bytearray(data)
+        node.names[path.name] = node.durable[path.name] = file
+
     def about_to_trigger(self) -> bool:
         return self._trigger is not None and self._trigger_in <= 1
 

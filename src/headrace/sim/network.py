@@ -145,6 +145,12 @@ class Transport(asyncio.Transport):
         self.network.transports.pop(self, None)
         self.network.loop.call_soon(self._protocol.connection_lost, error, context=self.context)
 
+    def drop(self) -> None:
+        """Nobody wants this end any more, and its protocol has never seen it."""
+        self._lost = self._closing = True
+        self.network.transports.pop(self, None)
+        self.network.after_delay(self, self.peer.lose, ConnectionResetError(errno.ECONNRESET, "reset by peer"))
+
     def vanish(self, error: Exception) -> None:
         """As `lose`, without a word to the other end."""
         if not self._lost:
@@ -369,6 +375,8 @@ class Network:
             waited, wait = waited + wait, 2 * wait
 
     def _accept(self, server: Server, near: Transport, factory: Callable[[], Any], made: asyncio.Future[Any]) -> None:
+        if made.done():
+            return  # whoever knocked has gone away
         context = server.context.copy()
         far = Transport(self, context, server.address, near.get_extra_info("sockname"))
         near.peer, far.peer = far, near
@@ -384,10 +392,12 @@ class Network:
         self.loop.call_at(near.next_arrival(self.delay()), self._connected, near, made, context=near.context)
 
     def _connected(self, near: Transport, made: asyncio.Future[Any]) -> None:
+        if made.done():
+            near.drop()
+            return
         protocol = cast("asyncio.Protocol", near.get_protocol())
         protocol.connection_made(near)
-        if not made.done():
-            made.set_result((near, protocol))
+        made.set_result((near, protocol))
 
     def power_off(self, host: str) -> None:
         """To be called before its processes are killed: nobody hears of it."""

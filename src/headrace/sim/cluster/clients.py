@@ -23,7 +23,7 @@ from headrace.sim.cluster.catalog import (
     Missing,
     Names,
 )
-from headrace.sim.cluster.world import PORT, Asked, ClusterWorld, address_of
+from headrace.sim.cluster.world import PORT, TIMEOUT_SECONDS, Asked, ClusterWorld, address_of
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode, error_of
 from headrace.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
@@ -42,7 +42,7 @@ SETTING: Final = "retention.bytes"
 TOPIC: Final = 2
 """The resource type of the protocol."""
 SET: Final = 0
-TIMEOUT_MS: Final = 3_000
+TIMEOUT_MS: Final = int(TIMEOUT_SECONDS * 1000)
 THINK_SECONDS_MAX: Final = 0.4
 PAUSE_AFTER_SILENCE_SECONDS_MAX: Final = 0.5
 CERTAINLY_NOT: Final = (ErrorCode.INVALID_REPLICATION_FACTOR, ErrorCode.BROKER_NOT_AVAILABLE)

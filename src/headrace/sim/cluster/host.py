@@ -92,6 +92,7 @@ class Host:
         """Start the process; it serves some time later, or not."""
         assert not self.is_up
         self.boots += 1
+        self.world.lives[self.node] = self.boots
         self._died = asyncio.Event()
         self.world.loop.network.power_on(self.address)
         self.process = Process(f"broker-{self.node}.{self.boots}", self.address)

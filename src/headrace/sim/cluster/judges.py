@@ -10,9 +10,10 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 from unittest.mock import patch
 
+from headrace.broker.metadata import MetadataDriver
 from headrace.metadata.image import MetadataImage
 from headrace.raft.core import Raft
 from headrace.raft.events import Event, Ready
@@ -140,8 +141,9 @@ class Judge:
 
 @contextmanager
 def watching(judge: Judge) -> Iterator[None]:
-    """While it lasts, the judge is told of every step of every core in a simulated process."""
-    step = Raft.step
+    """While it lasts, the judge is told of every step of every core in a simulated process, and of every image that it
+    publishes."""
+    step, init = Raft.step, MetadataDriver.__init__
 
     def watched(self: Raft, event: Event) -> Ready:
         process = CURRENT.get()
@@ -154,7 +156,13 @@ def watching(judge: Judge) -> Iterator[None]:
             raise
         return ready
 
-    with patch.object(Raft, "step", watched):
+    def seen(self: MetadataDriver, *args: Any, **options: Any) -> None:
+        init(self, *args, **options)
+        process = CURRENT.get()
+        if process is not None:
+            self.subscribe(lambda delta: judge.on_image(process, delta.after))
+
+    with patch.object(Raft, "step", watched), patch.object(MetadataDriver, "__init__", seen):
         yield
 
 

@@ -77,11 +77,9 @@ class Nemesis:
             (self.reset, pick((0.0, 2.0))),
         ]
 
-    async def calm(self) -> None:
-        """Nothing is broken any more: every host is up, or on its way."""
+    def calm(self) -> None:
+        """Nothing is broken any more, and what was begun comes to its end; `keep_up` does the rest."""
         self.is_over = True
-        for task in self._tasks:
-            task.cancel()
         network = self._world.loop.network
         self._world.tell("calm")
         network.links.set_cut([])
@@ -90,8 +88,14 @@ class Nemesis:
             host.disk.heal()
             host.disk.slowness = 1.0
             host.resume()
-            if not host.is_up:
-                host.boot()
+
+    async def keep_up(self) -> None:
+        """Boot whoever is not up, for ever."""
+        while True:
+            for host in self._hosts:
+                if not host.is_up:
+                    host.boot()
+            await asyncio.sleep(0.1)
 
     # one host
 
@@ -155,13 +159,13 @@ class Nemesis:
     def _boot(self, host: Host) -> None:
         if not host.is_up:
             host.boot()
-        elif host.is_up and not host.serves and not self.is_over:
+        elif not host.serves:  # it is stopping, or just starting
             self._later(DOWN_SECONDS_MAX, lambda: self._boot(host))
 
     def _later(self, seconds: float, act: Act) -> None:
         async def wait() -> None:
             await asyncio.sleep(seconds)
-            done = act()
+            done = act() if not self.is_over else None
             if done is not None:
                 await done
 

@@ -32,6 +32,7 @@ from headrace.sim.loop import Stuck, VirtualLoop
 from headrace.sim.run import close, garbage_kept
 from headrace.wire.apis import api
 
+SIZES: Final = (3, 3, 3, 4, 5)
 CLIENTS: Final = 4
 FAULTS_SECONDS: Final = (4.0, 12.0)
 LIVENESS_SECONDS_MAX: Final = 60.0
@@ -90,8 +91,10 @@ class Run:
     def __init__(self, world: ClusterWorld, size: int | None) -> None:
         self._world = world
         self.judge = Judge(world.problem, world.tell_of)
-        programs = BrokerPrograms(self.judge)
-        self.hosts = [Host(world, node, programs) for node in range(1, (size or 1) + 1)]
+        voters = range(1, (size or world.random.choice(SIZES)) + 1)
+        programs = BrokerPrograms(voters)
+        self.hosts = [Host(world, node, programs) for node in voters]
+        programs.birth(self.hosts)
         self._nemesis = Nemesis(world, self.hosts, self.judge)
         self._ledger = Ledger()
 
@@ -106,7 +109,8 @@ class Run:
             with suppress(asyncio.CancelledError):
                 await life
         else:
-            life.result()
+            with suppress(Over):
+                life.result()
 
     async def _life(self) -> None:
         world = self._world
@@ -121,9 +125,11 @@ class Run:
             least, most = FAULTS_SECONDS
             await self._nemesis.run(least + world.random.random() * (most - least))
             world.winding_down = True
-            await self._nemesis.calm()
+            self._nemesis.calm()
+            keeping = group.create_task(self._nemesis.keep_up())
             await asyncio.wait(tasks)
-        await self._progress("calm")
+            await self._progress("calm")
+            keeping.cancel()
         for host in self.hosts:
             host.power_cut()
         await world.think(1.0)
@@ -141,8 +147,13 @@ class Run:
             except TimeoutError:
                 self._world.problem("liveness", f"broker {host.node} did not answer in {LIVENESS_SECONDS_MAX} s")
                 raise Over from None
-        if problem := self.judge.apart():
-            self._world.problem("liveness", problem)
+        try:
+            async with asyncio.timeout(LIVENESS_SECONDS_MAX):
+                while self.judge.apart():  # noqa: ASYNC110 - virtual time
+                    await asyncio.sleep(0.05)
+        except TimeoutError:
+            self._world.problem("liveness", f"{self.judge.apart()} after {LIVENESS_SECONDS_MAX} s")
+            raise Over from None
 
     async def _ask_all(self, host: Host, when: str) -> None:
         """One change through this broker, and then every question: what it shows must be as new as the change."""
@@ -190,7 +201,7 @@ class Run:
 
 @contextmanager
 def _small_snapshots() -> Iterator[None]:
-    with patch("headrace.broker.metadata.METADATA_EVENTS_PER_SNAPSHOT", EVENTS_PER_SNAPSHOT):
+    with patch("headrace.broker.quorum.member.METADATA_EVENTS_PER_SNAPSHOT", EVENTS_PER_SNAPSHOT):
         yield
 
 

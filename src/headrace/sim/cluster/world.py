@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter
 from typing import Any, Final
 
 from headrace.sim.cluster.catalog import Action, Answer, Configure, Create, Delete, Done
@@ -14,6 +15,8 @@ from headrace.sim.process import CURRENT, LOOPBACK
 
 PORT: Final = 9092
 PROBLEMS_MAX: Final = 20
+TIMEOUT_SECONDS: Final = 3.0
+"""Of each request, after which a broker may say that a change is made before it shows it."""
 
 
 def address_of(node: int) -> str:
@@ -24,9 +27,11 @@ def address_of(node: int) -> str:
 class Asked:
     """An operation under way."""
 
-    def __init__(self, client: str, node: int, action: Action, called: int) -> None:
+    def __init__(self, client: str, node: int, life: int, action: Action, called: int, since: float) -> None:
+        self.since = since
         self.client = client
         self.node = node
+        self.life = life
         self.action = action
         self.called = called
 
@@ -44,8 +49,10 @@ class ClusterWorld:
         self.operations: list[Operation] = []
         self.winding_down = False
         self._moment = 0
-        self._floors: dict[int, int] = {}
-        """By broker: what it shows is at least as new as something that was asked for at this moment."""
+        self._floors: dict[tuple[int, int], int] = {}
+        """By broker and its life: what it shows is at least as new as something that was asked for at this moment."""
+        self.lives: Counter[int] = Counter()
+        """By broker: how often it was started."""
 
     def chance(self, who: str) -> random.Random:
         """A source of chance of its own, so that what one draws does not change what another does."""
@@ -76,22 +83,24 @@ class ClusterWorld:
     def ask(self, client: str, node: int, action: Action) -> Asked:
         """An operation begins, through this broker."""
         self._moment += 1
-        return Asked(client, node, action, self._moment)
+        return Asked(client, node, self.lives[node], action, self._moment, self.loop.time())
 
     def hear(self, asked: Asked, answer: Answer | None, *, newest: bool = False) -> None:
         """It ends; with None nobody knows how.
 
-        A broker answers questions from its own image, which may be old, but not older than what was acknowledged
-        through it. So such a read may have happened long before it was asked for: at any time since the newest of
-        those was asked for. `newest`: the answer was confirmed by a quorum.
+        A broker answers questions from its own image, which may be old, but not older than what was acknowledged in
+        time through it since it was started. So such a read may have happened long before it was asked for: at any time
+        since the newest of those was asked for. `newest`: the answer was confirmed by a quorum.
         """
         self._moment += 1
         called = asked.called
         is_change = isinstance(asked.action, Create | Delete | Configure)
         if not is_change and not newest:
-            called = self._floors.get(asked.node, 0)
-        if answer is not None and (not is_change or answer == Done()):
-            self._floors[asked.node] = max(called, self._floors.get(asked.node, 0))
+            called = self._floors.get((asked.node, asked.life), 0)
+        in_time = self.loop.time() - asked.since < TIMEOUT_SECONDS
+        if answer is not None and in_time and (not is_change or answer == Done()):
+            place = asked.node, asked.life
+            self._floors[place] = max(called, self._floors.get(place, 0))
         name = f"{asked.client} through {asked.node}"
         returned = None if answer is None else self._moment
         self.operations.append(Operation(name, asked.action, called, answer, returned))
