@@ -222,6 +222,8 @@ CONTROLLER_WAIT_MS_MAX: Final = 5_000
 CONTROLLER_BACKOFF_MS: Final = 20
 """Pause before the controller is asked again, unless another one is heard of; it doubles with each further one."""
 CONTROLLER_BACKOFF_MS_MAX: Final = 250
+CONTROLLER_LINKS_MAX: Final = 16
+"""Brokers to which such connections are kept."""
 FORWARDED_BYTES_MAX: Final = 16 * 1024 * 1024
 """Largest request that is carried to the controller."""
 LEAVE_WAIT_MS_MAX: Final = 3_000
@@ -231,3 +233,37 @@ JOIN_TIMEOUT_MS: Final = 2_000
 JOIN_BACKOFF_MS: Final = 50
 """Pause after nobody answered; it doubles with each further one."""
 JOIN_BACKOFF_MS_MAX: Final = 1_000
+
+# the quorum's driver and its network
+RAFT_TICK_MS: Final = 50
+RAFT_HEARTBEAT_TICKS: Final = 3
+RAFT_ELECTION_TICKS: Final = 20
+"""Silence of a leader after which an election is held: this, to twice as much."""
+RAFT_SNAPSHOT_CHUNK_BYTES: Final = 256 * 1024
+"""Bytes of a snapshot in one message."""
+APPLIED_PER_TURN_BYTES_MAX: Final = 32 * 1024
+"""Entries that are decoded and applied in one turn of the event loop; a larger one is decoded in a worker thread."""
+RAFT_STOP_MS_MAX: Final = 1_000
+"""Longest that a stop waits for others to acknowledge what is under way."""
+SUCCESSION_STEP_MS: Final = 40
+"""Where the leader's process is plainly dead: the voter with the smallest id stands at once, each further one so much
+later, and each again after as many steps as there are voters, SUCCESSION_ATTEMPTS_MAX times in all."""
+SUCCESSION_ATTEMPTS_MAX: Final = 5
+PEER_QUEUE_MESSAGES_MAX: Final = 1_024
+PEER_QUEUE_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Messages to one member that wait to be written; the oldest are dropped beyond."""
+PEER_FRAME_BYTES: Final = 1024 * 1024
+"""Messages of one frame to a member, unless a single one is larger."""
+PEER_FRAME_BYTES_MAX: Final = 32 * 1024 * 1024
+"""Largest frame that is taken from another member."""
+PEER_FRAME_MESSAGES_MAX: Final = 4_096
+PEER_ADDRESSES_MAX: Final = 4
+"""Addresses of one member that are remembered, the newest first."""
+PEERS_MAX: Final = 1_000
+"""Members whose addresses are remembered."""
+PEER_CONNECT_MS_MAX: Final = 2_000
+PEER_BACKOFF_MS_MIN: Final = 20
+PEER_BACKOFF_MS_MAX: Final = 500
+"""Pause after a connection to a member failed or did not last: doubles from the first to the last of these."""
+PEER_UNACKNOWLEDGED_MS_MAX: Final = 5_000
+"""Time after which a connection whose bytes nobody acknowledges is given up."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from itertools import count
 from typing import Final, TypeVar
@@ -22,6 +22,7 @@ from headrace.base.ids import BrokerId
 from headrace.base.limits import (
     CONTROLLER_BACKOFF_MS,
     CONTROLLER_BACKOFF_MS_MAX,
+    CONTROLLER_LINKS_MAX,
     CONTROLLER_WAIT_MS_MAX,
     FORWARDED_BYTES_MAX,
 )
@@ -57,8 +58,8 @@ FINAL: Final = (StorageFailure, MetadataStopped)
 
 
 class Control:
-    """One per broker. `address_of` says where a broker is reached, where that is known; `settled` waits until what was
-    replayed is carried out here."""
+    """One per broker. `address_of` says where a broker is reached, where that is known; `others` whom to ask while no
+    leader is known; `settled` waits until what was replayed is carried out here."""
 
     def __init__(
         self,
@@ -66,13 +67,16 @@ class Control:
         metadata: MetadataDriver,
         duties: Duties,
         address_of: Callable[[BrokerId], Address | None],
+        others: Callable[[], Sequence[Address]],
         settled: Callable[[], Awaitable[None]],
     ) -> None:
         self._metadata = metadata
         self._duties = duties
         self._address_of = address_of
+        self._others = others
+        self._turn = 0
         self._settled = settled
-        self._link = Link()
+        self._links = Links()
         self._changed = asyncio.Event()
         """Who leads the quorum has changed since it was last cleared."""
         self._replayed: list[tuple[int, int, asyncio.Future[None]]] = []
@@ -142,17 +146,25 @@ class Control:
                 return Answer(index=self._metadata.image.index, result=result), None
             except NotController:
                 return None, None
-        leader = self._metadata.leader
-        address = hint if hint is not None else None if leader is None else self._address_of(leader.node)
+        address = hint if hint is not None else self._whom_to_ask()
         if address is None:
             return None, None
-        response = await self._link.ask(address, encode_ask(self._duties.cluster_id, ask), deadline)
+        response = await self._links.ask(address, encode_ask(self._duties.cluster_id, ask), deadline)
         if response.error_code == ErrorCode.NOT_CONTROLLER:
             told = decode_leader(response.response_data or b"")
             return None, Address(*told) if told not in (None, address, hint) else None
         if response.error_code != ErrorCode.NONE:
             raise ConnectionLostError(f"{address} could not answer what was carried to it.")
         return decode_answer(ask, response.response_data or b""), None
+
+    def _whom_to_ask(self) -> Address | None:
+        """The leader where one is known; else another broker each time, for it may know."""
+        leader = self._metadata.leader
+        if leader is not None:
+            return None if leader == self._metadata.me else self._address_of(leader.node)
+        others = self._others()
+        self._turn += 1
+        return others[self._turn % len(others)] if others else None
 
     # until it is replayed here
 
@@ -173,53 +185,62 @@ class Control:
                 done.set_result(None)
 
     async def stop(self) -> None:
-        await self._link.close()
+        await self._links.close()
 
 
 class _NotSent(HeadraceError):  # noqa: N818 - a state
     """It did not reach the other broker."""
 
 
-class Link:
-    """One connection at a time, to whoever was asked last. Asks are pipelined."""
+class Links:
+    """A connection to each broker that was asked lately, made when it is asked. Asks are pipelined."""
 
     def __init__(self) -> None:
-        self._address: Address | None = None
-        self._connection: Connection | None = None
-        self._connecting = asyncio.Lock()
+        self._links: dict[Address, asyncio.Task[Connection]] = {}
 
     async def ask(self, address: Address, data: bytes, deadline: float) -> EnvelopeResponse:
         """Raises _NotSent, and ClientError where it is not known whether it was received."""
         if len(data) > FORWARDED_BYTES_MAX:
             raise _NotSent(f"A request of {len(data)} bytes is too large to be carried to the controller: split it.")
-        connection = await self._connected(address, deadline)
+        try:
+            connection = await asyncio.shield(self._connecting(address, deadline))
+        except ClientError as error:
+            raise _NotSent(str(error)) from error
         request = EnvelopeRequest(request_data=data, request_principal=None, client_host_address=b"")
-        left_ms = int((deadline - asyncio.get_running_loop().time()) * 1000)
-        response = await connection.request(ApiKey.ENVELOPE, request, version=0, timeout_ms=max(1, left_ms))
+        response = await connection.request(ApiKey.ENVELOPE, request, version=0, timeout_ms=_left_ms(deadline))
         assert isinstance(response, EnvelopeResponse)
         return response
 
-    async def _connected(self, address: Address, deadline: float) -> Connection:
-        async with self._connecting:
-            known = self._connection
-            if known is not None and known.is_open and self._address == address:
-                return known
-            await self._close()
-            left_ms = int((deadline - asyncio.get_running_loop().time()) * 1000)
-            try:
-                self._connection = await connect(address, client_id="headrace-broker", timeout_ms=max(1, left_ms))
-            except ClientError as error:
-                raise _NotSent(str(error)) from error
-            self._address = address
-            return self._connection
+    def _connecting(self, address: Address, deadline: float) -> asyncio.Task[Connection]:
+        known = self._links.pop(address, None)
+        if known is None or (known.done() and not _is_open(known)):
+            opening = connect(address, client_id="headrace-broker", timeout_ms=_left_ms(deadline))
+            known = asyncio.ensure_future(opening)
+            while len(self._links) >= CONTROLLER_LINKS_MAX:
+                self._drop(next(iter(self._links)))
+        self._links[address] = known
+        return known
 
-    async def _close(self) -> None:
-        known, self._connection = self._connection, None
-        if known is not None:
-            await known.close()
+    def _drop(self, address: Address) -> None:
+        link = self._links.pop(address)
+        if not link.done():
+            link.cancel()
+        elif _is_open(link):
+            link.result().abort()
 
     async def close(self) -> None:
-        await self._close()
+        links = list(self._links.values())
+        for address in list(self._links):
+            self._drop(address)
+        await asyncio.gather(*links, return_exceptions=True)
+
+
+def _left_ms(deadline: float) -> int:
+    return max(1, int((deadline - asyncio.get_running_loop().time()) * 1000))
+
+
+def _is_open(link: asyncio.Task[Connection]) -> bool:
+    return link.done() and not link.cancelled() and link.exception() is None and link.result().is_open
 
 
 def no_controller(reason: str) -> Refusal:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import structlog
 
@@ -18,6 +18,7 @@ from headrace.base.errors import CorruptData, HeadraceError
 from headrace.broker.context import Handler, RequestContext, Services
 from headrace.broker.deferred import Deferred
 from headrace.net.listener import Answer, Connection, Later
+from headrace.net.peerframes import API_KEY, VERSION
 from headrace.wire.apis import Api, ApiKey, api
 from headrace.wire.headers import RequestHeader, decode_request_header, encode_key, encode_response_frame
 from headrace.wire.messages.api_versions import ApiVersionsRequest
@@ -25,15 +26,24 @@ from headrace.wire.quirks import repaired
 
 log = structlog.get_logger(__name__)
 
+PEER_FRAME: Final = encode_key(API_KEY, VERSION)
+
 
 class Dispatcher:
     """Serves the frames of a listener with `handlers`. `on_bug` is told of a mistake of our own."""
 
     def __init__(
-        self, services: Services, handlers: Mapping[int, Handler], *, on_bug: Callable[[BaseException], None]
+        self,
+        services: Services,
+        handlers: Mapping[int, Handler],
+        *,
+        peers: Callable[[memoryview, Connection], None],
+        on_bug: Callable[[BaseException], None],
     ) -> None:
+        """`peers` takes the frames of other members of the quorum, which have no answer."""
         self._services = services
         self._handlers = handlers
+        self._peers = peers
         self._on_bug = on_bug
         self._apis = {key: cast("Api", api(key)) for key in handlers}
         self._shortcuts = {
@@ -46,7 +56,11 @@ class Dispatcher:
 
     def serve(self, frame: memoryview, connection: Connection) -> Answer | Later | None:
         """One request frame. Raises CorruptData where it cannot be answered (the connection is then closed)."""
-        shortcut = self._shortcuts.get(bytes(frame[:4]))
+        opening = bytes(frame[:4])
+        if opening == PEER_FRAME:
+            self._peers(frame, connection)
+            return None
+        shortcut = self._shortcuts.get(opening)
         if shortcut is not None:
             try:
                 answer = shortcut(frame)

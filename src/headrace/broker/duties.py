@@ -17,7 +17,8 @@ import structlog
 from headrace.base.errors import HeadraceError
 from headrace.base.ids import BrokerEpoch, BrokerId, ClusterId
 from headrace.base.ports import Clock
-from headrace.broker.metadata import MetadataDriver, NotController, QuorumStatus
+from headrace.broker.metadata import MetadataDriver, NotController
+from headrace.broker.quorum.status import QuorumStatus
 from headrace.broker.tasks import OnBug, started
 from headrace.controller.asks import (
     Ask,
@@ -73,7 +74,6 @@ class Duties:
         self._ticks: asyncio.Task[None] | None = None
         self._hasty: set[asyncio.Task[None]] = set()
         metadata.on_controller(self._on_controller)
-        metadata.on_peer_dead(self._on_peer_dead)
         if metadata.is_controller:
             self._on_controller(True)
 
@@ -88,7 +88,6 @@ class Duties:
             self._ticks.cancel()
         self._sessions = self._ticks = None
         if active:
-            log.info("this broker is the controller", broker_id=self._node)
             now = self._clock.monotonic()
             self._sessions = sessions = Sessions(timeout_s=self._session_s, me=self._node, now=now)
             self._ticks = started(self._tick(sessions), "controller's sessions", self._on_bug)
@@ -103,7 +102,8 @@ class Duties:
                 log.info("the controller's work is put off", reason=str(error))
             await asyncio.sleep(self._session_s / TICKS_PER_SESSION)
 
-    def _on_peer_dead(self, broker: BrokerId) -> None:
+    def on_peer_dead(self, broker: BrokerId) -> None:
+        """Its process is plainly dead, as seen from here."""
         if self._sessions is not None:
             task = started(self._fence_dead(self._sessions, broker), "fencing of a dead broker", self._on_bug)
             self._hasty.add(task)
@@ -124,7 +124,7 @@ class Duties:
     async def _grow(self) -> None:
         """Promote learners, one at a time, until the quorum has been as large as it shall be."""
         image, status = self._metadata.image, self._metadata.quorum()
-        voters = sum(member.voter for member in status.members)
+        voters = sum(member.is_voter for member in status.members)
         if image.quorum_grown or (voters < self._voters and len(status.members) == voters):
             return
         if voters >= self._voters:
@@ -132,7 +132,7 @@ class Duties:
             return
         live = {broker.id: broker.directory_id for broker in image.live_brokers()}
         for member in sorted(status.members, key=lambda member: member.peer):
-            if not member.voter and live.get(member.peer.node) == member.peer.directory:
+            if not member.is_voter and live.get(member.peer.node) == member.peer.directory:
                 await self._change(Promote(member.peer))
                 return
 
@@ -225,7 +225,7 @@ class Duties:
         for member in self._metadata.quorum().members:
             peer = member.peer
             if peer.node == ask.broker_id and ask.directory_id in (None, peer.directory):
-                if member.voter == ask.voter:
+                if member.is_voter == ask.voter:
                     what = "is a voter" if ask.voter else "is no voter"
                     code = ErrorCode.DUPLICATE_VOTER if ask.voter else ErrorCode.VOTER_NOT_FOUND
                     return Refusal(code, f"Broker {ask.broker_id} {what} already.")
@@ -268,7 +268,7 @@ def _view(status: QuorumStatus) -> QuorumView:
             Replica(
                 broker_id=member.peer.node,
                 directory_id=member.peer.directory,
-                voter=member.voter,
+                voter=member.is_voter,
                 log_end_offset=member.log_end,
                 last_fetch_ms=member.last_fetch_ms,
                 last_caught_up_ms=member.last_caught_up_ms,

@@ -117,7 +117,7 @@ class Membership:
 
     async def _hand_over(self, others: Sequence[BrokerId]) -> None:
         members = self._metadata.quorum().members
-        voters = [member for member in members if member.voter and member.peer.node in others]
+        voters = [member for member in members if member.is_voter and member.peer.node in others]
         if not voters:
             return
         try:

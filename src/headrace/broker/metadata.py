@@ -1,93 +1,58 @@
-"""The driver of the spine: carries a decision to the commit log, and the committed image to everyone who reads it.
+"""The driver of the spine: carries a decision to the quorum's log, and the committed image to everyone who reads it.
 
-Promises: `image` is committed state and is swapped by one assignment; a decision sees every decision before it, also
-those still on their way to the disk; `submit` returns only once what it returns rests on committed state, and after
-every subscriber has seen it; the deltas that a subscriber is given add up to `image`. On a failed disk nothing more is
-committed, everyone waiting is told, and `on_fatal` is called once, to stop the process. Never decides and never
-changes state but by a commit.
+Promises: `image` is committed state and is swapped by one assignment; a decision is made by the active controller
+alone and sees every decision before it, also those still on their way; `submit` returns only once what it returns
+rests on committed state, and after every subscriber here has seen it; the deltas that a subscriber is given add up to
+`image`. On a failed disk nothing more is written, everyone waiting is told, and `on_fatal` is called once, to stop the
+process. Never decides and never changes state but by a commit; never waits for the disk on the event loop.
+Source of its duties: docs/decisions/0016.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
 import structlog
 
-from headrace.base.errors import HeadraceError, StorageFailure
+from headrace.base import limits
+from headrace.base.errors import StorageFailure
 from headrace.base.ids import BrokerId
-from headrace.base.limits import METADATA_EVENTS_PER_SNAPSHOT, METADATA_PROPOSALS_MAX
-from headrace.base.ports import Disk, Random
+from headrace.base.limits import METADATA_PROPOSALS_MAX
+from headrace.base.ports import Clock, Disk, Random
+from headrace.broker.quorum.applying import Applier, Subscriber
+from headrace.broker.quorum.errors import ChangeRefused as ChangeRefused
+from headrace.broker.quorum.errors import MetadataStopped as MetadataStopped
+from headrace.broker.quorum.errors import NotController as NotController
+from headrace.broker.quorum.errors import OutcomeUnknown as OutcomeUnknown
+from headrace.broker.quorum.member import QuorumMember, learn_addresses
+from headrace.broker.quorum.pending import Pending, Proposal
+from headrace.broker.quorum.reading import Reading
+from headrace.broker.quorum.status import QuorumStatus, Watch
+from headrace.broker.quorum.transport import NoTransport, Transport
 from headrace.controller.decision import Decision
-from headrace.metadata.codec import decode_events, encode_events
-from headrace.metadata.delta import ImageDelta
+from headrace.metadata.codec import encode_events
 from headrace.metadata.events import MetadataEvent, PartitionsAdded, TopicCreated
-from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
-from headrace.raft.core import Raft
-from headrace.raft.events import Campaign, Event, Persisted, Propose, Ready, SnapshotTaken
+from headrace.metadata.image import MetadataImage
+from headrace.raft.events import Propose, ProposeChange, Transfer
 from headrace.raft.membership import Change, Membership, Peer
-from headrace.raft.messages import Entry, SnapshotMark
-from headrace.storage.commitlog import CommitLog, open_commit_log
-from headrace.storage.metadata_log import image_of_snapshot, snapshot_lines
-from headrace.storage.snapshots import Snapshot
+from headrace.raft.messages import Entry, Message
+from headrace.raft.state import Settings
 
 T = TypeVar("T")
-Subscriber = Callable[[ImageDelta], None]
+OnController = Callable[[bool], None]
 log = structlog.get_logger(__name__)
 
 _INLINE_WEIGHT: Final = 200
 """Events and partitions up to which entries are encoded on the loop: about a millisecond."""
-
-
-class MetadataStopped(HeadraceError):  # noqa: N818 - a state, not a mistake
-    """Nothing more is committed on this node: it is stopping."""
-
-
-class NotController(HeadraceError):  # noqa: N818 - a state, not a mistake
-    """This node does not decide now; `leader` does, where one is known."""
-
-    def __init__(self, leader: BrokerId | None) -> None:
-        super().__init__("This broker is not the controller.")
-        self.leader = leader
-
-
-class OutcomeUnknown(HeadraceError):  # noqa: N818 - a state
-    """The leadership ended before it was known whether what was submitted is committed."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberStatus:
-    peer: Peer
-    voter: bool
-    log_end: int
-    last_fetch_ms: int = -1
-    last_caught_up_ms: int = -1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuorumStatus:
-    leader: Peer | None
-    epoch: int
-    high_watermark: int
-    members: tuple[MemberStatus, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Proposal:
-    """A decision on its way to the disk: what it will change, and who is told once it has."""
-
-    events: tuple[MetadataEvent, ...]
-    delta: ImageDelta
-    done: asyncio.Future[None]
+SETTINGS: Final = Settings(election_ticks=limits.RAFT_ELECTION_TICKS, heartbeat_ticks=limits.RAFT_HEARTBEAT_TICKS)
 
 
 class MetadataDriver:
-    """Cluster state on this node. To be used from one event loop."""
+    """Cluster state on this node, and its part in the quorum. To be used from one event loop."""
 
     def __init__(
         self,
@@ -96,215 +61,295 @@ class MetadataDriver:
         directory: Path,
         me: Peer,
         random: Random,
+        voters: Membership | None = None,
+        transport: Transport | None = None,
+        clock: Clock | None = None,
         on_fatal: Callable[[Exception], None] | None = None,
+        settings: Settings = SETTINGS,
+        tick_ms: int = limits.RAFT_TICK_MS,
     ) -> None:
-        """`directory`: the commit log's own. `on_fatal`: called on the loop, once, when nothing can be committed any
-        more; the process is to stop."""
+        """`directory`: the commit log's own. `voters`: those that the cluster was born with, the same at every start
+        (an empty membership: this node joins, and waits to be told); None: this node alone. `transport`: None: there
+        is nobody else. `clock`: for `quorum`'s times. `on_fatal`: called on the loop, once, when nothing can be
+        committed any more; the process is to stop."""
         self._disk = disk
         self._directory = directory
         self._me = me
-        self._random = random
+        self._born = Membership(frozenset((me,))) if voters is None else voters
         self._on_fatal = on_fatal
-        self._image = EMPTY_IMAGE
-        self._pending = EMPTY_IMAGE
-        self._queue: deque[_Proposal] = deque()
-        self._in_flight: tuple[_Proposal, ...] = ()
+        self._patience_seconds = 2 * settings.election_ticks * tick_ms / 1000
+        self._applier = Applier(own=self._own, on_progress=self._on_progress, on_failure=self._fail)
+        self._watch = Watch(None if clock is None else clock.now_ms)
+        self._reading = Reading(lambda context: self._member.ask_read(context), self._not_controller)
+        self._member = QuorumMember(
+            me=me,
+            random=random,
+            settings=settings,
+            tick_ms=tick_ms,
+            transport=transport or NoTransport(),
+            applier=self._applier,
+            reading=self._reading,
+            after_step=self._after_step,
+            on_message=self._on_message,
+            on_failure=self._fail,
+        )
+        self._applier.subscribe(partial(learn_addresses, transport or NoTransport()))
+        self._pending: Pending | None = None
+        self._turn = asyncio.Lock()
         self._room = asyncio.Semaphore(METADATA_PROPOSALS_MAX)
-        self._wake = asyncio.Event()
-        self._subscribers: list[Subscriber] = []
-        self._on_controller: list[Callable[[bool], None]] = []
+        self._flushing: asyncio.Handle | None = None
+        self._on_controller: list[OnController] = []
+        self._on_leader: list[Callable[[], None]] = []
+        self._known_leader: Peer | None = None
+        self._progress = asyncio.Event()
         self._failure: Exception | None = None
-        self._events_since_snapshot = 0
-        self._snapshot: asyncio.Future[None] | None = None
-        self._writer: asyncio.Task[None] | None = None
-        self._log: CommitLog
-        self._core: Raft
+        self._started = self._stopping = False
+
+    # what anyone may ask
 
     @property
     def image(self) -> MetadataImage:
         """The committed image. Read it once per request."""
-        return self._image
-
-    @property
-    def leader(self) -> Peer | None:
-        return self._me
-
-    @property
-    def is_controller(self) -> bool:
-        return self._writer is not None and self._failure is None
-
-    def on_controller(self, callback: Callable[[bool], None]) -> None:
-        self._on_controller.append(callback)
-
-    def on_leader(self, callback: Callable[[], None]) -> None:
-        pass
-
-    def on_peer_dead(self, callback: Callable[[BrokerId], None]) -> None:
-        pass
-
-    def quorum(self) -> QuorumStatus:
-        member = MemberStatus(peer=self._me, voter=True, log_end=self._image.index + 1)
-        return QuorumStatus(leader=self._me, epoch=1, high_watermark=self._image.index + 1, members=(member,))
-
-    async def change(self, change: Change) -> None:
-        raise HeadraceError("This cluster has one voter.")
-
-    async def transfer(self, target: Peer) -> None:
-        pass
+        return self._applier.image
 
     @property
     def failure(self) -> Exception | None:
         """Why nothing can be committed any more; None while all is well."""
         return self._failure
 
-    async def start(self) -> None:
-        """Recover the commit log, win the own vote, replay what is committed, and give subscribers all of it as one
-        delta from the empty image. Raises CorruptData and StorageFailure."""
-        loop = asyncio.get_running_loop()
-        self._log, recovery = await loop.run_in_executor(None, open_commit_log, self._disk, self._directory)
-        if recovery.cut_bytes:
-            log.warning("cut an unfinished write off the metadata commit log", bytes=recovery.cut_bytes)
-        snapshot_term = 0 if recovery.snapshot is None else recovery.snapshot.term
-        self._core = Raft.recovered(
-            me=self._me,
-            hard_state=recovery.hard_state,
-            snapshot=SnapshotMark(recovery.snapshot_index, snapshot_term, Membership(frozenset((self._me,)))),
-            entries=recovery.entries,
-            random=self._random,
-        )
-        committed = await self._persist(self._step(Campaign()))
-        image, count = await loop.run_in_executor(None, _replayed, recovery.snapshot, committed)
-        self._events_since_snapshot = count
-        self._pending = image
-        self._publish(ImageDelta(EMPTY_IMAGE, image))
-        self._writer = loop.create_task(self._write(), name="metadata writer")
-        for callback in self._on_controller:
-            callback(True)
+    @property
+    def me(self) -> Peer:
+        return self._me
+
+    @property
+    def leader(self) -> Peer | None:
+        """Of the quorum, as far as this node knows."""
+        return self._member.core.leader
+
+    @property
+    def term(self) -> int:
+        return self._member.core.term
+
+    @property
+    def membership(self) -> Membership:
+        """The newest in the log, committed or not."""
+        return self._member.core.membership
+
+    @property
+    def is_controller(self) -> bool:
+        """Whether it decides: it leads, and knows all that was decided before."""
+        return self._pending is not None
+
+    def quorum(self) -> QuorumStatus:
+        return self._watch.describe(self._member.core)
 
     def subscribe(self, subscriber: Subscriber) -> None:
         """Have every later delta given to `subscriber`, on the loop, right after the image was swapped and before
         `submit` returns. A subscriber that raises is a bug, and fatal."""
-        self._subscribers.append(subscriber)
+        self._applier.subscribe(subscriber)
 
-    async def submit(self, decide: Callable[[MetadataImage], Decision[T]]) -> T:
-        """Decide on the newest state, commit the events, and return the decision's result.
+    def on_controller(self, callback: OnController) -> None:
+        """Have it called, on the loop, with True when this node becomes the active controller, and with False when it
+        ceases to be. It is not to call back into the driver; a task may."""
+        self._on_controller.append(callback)
 
-        Returns once the state that was decided on, and the events, are committed and published. Raises StorageFailure
-        where they cannot be (whether they are on the disk is then unknown), MetadataStopped after `stop`.
-        """
-        async with self._room:
+    def on_leader(self, callback: Callable[[], None]) -> None:
+        """Have it called, on the loop, when another leader of the quorum, or none, is known here. As `on_controller`."""
+        self._on_leader.append(callback)
+
+    async def reached(self, index: int) -> None:
+        """Wait until the image is at `index` or behind it. Raises StorageFailure, MetadataStopped."""
+        while self.image.index < index:
             self._check_running()
-            decision = decide(self._pending)
-            done = self._enqueue(decision.events) if decision.events else self._last_done()
-            if done is not None:
-                await asyncio.shield(done)
-            return decision.result
+            await self._progress.wait()
+
+    async def read_barrier(self) -> None:
+        """Wait until the image holds all that was committed anywhere before this call. Raises NotController."""
+        self._check_active()
+        index = await self._reading.confirmed()
+        await self.reached(index)
+
+    # life
+
+    async def start(self) -> None:
+        """Recover the commit log, replay what is known to be committed, and give subscribers all of it as one delta
+        from the empty image; the only voter elects itself. Raises CorruptData and StorageFailure."""
+        await self._member.start(self._disk, self._directory, self._born)
+        if self._failure is not None:
+            raise self._failure
+        self._started = True
+        self._after_step()
 
     async def stop(self) -> None:
-        """Commit what was submitted, then close the log. Idempotent."""
-        if self._writer is None:
+        """Commit what was submitted, as far as others let it be committed in time, then close the log. Idempotent."""
+        if not self._started or self._stopping:
             return
-        writer, self._writer = self._writer, None
-        self._wake.set()
-        await writer
-        if self._snapshot is not None:
-            await asyncio.wait([self._snapshot])
-        await asyncio.get_running_loop().run_in_executor(None, self._log.close)
+        self._stopping = True
+        if self._failure is None:
+            self._flush()
+            last = self._pending.last_done if self._pending is not None else None
+            if last is not None:
+                patience = None if self._member.is_alone else limits.RAFT_STOP_MS_MAX / 1000
+                await asyncio.wait([last], timeout=patience)
+        self._member.halt()
+        self._lose_control(OutcomeUnknown, OutcomeUnknown)
+        self._reading.drop(_stopped)
+        self._tell_progress()
+        await self._member.stop()
 
     def _check_running(self) -> None:
         if self._failure is not None:
             raise StorageFailure(f"The metadata can not be changed any more: {self._failure}") from self._failure
-        if self._writer is None:
-            raise MetadataStopped("This broker is stopping: ask another one, or again after it has started.")
+        if self._stopping or not self._started:
+            raise _stopped()
 
-    def _enqueue(self, events: tuple[MetadataEvent, ...]) -> asyncio.Future[None]:
-        delta = ImageDelta.of(self._pending, events, index=self._pending.index + 1)
-        self._pending = delta.after
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._queue.append(_Proposal(events, delta, done))
-        self._wake.set()
+    def _check_active(self) -> Pending:
+        self._check_running()
+        if self._pending is None:
+            raise self._not_controller()
+        return self._pending
+
+    def _not_controller(self) -> NotController:
+        leader = self.leader
+        return NotController(None if leader is None or leader == self._me else leader.node)
+
+    # the controller
+
+    async def submit(self, decide: Callable[[MetadataImage], Decision[T]]) -> T:
+        """Decide on the newest state, commit the events, and return the decision's result.
+
+        Returns once the state that was decided on, and the events, are committed and published. Raises NotController
+        where this node does not decide (nothing was done), OutcomeUnknown where it ceased to meanwhile, ChangeRefused
+        where too much is under way, StorageFailure where the disk failed (whether the events are on it is then
+        unknown), MetadataStopped after `stop`.
+        """
+        async with self._room:
+            async with self._turn:
+                pending = self._check_active()
+                decision = decide(pending.image)
+                done = await self._decided(pending, decision.events) if decision.events else None
+            if done is None:
+                await self._confirm(pending)
+            else:
+                await asyncio.shield(done)
+            return decision.result
+
+    async def _decided(self, pending: Pending, events: tuple[MetadataEvent, ...]) -> asyncio.Future[None]:
+        if sum(map(_weight, events)) <= _INLINE_WEIGHT:
+            data = encode_events(events)
+        else:
+            data = await asyncio.get_running_loop().run_in_executor(None, encode_events, events)
+            if self._check_active() is not pending:
+                raise self._not_controller()
+        done = pending.decide(events, data)
+        if self._flushing is None:  # others of this turn of the loop go with it
+            self._flushing = asyncio.get_running_loop().call_soon(self._flush)
         return done
 
-    def _last_done(self) -> asyncio.Future[None] | None:
-        """What to wait for before a result that rests on the pending image may be told."""
-        waiting = self._queue or self._in_flight
-        return waiting[-1].done if waiting else None
+    def _flush(self) -> None:
+        """Propose what was decided."""
+        if self._flushing is not None:
+            self._flushing.cancel()
+            self._flushing = None
+        pending = self._pending
+        data = pending.take_unproposed() if pending is not None else ()
+        if pending is None or not data:
+            return
+        refusal = self._member.advance(Propose(data)).refusal
+        if refusal is not None and self._pending is pending:
+            pending.drop_last(len(data), lambda: ChangeRefused(refusal))
+        self._after_step()
 
-    async def _write(self) -> None:
-        """Commit what is queued, all of it as one write, until stopped."""
+    async def _confirm(self, pending: Pending) -> None:
+        """What was seen is told only once it is committed, and once this was the controller after it was seen."""
+        if pending.last_done is not None:
+            await asyncio.shield(pending.last_done)
+        if not self._member.is_alone:
+            await self.read_barrier()
+
+    async def change(self, change: Change) -> None:
+        """Change the membership, and return once that is committed. Raises as `submit` does."""
+        async with self._turn:
+            pending = self._check_active()
+            self._flush()
+            if self._check_active() is not pending:
+                raise self._not_controller()
+            refusal = self._member.advance(ProposeChange(change)).refusal
+            if refusal is not None:
+                raise ChangeRefused(refusal)
+            done = pending.note_membership()
+            self._after_step()
+        await asyncio.shield(done)
+
+    async def transfer(self, target: Peer) -> bool:
+        """Hand the leadership over; whether that was done. Raises NotController, ChangeRefused."""
+        async with self._turn:
+            self._check_active()
+            self._flush()
+            refusal = self._member.step(Transfer(target)).refusal
+            if refusal is not None:
+                raise ChangeRefused(refusal)
         try:
-            while self._failure is None and (self._writer is not None or self._queue):
-                await self._wake.wait()
-                self._wake.clear()
-                while self._queue and self._failure is None:
-                    self._in_flight = tuple(self._queue)
-                    self._queue.clear()
-                    await self._commit(self._in_flight)
-                    self._in_flight = ()
-                    await self._snapshot_where_due()
-        except Exception as error:
-            self._fail(error)
+            async with asyncio.timeout(self._patience_seconds):
+                while self._member.core.leads:
+                    await self._progress.wait()
+        except TimeoutError:
+            return False
+        return True
 
-    async def _commit(self, proposals: tuple[_Proposal, ...]) -> None:
-        committed = await self._persist(self._step(Propose(await self._encoded(proposals))))
-        for proposal, entry in zip(proposals, committed, strict=True):
-            assert proposal.delta.after.index == entry.index, "entries are committed in the order of the decisions"
-            self._publish(proposal.delta)
-            self._events_since_snapshot += len(proposal.events)
-            if not proposal.done.done():  # a failed snapshot may have told the submitter already
-                proposal.done.set_result(None)
+    def _own(self, entry: Entry) -> Proposal | None:
+        pending = self._pending
+        return pending.take(entry.index) if pending is not None and pending.term == entry.term else None
 
-    async def _encoded(self, proposals: tuple[_Proposal, ...]) -> tuple[bytes, ...]:
-        def encode() -> tuple[bytes, ...]:
-            return tuple(encode_events(proposal.events) for proposal in proposals)
+    def _take_control(self) -> None:
+        core = self._member.core
+        assert core.log.last_index == self.image.index, "nothing is appended before it decides"
+        self._pending = Pending(self.image, core.term)
+        log.info("this broker is the controller", broker_id=self._me.node, epoch=core.term)
+        self._tell_controller(active=True)
 
-        if sum(_weight(event) for proposal in proposals for event in proposal.events) <= _INLINE_WEIGHT:
-            return encode()
-        return await asyncio.get_running_loop().run_in_executor(None, encode)
+    def _lose_control(self, error: Callable[[], Exception], unproposed: Callable[[], Exception]) -> None:
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            pending.drop_all(error, unproposed)
+            log.info("this broker is not the controller any more", broker_id=self._me.node, epoch=pending.term)
+            self._tell_controller(active=False)
 
-    async def _persist(self, ready: Ready) -> tuple[Entry, ...]:
-        """Sync what the core wants synced, and what it wants synced then; what is committed by that."""
-        loop = asyncio.get_running_loop()
-        committed: tuple[Entry, ...] = ()
-        while ready.write is not None:
-            await loop.run_in_executor(None, self._log.append, ready.hard_state, ready.entries)
-            ready = self._step(Persisted(ready.write))
-            committed += ready.committed
-        return committed
+    def _tell_controller(self, *, active: bool) -> None:
+        for callback in self._on_controller:
+            callback(active)
 
-    def _step(self, event: Event) -> Ready:
-        ready = self._core.step(event)
-        assert ready.refusal is None, "the only voter leads, and nothing it waits for can fail to come"
-        return ready
+    # the quorum
 
-    def _publish(self, delta: ImageDelta) -> None:
-        assert delta.before is self._image, "a delta starts at the published image"
-        self._image = delta.after
-        for subscriber in self._subscribers:
-            subscriber(delta)
+    def leader_died(self, peer: Peer, term: int) -> None:
+        """The process of that term's leader is plainly dead: it is not waited for."""
+        self._member.leader_died(peer, term)
 
-    async def _snapshot_where_due(self) -> None:
-        """Start a snapshot in the background, after enough events since the last. Commits go on meanwhile."""
-        running = self._snapshot is not None and not self._snapshot.done()
-        if running or self._events_since_snapshot < METADATA_EVENTS_PER_SNAPSHOT:
-            return
-        loop = asyncio.get_running_loop()
-        await loop.run_in_executor(None, self._log.roll)
-        self._events_since_snapshot = 0
-        image, term = self._image, self._core.term
-        self._snapshot = loop.run_in_executor(
-            None, self._log.install_snapshot, image.index, term, snapshot_lines(image)
-        )
-        self._snapshot.add_done_callback(partial(self._on_snapshot, image.index))
+    def _on_message(self, message: Message) -> None:
+        self._watch.on_message(self._member.core, message)
 
-    def _on_snapshot(self, index: int, snapshot: asyncio.Future[None]) -> None:
-        if snapshot.cancelled():
-            return
-        error = snapshot.exception()
-        if error is None:
-            self._step(SnapshotTaken(index))
-        elif isinstance(error, Exception):
-            self._fail(error)
+    def _after_step(self) -> None:
+        """Whether this node decides now, and whether it still does."""
+        core, pending = self._member.core, self._pending
+        if core.leader != self._known_leader:
+            self._known_leader = core.leader
+            for callback in self._on_leader:
+                callback()
+        if pending is not None and (not core.leads or core.term != pending.term):
+            self._lose_control(OutcomeUnknown, self._not_controller)
+            self._tell_progress()
+        may_decide = self._pending is None and self._started and not self._stopping and self._failure is None
+        if may_decide and core.has_committed_own and self.image.index == core.log.commit_index:
+            self._take_control()
+
+    def _on_progress(self) -> None:
+        """Something was applied."""
+        self._tell_progress()
+        self._member.on_applied()
+
+    def _tell_progress(self) -> None:
+        self._progress.set()
+        self._progress = asyncio.Event()
 
     def _fail(self, error: Exception) -> None:
         """Nothing more is committed. Everyone waiting is told, and whoever runs the process."""
@@ -312,23 +357,20 @@ class MetadataDriver:
             return
         self._failure = error
         log.critical("the metadata can not be changed any more", error=str(error) or repr(error))
-        for proposal in (*self._in_flight, *self._queue):
-            if not proposal.done.done():
-                proposal.done.set_exception(StorageFailure(str(error)))
-                proposal.done.exception()  # not every submitter is still there to look
-        self._queue.clear()
-        self._wake.set()
+
+        def failed() -> StorageFailure:
+            return StorageFailure(str(error))
+
+        self._member.halt()
+        self._lose_control(failed, failed)
+        self._reading.drop(failed)
+        self._tell_progress()
         if self._on_fatal is not None:
             self._on_fatal(error)
 
 
-def _replayed(snapshot: Snapshot | None, entries: tuple[Entry, ...]) -> tuple[MetadataImage, int]:
-    """The image after these entries, and how many events they held."""
-    image, count = image_of_snapshot(snapshot), 0
-    for entry in entries:
-        events = decode_events(entry.data)
-        image, count = image.replay(events, index=entry.index), count + len(events)
-    return image, count
+def _stopped() -> MetadataStopped:
+    return MetadataStopped("This broker is stopping: ask another one, or again after it has started.")
 
 
 def _weight(event: MetadataEvent) -> int:

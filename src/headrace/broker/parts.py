@@ -33,6 +33,7 @@ from headrace.controller.decision import Refusal
 from headrace.metadata.configs import broker_value
 from headrace.net.client.address import Address
 from headrace.net.listener import Listener
+from headrace.net.peers import Peers
 from headrace.net.room import Bounds
 from headrace.storage.engine import LogEngine
 
@@ -60,10 +61,12 @@ class Parts:
         *,
         identity: Identity,
         metadata: MetadataDriver,
+        peers: Peers,
         engine: LogEngine,
         on_bug: OnBug,
     ) -> None:
         self.metadata = metadata
+        self.peers = peers
         self._config = config
         self._ports = ports
         self._on_bug = on_bug
@@ -84,10 +87,12 @@ class Parts:
             clock=ports.clock,
             on_bug=on_bug,
         )
+        peers.on_peer_dead(self._duties.on_peer_dead)
         self.control = Control(
             metadata=metadata,
             duties=self._duties,
             address_of=self._address_of,
+            others=self._others,
             settled=self.partitions.settled,
         )
         self.membership = Membership(
@@ -101,7 +106,8 @@ class Parts:
         )
         self._services = self._make_services()
         handlers = {handler.key: handler for handler in ALL}
-        self.listener = Listener(Dispatcher(self._services, handlers, on_bug=on_bug).serve, self._bounds())
+        dispatcher = Dispatcher(self._services, handlers, peers=peers.serve, on_bug=on_bug)
+        self.listener = Listener(dispatcher.serve, self._bounds())
         self._housekeeper: Housekeeper | None = None
         self._cleaner: Cleaner | None = None
         self._examiner: Examiner | None = None
@@ -150,13 +156,18 @@ class Parts:
         return await self.control.submit(ask)
 
     def _address_of(self, broker: BrokerId) -> Address | None:
-        known = self.metadata.image.brokers.get(broker)
-        if known is None or not known.endpoints:
-            return None
-        return Address(known.endpoints[0].host, known.endpoints[0].port)
+        known = self.peers.book.find(broker, 0)
+        return None if known is None else Address(*known)
+
+    def _others(self) -> list[Address]:
+        """Every other broker's address that is known, those to join first."""
+        image, me = self.metadata.image, self._config.broker_id
+        registered = [broker.endpoints[0] for broker in image.brokers.values() if broker.id != me and broker.endpoints]
+        known = [*self._config.join, *(Address(endpoint.host, endpoint.port) for endpoint in registered)]
+        return list(dict.fromkeys(known))
 
     async def start(self) -> None:
-        """Everything is recovered and registered: serve."""
+        """Everything is recovered and registered: begin what works in the background."""
         self._housekeeper = Housekeeper(
             node=self._config.broker_id,
             configs=self._config.configs,
@@ -187,7 +198,6 @@ class Parts:
                 on_bug=self._on_bug,
             )
             self._exporter.start()
-        await self.listener.accept()
 
     def _make_cleaner(self) -> Cleaner:
         image, configs, node = self.metadata.image, self._config.configs, self._config.broker_id
@@ -223,4 +233,5 @@ class Parts:
         self._services.deadlines.close()
         await self.control.stop()
         await self.metadata.stop()
+        self.peers.stop()
         await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""The work of `headrace up` and `headrace broker`: one broker in this process, from start to stop
+"""The work of `headrace up` and `headrace broker`: one broker in this process, from start to stop.
 
 Promises: exactly one line on standard output, once it serves; a second signal ends the process at once. Imports the
 broker, so it is loaded only by the command that needs it.

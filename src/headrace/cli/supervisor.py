@@ -73,9 +73,8 @@ class _Supervisor:
             async with asyncio.timeout(START_SECONDS_MAX):
                 await asyncio.wait((gathered, asked), return_when=asyncio.FIRST_COMPLETED)
         except TimeoutError:
-            raise HeadraceError(
-                f"The brokers did not become ready in {START_SECONDS_MAX:g} s: see their logs."
-            ) from None
+            late = f"The brokers did not become ready in {START_SECONDS_MAX:g} s: see their logs."
+            raise HeadraceError(late) from None
         finally:
             asked.cancel()
             for each in waiting:
@@ -106,11 +105,12 @@ class _Supervisor:
 
     async def _watch(self) -> None:
         """Until a signal, or until the last of them has ended."""
-        ends = [asyncio.ensure_future(self._end_of(node)) for node in self._nodes]
+        waiting = {asyncio.ensure_future(self._end_of(node)) for node in self._nodes}
         asked = asyncio.ensure_future(self._asked.wait())
-        await asyncio.wait((asked, asyncio.gather(*ends)), return_when=asyncio.FIRST_COMPLETED)
-        asked.cancel()
-        for each in ends:
+        while waiting and not asked.done():
+            _, left = await asyncio.wait({asked, *waiting}, return_when=asyncio.FIRST_COMPLETED)
+            waiting &= left
+        for each in (asked, *waiting):
             each.cancel()
         if not self._asked.is_set():
             raise HeadraceError("All brokers have ended: see their logs above.")

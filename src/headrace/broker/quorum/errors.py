@@ -1,0 +1,38 @@
+"""Why a change of the cluster's state was not made here, or is not known to have been made. All but a failed disk can
+be tried again."""
+
+from __future__ import annotations
+
+from headrace.base.errors import HeadraceError
+from headrace.base.ids import BrokerId
+from headrace.raft.membership import Refusal
+
+
+class MetadataStopped(HeadraceError):  # noqa: N818 - a state, not a mistake
+    """Nothing more is committed on this node: it is stopping."""
+
+
+class NotController(HeadraceError):  # noqa: N818
+    """Nothing was done: another node decides, or none does yet. Retriable."""
+
+    def __init__(self, leader: BrokerId | None) -> None:
+        who = f"broker {leader} is" if leader is not None else "there is none at this moment"
+        super().__init__(f"This broker is not the controller ({who}): ask the controller, or again in a moment.")
+        self.leader = leader
+        """As far as this node knows."""
+
+
+class OutcomeUnknown(HeadraceError):  # noqa: N818
+    """The change was on its way when this node stopped being the controller: it may have been made, or be made yet.
+    Retriable, where twice is no harm."""
+
+    def __init__(self) -> None:
+        super().__init__("The controller moved before the change was committed: look whether it was made, or try again.")
+
+
+class ChangeRefused(HeadraceError):  # noqa: N818
+    """The quorum's leader did not take it: nothing was done."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(f"The quorum refuses the change: {refusal.value}.")
+        self.refusal = refusal

@@ -1,0 +1,93 @@
+"""What the controller has decided and not yet seen committed: its view of the state, and who waits for it.
+
+Invariants: belongs to one leadership; `image` is the committed image and all proposals after it, in the order of the
+log, and its index is that of the log's last entry, those included that are about to be proposed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from headrace.metadata.delta import ImageDelta
+from headrace.metadata.events import MetadataEvent
+from headrace.metadata.image import MetadataImage
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """One entry on its way: what it will change, and who is told once it has."""
+
+    delta: ImageDelta
+    events: int
+    done: asyncio.Future[None]
+
+    @property
+    def index(self) -> int:
+        return self.delta.after.index
+
+
+class Pending:
+    """See the module."""
+
+    def __init__(self, image: MetadataImage, term: int) -> None:
+        self.image = image
+        self.term = term
+        self._proposals: deque[Proposal] = deque()
+        self._unproposed: list[bytes] = []
+        """The data of the last of `_proposals`: those that the core has not been given yet."""
+
+    def decide(self, events: tuple[MetadataEvent, ...], data: bytes) -> asyncio.Future[None]:
+        """These events come next."""
+        self._unproposed.append(data)
+        return self._add(events)
+
+    def note_membership(self) -> asyncio.Future[None]:
+        """The log has one more entry, which changes nothing here. What was decided before is in the log."""
+        assert not self._unproposed, "in the order of the log"
+        return self._add(())
+
+    def _add(self, events: tuple[MetadataEvent, ...]) -> asyncio.Future[None]:
+        delta = ImageDelta.of(self.image, events, index=self.image.index + 1)
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._proposals.append(Proposal(delta, len(events), done))
+        self.image = delta.after
+        return done
+
+    @property
+    def last_done(self) -> asyncio.Future[None] | None:
+        """What to wait for before something that rests on `image` may be told."""
+        return self._proposals[-1].done if self._proposals else None
+
+    def take_unproposed(self) -> tuple[bytes, ...]:
+        data, self._unproposed = tuple(self._unproposed), []
+        return data
+
+    def take(self, index: int) -> Proposal | None:
+        """The proposal that this entry is, which is committed."""
+        if self._proposals and self._proposals[0].index == index:
+            return self._proposals.popleft()
+        return None
+
+    def drop_last(self, count: int, error: Callable[[], Exception]) -> None:
+        """The last ones were refused, and whoever waits is told."""
+        for _ in range(count):
+            proposal = self._proposals.pop()
+            self.image = proposal.delta.before
+            _tell(proposal.done, error())
+
+    def drop_all(self, error: Callable[[], Exception], unproposed: Callable[[], Exception] | None = None) -> None:
+        """The leadership is over, or the disk has failed. `unproposed`: what those are told that the core was not
+        given; None: the same."""
+        if unproposed is not None:
+            self.drop_last(len(self.take_unproposed()), unproposed)
+        while self._proposals:
+            _tell(self._proposals.popleft().done, error())
+
+
+def _tell(done: asyncio.Future[None], error: Exception) -> None:
+    if not done.done():
+        done.set_exception(error)
+        done.exception()  # not every submitter is still there to look

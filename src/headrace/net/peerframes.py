@@ -1,0 +1,124 @@
+"""Frames between members of the quorum: who speaks, to whom, of which cluster, and messages, each with its length.
+
+They come over the broker's ordinary listener, as requests of an API that is not advertised and has no answer. Sans-IO.
+Promises: what is not such a frame raises CorruptData and nothing else; no more than the frame's own size is set aside.
+"""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from headrace.base.errors import CorruptData
+from headrace.base.ids import BrokerId, ClusterId, DirectoryId
+from headrace.base.limits import PEER_FRAME_BYTES_MAX, PEER_FRAME_MESSAGES_MAX
+from headrace.raft.codec import decode_message, encode_message
+from headrace.raft.membership import Peer
+from headrace.raft.messages import Message
+
+API_KEY: Final = 18_514
+"""'HR': far above the keys that Kafka gives out."""
+VERSION: Final = 0
+HEADER: Final = struct.pack(">hhih", API_KEY, VERSION, 0, -1)
+"""A request's header: key, version, correlation id, no client id."""
+_LENGTH: Final = struct.Struct(">I")
+_PEER: Final = struct.Struct(">i16s")
+_PORT: Final = struct.Struct(">H")
+
+
+class PeerAddress(NamedTuple):
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """What stands around the messages of a frame."""
+
+    cluster_id: ClusterId
+    source: Peer
+    target: Peer
+    address: PeerAddress | None
+    """Where the sender listens; None: it does not say."""
+
+
+def encode_frame(envelope: Envelope, messages: Iterable[bytes]) -> bytes:
+    """The whole frame, its length first. `messages`: as `encode_message` gives them."""
+    host, port = envelope.address or ("", 0)
+    parts = [
+        HEADER,
+        _text(envelope.cluster_id),
+        _PEER.pack(envelope.source.node, envelope.source.directory.bytes),
+        _PEER.pack(envelope.target.node, envelope.target.directory.bytes),
+        _text(host),
+        _PORT.pack(port),
+    ]
+    for message in messages:
+        parts += (_LENGTH.pack(len(message)), message)
+    size = sum(map(len, parts))
+    return b"".join((_LENGTH.pack(size), *parts))
+
+
+def decode_envelope(frame: memoryview) -> tuple[Envelope, int]:
+    """The envelope of a frame (without its length), and where its messages begin. Raises CorruptData."""
+    try:
+        if bytes(frame[: len(HEADER)]) != HEADER:
+            raise ValueError("its header is another one")
+        cluster_id, at = _take_text(frame, len(HEADER))
+        source, at = _take_peer(frame, at)
+        target, at = _take_peer(frame, at)
+        host, at = _take_text(frame, at)
+        (port,) = _PORT.unpack_from(frame, at)
+    except (struct.error, IndexError, ValueError) as error:
+        raise CorruptData(f"a frame between members is cut off or malformed: {error}") from error
+    address = PeerAddress(host, port) if host and port else None
+    return Envelope(ClusterId(cluster_id), source, target, address), at + _PORT.size
+
+
+def decode_messages(frame: memoryview, at: int, envelope: Envelope) -> list[Message]:
+    """Raises CorruptData."""
+    if len(frame) > PEER_FRAME_BYTES_MAX:
+        raise CorruptData(f"a frame between members has {len(frame)} bytes; at most {PEER_FRAME_BYTES_MAX} are taken")
+    messages: list[Message] = []
+    while at < len(frame):
+        if len(frame) - at < _LENGTH.size or len(messages) >= PEER_FRAME_MESSAGES_MAX:
+            raise CorruptData("a frame between members is cut off, or holds too many messages")
+        (length,) = _LENGTH.unpack_from(frame, at)
+        at += _LENGTH.size
+        if length > len(frame) - at:
+            raise CorruptData("a frame between members is cut off")
+        messages.append(decode_message(frame[at : at + length], source=envelope.source, target=envelope.target))
+        at += length
+    return messages
+
+
+def encoded(messages: Iterable[Message]) -> list[bytes]:
+    return [encode_message(message) for message in messages]
+
+
+def weight(message: Message) -> int:
+    """About how many bytes the message takes."""
+    size = 64
+    for entry in getattr(message, "entries", ()):
+        size += 16 + len(entry.data)
+    return size + len(getattr(message, "data", b""))
+
+
+def _text(text: str) -> bytes:
+    data = text.encode()
+    return bytes((len(data),)) + data
+
+
+def _take_text(frame: memoryview, at: int) -> tuple[str, int]:
+    end = at + 1 + frame[at]
+    if end > len(frame):
+        raise ValueError("a text is cut off")
+    return str(frame[at + 1 : end], "utf-8"), end
+
+
+def _take_peer(frame: memoryview, at: int) -> tuple[Peer, int]:
+    node, directory = _PEER.unpack_from(frame, at)
+    return Peer(BrokerId(node), DirectoryId(uuid.UUID(bytes=directory))), at + _PEER.size
