@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from headrace.base.errors import StorageFailure
 from headrace.base.ids import BrokerEpoch, BrokerId, DirectoryId, ProducerId
-from headrace.broker import metadata
 from headrace.broker.metadata import MetadataDriver, MetadataStopped
+from headrace.broker.quorum import member
 from headrace.controller.decision import Decision
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.events import MetadataEvent, ProducerIdsAllocated
@@ -209,7 +209,7 @@ async def test_a_subscriber_that_raises_is_fatal(disk: SlowDisk) -> None:
 async def test_the_log_is_snapshotted_and_cut_while_commits_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(metadata, "METADATA_EVENTS_PER_SNAPSHOT", 50)
+    monkeypatch.setattr(member, "METADATA_EVENTS_PER_SNAPSHOT", 50)
     directory = tmp_path / "metadata"
     for turn in range(3):
         driver = make(LocalDisk(), directory)
@@ -224,7 +224,7 @@ async def test_the_log_is_snapshotted_and_cut_while_commits_go_on(
 
 
 async def test_a_failed_snapshot_is_fatal_too(disk: SlowDisk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metadata, "METADATA_EVENTS_PER_SNAPSHOT", 1)
+    monkeypatch.setattr(member, "METADATA_EVENTS_PER_SNAPSHOT", 1)
     failed = asyncio.Event()
     driver = make(disk, on_fatal=lambda error: failed.set())
     await driver.start()

@@ -5,8 +5,7 @@ from __future__ import annotations
 import gzip
 import struct
 import uuid
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 
@@ -44,7 +43,7 @@ class Content:
     """What a log holds: entries from the first one on, of which a snapshot may cover some."""
 
     history: tuple[Entry, ...] = ()
-    state: HardState = HardState()
+    state: HardState = field(default_factory=HardState)
     snapshot: int = 0
 
     @property
@@ -128,7 +127,7 @@ class Life:
         self.content, self.possible = after, []
 
     def receive_snapshot(self) -> None:
-        """Of another log, which may be shorter than this one; now and then only a part of it, or twice the beginning."""
+        """Of another log, which may be shorter than this one; sometimes only in part, or begun twice."""
         assert self.log is not None
         index = self.random.randrange(self.content.snapshot + 1, self.end + 4)
         history = self.entries(1, index, self.content.state.term)

@@ -20,7 +20,6 @@ import structlog
 
 from headrace.base import limits
 from headrace.base.errors import StorageFailure
-from headrace.base.ids import BrokerId
 from headrace.base.limits import METADATA_PROPOSALS_MAX
 from headrace.base.ports import Clock, Disk, Random
 from headrace.broker.quorum.applying import Applier, Subscriber
@@ -305,14 +304,16 @@ class MetadataDriver:
         core = self._member.core
         assert core.log.last_index == self.image.index, "nothing is appended before it decides"
         self._pending = Pending(self.image, core.term)
-        log.info("this broker is the controller", broker_id=self._me.node, epoch=core.term)
+        if not self._member.is_alone:
+            log.info("this broker is the controller", broker_id=self._me.node, epoch=core.term)
         self._tell_controller(active=True)
 
     def _lose_control(self, error: Callable[[], Exception], unproposed: Callable[[], Exception]) -> None:
         pending, self._pending = self._pending, None
         if pending is not None:
             pending.drop_all(error, unproposed)
-            log.info("this broker is not the controller any more", broker_id=self._me.node, epoch=pending.term)
+            if not self._member.is_alone:
+                log.info("this broker is not the controller any more", broker_id=self._me.node, epoch=pending.term)
             self._tell_controller(active=False)
 
     def _tell_controller(self, *, active: bool) -> None:

@@ -43,6 +43,7 @@ from headrace.net.peerframes import (
 from headrace.raft.membership import Peer
 from headrace.raft.messages import Message
 
+_UNKNOWN: Final = ClusterId("")
 _STEADY_SECONDS: Final = 1.0
 """A connection that lasted so long was a good one: the next attempt comes at once."""
 
@@ -75,7 +76,7 @@ class AddressBook:
 class Peers:
     """See the module. `attach` and, once it is known, `cluster_id` come before the first message."""
 
-    def __init__(self, *, me: Peer, cluster_id: ClusterId = ClusterId("")) -> None:
+    def __init__(self, *, me: Peer, cluster_id: ClusterId = _UNKNOWN) -> None:
         self.me: Final = me
         self.cluster_id = cluster_id
         """Empty: not known yet; nothing is sent or taken."""

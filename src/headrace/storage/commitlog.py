@@ -1,11 +1,12 @@
 """The commit log on disk: what the consensus core must not forget, and a snapshot of what it led to.
 
 A directory holds `<number, 20 digits>.wal` files, in the order in which they were written, and an `<index>.snapshot`.
-A file's number is above that of the file before it, of every entry in that, and of the snapshot that it restores. An append replaces what the log holds
-at and behind its first entry. Promises: what `append` returned from is there after a power cut; a torn tail (a write
-that no sync followed) is cut off at recovery; a damaged middle is refused with one sentence and nothing is changed; a
-leader's snapshot takes the place of everything or, after a crash, of nothing; after a failed write or sync every
-further call raises StorageFailure, for what is on the disk is then in doubt. Blocking: never on the event loop.
+A file's number is above that of the file before it, of every entry in that, and of the snapshot that it restores. An
+append replaces what the log holds at and behind its first entry. Promises: what `append` returned from is there after a
+power cut; a torn tail (a write that no sync followed) is cut off at recovery; a damaged middle is refused with one
+sentence and nothing is changed; a leader's snapshot takes the place of everything or, after a crash, of nothing; after
+a failed write or sync every further call raises StorageFailure, for what is on the disk is then in doubt. Blocking:
+never on the event loop.
 
 Recovery:
 
@@ -35,7 +36,6 @@ from headrace.raft.messages import Entry, HardState, SnapshotMark
 from headrace.storage import snapshots
 from headrace.storage.recovery import (
     Found,
-    Recovery as Recovery,
     contents,
     covered_by,
     indexes,
@@ -43,6 +43,7 @@ from headrace.storage.recovery import (
     wal_numbers,
     wal_path,
 )
+from headrace.storage.recovery import Recovery as Recovery
 from headrace.storage.snapshots import TEMPORARY, Snapshot
 from headrace.storage.walframe import FILE_HEADER, Frame, encode_frame
 
@@ -141,9 +142,7 @@ class CommitLog:
             self._close_incoming()
             snapshot = self._read_received(mark)
             self._start_next_file(mark.index, restores=True)
-            snapshots.install(
-                self._disk, self._directory / _RECEIVED, snapshots.path_of(self._directory, mark.index)
-            )
+            snapshots.install(self._disk, self._directory / _RECEIVED, snapshots.path_of(self._directory, mark.index))
             self._snapshot_index = self._last_index = mark.index
             _remove_before(self._disk, self._directory, self._file.path)
             _remove_covered(self._disk, self._directory, mark.index)

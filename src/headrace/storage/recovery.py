@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -142,7 +143,7 @@ def _dated(found: Scan, number: int) -> tuple[Frame, ...]:
 
 def covered_by(numbers: Sequence[int], index: int) -> list[int]:
     """Of the files, in order, those whose every entry is at or below `index`; never the last."""
-    return [number for number, following in zip(numbers, numbers[1:], strict=False) if following <= index + 1]
+    return [number for number, following in pairwise(numbers) if following <= index + 1]
 
 
 def indexes(disk: Disk, directory: Path, suffix: str) -> list[int]:

@@ -139,5 +139,3 @@ def _decode_body_1(body: bytes) -> Frame:
         at += length
     assert at == len(body), "a frame's body ends with its last entry"
     return Frame(HardState(term, BrokerId(vote)), entries[0].index - 1 if entries else -1, tuple(entries))
-
-

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TypeAlias
 
+from headrace.base.errors import StorageFailure
 from headrace.base.limits import APPLIED_PER_TURN_BYTES_MAX
 from headrace.broker.quorum.pending import Proposal
 from headrace.metadata.delta import ImageDelta
@@ -149,7 +150,11 @@ class Applier:
         delta = proposal.delta
         assert delta.after.index == entry.index, "entries are committed in the order of the decisions"
         self.events_applied += proposal.events
-        self._publish(replace(delta, before=self.image))
+        try:
+            self._publish(replace(delta, before=self.image))
+        except Exception as error:
+            proposal.fail(StorageFailure(f"The metadata can not be changed any more: {error!r}"))
+            raise
         if not proposal.done.done():
             proposal.done.set_result(None)
 

@@ -27,7 +27,7 @@ class OutcomeUnknown(HeadraceError):  # noqa: N818
     Retriable, where twice is no harm."""
 
     def __init__(self) -> None:
-        super().__init__("The controller moved before the change was committed: look whether it was made, or try again.")
+        super().__init__("The controller moved before the change was committed: see whether it was made, or try again.")
 
 
 class ChangeRefused(HeadraceError):  # noqa: N818

@@ -28,6 +28,11 @@ class Proposal:
     def index(self) -> int:
         return self.delta.after.index
 
+    def fail(self, error: Exception) -> None:
+        if not self.done.done():
+            self.done.set_exception(error)
+            self.done.exception()  # not every submitter is still there to look
+
 
 class Pending:
     """See the module."""
@@ -76,7 +81,7 @@ class Pending:
         for _ in range(count):
             proposal = self._proposals.pop()
             self.image = proposal.delta.before
-            _tell(proposal.done, error())
+            proposal.fail(error())
 
     def drop_all(self, error: Callable[[], Exception], unproposed: Callable[[], Exception] | None = None) -> None:
         """The leadership is over, or the disk has failed. `unproposed`: what those are told that the core was not
@@ -84,10 +89,4 @@ class Pending:
         if unproposed is not None:
             self.drop_last(len(self.take_unproposed()), unproposed)
         while self._proposals:
-            _tell(self._proposals.popleft().done, error())
-
-
-def _tell(done: asyncio.Future[None], error: Exception) -> None:
-    if not done.done():
-        done.set_exception(error)
-        done.exception()  # not every submitter is still there to look
+            self._proposals.popleft().fail(error())

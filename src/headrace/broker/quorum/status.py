@@ -85,7 +85,11 @@ class Watch:
         if peer == core.me:
             own = core.log.durable_index
             return MemberStatus(
-                peer=peer, is_voter=is_voter, log_end=own, last_fetch_ms=now, last_caught_up_ms=now if core.leads else -1
+                peer=peer,
+                is_voter=is_voter,
+                log_end=own,
+                last_fetch_ms=now,
+                last_caught_up_ms=now if core.leads else -1,
             )
         progress = role.progress_of(peer) if isinstance(role, Leadership) else None
         heard = self._heard.get(peer) if progress is not None else None

@@ -18,6 +18,7 @@ from headrace.raft.messages import Entry, HardState
 from headrace.storage.commitlog import CommitLog
 from headrace.storage.metadata_log import image_of_snapshot
 
+
 @dataclass(frozen=True, slots=True)
 class Action:
     """Something to be done to the log in its turn, blocking; and what is called on the loop after it."""
