@@ -274,6 +274,7 @@ class Server(asyncio.AbstractServer):
         for future in self.connecting:
             if not future.done() and not self.network.links.is_down(self.address[0]):
                 future.set_exception(ConnectionResetError(errno.ECONNRESET, "reset while connecting"))
+                future.exception()  # whoever knocked may have gone away
 
 
 class Network:

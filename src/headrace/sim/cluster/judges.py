@@ -8,6 +8,7 @@ of every later leader; all commit, and see, the same. Source: the Raft paper, fi
 from __future__ import annotations
 
 import traceback
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -40,6 +41,8 @@ class Judge:
         """By index and term: the entry, and the term of the one before it."""
         self.committed: list[Entry] = []
         """As far as any member ever knew."""
+        self._committed_in: list[int] = []
+        """The term of whoever knew first. A leader of an earlier one, that hears of its election late, may lack it."""
         self._known: dict[Raft, int] = {}
         """By core: up to where its commits were looked at."""
         self._cores: dict[Process, Raft] = {}
@@ -96,7 +99,8 @@ class Judge:
         self._tell(f"leads in term {core.term}")
         if other != core.me:
             self._accuse("election-safety", f"{_name(other)} and {_name(core.me)} both lead in term {core.term}")
-        self._holds(core, self.committed)
+        earlier = bisect_left(self._committed_in, core.term)
+        self._holds(core, self.committed[:earlier])
 
     def _one_vote(self, message: VoteAnswer) -> None:
         other = self._votes.setdefault((message.source, message.term), message.target)
@@ -133,6 +137,7 @@ class Judge:
             if entry.index != len(self.committed) + 1:
                 break  # of entries below, which a snapshot has taken in, no member ever told
             self.committed.append(entry)
+            self._committed_in.append(max(core.term, self._committed_in[-1] if self._committed_in else 0))
             for other in self._cores.values():
                 if other.leads and other.term > core.term:
                     self._holds(other, [entry])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
+from dataclasses import dataclass
 from typing import Any, Final
 
 from headrace.sim.cluster.catalog import Action, Answer, Configure, Create, Delete, Done
@@ -24,16 +25,18 @@ def address_of(node: int) -> str:
     return f"10.0.0.{node}"
 
 
+@dataclass(frozen=True, slots=True)
 class Asked:
     """An operation under way."""
 
-    def __init__(self, client: str, node: int, life: int, action: Action, called: int, since: float) -> None:
-        self.since = since
-        self.client = client
-        self.node = node
-        self.life = life
-        self.action = action
-        self.called = called
+    client: str
+    node: int
+    action: Action
+    called: int
+    life: int
+    """Of the broker, when it was asked."""
+    floor: int
+    since: float
 
 
 class ClusterWorld:
@@ -83,22 +86,23 @@ class ClusterWorld:
     def ask(self, client: str, node: int, action: Action) -> Asked:
         """An operation begins, through this broker."""
         self._moment += 1
-        return Asked(client, node, self.lives[node], action, self._moment, self.loop.time())
+        life = self.lives[node]
+        floor = self._floors.get((node, life), 0)
+        return Asked(client, node, action, self._moment, life, floor, self.loop.time())
 
-    def hear(self, asked: Asked, answer: Answer | None, *, newest: bool = False) -> None:
+    def hear(self, asked: Asked, answer: Answer | None) -> None:
         """It ends; with None nobody knows how.
 
-        A broker answers questions from its own image, which may be old, but not older than what was acknowledged in
-        time through it since it was started. So such a read may have happened long before it was asked for: at any time
-        since the newest of those was asked for. `newest`: the answer was confirmed by a quorum.
+        A broker answers questions from its own image, which may be old, but not older than what had been acknowledged
+        in time through it since it was started. So such a read may have happened long before it was asked for: at any
+        time since the newest of those was asked for.
         """
         self._moment += 1
-        called = asked.called
+        same_life = self.lives[asked.node] == asked.life
         is_change = isinstance(asked.action, Create | Delete | Configure)
-        if not is_change and not newest:
-            called = self._floors.get((asked.node, asked.life), 0)
-        in_time = self.loop.time() - asked.since < TIMEOUT_SECONDS
-        if answer is not None and in_time and (not is_change or answer == Done()):
+        called = asked.called if is_change else asked.floor if same_life else 0
+        shows_it = not is_change or (answer == Done() and self.loop.time() - asked.since < TIMEOUT_SECONDS)
+        if answer is not None and same_life and shows_it:
             place = asked.node, asked.life
             self._floors[place] = max(called, self._floors.get(place, 0))
         name = f"{asked.client} through {asked.node}"
