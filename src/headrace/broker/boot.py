@@ -24,6 +24,7 @@ from headrace.broker.metadata import MetadataDriver
 from headrace.broker.parts import Parts, Ports
 from headrace.metadata.configs import broker_value, check_broker_configs
 from headrace.metadata.delta import ImageDelta
+from headrace.metadata.image import MetadataImage
 from headrace.metadata.values import Endpoint
 from headrace.net.listener import Listener
 from headrace.net.peerframes import PeerAddress
@@ -111,6 +112,12 @@ class Broker:
                 self._lock.release()
                 self._lock = None
             self._over.set()
+
+    @property
+    def image(self) -> MetadataImage:
+        """The metadata as this broker has it. Only while it runs."""
+        assert self._parts is not None, "started"
+        return self._parts.metadata.image
 
     def observe(self, subscriber: Callable[[ImageDelta], None]) -> None:
         """Have every later change of the metadata given to `subscriber`, on the loop. Only while it runs."""

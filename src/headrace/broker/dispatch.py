@@ -10,15 +10,14 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Final, cast
+from typing import Any, cast
 
 import structlog
 
 from headrace.base.errors import CorruptData, HeadraceError
 from headrace.broker.context import Handler, RequestContext, Services
 from headrace.broker.deferred import Deferred
-from headrace.net.listener import Answer, Connection, Later
-from headrace.net.peerframes import API_KEY, VERSION
+from headrace.net.listener import Answer, Connection, Later, Serve
 from headrace.wire.apis import Api, ApiKey, api
 from headrace.wire.headers import RequestHeader, decode_request_header, encode_key, encode_response_frame
 from headrace.wire.messages.api_versions import ApiVersionsRequest
@@ -26,24 +25,22 @@ from headrace.wire.quirks import repaired
 
 log = structlog.get_logger(__name__)
 
-PEER_FRAME: Final = encode_key(API_KEY, VERSION)
-
 
 class Dispatcher:
-    """Serves the frames of a listener with `handlers`. `on_bug` is told of a mistake of our own."""
+    """Serves the frames of a listener with `handlers`. `private`: APIs that are not advertised, each given its frames
+    whole. `on_bug` is told of a mistake of our own."""
 
     def __init__(
         self,
         services: Services,
         handlers: Mapping[int, Handler],
         *,
-        peers: Callable[[memoryview, Connection], None],
         on_bug: Callable[[BaseException], None],
+        private: Mapping[int, Serve] | None = None,
     ) -> None:
-        """`peers` takes the frames of other members of the quorum, which have no answer."""
         self._services = services
         self._handlers = handlers
-        self._peers = peers
+        self._private = private or {}
         self._on_bug = on_bug
         self._apis = {key: cast("Api", api(key)) for key in handlers}
         self._shortcuts = {
@@ -56,11 +53,7 @@ class Dispatcher:
 
     def serve(self, frame: memoryview, connection: Connection) -> Answer | Later | None:
         """One request frame. Raises CorruptData where it cannot be answered (the connection is then closed)."""
-        opening = bytes(frame[:4])
-        if opening == PEER_FRAME:
-            self._peers(frame, connection)
-            return None
-        shortcut = self._shortcuts.get(opening)
+        shortcut = self._shortcuts.get(bytes(frame[:4]))
         if shortcut is not None:
             try:
                 answer = shortcut(frame)
@@ -72,6 +65,8 @@ class Dispatcher:
         header, body_at = decode_request_header(frame)
         handler = self._handlers.get(header.api_key)
         if handler is None:
+            if header.api_key in self._private:
+                return self._serve_private(header, frame, connection)
             raise CorruptData(f"API {header.api_key} is not served; ask for ApiVersions first")
         lowest, highest = handler.versions
         if not lowest <= header.api_version <= highest:
@@ -88,6 +83,17 @@ class Dispatcher:
             request = self._apis[header.api_key].decode_request(header.api_version, body)
             context = self._context(header, connection, len(frame))
         return self._handle(handler, header, request, context, connection)
+
+    def _serve_private(self, header: RequestHeader, frame: memoryview, connection: Connection) -> Answer | Later | None:
+        try:
+            return self._private[header.api_key](frame, connection)
+        except CorruptData:
+            raise
+        except Exception as error:
+            log.error("a frame of another broker failed: a bug of the broker, please report it", exc_info=error)
+            connection.abort()
+            self._on_bug(error)
+            return None
 
     def _context(
         self, header: RequestHeader, connection: Connection, size: int, *, unsupported: bool = False

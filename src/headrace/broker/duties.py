@@ -73,6 +73,8 @@ class Duties:
         """One change of the quorum at a time."""
         self._ticks: asyncio.Task[None] | None = None
         self._hasty: set[asyncio.Task[None]] = set()
+        self._seen_dead: dict[BrokerId, BrokerEpoch] = {}
+        """Incarnations whose process was seen dead before this node was the controller."""
         metadata.on_controller(self._on_controller)
         if metadata.is_controller:
             self._on_controller(True)
@@ -91,6 +93,11 @@ class Duties:
             now = self._clock.monotonic()
             self._sessions = sessions = Sessions(timeout_s=self._session_s, me=self._node, now=now)
             self._ticks = started(self._tick(sessions), "controller's sessions", self._on_bug)
+            seen, self._seen_dead = self._seen_dead, {}
+            for broker, epoch in seen.items():
+                known = self._metadata.image.brokers.get(broker)
+                if known is not None and known.epoch == epoch:
+                    self.on_peer_dead(broker)
 
     async def _tick(self, sessions: Sessions) -> None:
         while self._sessions is sessions:
@@ -103,8 +110,12 @@ class Duties:
             await asyncio.sleep(self._session_s / TICKS_PER_SESSION)
 
     def on_peer_dead(self, broker: BrokerId) -> None:
-        """Its process is plainly dead, as seen from here."""
-        if self._sessions is not None:
+        """Its process is plainly dead, as seen from here. Of the controller this is often seen first."""
+        known = self._metadata.image.brokers.get(broker)
+        if self._sessions is None:
+            if known is not None:
+                self._seen_dead[broker] = known.epoch
+        else:
             task = started(self._fence_dead(self._sessions, broker), "fencing of a dead broker", self._on_bug)
             self._hasty.add(task)
             task.add_done_callback(self._hasty.discard)

@@ -33,6 +33,7 @@ from headrace.controller.decision import Refusal
 from headrace.metadata.configs import broker_value
 from headrace.net.client.address import Address
 from headrace.net.listener import Listener
+from headrace.net.peerframes import API_KEY as PEERS_API
 from headrace.net.peers import Peers
 from headrace.net.room import Bounds
 from headrace.storage.engine import LogEngine
@@ -106,7 +107,8 @@ class Parts:
         )
         self._services = self._make_services()
         handlers = {handler.key: handler for handler in ALL}
-        dispatcher = Dispatcher(self._services, handlers, peers=peers.serve, on_bug=on_bug)
+        private = {PEERS_API: peers.serve}
+        dispatcher = Dispatcher(self._services, handlers, private=private, on_bug=on_bug)
         self.listener = Listener(dispatcher.serve, self._bounds())
         self._housekeeper: Housekeeper | None = None
         self._cleaner: Cleaner | None = None

@@ -121,6 +121,8 @@ class QuorumMember:
         self._transport.attach(self.receive)
         self._transport.on_peer_dead(self._on_peer_dead)
         self._settle()
+        if not self.core.leads and self.core.leader is None:
+            self._succession.begin(self.core, None)
 
     async def stop(self) -> None:
         """Step nothing more, let the disk come to an end, close the log. After a failure too."""

@@ -1,5 +1,6 @@
-"""Who stands for election, and when, once the leader's process is plainly dead: one voter after the other, so that no
-two do at a time. Whoever is elected, or a later term, ends it. The core's own, random, timeouts stand behind it."""
+"""Who stands for election, and when, where no leader is to be waited for: after a start, and once the leader's process
+is plainly dead. One voter after the other, so that no two do at a time; whoever is elected, or a later term, ends it.
+The core's own, random, timeouts stand behind it."""
 
 from __future__ import annotations
 
@@ -18,13 +19,14 @@ class Succession:
         self._campaign = campaign
         self._timer: asyncio.TimerHandle | None = None
 
-    def begin(self, core: Raft, dead: Peer) -> None:
+    def begin(self, core: Raft, dead: Peer | None) -> None:
+        """`dead`: whom this term had for a leader."""
         self.stop()
         heirs = sorted(core.membership.voters - {dead})
         if core.me in heirs:
             self._stand(core, dead, core.term, heirs.index(core.me), len(heirs))
 
-    def _stand(self, core: Raft, dead: Peer, term: int, steps: int, heirs: int) -> None:
+    def _stand(self, core: Raft, dead: Peer | None, term: int, steps: int, heirs: int) -> None:
         """After so many steps, and then again each time that all others had their turn."""
         if steps >= SUCCESSION_ATTEMPTS_MAX * heirs:
             return
