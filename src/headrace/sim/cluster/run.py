@@ -100,17 +100,19 @@ class Run:
 
     async def whole(self) -> None:
         """All of it, or until a problem is found."""
-        life = self._world.loop.create_task(self._life())
+        life = self._world.loop.create_task(self._until_over())
         broken = self._world.loop.create_task(self._world.broken.wait())
         await asyncio.wait({life, broken}, return_when=asyncio.FIRST_COMPLETED)
         broken.cancel()
-        if not life.done():
-            life.cancel()
-            with suppress(asyncio.CancelledError):
-                await life
-        else:
-            with suppress(Over):
-                life.result()
+        life.cancel()
+        with suppress(asyncio.CancelledError):
+            await life
+
+    async def _until_over(self) -> None:
+        try:
+            await self._life()
+        except* Over:
+            pass
 
     async def _life(self) -> None:
         world = self._world
