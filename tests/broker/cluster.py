@@ -7,6 +7,7 @@ import random
 import shutil
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 from headrace.base.ids import BrokerId
@@ -15,6 +16,7 @@ from headrace.broker.boot import Broker
 from headrace.broker.config import BrokerConfig
 from headrace.broker.system import SystemClock, system_random
 from headrace.cli.nodes import free_ports
+from headrace.controller.brokers import fence_broker
 from headrace.metadata.image import MetadataImage
 from headrace.net.client.address import Address
 from headrace.storage.disk import LocalDisk
@@ -76,6 +78,21 @@ class Cluster:
         """One after the other."""
         for broker in brokers:
             await self.brokers.pop(broker).stop()
+
+    async def fence(self, broker: int) -> None:
+        """As its silence would."""
+        for running in self.brokers.values():
+            metadata = running.parts.metadata
+            if metadata.is_controller:
+                known = metadata.image.brokers[BrokerId(broker)]
+                decide = partial(fence_broker, broker_id=known.id, broker_epoch=known.epoch)
+                assert await metadata.submit(decide) is None
+                return
+        raise AssertionError("nobody is the controller")
+
+    async def settled(self, broker: int) -> None:
+        """What the image asks of it is carried out."""
+        await self.brokers[broker].parts.partitions.settled()
 
     def wipe(self, broker: int) -> None:
         """Its disk is lost."""

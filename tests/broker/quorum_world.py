@@ -41,6 +41,20 @@ def look(image: MetadataImage) -> Decision[int]:
     return Decision((), image.next_producer_id)
 
 
+class News:
+    """Something has changed on one of the members."""
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+
+    def tell(self) -> None:
+        self._event.set()
+        self._event = asyncio.Event()
+
+    async def next(self) -> None:
+        await self._event.wait()
+
+
 class Link(Peers):
     """The shipped transport, but for what is cut."""
 
@@ -66,6 +80,7 @@ class Node:
         ports: dict[int, int],
         cut: set[tuple[int, int]],
         random: Random,
+        news: News,
         **rest: Any,
     ) -> None:
         self.me = me
@@ -87,14 +102,18 @@ class Node:
             **rest,
         )
         self.driver.subscribe(self._on_delta)
-        self.driver.on_controller(self.roles.append)
+        self.driver.on_controller(self._on_role)
+        self.news = news
         self.peers.on_peer_dead(self.dead.append)
-        self.changed = asyncio.Event()
 
     def _on_delta(self, delta: ImageDelta) -> None:
         assert delta.before == self.image, "deltas add up"
         self.image = delta.after
-        self.changed.set()
+        self.news.tell()
+
+    def _on_role(self, active: bool) -> None:
+        self.roles.append(active)
+        self.news.tell()
 
     async def start(self) -> None:
         port = await self.listener.bind(HOST, self.ports.get(self.me.node, 0))
@@ -118,7 +137,8 @@ async def submit(nodes: Sequence[Node], decide: Callable[[MetadataImage], Decisi
             try:
                 return await node.driver.submit(decide)
             except (NotController, OutcomeUnknown, ChangeRefused):
-                await asyncio.sleep(0.01)
+                continue
+        await nodes[0].news.next()
 
 
 async def controller(nodes: Sequence[Node]) -> Node:
@@ -127,7 +147,7 @@ async def controller(nodes: Sequence[Node]) -> Node:
         for node in nodes:
             if node.driver.is_controller:
                 return node
-        await asyncio.sleep(0.01)
+        await nodes[0].news.next()
 
 
 async def equal(nodes: Sequence[Node], at_least: int = 0) -> None:
@@ -136,4 +156,4 @@ async def equal(nodes: Sequence[Node], at_least: int = 0) -> None:
         images = [node.driver.image for node in nodes]
         if all(image == images[0] and image.index >= at_least for image in images):
             return
-        await asyncio.sleep(0.01)
+        await nodes[0].news.next()

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from headrace.base.ids import TopicId
 from headrace.broker import parts
-from headrace.broker.handlers import ALL, single_produce
+from headrace.broker.handlers import ALL, plain_produce
 from headrace.wire.apis import ApiKey, api
 from headrace.wire.batches import CRC_START, HEADER_BYTES, encode_batch
 from headrace.wire.compression import Compression
@@ -156,7 +156,7 @@ class Roads:
 @pytest.fixture(scope="module")
 def roads() -> Iterator[Roads]:
     served: list[bool] = []
-    serve = single_produce._Road.serve
+    serve = plain_produce._Road.serve
 
     def counted(self: Any, received: memoryview) -> Any:
         answer = serve(self, received)
@@ -173,7 +173,7 @@ def roads() -> Iterator[Roads]:
             return Road(bootstrap)
 
         same = patch("headrace.broker.handlers.create_topics.new_topic_id", lambda _: TopicId(TOPIC_ID))
-        with patch.object(single_produce._Road, "serve", counted), same:
+        with patch.object(plain_produce._Road, "serve", counted), same:
             short = runner.run(start("short"))
             with patch.object(parts, "ALL", tuple(replace(handler, shortcuts=None) for handler in ALL)):
                 long = runner.run(start("long"))

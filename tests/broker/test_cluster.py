@@ -26,6 +26,7 @@ from headrace.wire.messages.envelope import EnvelopeRequest
 from headrace.wire.messages.init_producer_id import InitProducerIdRequest
 from headrace.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.broker.cluster import Cluster, running
+from tests.broker.data_path import batch, produce
 from tests.broker.group_broker import RawClient
 
 NOBODY = Address("127.0.0.1", 9)
@@ -201,5 +202,47 @@ def test_who_is_no_broker_is_closed_and_a_stranger_is_refused(tmp_path: Path) ->
                 stranger = EnvelopeRequest(request_data=b'{"cluster":"x","ask":"RemoveBroker","broker_id":1}')
                 answer = await client.ask(0, stranger)
                 assert b"name addresses of its own cluster" in answer.response_data
+
+    run(work())
+
+
+def test_what_is_to_be_replicated_is_not_acknowledged_as_if_it_were(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with running(tmp_path, 3) as cluster:
+            async with Client(cluster.bootstrap) as client:
+                await Admin(client).create_topic("t", partitions=1, replication_factor=2)
+            image = await cluster.agree()
+            (partition,) = image.topics[image.topic_ids["t"]].partitions
+            async with RawClient(str(cluster.address(partition.leader))) as leader:
+                answer = await produce(leader, "t", batch(b"a"))
+                assert answer.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+            async with RawClient(str(cluster.address(partition.leader % 3 + 1))) as other:
+                answer = await produce(other, "t", batch(b"a"))
+                assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    run(work())
+
+
+def test_a_broker_that_leads_no_more_says_so_and_leads_again_with_all_that_it_had(tmp_path: Path) -> None:
+    """It is fenced, as for silence, while it lives; its heartbeats bring it back."""
+
+    async def work() -> None:
+        async with running(tmp_path, 3, {"broker.heartbeat.interval.ms": "100"}) as cluster:
+            async with Client(cluster.bootstrap) as client:
+                await Admin(client).create_topic("t", partitions=3)
+            await cluster.agree()
+            ((_, partition),) = [pair for pair in cluster.image(1).all_partitions() if pair[1].leader == 2]
+            async with RawClient(str(cluster.address(2))) as leader:
+                assert (await produce(leader, "t", batch(b"a", b"b"), partition=partition.index)).error_code == 0
+                seen: list[bool] = []
+                cluster.brokers[2].observe(lambda delta: seen.append(delta.after.brokers[BrokerId(2)].fenced))
+                await cluster.fence(2)
+                await cluster.until(2, lambda image: True in seen and not image.brokers[BrokerId(2)].fenced)
+                await cluster.settled(2)
+                again = await produce(leader, "t", batch(b"c"), partition=partition.index)
+                assert (again.error_code, again.base_offset) == (0, 2)
+            after = cluster.image(2).partition_info("t", partition.index)
+            assert after is not None
+            assert after.leader_epoch == partition.leader_epoch + 2
 
     run(work())

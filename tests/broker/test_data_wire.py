@@ -94,7 +94,7 @@ async def test_a_connection_has_one_parked_fetch_at_a_time(tmp_path: Path, monke
     def park(*args: Any, **kwargs: Any) -> ParkedFetch:
         nonlocal most
         parked.append(ParkedFetch(*args, **kwargs))
-        most = max(most, sum(not one.future.done() for one in parked))
+        most = max(most, sum(one._read_on is not None for one in parked))
         return parked[-1]
 
     monkeypatch.setattr("headrace.broker.handlers.fetch.ParkedFetch", park)

@@ -19,7 +19,7 @@ from headrace.base.ids import Offset
 from headrace.broker.boot import Broker
 from headrace.broker.config import BrokerConfig
 from headrace.broker.flusher import Flusher
-from headrace.broker.handlers import single_produce
+from headrace.broker.handlers import plain_produce
 from headrace.broker.partition import Partition
 from headrace.broker.partitions import Partitions
 from headrace.broker.system import SystemClock, system_random
@@ -241,14 +241,14 @@ async def test_the_short_road_is_found_again_for_a_name_that_came_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     served: list[tuple[Any, bool]] = []
-    serve = single_produce._Road.serve
+    serve = plain_produce._Road.serve
 
     def counted(self: Any, frame: memoryview) -> Any:
         answer = serve(self, frame)
         served.append((self, answer is not None))
         return answer
 
-    monkeypatch.setattr(single_produce._Road, "serve", counted)
+    monkeypatch.setattr(plain_produce._Road, "serve", counted)
     async with asyncio.timeout(30), journaling(tmp_path) as bootstrap, RawClient(bootstrap) as client:
         await produce(client, "t", batch(b"of the old one"))
         await client.ask(4, DeleteTopicsRequest(topic_names=("t",), timeout_ms=9_000))

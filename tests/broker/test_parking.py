@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 
 from hypothesis import given
@@ -54,17 +55,48 @@ class Bench:
 
 
 async def test_a_fetch_wakes_once_enough_is_visible_and_leaves_nothing_behind() -> None:
-    benches = [Bench(), Bench()]
-    parked = ParkedFetch(benches, missing_bytes=100, wait_s=3600)
+    benches, woken = [Bench(), Bench()], asyncio.Event()
+    ParkedFetch(benches, 100, 3600, woken.set)
     benches[0].watchers[0].on_visible(60)
-    assert not parked.future.done()
+    await asyncio.sleep(0)
+    assert not woken.is_set()
     benches[1].watchers[0].on_visible(40)
-    await parked.future
+    await woken.wait()
     assert [bench.watchers for bench in benches] == [[], []]
 
 
 async def test_a_fetch_wakes_at_its_deadline() -> None:
-    bench = Bench()
-    parked = ParkedFetch([bench], missing_bytes=1, wait_s=0)
-    await parked.future
+    bench, woken = Bench(), asyncio.Event()
+    ParkedFetch([bench], 1, 0, woken.set)
+    await woken.wait()
     assert bench.watchers == []
+
+
+async def test_a_fetch_reads_on_once_and_not_after_it_has_left() -> None:
+    bench, reads = Bench(), []
+    parked = ParkedFetch([bench], 1, 3600, lambda: reads.append(1))
+    for _ in range(2):
+        parked.wake()
+    await asyncio.sleep(0)
+    assert reads == [1]
+    left = ParkedFetch([bench], 1, 3600, lambda: reads.append(2))
+    left.leave()
+    left.wake()
+    await asyncio.sleep(0)
+    assert reads == [1]
+    assert bench.watchers == []
+
+
+class Ended(Bench):
+    """One whose epoch is over."""
+
+    def watch(self, waiter: ParkedFetch) -> None:
+        super().watch(waiter)
+        waiter.wake()
+
+
+async def test_a_fetch_of_a_partition_whose_epoch_is_over_wakes_at_once_and_watches_none() -> None:
+    benches, woken = [Bench(), Ended(), Bench()], asyncio.Event()
+    ParkedFetch(benches, 1, 3600, woken.set)
+    await woken.wait()
+    assert [bench.watchers for bench in benches] == [[], [], []]

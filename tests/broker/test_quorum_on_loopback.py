@@ -10,11 +10,11 @@ from random import Random
 import pytest
 
 from headrace.base.ids import BrokerId
-from headrace.broker.metadata import NotController
+from headrace.broker.metadata import ChangeRefused, NotController
 from headrace.broker.system import SystemClock
-from headrace.raft.membership import AddLearner, Membership, Promote, Remove
+from headrace.raft.membership import AddLearner, Membership, Promote, Refusal, Remove
 from headrace.storage.disk import LocalDisk
-from tests.broker.quorum_world import Node, controller, count_up, equal, look, peer, submit
+from tests.broker.quorum_world import News, Node, controller, count_up, equal, look, peer, submit
 
 BORN = Membership(frozenset(map(peer, (1, 2, 3))))
 
@@ -25,6 +25,7 @@ class Quorum:
         self.ports: dict[int, int] = {}
         self.cut: set[tuple[int, int]] = set()
         self.nodes: dict[int, Node] = {}
+        self.news = News()
 
     async def boot(self, node: int, *, voters: Membership = BORN, life: int = 1) -> Node:
         self.nodes[node] = Node(
@@ -35,6 +36,7 @@ class Quorum:
             ports=self.ports,
             cut=self.cut,
             random=Random(node),
+            news=self.news,
             clock=SystemClock(),
         )
         await self.nodes[node].start()
@@ -57,9 +59,9 @@ async def quorum(tmp_path: Path) -> AsyncIterator[Quorum]:
         for node in (1, 2, 3):
             await quorum.boot(node)
         yield quorum
-        for node in quorum.all:
-            await node.stop()
-            assert node.fatal == []
+        for member in quorum.all:
+            await member.stop()
+            assert member.fatal == []
 
 
 async def test_one_is_elected_and_what_it_decides_all_know(quorum: Quorum) -> None:
@@ -106,13 +108,23 @@ async def test_everyone_restarts(quorum: Quorum) -> None:
     assert await submit(quorum.all, look) == 3
 
 
+async def promoted(leader: Node, learner: Node) -> None:
+    while True:
+        try:
+            return await leader.driver.change(Promote(learner.me))
+        except ChangeRefused as error:
+            if error.refusal is not Refusal.NOT_CAUGHT_UP:
+                raise
+            await leader.driver.read_barrier()  # a round of messages
+
+
 async def test_a_member_joins_is_promoted_and_another_is_removed(quorum: Quorum) -> None:
     leader = await controller(quorum.all)
     await submit(quorum.all)
     fourth = await quorum.boot(4, voters=Membership())
     await leader.driver.change(AddLearner(fourth.me))
     await equal(quorum.all, at_least=3)
-    await leader.driver.change(Promote(fourth.me))
+    await promoted(leader, fourth)
     gone = next(node for node in quorum.all if node not in (leader, fourth))
     await leader.driver.change(Remove(gone.me))
     await quorum.stop(gone.me.node)

@@ -128,6 +128,12 @@ OPEN_SEGMENT_FILES_MAX: Final = 4_096
 LOGS_FLUSHED_AT_ONCE_MAX: Final = 1_000
 """Logs in one round of the flusher, each of which keeps its files open until that is over; further ones are for the
 next."""
+NEWEST_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Of the newest batches of all logs, kept for readers that keep up with them."""
+NEWEST_UNREAD_BYTES_MAX: Final = 256 * 1024
+"""Bytes that are kept of one log before a reader comes back."""
+NEWEST_BATCH_OVERHEAD_BYTES: Final = 400
+"""What it costs to keep one, beside its bytes."""
 READ_POSITIONS_REMEMBERED_MAX: Final = 16
 """Places per log where readers stopped, so that the next read finds its bytes without an index."""
 PRODUCER_SNAPSHOTS_KEPT: Final = 2
@@ -147,10 +153,16 @@ UNVOUCHED_BYTES_MAX: Final = 16 * 1024 * 1024
 """Bytes above a log's recovery point that each start after a kill checks again; with more, the point is moved up."""
 LOGS_OPENED_AT_ONCE_MAX: Final = 4
 """Logs that a start opens at a time, each in a worker thread: as with those that are closed."""
+LOGS_TAKEN_UP_PER_TURN_MAX: Final = 50
+"""Logs that were opened and are taken up in one turn of the event loop."""
 LOGS_CLOSED_AT_ONCE_MAX: Final = 4
 """Logs that a stop closes at a time, each in a worker thread: their syncs share the disk's journal commits."""
+METADATA_REPORT_MS: Final = 30_000
+"""Time between two reports of the whole image to the log, where that is kept at DEBUG."""
 METADATA_PROPOSALS_MAX: Final = 10_000
 """Decisions on their way to the commit log; more wait before they are decided."""
+SNAPSHOT_PARTITIONS_PER_EVENT_MAX: Final = 200
+"""Partitions in one event of a snapshot: its JSON is made in one step, in which nothing else runs."""
 METADATA_EVENTS_PER_SNAPSHOT: Final = 10_000
 """Committed events after which the commit log is snapshotted and cut."""
 

@@ -116,8 +116,13 @@ class Broker:
     @property
     def image(self) -> MetadataImage:
         """The metadata as this broker has it. Only while it runs."""
+        return self.parts.metadata.image
+
+    @property
+    def parts(self) -> Parts:
+        """What it is made of. Only while it runs."""
         assert self._parts is not None, "started"
-        return self._parts.metadata.image
+        return self._parts
 
     def observe(self, subscriber: Callable[[ImageDelta], None]) -> None:
         """Have every later change of the metadata given to `subscriber`, on the loop. Only while it runs."""
@@ -196,6 +201,7 @@ class Broker:
         if alone:
             await parts.listener.accept()
         await parts.membership.become_ready()
+        await parts.partitions.settled()
 
     async def _bind(self, listener: Listener) -> int:
         try:

@@ -153,7 +153,7 @@ class MetadataDriver:
         self._on_controller.append(callback)
 
     def on_leader(self, callback: Callable[[], None]) -> None:
-        """Have it called, on the loop, when another leader of the quorum, or none, is known here. As `on_controller`."""
+        """Have it called, on the loop, when another leader, or none, is known here. As `on_controller`."""
         self._on_leader.append(callback)
 
     async def reached(self, index: int) -> None:

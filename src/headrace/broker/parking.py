@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from headrace.base.ids import Offset
@@ -94,23 +94,22 @@ class Watchable(Protocol):
 
 
 class ParkedFetch:
-    """A fetch that waits until `missing_bytes` more are visible over its partitions, or its time is up.
+    """A fetch that waits until `missing_bytes` more are visible over its partitions, or for `wait_s`; then `read_on` is
+    called, once, in the next turn of the loop."""
 
-    `future` resolves to None; the fetch then reads again, once.
-    """
+    __slots__ = ("_loop", "_missing_bytes", "_partitions", "_read_on", "_timer")
 
-    __slots__ = ("_missing_bytes", "_partitions", "_timer", "future")
-
-    def __init__(self, partitions: Iterable[Watchable], *, missing_bytes: int, wait_s: float) -> None:
-        loop = asyncio.get_running_loop()
+    def __init__(
+        self, partitions: Iterable[Watchable], missing_bytes: int, wait_s: float, read_on: Callable[[], object]
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
         self._partitions = tuple(partitions)
         self._missing_bytes = missing_bytes
-        self.future: asyncio.Future[None] = loop.create_future()
-        self._timer = loop.call_later(wait_s, self.wake)
+        self._read_on: Callable[[], object] | None = read_on
+        self._timer = self._loop.call_later(wait_s, self.wake)
         for partition in self._partitions:
-            partition.watch(self)
-        if self.future.done():
-            self.wake()
+            if self._read_on is not None:
+                partition.watch(self)
 
     def on_visible(self, size: int) -> None:
         """`size` more bytes can be read from one of the partitions."""
@@ -119,10 +118,15 @@ class ParkedFetch:
             self.wake()
 
     def wake(self) -> None:
-        """Answer now: time is up, the partition changed hands, or the broker stops. Idempotent; also to be called
-        when nobody waits any more."""
+        """Go on: what it waits for is there, time is up, the partition changed hands, or the broker stops."""
+        if self._read_on is not None:
+            self._loop.call_soon(self._read_on)
+        self.leave()
+
+    def leave(self) -> None:
+        """Wait no more. Idempotent."""
+        self._read_on = None
         self._timer.cancel()
         for partition in self._partitions:
             partition.unwatch(self)
-        if not self.future.done():
-            self.future.set_result(None)
+        self._partitions = ()

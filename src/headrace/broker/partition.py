@@ -176,9 +176,11 @@ class Partition:
 
     @property
     def appends_as_is(self) -> bool:
-        """Whether a batch is appended at once and as it came, or refused: `append` then does what `take` does."""
+        """Whether it is served, and a batch appended at once and as it came, or refused: `append` then does what `take`
+        does."""
         settings = self.settings
-        return settings.codec is None and not settings.compact and self._line.is_empty
+        as_is = settings.codec is None and not settings.compact and self._line.is_empty
+        return as_is and self._ended is ErrorCode.NONE
 
     def take(self, records: Buffer, *, needs_isr: bool, done: Callable[[Appended | Refusal], None]) -> None:
         """Append one batch of a client, in the codec that the topic wants, behind those taken before it. `done` is told
@@ -297,9 +299,10 @@ class Partition:
         else:
             self._commits.park(end, waiter)
 
-    def lead(self, epoch: LeaderEpoch, isr: tuple[BrokerId, ...]) -> None:
-        """Go on leading, under a new epoch or with another ISR. What waits belongs to the old epoch and fails."""
-        self._isr_size = len(isr)
+    def lead(self, epoch: LeaderEpoch, isr: tuple[BrokerId, ...], isr_size: int) -> None:
+        """Go on leading, under a new epoch or with another ISR. What waits belongs to the old epoch and fails.
+        `isr_size`: how many of it count for min.insync.replicas."""
+        self._isr_size = isr_size
         if epoch == self._leader.epoch:
             return
         self._commits.refuse_all(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -404,8 +407,9 @@ class Partition:
             case AdvanceHighWatermark(offset=offset):
                 self._commits.wake_below(offset)
                 visible, self._visible_bytes = appended_bytes - self._visible_bytes, appended_bytes
-                for watcher in list(self._watchers):
-                    watcher.on_visible(visible)
+                if self._watchers:
+                    for watcher in list(self._watchers):
+                        watcher.on_visible(visible)
             case _:
                 assert_never(effect)
 
@@ -419,9 +423,11 @@ class Partition:
             return b""
         return self.log.read(offset, bytes_max, end, at_least_one=at_least_one)
 
-    def check_range(self, offset: Offset) -> ErrorCode:
-        """Whether a reader may stand at `offset` (the log's end included). Where that end is not the true one, nobody
-        is told that there is nothing at it or above it."""
+    def check_position(self, offset: Offset, believed: int) -> ErrorCode:
+        """Whether a reader with this idea of the leader epoch (see `check_epoch`) may stand at `offset` (the log's end
+        included). Where that end is not the true one, nobody is told that there is nothing at it or above it."""
+        if (believed != -1 or self._ended is not ErrorCode.NONE) and (error := self.check_epoch(believed)):
+            return error
         log = self.log
         if log.read_only is not None and offset >= log.log_end_offset:
             return ErrorCode.KAFKA_STORAGE_ERROR

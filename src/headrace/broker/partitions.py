@@ -9,16 +9,16 @@ being served. Never decides who leads.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 import structlog
 
 from headrace.base.errors import CorruptData, HeadraceError
 from headrace.base.ids import BrokerId, DirectoryId, Offset, PartitionIndex, TopicId, TopicPartition
-from headrace.base.limits import LOGS_CLOSED_AT_ONCE_MAX, LOGS_OPENED_AT_ONCE_MAX
+from headrace.base.limits import LOGS_CLOSED_AT_ONCE_MAX, LOGS_OPENED_AT_ONCE_MAX, LOGS_TAKEN_UP_PER_TURN_MAX
 from headrace.base.ports import Clock, Space
 from headrace.broker.flusher import Flusher
 from headrace.broker.partition import Partition, Suspect
@@ -28,7 +28,7 @@ from headrace.broker.tasks import OnBug, started
 from headrace.metadata.configs import TopicConfig, topic_config
 from headrace.metadata.delta import ImageDelta, LocalPartition
 from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
-from headrace.metadata.values import TopicImage
+from headrace.metadata.values import PartitionImage, TopicImage
 from headrace.replica.leader import Leader
 from headrace.replica.producers import ProducerStates
 from headrace.storage.engine import Damage, LogEngine, LogIdentity, LogOpening, PartitionLog
@@ -38,6 +38,8 @@ from headrace.wire.errors import ErrorCode
 log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
+Place: TypeAlias = tuple[str | TopicId, PartitionIndex]
+"""A partition as clients call it: by its topic's name or id."""
 
 
 class Opened(NamedTuple):
@@ -72,6 +74,8 @@ class Partitions:
         self._image = EMPTY_IMAGE
         """As of the last change."""
         self._serving: dict[TopicPartition, Partition] = {}
+        self._places: dict[Place, Partition] = {}
+        """The same by all that clients call them."""
         self.on_departure: list[Callable[[], object]] = []
         """Told when a partition is served no more: what was found before is to be looked for again."""
         self._resigning: set[TopicPartition] = set()
@@ -106,6 +110,11 @@ class Partitions:
         if partition is not None:
             return partition.availability
         return ErrorCode.KAFKA_STORAGE_ERROR if key in self._offline else ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    def called(self, place: Place) -> Partition | None:
+        """The partition that a client means, where this broker serves it; None: ask `find` why not."""
+        partition = self._places.get(place)
+        return None if partition is None or partition.availability is not ErrorCode.NONE else partition
 
     @property
     def log_directory(self) -> Path:
@@ -149,7 +158,7 @@ class Partitions:
         serving = self._serving.get(local.key)
         if serving is None or local.key in self._resigning:
             return False
-        serving.lead(local.partition.leader_epoch, local.partition.isr)
+        serving.lead(local.partition.leader_epoch, local.partition.isr, in_sync(local.partition))
         return True
 
     def _resign(self, key: TopicPartition) -> bool:
@@ -183,15 +192,16 @@ class Partitions:
         if opened := [local for local in led if not self._lead_on(local)]:
             topics = {local.topic.id: local.topic for local in opened}
             image = self._image
-            configs = {topic_id: self._config(topic, image) for topic_id, topic in topics.items()}
-            for local, result in zip(opened, await self._open_all(opened, configs), strict=True):
+            configs = {topic_id: self._config(topic, image) async for topic_id, topic in _by_turns(topics.items())}
+            results = await self._open_all(opened, configs)
+            async for local, result in _by_turns(zip(opened, results, strict=True)):
                 self._take_up(local, configs[local.topic.id], result)
             if self._image is not image:
                 self._reconfigure_all(topics)
 
     async def _close_resigned(self, resigned: Sequence[TopicPartition]) -> None:
         """Flush and close, so that whoever leads next finds all there is."""
-        ended = [self._serving.pop(key) for key in resigned if key in self._serving]
+        ended = [partition for key in resigned if (partition := self._forget(key)) is not None]
         self._resigning.difference_update(resigned)
         if not ended:
             return
@@ -205,6 +215,15 @@ class Partitions:
             if not partition.log.failed:
                 partition.snapshot_producers()
         await self._in_thread(partial(_close_all, logs, clean=True))
+
+    def _forget(self, key: TopicPartition) -> Partition | None:
+        """It is served no more; None where it was not."""
+        partition = self._serving.pop(key, None)
+        if partition is not None:
+            del self._places[key]
+            if self._places.get(by_name := (partition.topic, key.partition)) is partition:
+                del self._places[by_name]
+        return partition
 
     async def _flush(self, ended: Sequence[Partition]) -> None:
         """Nothing is appended to them any more: one round more than is under way has all of it."""
@@ -220,7 +239,7 @@ class Partitions:
         for identity in gone:
             key = TopicPartition(identity.topic_id, identity.partition)
             self._offline.pop(key, None)
-            if (partition := self._serving.pop(key, None)) is not None:
+            if (partition := self._forget(key)) is not None:
                 partition.end(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
                 logs.append(partition.log)
         for tell in self.on_departure:
@@ -327,12 +346,12 @@ class Partitions:
             flushed_end=partition_log.flushed_end,
             high_watermark=partition_log.flushed_end,
         )
-        serving = self._serving[local.key] = Partition(
+        partition = Partition(
             topic=local.topic.name,
             topic_partition=local.key,
             partition_log=partition_log,
             leader=leader,
-            isr_size=len(local.partition.isr),
+            isr_size=in_sync(local.partition),
             producers=producers,
             settings=partition_settings(config),
             flusher=self._flusher,
@@ -340,8 +359,10 @@ class Partitions:
             clock=self._clock,
             suspect=lambda partition, offset: self.suspect(partition, offset),
         )
+        self._serving[local.key] = self._places[local.key] = partition
+        self._places[partition.topic, local.key.partition] = partition
         if local.key in self._resigning:  # while it was being opened, another was elected
-            serving.end(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            partition.end(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     # configuration
 
@@ -390,6 +411,21 @@ class Partitions:
         await asyncio.gather(*(self._in_thread(partial(_close_all, share, clean=clean)) for share in shares if share))
         await self._in_thread(partial(self._close_engine, clean=clean))
         self._serving.clear()
+        self._places.clear()
+
+
+def in_sync(partition: PartitionImage) -> int:
+    """How many replicas count for min.insync.replicas. Followers do not copy yet: where there are to be some, nobody
+    counts, so that acks=all is refused (NOT_ENOUGH_REPLICAS, which clients retry) rather than taken for replicated."""
+    return 1 if len(partition.replicas) == 1 else 0
+
+
+async def _by_turns(things: Iterable[T]) -> AsyncIterator[T]:
+    """Some of them in each turn of the event loop, so that others have theirs."""
+    for number, thing in enumerate(things, 1):
+        yield thing
+        if number % LOGS_TAKEN_UP_PER_TURN_MAX == 0:
+            await asyncio.sleep(0)
 
 
 def _nobody_looks(_: Partition, __: Offset | None) -> bool:

@@ -27,6 +27,7 @@ from headrace.broker.membership import Membership
 from headrace.broker.metadata import MetadataDriver
 from headrace.broker.partitions import Partitions
 from headrace.broker.producer_ids import ProducerIdAllocator
+from headrace.broker.reporter import Reporter
 from headrace.broker.tasks import OnBug
 from headrace.controller.asks import AllocateProducerIds
 from headrace.controller.decision import Refusal
@@ -110,6 +111,7 @@ class Parts:
         private = {PEERS_API: peers.serve}
         dispatcher = Dispatcher(self._services, handlers, private=private, on_bug=on_bug)
         self.listener = Listener(dispatcher.serve, self._bounds())
+        self._reporter = Reporter(lambda: metadata.image, on_bug)
         self._housekeeper: Housekeeper | None = None
         self._cleaner: Cleaner | None = None
         self._examiner: Examiner | None = None
@@ -180,6 +182,7 @@ class Parts:
             on_bug=self._on_bug,
         )
         self._housekeeper.start()
+        self._reporter.start()
         self._cleaner = self._make_cleaner()
         self._cleaner.start()
         self._examiner = Examiner(
@@ -219,6 +222,7 @@ class Parts:
         if clean:
             await self.membership.leave()
         self._duties.stop()
+        self._reporter.stop()
         if self._housekeeper is not None:
             self._housekeeper.stop()
         if self._cleaner is not None:

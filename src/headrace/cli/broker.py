@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from headrace.base.errors import UsageError
-from headrace.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Config, Json, parse_pairs
+from headrace.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Config, Json, LogLevel, parse_pairs
 from headrace.cli.output import print_json, print_line, print_table
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ def run_broker(
     ] = None,
     config: Config = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    log_level: LogLevel = "info",
     with_parent: Annotated[
         bool, typer.Option("--with-parent", hidden=True, help="Stop where standard input ends.")
     ] = False,
@@ -77,6 +78,7 @@ def run_broker(
         join=join,
         rack=rack,
         with_parent=with_parent,
+        log_level=log_level,
     )
 
 

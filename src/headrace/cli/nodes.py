@@ -40,9 +40,7 @@ def prepare(disk: Disk, data: Path, listen: Address, count: int, random: Random)
     if not 1 <= count <= NODES_MAX:
         raise UsageError(f"--nodes {count} cannot be: choose 1 to {NODES_MAX}.")
     if disk.exists(data / identity.FILE_NAME):
-        raise UsageError(
-            f"{data} is one broker's directory: start it without --nodes, or choose another one."
-        )
+        raise UsageError(f"{data} is one broker's directory: start it without --nodes, or choose another one.")
     lock = identity.claim(disk, data)
     try:
         return lock, _prepared(disk, data, listen, count, random)

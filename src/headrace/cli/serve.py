@@ -46,9 +46,10 @@ def serve(
     join: str | None = None,
     rack: str | None = None,
     with_parent: bool = False,
+    log_level: str = "info",
 ) -> None:
     """Run until a signal. Raises HeadraceError where the broker cannot start, or has to stop by itself."""
-    configure_logs(json_logs=json_logs)
+    configure_logs(json_logs=json_logs, level=log_level)
     address = parse_address(listen)
     told = parse_address(advertise) if advertise is not None else None
     config = BrokerConfig(

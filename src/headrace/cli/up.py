@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from headrace.base.errors import UsageError
-from headrace.cli.options import DEFAULT_BOOTSTRAP, Config, NoBootstrap, parse_pairs
+from headrace.cli.options import DEFAULT_BOOTSTRAP, Config, LogLevel, NoBootstrap, parse_pairs
 
 
 def up(
@@ -29,6 +29,7 @@ def up(
         typer.Option("--durable", metavar="URL", help="The store of durable segments, e.g. file:///var/lib/store."),
     ] = None,
     config: Config = None,
+    log_level: LogLevel = "info",
     bootstrap: NoBootstrap = DEFAULT_BOOTSTRAP,
     json: Annotated[bool, typer.Option("--json", help="Log JSON even on a terminal.")] = False,
 ) -> None:
@@ -41,17 +42,21 @@ def up(
     if durable is not None:
         configs["durable.url"] = durable
     if nodes is not None:
-        _up_nodes(data.resolve(), listen, advertise, nodes, configs, json)
+        if advertise is not None:
+            raise UsageError("--advertise names one address, --nodes has several: start each with 'headrace broker'.")
+        options = ["--log-level", log_level, *(["--json"] if json else [])]
+        options += [part for key, value in configs.items() for part in ("--config", f"{key}={value}")]
+        from headrace.cli.supervisor import supervise
+
+        supervise(data=data.resolve(), listen=listen, count=nodes, options=options)
         return
     from headrace.cli.serve import serve
 
-    serve(data=data.resolve(), listen=listen, advertise=advertise, configs=configs, json_logs=json)
-
-
-def _up_nodes(data: Path, listen: str, advertise: str | None, nodes: int, configs: dict[str, str], json: bool) -> None:
-    from headrace.cli.supervisor import supervise
-
-    if advertise is not None:
-        raise UsageError("--advertise names one address and --nodes has several: start each with 'headrace broker'.")
-    options = [part for key, value in configs.items() for part in ("--config", f"{key}={value}")]
-    supervise(data=data, listen=listen, count=nodes, options=[*options, *(["--json"] if json else [])])
+    serve(
+        data=data.resolve(),
+        listen=listen,
+        advertise=advertise,
+        configs=configs,
+        json_logs=json,
+        log_level=log_level,
+    )

@@ -22,12 +22,14 @@ from headrace.base.ids import (
     TopicId,
     TopicPartition,
 )
+from headrace.base.limits import SNAPSHOT_PARTITIONS_PER_EVENT_MAX
 from headrace.metadata.events import (
     BrokerRegistered,
     BrokerUnfenced,
     ClusterBorn,
     ConfigChanged,
     MetadataEvent,
+    PartitionsAdded,
     ProducerIdsAllocated,
     QuorumGrown,
     SegmentPublished,
@@ -183,9 +185,10 @@ class MetadataImage:
     def _snapshot_of_topics(self) -> Iterator[MetadataEvent]:
         for _, topic_id in sorted(self.topic_ids.items()):
             topic = self.topics[topic_id]
-            yield TopicCreated(
-                topic_id=topic.id, name=topic.name, partitions=topic.partitions, configs=dict(topic.configs)
-            )
+            first, *rest = _pieces(topic.partitions)
+            yield TopicCreated(topic_id=topic.id, name=topic.name, partitions=first, configs=dict(topic.configs))
+            for piece in rest:
+                yield PartitionsAdded(topic_id=topic.id, partitions=piece)
             for partition in topic.partitions:
                 for entry in self.catalog.get(TopicPartition(topic_id, partition.index), ()):
                     yield SegmentPublished(
@@ -194,6 +197,12 @@ class MetadataImage:
                         descriptor=entry.descriptor,
                         previous_hash=entry.previous_hash,
                     )
+
+
+def _pieces(partitions: tuple[PartitionImage, ...]) -> list[tuple[PartitionImage, ...]]:
+    """At least one, none of which is long to encode."""
+    size = SNAPSHOT_PARTITIONS_PER_EVENT_MAX
+    return [partitions[at : at + size] for at in range(0, max(1, len(partitions)), size)]
 
 
 EMPTY_IMAGE: Final = MetadataImage(

@@ -7,14 +7,12 @@ reads a clock, a file or a socket. Sources: Kafka's replication design; KIP-101 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Self, TypeAlias
+from typing import NamedTuple, Self, TypeAlias
 
 from headrace.base.ids import BrokerId, LeaderEpoch, Offset
 
 
-@dataclass(frozen=True, slots=True)
-class AdvanceHighWatermark:
+class AdvanceHighWatermark(NamedTuple):
     """Everything below `offset` is flushed on the whole ISR: acknowledge and show it."""
 
     offset: Offset
@@ -23,8 +21,7 @@ class AdvanceHighWatermark:
 Effect: TypeAlias = AdvanceHighWatermark
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Leader:
+class Leader(NamedTuple):
     """The leader's view of one partition.
 
     Invariants: ``high_watermark`` never falls within an epoch, is at most every end in ``isr_ends`` once it has
@@ -69,13 +66,10 @@ class Leader:
     def _with_ends(self, ends: Mapping[BrokerId, Offset]) -> tuple[Leader, tuple[Effect, ...]]:
         reached = min(ends.values())
         advanced = reached > self.high_watermark
-        leader = Leader(  # dataclasses.replace takes several times as long, and this is done for every flush
-            node=self.node,
-            epoch=self.epoch,
-            start_offset=self.start_offset,
-            isr_ends=ends,
-            high_watermark=reached if advanced else self.high_watermark,
-        )
+        high_watermark = reached if advanced else self.high_watermark
+        leader = tuple.__new__(
+            Leader, (self.node, self.epoch, self.start_offset, ends, high_watermark)
+        )  # the quick way
         return leader, (AdvanceHighWatermark(reached),) if advanced else ()
 
     @property

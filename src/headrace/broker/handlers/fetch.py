@@ -11,22 +11,23 @@ v12 flexible; v13 topics by id; v15 and v17 replica fields; v16 leader endpoints
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterator
-from dataclasses import dataclass, field
-from typing import Final
+from collections.abc import Callable
+from typing import Final, NamedTuple
 
 import structlog
 
 from headrace.base.errors import CorruptData, StorageFailure
-from headrace.base.ids import PartitionIndex, TopicId, TopicPartition
+from headrace.base.ids import TopicId, TopicPartition
 from headrace.base.limits import FETCH_BYTES_MAX
 from headrace.base.ports import Buffer
 from headrace.broker.context import Handler, RequestContext
+from headrace.broker.deferred import Deferred
 from headrace.broker.fetch_sessions import NO_SESSION, FetchPlan, PartitionKey, Wanted
 from headrace.broker.parking import ParkedFetch
 from headrace.broker.partition import Partition
 from headrace.storage.engine import DamagedRange
 from headrace.wire.apis import ApiKey
+from headrace.wire.codec import new
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.fetch import (
     FetchableTopicResponse,
@@ -41,29 +42,26 @@ TOPIC_ID_VERSION: Final = 13
 READ_COMMITTED: Final = 1
 
 
-@dataclass(slots=True)
-class Found:
-    """What was read of one partition."""
+class Found(NamedTuple):
+    """What was read of one partition; None of it where it is not served."""
 
     key: PartitionKey
-    error: ErrorCode = ErrorCode.NONE
-    high_watermark: int = -1
-    last_stable_offset: int = -1
-    log_start_offset: int = -1
-    records: Buffer = b""
+    error: ErrorCode
+    partition: Partition | None
+    records: Buffer
 
 
-@dataclass(slots=True)
-class Attempt:
+class Attempt(NamedTuple):
     """One pass over all partitions."""
 
-    found: list[Found] = field(default_factory=list)
-    watched: list[Partition] = field(default_factory=list)
-    size: int = 0
-    has_error: bool = False
+    found: list[Found]
+    watched: list[Partition]
+    """Those that have no error."""
+    size: int
+    has_error: bool
 
 
-def handle(request: FetchRequest, context: RequestContext) -> FetchResponse | Awaitable[FetchResponse]:
+def handle(request: FetchRequest, context: RequestContext) -> FetchResponse | Deferred:
     """Answer at once where there is enough, else park."""
     plan = context.services.fetch_sessions.plan(
         session_id=request.session_id,
@@ -79,77 +77,90 @@ def handle(request: FetchRequest, context: RequestContext) -> FetchResponse | Aw
     missing = request.min_bytes - attempt.size
     if missing <= 0 or attempt.has_error or request.max_wait_ms <= 0 or not attempt.watched:
         return reader.response(attempt)
-    parked = ParkedFetch(attempt.watched, missing_bytes=missing, wait_s=request.max_wait_ms / 1000)
-    return reader.answer_after(parked)
+    answer = Deferred(None)
+    parked = ParkedFetch(
+        attempt.watched, missing, request.max_wait_ms / 1000, lambda: _answer(answer, lambda: reader.read_anew())
+    )
+    answer.add_done_callback(lambda _: parked.leave())
+    return answer
 
 
-def _key(context: RequestContext, name: str, topic_id: object, partition: int) -> PartitionKey:
-    topic = topic_id if context.version >= TOPIC_ID_VERSION else name
-    return PartitionKey(topic, PartitionIndex(partition))  # type: ignore[arg-type] # TopicId is a NewType of UUID
+def _answer(answer: Deferred, read: Callable[[], FetchResponse]) -> None:
+    if answer.done():
+        return
+    try:
+        answer.set_result(read())
+    except Exception as error:
+        answer.set_exception(error)
 
 
-def _wanted(request: FetchRequest, context: RequestContext) -> Iterator[tuple[PartitionKey, Wanted]]:
+def _wanted(request: FetchRequest, context: RequestContext) -> list[tuple[PartitionKey, Wanted]]:
+    by_id = context.version >= TOPIC_ID_VERSION
+    wanted = []
     for topic in request.topics:
+        place = topic.topic_id if by_id else topic.topic
         for asked in topic.partitions:
-            yield (
-                _key(context, topic.topic, topic.topic_id, asked.partition),
-                Wanted(asked.fetch_offset, asked.partition_max_bytes, asked.current_leader_epoch),  # type: ignore[arg-type] # wire ints
-            )
+            key = new(PartitionKey, (place, asked.partition))
+            offset_and_limits = (asked.fetch_offset, asked.partition_max_bytes, asked.current_leader_epoch)
+            wanted.append((key, new(Wanted, offset_and_limits)))
+    return wanted
 
 
-def _forgotten(request: FetchRequest, context: RequestContext) -> Iterator[PartitionKey]:
-    for topic in request.forgotten_topics_data:
-        for partition in topic.partitions:
-            yield _key(context, topic.topic, topic.topic_id, partition)
+def _forgotten(request: FetchRequest, context: RequestContext) -> list[PartitionKey]:
+    by_id = context.version >= TOPIC_ID_VERSION
+    return [
+        new(PartitionKey, (topic.topic_id if by_id else topic.topic, partition))
+        for topic in request.forgotten_topics_data
+        for partition in topic.partitions
+    ]
 
 
 class Reader:
     """One request's reading: may be attempted twice, before and after parking."""
 
     def __init__(self, request: FetchRequest, context: RequestContext, plan: FetchPlan) -> None:
-        self._request = request
         self._context = context
         self._plan = plan
         self._bytes_max = min(request.max_bytes, FETCH_BYTES_MAX)
+        self._committed_only = request.isolation_level == READ_COMMITTED
 
     def attempt(self) -> Attempt:
         """Read every wanted partition in order, until the request's bytes are reached."""
-        attempt = Attempt()
+        called = self._context.services.partitions.called
+        found, watched = [], []
+        size, has_error = 0, False
         for key, wanted in self._plan.wanted:
-            found = self._read(key, wanted, attempt)
-            attempt.found.append(found)
-            attempt.size += len(found.records)
-            attempt.has_error = attempt.has_error or found.error is not ErrorCode.NONE
-        return attempt
+            partition = called(key)
+            if partition is None:
+                missing = self._find(key)
+                if isinstance(missing, ErrorCode):
+                    found.append(Found(key, missing, None, b""))
+                    has_error = True
+                    continue
+                partition = missing
+            error = partition.check_position(wanted.offset, wanted.leader_epoch)
+            records: Buffer = b""
+            if error is not ErrorCode.NONE:
+                has_error = True
+            else:
+                watched.append(partition)
+                if wanted.offset < partition.high_watermark:
+                    records, error = self._read(partition, wanted, size)
+                    size += len(records)
+                    has_error = has_error or error is not ErrorCode.NONE
+            found.append(new(Found, (key, error, partition, records)))
+        return Attempt(found, watched, size, has_error)
 
-    def _read(self, key: PartitionKey, wanted: Wanted, attempt: Attempt) -> Found:
-        partition = self._partition(key)
-        if isinstance(partition, ErrorCode):
-            return Found(key, partition)
-        error = partition.check_epoch(wanted.leader_epoch)
-        if error is ErrorCode.NONE:
-            error = partition.check_range(wanted.offset)
-        found = Found(
-            key, error, partition.high_watermark, partition.last_stable_offset, partition.log.log_start_offset
-        )
-        if error is ErrorCode.NONE:
-            attempt.watched.append(partition)
-            self._read_records(partition, wanted, attempt, found)
-        return found
-
-    def _read_records(self, partition: Partition, wanted: Wanted, attempt: Attempt, found: Found) -> None:
-        room = min(wanted.bytes_max, self._bytes_max - attempt.size)
-        if room <= 0 and attempt.size > 0:
-            return
+    def _read(self, partition: Partition, wanted: Wanted, so_far: int) -> tuple[Buffer, ErrorCode]:
+        """What the request has room for, after so many bytes of other partitions."""
+        room = min(wanted.bytes_max, self._bytes_max - so_far)
+        if room <= 0 and so_far > 0:
+            return b"", ErrorCode.NONE
         try:
-            found.records = partition.read(
-                wanted.offset,
-                max(room, 0),
-                committed_only=self._request.isolation_level == READ_COMMITTED,
-                at_least_one=attempt.size == 0,
+            records = partition.read(
+                wanted.offset, max(room, 0), committed_only=self._committed_only, at_least_one=so_far == 0
             )
         except (CorruptData, StorageFailure, OSError) as error:
-            found.error = partition.on_unreadable(error, wanted.offset)
             if not isinstance(error, DamagedRange):  # which was told when it was found
                 log.warning(
                     "fetch failed: the log could not be read",
@@ -158,8 +169,10 @@ class Reader:
                     offset=wanted.offset,
                     reason=str(error),
                 )
+            return b"", partition.on_unreadable(error, wanted.offset)
+        return records, ErrorCode.NONE
 
-    def _partition(self, key: PartitionKey) -> Partition | ErrorCode:
+    def _find(self, key: PartitionKey) -> Partition | ErrorCode:
         image = self._context.image
         topic = image.topic(key.topic) if isinstance(key.topic, str) else image.topic_by_id(key.topic)
         if topic is None:
@@ -167,41 +180,39 @@ class Reader:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if by_name else ErrorCode.UNKNOWN_TOPIC_ID
         return self._context.services.partitions.find(TopicPartition(topic.id, key.partition), image)
 
-    async def answer_after(self, parked: ParkedFetch) -> FetchResponse:
-        """Wait, then read once more and answer with what there is."""
-        try:
-            await parked.future
-        finally:
-            parked.wake()
+    def read_anew(self) -> FetchResponse:
+        """What there is, once it was waited for."""
         return self.response(self.attempt())
 
     def response(self, attempt: Attempt) -> FetchResponse:
-        """Everything for a full fetch; for an incremental one what has data, an error or news."""
-        session = self._plan.session
+        """Everything for a full fetch; for an incremental one what has data, an error or news. Right after the
+        attempt, so that the marks are those of the reading."""
+        session, incremental = self._plan.session, self._plan.incremental
         topics: dict[str | TopicId, list[PartitionData]] = {}
-        for found in attempt.found:
-            news = session is None or session.is_news(found.key, found.high_watermark, found.log_start_offset)
-            if self._plan.incremental and not (news or found.records or found.error):
-                continue
-            topics.setdefault(found.key.topic, []).append(_partition_data(found))
-            if session is not None and found.records:
-                session.served(found.key)
+        for key, error, partition, records in attempt.found:
+            high_watermark = stable = start = -1
+            if partition is not None:
+                high_watermark, stable = partition.high_watermark, partition.last_stable_offset
+                start = partition.log.log_start_offset
+            if session is not None:
+                news = session.is_news(key, high_watermark, start)
+                if incremental and not (news or records or error):
+                    continue
+                if records:
+                    session.served(key)
+            data = new(PartitionData, (key.partition, error, high_watermark, stable, start, *_NO_EXTRAS, records))
+            if key.topic in topics:
+                topics[key.topic].append(data)
+            else:
+                topics[key.topic] = [data]
         return FetchResponse(
             session_id=NO_SESSION if session is None else session.session_id,
             responses=tuple(_topic_response(topic, partitions) for topic, partitions in topics.items()),
         )
 
 
-def _partition_data(found: Found) -> PartitionData:
-    return PartitionData(
-        partition_index=found.key.partition,
-        error_code=found.error,
-        high_watermark=found.high_watermark,
-        last_stable_offset=found.last_stable_offset,
-        log_start_offset=found.log_start_offset,
-        aborted_transactions=None,
-        records=memoryview(found.records),
-    )
+_NO_EXTRAS: Final = PartitionData(aborted_transactions=None)[5:10]
+"""Of a partition's answer: what there is nothing to say of."""
 
 
 def _topic_response(topic: str | TopicId, partitions: list[PartitionData]) -> FetchableTopicResponse:

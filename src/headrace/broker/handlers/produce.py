@@ -20,7 +20,7 @@ from headrace.base.ids import NO_OFFSET, Offset, PartitionIndex, TopicId, TopicP
 from headrace.base.ports import Buffer
 from headrace.broker.context import Handler, RequestContext
 from headrace.broker.deferred import Deferred
-from headrace.broker.handlers.single_produce import ACKS_ALL, shortcuts
+from headrace.broker.handlers.plain_produce import ACKS_ALL, shortcuts
 from headrace.broker.partition import Partition, Refusal
 from headrace.storage.engine import Appended
 from headrace.wire.apis import ApiKey
@@ -33,7 +33,7 @@ from headrace.wire.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from headrace.wire.single_produce import TOPIC_ID_VERSION
+from headrace.wire.plain_produce import TOPIC_ID_VERSION
 
 ACKS_NONE: Final = 0
 

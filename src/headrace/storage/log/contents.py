@@ -19,6 +19,7 @@ from headrace.base.ports import Disk
 from headrace.storage.engine import Damage, LogConfig
 from headrace.storage.log.appending import Placed
 from headrace.storage.log.files import SegmentFiles
+from headrace.storage.log.newest import Newest
 from headrace.storage.log.reading import cut, first_batch
 from headrace.storage.log.scan import headers_in
 from headrace.storage.log.segment import RELATIVE_OFFSET_MAX, Segment
@@ -42,12 +43,15 @@ class Contents:
         "directory",
         "gaps_below",
         "held_size",
+        "newest",
         "segments",
         "size",
         "swaps",
     )
 
-    def __init__(self, disk: Disk, files: SegmentFiles, directory: Path, segments: list[Segment]) -> None:
+    def __init__(
+        self, disk: Disk, files: SegmentFiles, directory: Path, segments: list[Segment], newest: Newest
+    ) -> None:
         self._disk = disk
         self._files = files
         self.directory: Final = directory
@@ -64,6 +68,7 @@ class Contents:
         """How often segments have given way to compacted ones: a look-up that ran meanwhile is done again."""
         self._positions: dict[int, tuple[Segment, int]] = {}
         """Where readers stopped: offset to segment and position."""
+        self.newest: Final = newest
 
     # writing
 
@@ -111,6 +116,7 @@ class Contents:
         """Take batches, which begin at offset `base`, for the active segment; `write_out` writes them."""
         self._held.append((placed, base))
         self.held_size += placed.size
+        self.newest.add(placed, base)
 
     def write_out(self, interval: int) -> None:
         """Write what is held to the active segment, with one append. Where that fails, `undo_write` is to follow."""
@@ -136,6 +142,7 @@ class Contents:
     def undo_write(self) -> None:
         """Cut off what a failed `write_out` may have left. What was held is gone."""
         self._let_go()
+        self.newest.drop()
         if self.active is not None:
             self._files.get(self.active).truncate(self.active.size)
 
@@ -173,6 +180,8 @@ class Contents:
         position += size
         if size and next_offset is not None and (position < segment.size or segment is self.active):
             self._remember(next_offset, segment, position)
+            if position == segment.size:
+                self.newest.follow()
         return memoryview(data)[:size]
 
     def _cut_small(
@@ -225,6 +234,7 @@ class Contents:
         self.size -= segment.size - size
         segment.size = size
         self._positions.clear()
+        self.newest.drop()
 
     def correct_indexes(self, twin: Segment, interval: int) -> None:
         """Where those of the active segment, which may be an earlier life's, do not say what those of its examined
@@ -254,6 +264,7 @@ class Contents:
         for segment in old:
             self._files.close(segment)
         self._positions.clear()
+        self.newest.drop()
         self.swaps += 1  # last: whoever reads the new number sees the new segments
 
     # cutting
@@ -312,11 +323,13 @@ class Contents:
             if segment is self.active:
                 self.active = None
         self._positions.clear()
+        self.newest.drop()
         return dropped
 
     def close(self) -> None:
         """Close the files, but for those that a flush still works on; forget what is held. Idempotent."""
         self._let_go()
+        self.newest.drop()
         for segment in self.segments:
             if not segment.pins:
                 self._files.close(segment)

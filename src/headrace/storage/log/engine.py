@@ -32,6 +32,7 @@ from headrace.storage.log.files import SegmentFiles
 from headrace.storage.log.flush import Ticket
 from headrace.storage.log.journal import Journal, JournalRound, Recoverable, Upkeep
 from headrace.storage.log.names import CHECKPOINT, DELETED, STAMP, STRAY, key_of, out_of_use, partition_name
+from headrace.storage.log.newest import NewestOfAll
 from headrace.storage.log.partition import LocalLog
 from headrace.storage.log.recovery import Recovered, Recovery, recover
 from headrace.storage.log.salvage import salvage
@@ -55,6 +56,7 @@ class LocalLogEngine:
         self._root = root
         self._journal = journal
         self._files = SegmentFiles(disk, open_files_max)
+        self._all_newest = NewestOfAll()
 
     @property
     def root(self) -> Path:
@@ -117,6 +119,7 @@ class LocalLogEngine:
                 recovered=recovered,
                 exists=stamp is not None,
                 set_aside=moved,
+                all_newest=self._all_newest,
                 journal=self._journal,
                 is_journaled=bool(journaled),
             )

@@ -45,6 +45,7 @@ from headrace.storage.log.files import SegmentFiles
 from headrace.storage.log.flush import Ticket, Unsynced
 from headrace.storage.log.journal import Journal, JournalEntry
 from headrace.storage.log.names import CHECKPOINT, STAMP, key_of, segment_paths
+from headrace.storage.log.newest import Newest, NewestOfAll
 from headrace.storage.log.recovery import Recovered
 from headrace.storage.log.segment import Segment
 from headrace.storage.log.snapshots import ProducerSnapshots
@@ -100,6 +101,7 @@ class LocalLog:
         recovered: Recovered,
         exists: bool,
         set_aside: Path | None = None,
+        all_newest: NewestOfAll,
         journal: Journal | None = None,
         is_journaled: bool = False,
     ) -> None:
@@ -111,7 +113,7 @@ class LocalLog:
         self.failed = recovered.read_only is not None
         self._disk = disk
         self._files = files
-        self._contents = Contents(disk, files, directory, recovered.segments)
+        self._contents = Contents(disk, files, directory, recovered.segments, Newest(all_newest))
         self._compaction = Compaction(disk, directory, self._contents, recovered.compacted)
         self.log_start_offset = recovered.start
         self.log_end_offset = self.flushed_end = recovered.end
@@ -266,6 +268,8 @@ class LocalLog:
         if start >= end:
             return memoryview(b"")
         assert start >= self.log_start_offset, "the caller answers OFFSET_OUT_OF_RANGE"
+        if (newest := self._contents.newest.read(start, max_bytes, end, at_least_one=at_least_one)) is not None:
+            return newest
         if self._contents.held_size and end > self._contents.segments[-1].end:
             self.write_out()
         try:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from headrace.broker import parts
-from headrace.broker.handlers import ALL, single_produce
+from headrace.broker.handlers import ALL, plain_produce
 from headrace.wire.batches import HEADER, BatchHeader, encode_batch
 from headrace.wire.compression import Compression
 from headrace.wire.errors import ErrorCode
@@ -102,14 +102,14 @@ async def outcome(directory: Path, version: int) -> list[object]:
 @pytest.mark.parametrize("version", [9, 12, 13])
 async def test_both_roads_lead_to_the_same_place(version: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     served: list[object] = []
-    serve = single_produce._Road.serve
+    serve = plain_produce._Road.serve
 
     def counted(self: Any, frame: memoryview) -> Any:
         answer = serve(self, frame)
         served.append(answer)
         return answer
 
-    monkeypatch.setattr(single_produce._Road, "serve", counted)
+    monkeypatch.setattr(plain_produce._Road, "serve", counted)
     short = await outcome(tmp_path / "short", version)
     assert sum(answer is not None for answer in served) >= 20, "the short road is taken"
     monkeypatch.setattr(parts, "ALL", tuple(replace(handler, shortcuts=None) for handler in ALL))

@@ -1,0 +1,263 @@
+"""Produce by a shorter road: a batch for each partition, appended as it came and answered once it is committed.
+
+Nearly every produce request is of this kind, and on this road it takes a third of the time. It gives exactly what
+`headrace.broker.handlers.produce` gives, which has all rules: where one of its partitions is not served here, or does
+not take batches as they come, nothing is done and the whole request is left to that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar, Final
+from uuid import UUID
+
+from headrace.base.ids import NO_OFFSET, Offset, PartitionIndex, TopicId
+from headrace.base.limits import PLACES_REMEMBERED_MAX
+from headrace.broker.context import Services, Shortcut
+from headrace.broker.partition import Partition, Refusal
+from headrace.net.listener import Answer, Later
+from headrace.storage.engine import Appended
+from headrace.wire.codec import new
+from headrace.wire.errors import ErrorCode
+from headrace.wire.plain_produce import (
+    TOPIC_ID_VERSION,
+    VERSIONS,
+    Batches,
+    PlainAnswer,
+    read_plain_produce,
+    topic_of,
+    write_plain_answer,
+    write_single_answer,
+)
+
+ACKS_ALL: Final = -1
+ACKS_LEADER: Final = 1
+NOT_APPENDED: Final = Appended(NO_OFFSET, NO_OFFSET)
+
+
+def shortcuts(services: Services) -> dict[int, Shortcut]:
+    """By version: topics are named up to 12, and known by their ids from 13 on."""
+    by_name, by_id = _Road(services, by_id=False), _Road(services, by_id=True)
+    return {version: (by_id if version >= TOPIC_ID_VERSION else by_name).serve for version in VERSIONS}
+
+
+class _Road:
+    """Remembers which partition stands at which place."""
+
+    def __init__(self, services: Services, *, by_id: bool) -> None:
+        self._partitions = services.partitions
+        self._metadata = services.metadata
+        self._deadlines = services.deadlines
+        self._by_id = by_id
+        self._known: dict[tuple[bytes, int], Partition] = {}
+        services.partitions.on_departure.append(self._known.clear)
+
+    def serve(self, frame: memoryview) -> Answer | Later | None:
+        """`Shortcut`."""
+        wanted = read_plain_produce(frame)
+        if wanted is None or wanted.acks not in (ACKS_ALL, ACKS_LEADER):
+            return None
+        correlation_id, acks, timeout_ms, topics = wanted
+        answer: _Answer | _AnswerOfMany
+        if len(topics) == 1 and len(topics[0][1]) == 1:
+            topic, ((index, records),) = topics[0]
+            partition = self._known.get((topic, index))
+            if partition is None:
+                partition = self._find(topic, index)
+            if partition is None or not partition.appends_as_is:
+                return None
+            appended = partition.append(records, needs_isr=acks == ACKS_ALL)
+            if isinstance(appended, Refusal):  # nothing was done
+                return None
+            answer = _Answer(correlation_id, topic, index, appended, partition.log.log_start_offset)
+            if acks == ACKS_ALL:
+                partition.park_commit(appended.end, answer)
+            else:
+                answer.on_outcome(ErrorCode.NONE)
+        else:
+            found = [self._find_all(topic, batches) for topic, batches in topics]
+            if None in found:
+                return None
+            answer = _AnswerOfMany(correlation_id)
+            for (topic, batches), partitions in zip(topics, found, strict=True):
+                answer.take(topic, batches, partitions or [], needs_isr=acks == ACKS_ALL)
+            answer.all_are_taken()
+        if answer.is_settled:
+            return answer.answer()
+        self._deadlines.add(answer, timeout_ms if timeout_ms > 0 else 0)
+        return answer
+
+    def _find_all(self, topic: bytes, batches: Batches) -> list[Partition] | None:
+        """Those that take batches as they come; None where one is not served, or does not."""
+        partitions = []
+        for index, _ in batches:
+            partition = self._known.get((topic, index))
+            if partition is None:
+                partition = self._find(topic, index)
+            if partition is None or not partition.appends_as_is:
+                return None
+            partitions.append(partition)
+        return partitions
+
+    def _find(self, topic: bytes, index: int) -> Partition | None:
+        """As the long road does; None where that is to say why not."""
+        if len(self._known) >= PLACES_REMEMBERED_MAX:
+            self._known.clear()
+        name = topic_of(topic, by_id=self._by_id)
+        image = self._metadata.image
+        if self._by_id:
+            found = image.topic_by_id(TopicId(UUID(bytes=name)))
+        else:
+            found = image.topic(name.decode(errors="replace"))
+        if found is None or found.internal:
+            return None
+        partition = self._partitions.called((found.id, PartitionIndex(index)))
+        if partition is not None:
+            self._known[topic, index] = partition
+        return partition
+
+
+class _Promise:
+    """A `Later` that waits for commits, and for its deadline."""
+
+    __slots__ = ("_callback", "is_settled")
+    pipelined: ClassVar[bool] = True
+
+    def __init__(self) -> None:
+        self._callback: Callable[[Any], object] | None = None
+        self.is_settled = False
+
+    def _settle(self) -> None:
+        self.is_settled = True
+        if self._callback is not None:
+            self._callback(self)
+
+    def done(self) -> bool:
+        return self.is_settled
+
+    def cancel(self) -> None:
+        self.is_settled = True
+
+    def add_done_callback(self, callback: Callable[[Any], object], /) -> None:
+        self._callback = callback
+
+
+class _Answer(_Promise):
+    """To a request with one batch, of which it is the `Commit` too."""
+
+    __slots__ = ("_appended", "_correlation_id", "_error", "_index", "_log_start_offset", "_topic")
+
+    def __init__(
+        self, correlation_id: int, topic: bytes, index: int, appended: Appended, log_start_offset: Offset
+    ) -> None:
+        self._callback = None
+        self.is_settled = False
+        self._correlation_id = correlation_id
+        self._topic = topic
+        self._index = index
+        self._appended = appended
+        self._log_start_offset = log_start_offset
+        self._error = ErrorCode.NONE
+
+    def on_outcome(self, error: ErrorCode) -> None:
+        """`Commit`."""
+        if not self.is_settled:
+            self._error = error
+            self._settle()
+
+    def time_out(self) -> None:
+        """`Waiting`."""
+        self.on_outcome(ErrorCode.REQUEST_TIMED_OUT)
+
+    def answer(self) -> Answer:
+        error = self._error
+        offset, _, time_ms = self._appended if error is ErrorCode.NONE else NOT_APPENDED
+        start = self._log_start_offset
+        return [write_single_answer(self._correlation_id, self._topic, self._index, error, offset, time_ms, start)]
+
+
+class _Part:
+    """What becomes of one batch of several: a `Commit`."""
+
+    __slots__ = ("_answer", "base_offset", "error", "index", "is_settled", "log_start_offset", "message", "time_ms")
+
+    def __init__(self, answer: _AnswerOfMany, index: int) -> None:
+        self._answer = answer
+        self.index = index
+        self.error = ErrorCode.NONE
+        self.message: str | None = None
+        self.base_offset: int = NO_OFFSET
+        self.time_ms = -1
+        self.log_start_offset: int = NO_OFFSET
+        self.is_settled = False
+
+    def on_outcome(self, error: ErrorCode) -> None:
+        """`Commit`."""
+        if not self.is_settled:
+            self.is_settled = True
+            if error is not ErrorCode.NONE:
+                self.error = error
+                self.base_offset, _, self.time_ms = NOT_APPENDED
+            self._answer.on_settled()
+
+    def told(self) -> PlainAnswer:
+        outcome = (self.index, self.error, self.base_offset, self.time_ms, self.log_start_offset, self.message)
+        return new(PlainAnswer, outcome)
+
+
+class _AnswerOfMany(_Promise):
+    """To a request with several."""
+
+    __slots__ = ("_correlation_id", "_topics", "_waiting")
+
+    def __init__(self, correlation_id: int) -> None:
+        super().__init__()
+        self._correlation_id = correlation_id
+        self._topics: list[tuple[bytes, list[_Part]]] = []
+        self._waiting = 1
+        """Parts that are not settled, and one more until all are taken."""
+
+    def take(self, topic: bytes, batches: Batches, partitions: list[Partition], *, needs_isr: bool) -> None:
+        """Append what is for one topic."""
+        parts = []
+        for (index, records), partition in zip(batches, partitions, strict=True):
+            part = _Part(self, index)
+            parts.append(part)
+            appended = partition.append(records, needs_isr=needs_isr)
+            if isinstance(appended, Refusal):
+                part.is_settled = True
+                part.error, part.message = appended
+                continue
+            part.base_offset, end, part.time_ms = appended
+            part.log_start_offset = partition.log.log_start_offset
+            if needs_isr:
+                self._waiting += 1
+                partition.park_commit(end, part)
+            else:
+                part.is_settled = True
+        self._topics.append((topic, parts))
+
+    def all_are_taken(self) -> None:
+        self.on_settled()
+
+    def on_settled(self) -> None:
+        """One is waited for no more."""
+        self._waiting -= 1
+        if not self._waiting and not self.is_settled:
+            self._settle()
+
+    def time_out(self) -> None:
+        """`Waiting`."""
+        for _, parts in self._topics:
+            for part in parts:
+                part.on_outcome(ErrorCode.REQUEST_TIMED_OUT)
+
+    def cancel(self) -> None:
+        self.is_settled = True
+        self._topics = []
+
+    def answer(self) -> Answer:
+        """Once. Lets go of the parts, which know it, so that nothing is left for the garbage collector."""
+        told = [(topic, [part.told() for part in parts]) for topic, parts in self._topics]
+        self._topics = []
+        return [write_plain_answer(self._correlation_id, told)]

@@ -1,0 +1,229 @@
+"""The network between members: who may speak, what is bounded, and when a member is plainly dead."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+import structlog
+
+from headrace.base import limits
+from headrace.base.ids import BrokerId, ClusterId
+from headrace.net import peers as module
+from headrace.net.listener import Listener
+from headrace.net.peerframes import HEADER, Envelope, PeerAddress, encode_frame, encoded
+from headrace.net.peers import AddressBook, Peers
+from headrace.raft.messages import AppendRequest, Entry, Heartbeat, Message
+from tests.raft.member import peer
+
+CLUSTER = ClusterId("a" * 22)
+HOST = "127.0.0.1"
+
+
+class End:
+    """One member: its listener and what it received."""
+
+    def __init__(self, node: int, cluster_id: ClusterId = CLUSTER) -> None:
+        self.peers = Peers(me=peer(node), cluster_id=cluster_id)
+        self.peers.attach(self._receive)
+        self.peers.on_peer_dead(self._died)
+        self.listener = Listener(self.peers.serve)
+        self.received: list[Message] = []
+        self.dead: list[BrokerId] = []
+        self.news = asyncio.Event()
+
+    def _receive(self, message: Message) -> None:
+        self.received.append(message)
+        self.news.set()
+
+    def _died(self, node: BrokerId) -> None:
+        self.dead.append(node)
+        self.news.set()
+
+    async def listen(self, port: int = 0) -> int:
+        port = await self.listener.bind(HOST, port)
+        self.peers.address = PeerAddress(HOST, port)
+        await self.listener.accept()
+        return port
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        while not condition():
+            self.news.clear()
+            await self.news.wait()
+
+    async def stop(self) -> None:
+        self.peers.stop()
+        await self.listener.stop(grace_s=0)
+
+
+def heartbeat(source: int, target: int, number: int, *, life: int = 1) -> Heartbeat:
+    return Heartbeat(term=1, source=peer(source), target=peer(target, life), commit_index=0, round=number)
+
+
+@pytest.fixture
+async def ends() -> AsyncIterator[tuple[End, End]]:
+    one, two = End(1), End(2)
+    await one.listen()
+    port = await two.listen()
+    one.peers.learn(BrokerId(2), HOST, port)
+    async with asyncio.timeout(20):
+        yield one, two
+    await one.stop()
+    await two.stop()
+
+
+async def test_messages_arrive_in_order_and_the_answer_finds_its_way(ends: tuple[End, End]) -> None:
+    """The second was never told where the first listens: the first said so."""
+    one, two = ends
+    sent: list[Message] = [heartbeat(1, 2, number, life=1 + number // 60) for number in range(100)]
+    for message in sent:
+        one.peers.send(message)
+    await two.until(lambda: len(two.received) == 100)
+    assert two.received == sent
+    two.peers.send(heartbeat(2, 1, 7))
+    await one.until(lambda: bool(one.received))
+    assert one.received == [heartbeat(2, 1, 7)]
+
+
+async def test_a_large_message_arrives(ends: tuple[End, End]) -> None:
+    one, two = ends
+    entries = tuple(Entry(1, index, bytes(1_000_000)) for index in range(1, 9))
+    message = AppendRequest(
+        term=1, source=peer(1), target=peer(2), previous_index=0, previous_term=0, entries=entries, commit_index=0
+    )
+    for _ in range(2):
+        one.peers.send(message)
+    await two.until(lambda: len(two.received) == 2)
+    assert two.received == [message, message]
+
+
+async def closed(port: int, data: bytes) -> bool:
+    """Whether the listener closes the connection for this."""
+    reader, writer = await asyncio.open_connection(HOST, port)
+    writer.write(data)
+    try:
+        ended = await reader.read() == b""
+    except ConnectionResetError:
+        ended = True
+    writer.close()
+    return ended
+
+
+def framed(body: bytes) -> bytes:
+    return struct.pack(">I", len(body)) + body
+
+
+@pytest.mark.parametrize("what", ["cluster", "target", "myself", "garbage", "cut", "huge"])
+async def test_who_is_not_one_of_us_is_closed_with_one_line(ends: tuple[End, End], what: str) -> None:
+    one, two = ends
+    assert two.peers.address is not None
+    message = encoded([heartbeat(1, 2, 1)])
+    envelope = Envelope(CLUSTER, peer(1), peer(2), None)
+    data = {
+        "cluster": encode_frame(Envelope(ClusterId("b" * 22), peer(1), peer(2), None), message),
+        "target": encode_frame(Envelope(CLUSTER, peer(1), peer(3), None), message),
+        "myself": encode_frame(Envelope(CLUSTER, peer(2), peer(2), None), message),
+        "garbage": framed(HEADER + b"\xff" * 60),
+        "cut": framed(encode_frame(envelope, message)[4:-1]),
+        "huge": framed(encode_frame(envelope, message)[4:] + bytes(limits.PEER_FRAME_BYTES_MAX)),
+    }[what]
+    with structlog.testing.capture_logs() as lines:
+        assert await closed(two.peers.address.port, data)
+    assert [line["event"] for line in lines] == ["connection closed: malformed request"]
+    assert two.received == []
+    one.peers.send(heartbeat(1, 2, 5))
+    await two.until(lambda: two.received == [heartbeat(1, 2, 5)])
+
+
+async def test_a_member_is_plainly_dead_once_it_refuses_and_not_before(ends: tuple[End, End]) -> None:
+    one, two = ends
+    one.peers.send(heartbeat(1, 2, 1))
+    await two.until(lambda: bool(two.received))
+    for connection in list(two.listener._connections):
+        connection.abort()  # it is still there
+    await send_until(one, lambda: len(two.received) > 1)
+    assert one.dead == []
+    await two.stop()
+    await one.until(lambda: bool(one.dead))
+    assert one.dead == [2]
+    again = End(2)
+    assert two.peers.address is not None
+    await again.listen(two.peers.address.port)
+    await send_until(one, lambda: bool(again.received))
+    assert one.dead == [2]
+    await again.stop()
+    await one.until(lambda: one.dead == [2, 2])
+
+
+async def send_until(one: End, condition: Callable[[], bool]) -> None:
+    number = 10
+    while not condition():
+        one.peers.send(heartbeat(1, 2, number))
+        number += 1
+        await asyncio.sleep(0.005)
+
+
+async def test_who_was_never_there_is_not_dead(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = asyncio.Event()
+    monkeypatch.setattr(module._Link, "_failed", noting(module._Link._failed, tried))
+    one, two = End(1), End(2)
+    port = await two.listen()
+    await two.stop()
+    one.peers.learn(BrokerId(2), HOST, port)
+    one.peers.send(heartbeat(1, 2, 1))
+    await tried.wait()
+    assert one.dead == []
+    await one.stop()
+
+
+def noting(method: Callable[..., None], event: asyncio.Event) -> Callable[..., None]:
+    def noted(*arguments: Any) -> None:
+        method(*arguments)
+        event.set()
+
+    return noted
+
+
+async def test_what_waits_is_bounded_and_the_oldest_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To one whose connection is being made, and never is."""
+    never: Callable[..., Awaitable[None]] = lambda *_: asyncio.Event().wait()  # type: ignore[assignment] # noqa: E731
+    monkeypatch.setattr(asyncio.get_running_loop(), "create_connection", never, raising=False)
+    one = End(1)
+    one.peers.learn(BrokerId(2), HOST, 1)
+    for number in range(limits.PEER_QUEUE_MESSAGES_MAX + 100):
+        one.peers.send(heartbeat(1, 2, number))
+    link = one.peers._links[BrokerId(2)]
+    assert len(link._queue) == limits.PEER_QUEUE_MESSAGES_MAX
+    assert link._queue[-1] == heartbeat(1, 2, limits.PEER_QUEUE_MESSAGES_MAX + 99)
+    big = AppendRequest(
+        term=1,
+        source=peer(1),
+        target=peer(2),
+        previous_index=0,
+        previous_term=0,
+        entries=(Entry(1, 1, bytes(5 << 20)),),
+        commit_index=0,
+    )
+    for _ in range(5):
+        one.peers.send(big)
+    assert 3 <= len(link._queue) <= 4
+    assert link._queued_bytes <= limits.PEER_QUEUE_BYTES_MAX
+    await one.stop()
+
+
+def test_the_newest_word_on_an_address_comes_first_and_others_are_tried_in_turn() -> None:
+    book = AddressBook()
+    node = BrokerId(1)
+    assert book.find(node, 0) is None
+    for port in (1, 2, 3, 2):
+        book.learn(node, PeerAddress(HOST, port))
+    assert [book.find(node, attempt) for attempt in range(4)] == [PeerAddress(HOST, port) for port in (2, 3, 1, 2)]
+    for number in range(limits.PEERS_MAX + 10):
+        book.learn(BrokerId(number + 2), PeerAddress(HOST, 9))
+    assert book.find(BrokerId(limits.PEERS_MAX + 11), 0) is None
+    for port in range(10, 20):
+        book.learn(node, PeerAddress(HOST, port))
+    assert {book.find(node, attempt) for attempt in range(9)} == {PeerAddress(HOST, port) for port in range(16, 20)}
