@@ -103,6 +103,13 @@ class SimDisk:
         file.data, file.durable = bytearray(data), bytearray(data)
         node.names[path.name] = node.durable[path.name] = file
 
+    def durable_bytes(self, path: Path) -> bytes | None:
+        """What is on the medium under this name; None: nothing."""
+        node: Node | None = self.root
+        for part in path.parts[1:]:
+            node = node.durable.get(part) if isinstance(node, DirectoryNode) else None
+        return bytes(node.durable) if isinstance(node, FileNode) else None
+
     def about_to_trigger(self) -> bool:
         return self._trigger is not None and self._trigger_in <= 1
 

@@ -6,6 +6,7 @@ of the history. What a topic was created with, and changed to, are two of its co
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from headrace.sim.client import Client, Lost
@@ -23,6 +24,7 @@ from headrace.sim.cluster.catalog import (
     Missing,
     Names,
 )
+from headrace.sim.cluster.host import Host
 from headrace.sim.cluster.world import PORT, TIMEOUT_SECONDS, Asked, ClusterWorld, address_of
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode, error_of
@@ -166,18 +168,18 @@ async def _list(client: Client) -> Answer | ErrorCode:
     return Names(frozenset(topic.name for topic in answer.topics if not topic.is_internal))
 
 
-async def work(world: ClusterWorld, ledger: Ledger, name: str, nodes: list[int]) -> None:
-    """One client, until the world winds down. `nodes`: the brokers that there are; it changes."""
-    voice, node = Voice(world, name), world.random.choice(nodes)
+async def work(world: ClusterWorld, ledger: Ledger, name: str, hosts: Sequence[Host]) -> None:
+    """One client, until the world winds down. `hosts`: those that there are; it changes."""
+    voice, node = Voice(world, name), world.random.choice(hosts).node
     while not world.winding_down:
         if world.random.random() < 0.3:
-            node = world.random.choice(nodes)
+            node = world.random.choice(hosts).node
         asked = world.ask(name, node, some_action(world, ledger))
         answer = await voice.ask(node, asked.action)
         settle(world, ledger, asked, answer)
         if isinstance(answer, ErrorCode) or answer is None:
             await world.think(PAUSE_AFTER_SILENCE_SECONDS_MAX)
-            node = world.random.choice(nodes)
+            node = world.random.choice(hosts).node
         await world.think(THINK_SECONDS_MAX)
     voice.close()
 

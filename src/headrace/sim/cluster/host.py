@@ -22,6 +22,12 @@ T = TypeVar("T")
 
 DATA: Final = Path("/srv/headrace")
 STOP_SECONDS_MAX: Final = 60.0
+REMOVED: Final = "was removed from the cluster"
+"""What a broker says that ends because an operator had it removed."""
+STILL_THERE: Final = "runs already, with another data directory"
+"""What a broker with a new disk is told while the session of its last life may still be going on."""
+PATIENCE_SECONDS: Final = 2.0
+"""After which whoever looks after it starts it again."""
 RATE_ERROR_MAX: Final = 0.03
 """By how much a clock goes wrong: far more than a real one."""
 STARTED_AGO_SECONDS_MAX: Final = 1_000_000.0
@@ -109,8 +115,13 @@ class Host:
             return
         except Exception as error:
             self.world.tell(f"{process.name} does not start: {error!r}")
-            if self.is_of(process):
-                self.world.problem("start-failed", "".join(traceback.format_exception(error)))
+            if self.is_of(process) and STILL_THERE in str(error):
+                self._end()
+                await asyncio.sleep(PATIENCE_SECONDS)
+                if not self.is_up and self.process is process:
+                    self.boot()
+            elif self.is_of(process):
+                self.world.problem("start-failed", f"{error!r}\n{_frames(error)}")
                 self._end()
             return
         if not self.is_of(process):
@@ -122,7 +133,10 @@ class Host:
         except Gone:
             return
         if self.is_of(process) and failure is not None:
-            self.world.problem("gave-up", f"{process.name}: {failure!r}")
+            if REMOVED in str(failure):
+                self.world.tell(f"{process.name} ends: {failure}")
+            else:
+                self.world.problem("gave-up", f"{process.name}: {failure!r}")
             self._end()
 
     def is_of(self, process: Process) -> bool:
@@ -202,3 +216,7 @@ class Host:
 
 class Gone(Exception):  # noqa: N818 - a state of the process
     """The process died before it had done what was wanted of it."""
+
+
+def _frames(error: Exception) -> str:
+    return "".join(traceback.format_exception(error))

@@ -18,7 +18,7 @@ from headrace.broker.metadata import MetadataDriver
 from headrace.metadata.image import MetadataImage
 from headrace.raft.core import Raft
 from headrace.raft.events import Event, Ready
-from headrace.raft.membership import Peer
+from headrace.raft.membership import Membership, Peer
 from headrace.raft.messages import Entry, VoteAnswer
 from headrace.sim.process import CURRENT, Process
 
@@ -47,6 +47,8 @@ class Judge:
         """By core: up to where its commits were looked at."""
         self._cores: dict[Process, Raft] = {}
         """Of the processes that run."""
+        self.memberships: dict[Peer, Membership] = {}
+        """By member: what it went by when it was last seen, dead ones included."""
         self.images: dict[int, MetadataImage] = {}
         """By index, as whoever came first saw it."""
         self._of_members: dict[Process, MetadataImage] = {}
@@ -60,6 +62,8 @@ class Judge:
         self._steps += 1
         if self._steps % STEPS_PER_VALIDATION == 0:
             core.validate()
+        if self.memberships.get(core.me) is not core.membership:
+            self.memberships[core.me] = core.membership
         if core.leads and self.leaders.get(core.term) != core.me:
             self._on_elected(core)
         if ready.entries:

@@ -25,6 +25,8 @@ from headrace.sim.cluster.host import Host
 from headrace.sim.cluster.judges import Judge, watching
 from headrace.sim.cluster.linear import Judgement, Verdict, judge, judge_apart
 from headrace.sim.cluster.nemesis import Nemesis
+from headrace.sim.cluster.operator import APIS as OPERATORS_APIS
+from headrace.sim.cluster.operator import Operator
 from headrace.sim.cluster.world import ClusterWorld
 from headrace.sim.guard import guarded
 from headrace.sim.history import Problem
@@ -33,6 +35,8 @@ from headrace.sim.run import close, garbage_kept
 from headrace.wire.apis import api
 
 SIZES: Final = (3, 3, 3, 4, 5)
+SPARE: Final = (0, 1, 2)
+"""Hosts that are there to join later."""
 CLIENTS: Final = 4
 FAULTS_SECONDS: Final = (4.0, 12.0)
 LIVENESS_SECONDS_MAX: Final = 60.0
@@ -59,7 +63,7 @@ class ClusterOutcome:
 
 def run_cluster(seed: int, *, size: int | None = None) -> ClusterOutcome:
     """Simulate one seed. Never raises for what the brokers did."""
-    for key in APIS:
+    for key in (*APIS, *OPERATORS_APIS):
         api(key)
     loop = VirtualLoop(random.Random(f"loop {seed}"))
     world = ClusterWorld(loop, seed)
@@ -91,10 +95,12 @@ class Run:
     def __init__(self, world: ClusterWorld, size: int | None) -> None:
         self._world = world
         self.judge = Judge(world.problem, world.tell_of)
-        voters = range(1, (size or world.random.choice(SIZES)) + 1)
-        programs = BrokerPrograms(voters)
-        self.hosts = [Host(world, node, programs) for node in voters]
+        born = size or world.random.choice(SIZES)
+        programs = BrokerPrograms(range(1, born + 1))
+        hosts = [Host(world, node, programs) for node in range(1, born + world.random.choice(SPARE) + 1)]
+        self.hosts = hosts[:born]
         programs.birth(self.hosts)
+        self._operator = Operator(world, self.hosts, hosts[born:], self.judge)
         self._nemesis = Nemesis(world, self.hosts, self.judge)
         self._ledger = Ledger()
 
@@ -118,11 +124,12 @@ class Run:
         world = self._world
         for host in self.hosts:
             host.boot()
-        nodes = [host.node for host in self.hosts]
         async with asyncio.TaskGroup() as group:
             tasks = [
-                group.create_task(work(world, self._ledger, f"client-{number}", nodes)) for number in range(CLIENTS)
+                group.create_task(work(world, self._ledger, f"client-{number}", self.hosts))
+                for number in range(CLIENTS)
             ]
+            tasks.append(group.create_task(self._operator.run()))
             await world.think(2.0)
             least, most = FAULTS_SECONDS
             await self._nemesis.run(least + world.random.random() * (most - least))
