@@ -51,7 +51,7 @@ def main() -> int:
         for case in wanted:
             console.print(f"\n[bold]{case.about.title}[/bold] ({case.about.name})")
             with console.status("starting the brokers"):
-                ours, theirs = rivals[HEADRACE], rivals[case.about.against]
+                ours, theirs = rivals[case.about.who], rivals[case.about.against]
             measure(console, case.scaled(SMOKE_SCALE) if options.smoke else case, ours, theirs, options)
     return 0
 

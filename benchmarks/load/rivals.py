@@ -7,7 +7,7 @@ an acknowledgement says about the disk is a config of each topic on both.
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from enum import StrEnum
 from functools import partial
@@ -40,7 +40,10 @@ class Rival(Protocol):
     @property
     def bootstrap(self) -> str: ...
     @property
-    def pid(self) -> int: ...
+    def pids(self) -> Sequence[int]:
+        """Of its processes."""
+        ...
+
     def topic_config(self, durability: Durability) -> Mapping[str, str]:
         """How a topic is told."""
         ...
@@ -67,8 +70,8 @@ class Headrace:
         return self._broker.bootstrap
 
     @property
-    def pid(self) -> int:
-        return self._broker.pid
+    def pids(self) -> list[int]:
+        return [self._broker.pid]
 
     def topic_config(self, durability: Durability) -> Mapping[str, str]:
         return {"flush.policy": "fsync" if durability is Durability.FSYNC else "os"}
