@@ -1,4 +1,4 @@
-"""librdkafka and kafka-python on a cluster of three processes: topics by any broker, records to each leader, a group."""
+"""librdkafka and kafka-python on a cluster of three processes: topics by any broker, records to each, and a group."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _produce_and_consume(cluster: BrokerCluster) -> None:
     assert _read_as_group(cluster, RECORDS) == [str(number).encode() for number in range(RECORDS)]
     python = KafkaAdminClient(bootstrap_servers=str(cluster.address(2)))
     try:
-        assert {broker["node_id"] for broker in python.describe_cluster()["brokers"]} == {1, 2, 3}
+        assert {broker["broker_id"] for broker in python.describe_cluster()["brokers"]} == {1, 2, 3}
     finally:
         python.close()
 

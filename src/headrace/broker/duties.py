@@ -104,7 +104,7 @@ class Duties:
             try:
                 for broker, epoch in sessions.tick(self._metadata.image, self._clock.monotonic()):
                     await self._fence(broker, epoch, f"it was silent for {self._session_s:g} s")
-                await self._grow()
+                await self.grow()
             except HeadraceError as error:
                 log.info("the controller's work is put off", reason=str(error))
             await asyncio.sleep(self._session_s / TICKS_PER_SESSION)
@@ -132,7 +132,7 @@ class Duties:
         if refusal is None:
             log.warning("broker fenced", broker_id=broker, reason=reason)
 
-    async def _grow(self) -> None:
+    async def grow(self) -> None:
         """Promote learners, one at a time, until the quorum has been as large as it shall be."""
         image, status = self._metadata.image, self._metadata.quorum()
         voters = sum(member.is_voter for member in status.members)
