@@ -228,9 +228,11 @@ def test_a_broker_that_leads_no_more_says_so_and_leads_again_with_all_that_it_ha
     async def work() -> None:
         async with running(tmp_path, 3, {"broker.heartbeat.interval.ms": "3600000"}) as cluster:
             async with Client(cluster.bootstrap) as client:
+                await Admin(client).create_topic("gone", partitions=3)
                 await Admin(client).create_topic("t", partitions=3)
-            await cluster.agree()
-            ((_, led),) = [pair for pair in cluster.image(1).all_partitions() if pair[1].leader == 2]
+            topic = (await cluster.agree()).topic("t")
+            assert topic is not None
+            (led,) = [part for part in topic.partitions if part.leader == 2]
             async with RawClient(str(cluster.address(2))) as leader:
                 assert (await produce(leader, "t", batch(b"a", b"b"), partition=led.index)).error_code == 0
                 assert await cluster.fence(2) is None
@@ -245,9 +247,12 @@ def test_a_broker_that_leads_no_more_says_so_and_leads_again_with_all_that_it_ha
                     await closing.wait()
 
                 cluster.brokers[2].parts.partitions.before_closing.append(held_up)
+                async with RawClient(str(cluster.address(1))) as other:
+                    request = DeleteTopicsRequest(topics=(DeleteTopicState(name="gone"),), timeout_ms=10_000)
+                    assert (await other.ask(6, request)).responses[0].error_code == 0
                 assert await cluster.fence(2) is None
                 assert await cluster.unfence(2) is None
-                await cluster.agree()  # it is elected again while its log is still being closed
+                await cluster.agree()  # it is elected again while its log waits to be closed
                 closing.set()
                 await cluster.settled(2)
                 again = await produce(leader, "t", batch(b"c"), partition=led.index)
