@@ -157,6 +157,8 @@ LOGS_CLOSED_AT_ONCE_MAX: Final = 4
 """Logs that a stop closes at a time, each in a worker thread: their syncs share the disk's journal commits."""
 METADATA_PROPOSALS_MAX: Final = 10_000
 """Decisions on their way to the commit log; more wait before they are decided."""
+METADATA_ENTRY_BYTES_MAX: Final = 16 * 1024 * 1024
+"""What one decision may hold: it has to fit a frame between members (PEER_FRAME_BYTES_MAX)."""
 METADATA_EVENTS_PER_SNAPSHOT: Final = 10_000
 """Committed events after which the commit log is snapshotted and cut."""
 
