@@ -231,6 +231,8 @@ RAFT_ELECTION_TICKS: Final = 20
 """Silence of a leader after which an election is held: this, to twice as much."""
 RAFT_SNAPSHOT_CHUNK_BYTES: Final = 256 * 1024
 """Bytes of a snapshot in one message."""
+RAFT_WRITTEN_ON_LOOP_BYTES_MAX: Final = 64 * 1024
+"""Entries that are written on the event loop, to be synced beside it; more go to a worker thread."""
 APPLIED_PER_TURN_BYTES_MAX: Final = 32 * 1024
 """Entries that are decoded and applied in one turn of the event loop; a larger one is decoded in a worker thread."""
 RAFT_STOP_MS_MAX: Final = 1_000
