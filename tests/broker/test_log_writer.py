@@ -57,6 +57,7 @@ def test_what_is_told_as_written_is_durable(random: Random, bursts: list[int]) -
         disk, model = LossyDisk(random), Model(random)
         log, _ = open_commit_log(disk, DIRECTORY)
         told: list[int] = []
+        wrong: list[int] = []
         failures: list[Exception] = []
 
         def on_written(write: int, image: MetadataImage | None) -> None:
@@ -67,7 +68,8 @@ def test_what_is_told_as_written_is_durable(random: Random, bursts: list[int]) -
                 content, inode.content = inode.content, inode.durable
                 found = read_commit_log(lost, DIRECTORY)
                 inode.content = content
-            assert (found.hard_state, found.entries) == model.after[write]
+            if (found.hard_state, found.entries) != model.after[write]:
+                wrong.append(write)
 
         writer = LogWriter(log, on_written, failures.append)
         write = 0
@@ -80,7 +82,8 @@ def test_what_is_told_as_written_is_durable(random: Random, bursts: list[int]) -
             else:
                 await asyncio.sleep(0)
         await writer.drained()
-        assert told == sorted(told)
+        assert not wrong
+        assert told == sorted(set(told))
         assert told[-1] == write
         assert failures == []
 
