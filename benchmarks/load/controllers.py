@@ -56,9 +56,7 @@ class CreateTopics:
         delete(link, names)
         link.close()
         cuts = statistics.quantiles(latencies, n=100) if len(latencies) > 1 else latencies * 99
-        return Figures(
-            rate=seconds, others={"latency_p50_ms": cuts[49] * 1000, "latency_p99_ms": cuts[98] * 1000}
-        )
+        return Figures(rate=seconds, others={"latency_p50_ms": cuts[49] * 1000, "latency_p99_ms": cuts[98] * 1000})
 
     def scaled(self, factor: float) -> CreateTopics:
         return replace(self, topics=max(self.batch, portion(self.topics, factor)))
