@@ -20,6 +20,7 @@ from headrace.raft.core import Raft
 from headrace.raft.events import Event, Ready
 from headrace.raft.membership import Membership, Peer
 from headrace.raft.messages import Entry, VoteAnswer
+from headrace.sim.cluster.world import address_of
 from headrace.sim.process import CURRENT, Process
 
 EVERYTHING: Final = 1 << 40
@@ -89,8 +90,11 @@ class Judge:
         self._accuse("assertion", story)
 
     def apart(self) -> str | None:
-        """Whose image lags behind the others', where all should be equal."""
-        alive = {process.name: image.index for process, image in self._of_members.items() if process.alive}
+        """Whose image lags behind the others', where all should be equal. Who was removed is not counted."""
+        running = [(process, image) for process, image in self._of_members.items() if process.alive]
+        newest = max((image for _, image in running), key=lambda image: image.index, default=None)
+        known = {address_of(node) for node in newest.brokers} if newest is not None else set()
+        alive = {process.name: image.index for process, image in running if process.host in known}
         return None if len(set(alive.values())) <= 1 else f"brokers show different states: {alive}"
 
     def _bury_the_dead(self) -> None:
