@@ -220,6 +220,7 @@ def _make_task(loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any) 
         process.tasks.add(task)
         if not process.alive:
             task._log_destroy_pending = False  # type: ignore[attr-defined]  # as in _bury
+            coroutine.close()  # it never begins
     return task
 
 

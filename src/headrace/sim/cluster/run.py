@@ -103,6 +103,7 @@ class Run:
         self._operator = Operator(world, self.hosts, hosts[born:], self.judge)
         self._nemesis = Nemesis(world, self.hosts, self.judge)
         self._ledger = Ledger()
+        self.undecided = 0
 
     async def whole(self) -> None:
         """All of it, or until a problem is found."""
@@ -113,6 +114,9 @@ class Run:
         life.cancel()
         with suppress(asyncio.CancelledError):
             await life
+        for host in self.hosts:
+            host.end()
+        await asyncio.sleep(1)  # what is left of them is unwound
 
     async def _until_over(self) -> None:
         try:
@@ -194,17 +198,19 @@ class Run:
             self._world.problem("not-linearizable", f"{what}: after {last or 'nothing'}, none can be next: {stuck}")
         elif found.verdict is Verdict.UNDECIDED:
             self._world.tell(f"{what}: too many orders, undecided")
+            self.undecided += 1
 
     def figures(self) -> dict[str, float]:
         """For the table of a swarm."""
         return {
-            "operations": len(self._world.operations),
-            "answered": sum(each.returned is not None for each in self._world.operations),
-            "leaders": len(self.judge.leaders),
-            "entries": len(self.judge.committed),
             "faults": self._nemesis.acts,
-            "boots": sum(host.boots for host in self.hosts),
-            "seconds": self._world.loop.time(),
+            "starts of a broker": sum(host.boots for host in self.hosts),
+            "leaders": len(self.judge.leaders),
+            "entries committed": len(self.judge.committed),
+            "operations": len(self._world.operations),
+            "of them answered": sum(each.returned is not None for each in self._world.operations),
+            "histories too long to decide": self.undecided,
+            "virtual seconds": self._world.loop.time(),
         }
 
 
