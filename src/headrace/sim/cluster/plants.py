@@ -47,13 +47,12 @@ def answered_before_fsync() -> Iterator[None]:
     """A write counts once it is in the page cache; its sync comes when it comes."""
 
     def append(self: CommitLog, hard_state: HardState | None, entries: Sequence[Entry]) -> None:
-        with patch.object(commitlog, "_write", write):
-            synced(self, hard_state, entries)
+        self._hard_state = hard_state or self._hard_state
+        follows = entries[0].index - 1 if entries else self._last_index
+        frame = Frame(self._hard_state, follows, tuple(entries))
+        self._guarded(lambda: self._file.append([encode_frame(frame, self._file.size())]))
+        self._last_index = frame.last_index
 
-    def write(file: File, frame: Frame) -> None:
-        file.append([encode_frame(frame, file.size())])
-
-    synced = CommitLog.append
     with patch.object(CommitLog, "append", append):
         yield
 
