@@ -11,10 +11,11 @@ import traceback
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Final
 from unittest.mock import patch
 
-from headrace.broker.metadata import MetadataDriver
+from headrace.broker.metadata import SETTINGS, MetadataDriver
 from headrace.metadata.image import MetadataImage
 from headrace.raft.core import Raft
 from headrace.raft.events import Event, Ready
@@ -153,9 +154,9 @@ class Judge:
 
 
 @contextmanager
-def watching(judge: Judge) -> Iterator[None]:
+def watching(judge: Judge, *, tick_ms: int, entries_kept: int) -> Iterator[None]:
     """While it lasts, the judge is told of every step of every core in a simulated process, and of every image that it
-    publishes."""
+    publishes. Times and sizes are such that a short run sees many elections and snapshots."""
     step, init = Raft.step, MetadataDriver.__init__
 
     def watched(self: Raft, event: Event) -> Ready:
@@ -170,7 +171,8 @@ def watching(judge: Judge) -> Iterator[None]:
         return ready
 
     def seen(self: MetadataDriver, *args: Any, **options: Any) -> None:
-        init(self, *args, **options)
+        settings = replace(SETTINGS, entries_kept=entries_kept)
+        init(self, *args, **(options | {"tick_ms": tick_ms, "settings": settings}))
         process = CURRENT.get()
         if process is not None:
             self.subscribe(lambda delta: judge.on_image(process, delta.after))

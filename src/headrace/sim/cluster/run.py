@@ -11,7 +11,7 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final
 from unittest.mock import patch
@@ -35,6 +35,10 @@ from headrace.sim.run import close, garbage_kept
 from headrace.wire.apis import api
 
 SIZES: Final = (3, 3, 3, 4, 5)
+TICKS_MS: Final = (10, 10, 50)
+"""As many elections as a run has time for; and now and then the shipped pace."""
+ENTRIES_KEPT: Final = (3, 1_000)
+"""Below a snapshot, for those who are a little behind."""
 SPARE: Final = (0, 1, 2)
 """Hosts that are there to join later."""
 CLIENTS: Final = 4
@@ -70,7 +74,7 @@ def run_cluster(seed: int, *, size: int | None = None) -> ClusterOutcome:
     run = Run(world, size)
     outcome = ClusterOutcome(seed, story=world.story)
     with ExitStack() as stack:
-        for each in (garbage_kept(), guarded(), _logs_in(world), watching(run.judge), _small_snapshots()):
+        for each in (garbage_kept(), guarded(), _logs_in(world), run.watching(), _small_snapshots()):
             stack.enter_context(each)
         try:
             loop.run_until_complete(asyncio.wait_for(run.whole(), RUN_SECONDS_MAX))
@@ -104,6 +108,11 @@ class Run:
         self._nemesis = Nemesis(world, self.hosts, self.judge)
         self._ledger = Ledger()
         self.undecided = 0
+
+    def watching(self) -> AbstractContextManager[None]:
+        """Have the judge see everything, of a quorum in more or less of a hurry."""
+        pick = self._world.random.choice
+        return watching(self.judge, tick_ms=pick(TICKS_MS), entries_kept=pick(ENTRIES_KEPT))
 
     async def whole(self) -> None:
         """All of it, or until a problem is found."""
