@@ -11,15 +11,17 @@ import traceback
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Final
 from unittest.mock import patch
 
-from headrace.broker.metadata import MetadataDriver
+from headrace.broker.metadata import SETTINGS, MetadataDriver
 from headrace.metadata.image import MetadataImage
 from headrace.raft.core import Raft
 from headrace.raft.events import Event, Ready
 from headrace.raft.membership import Membership, Peer
 from headrace.raft.messages import Entry, VoteAnswer
+from headrace.sim.cluster.world import address_of
 from headrace.sim.process import CURRENT, Process
 
 EVERYTHING: Final = 1 << 40
@@ -89,8 +91,11 @@ class Judge:
         self._accuse("assertion", story)
 
     def apart(self) -> str | None:
-        """Whose image lags behind the others', where all should be equal."""
-        alive = {process.name: image.index for process, image in self._of_members.items() if process.alive}
+        """Whose image lags behind the others', where all should be equal. Who was removed is not counted."""
+        running = [(process, image) for process, image in self._of_members.items() if process.alive]
+        newest = max((image for _, image in running), key=lambda image: image.index, default=None)
+        known = {address_of(node) for node in newest.brokers} if newest is not None else set()
+        alive = {process.name: image.index for process, image in running if process.host in known}
         return None if len(set(alive.values())) <= 1 else f"brokers show different states: {alive}"
 
     def _bury_the_dead(self) -> None:
@@ -149,9 +154,9 @@ class Judge:
 
 
 @contextmanager
-def watching(judge: Judge) -> Iterator[None]:
+def watching(judge: Judge, *, tick_ms: int, entries_kept: int) -> Iterator[None]:
     """While it lasts, the judge is told of every step of every core in a simulated process, and of every image that it
-    publishes."""
+    publishes. Times and sizes are such that a short run sees many elections and snapshots."""
     step, init = Raft.step, MetadataDriver.__init__
 
     def watched(self: Raft, event: Event) -> Ready:
@@ -166,7 +171,8 @@ def watching(judge: Judge) -> Iterator[None]:
         return ready
 
     def seen(self: MetadataDriver, *args: Any, **options: Any) -> None:
-        init(self, *args, **options)
+        settings = replace(SETTINGS, entries_kept=entries_kept)
+        init(self, *args, **(options | {"tick_ms": tick_ms, "settings": settings}))
         process = CURRENT.get()
         if process is not None:
             self.subscribe(lambda delta: judge.on_image(process, delta.after))

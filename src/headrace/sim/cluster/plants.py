@@ -5,7 +5,7 @@ Each is what a plausible mistake in one function would do, and is taken out agai
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +22,7 @@ from headrace.metadata.image import MetadataImage
 from headrace.raft.core import Raft
 from headrace.raft.leading import Leadership
 from headrace.raft.membership import Membership
-from headrace.raft.messages import AppendAnswer, HardState, Message, SnapshotMark
+from headrace.raft.messages import AppendAnswer, Entry, HardState, Message, SnapshotMark
 from headrace.sim.cluster.host import DATA, Host
 from headrace.storage import commitlog, snapshots
 from headrace.storage.commitlog import CommitLog, Recovery
@@ -46,10 +46,14 @@ def vote_not_persisted() -> Iterator[None]:
 def answered_before_fsync() -> Iterator[None]:
     """A write counts once it is in the page cache; its sync comes when it comes."""
 
-    def write(file: File, frame: Frame) -> None:
-        file.append([encode_frame(frame, file.size())])
+    def append(self: CommitLog, hard_state: HardState | None, entries: Sequence[Entry]) -> None:
+        self._hard_state = hard_state or self._hard_state
+        follows = entries[0].index - 1 if entries else self._last_index
+        frame = Frame(self._hard_state, follows, tuple(entries))
+        self._guarded(lambda: self._file.append([encode_frame(frame, self._file.size())]))
+        self._last_index = frame.last_index
 
-    with patch.object(commitlog, "_write", write):
+    with patch.object(CommitLog, "append", append):
         yield
 
 
