@@ -22,10 +22,11 @@ RUNS ?= 300
 ROUNDS ?= 20
 SOAK ?= 600
 PARTITIONS ?= 10000
+IMAGE ?= 100000
 CASE ?=
 PROFILE ?=
 
-.PHONY: venv demo test check format bench bench-micro partitions soak promises swarm lock clean help
+.PHONY: venv demo test check format bench bench-micro partitions image soak promises swarm lock clean help
 
 venv: $(VENV)/.made/core ## .venv with the command `headrace`, from the locked requirements
 	@echo "$(BIN)/headrace is ready"
@@ -61,14 +62,18 @@ bench-micro: $(VENV)/.made/test ## how long the hot functions take, one by one
 partitions: $(VENV)/.made/test ## a broker with PARTITIONS (10000): seconds to start, memory, Metadata, open files
 	@$(BIN)/python -m benchmarks.micro.partitions --partitions $(PARTITIONS)
 
+image: $(VENV)/.made/test ## the metadata image of IMAGE (100000) partitions: one event, snapshot, restore, memory
+	@$(BIN)/python -m benchmarks.micro.image --partitions $(IMAGE)
+
 soak: $(VENV)/.made/test ## mixed load for SOAK seconds (600): memory, files and tasks have to stay flat
 	@$(BIN)/python -m benchmarks.soak --seconds $(SOAK)
 
 promises: $(VENV)/.made/test ## the promises at length: kill -9 under load, ROUNDS times
 	@HEADRACE_PROMISE_ROUNDS=$(ROUNDS) $(BIN)/python -m pytest --timeout=3600 tests/promises $(T)
 
-swarm: $(VENV)/.made/test ## simulated power cuts on a faulty disk: RUNS of them from SEED
+swarm: $(VENV)/.made/test ## simulated brokers and clusters on faulty disks and networks: RUNS of each from SEED
 	@$(BIN)/python -m headrace.sim --seed $(SEED) --runs $(RUNS)
+	@$(BIN)/python -m headrace.sim --cluster --seed $(SEED) --runs $(RUNS)
 
 lock: $(VENV)/.made/dev ## resolve requirements/*.txt anew (UPGRADE=1 moves versions)
 	@PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python tools/lock.py $(if $(UPGRADE),--upgrade)

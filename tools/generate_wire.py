@@ -26,7 +26,8 @@ APIS: Final = (
     *("Heartbeat", "LeaveGroup", "SyncGroup", "DescribeGroups", "ListGroups", "ApiVersions", "CreateTopics"),
     *("DeleteTopics", "DeleteRecords", "InitProducerId", "OffsetForLeaderEpoch", "DescribeConfigs", "AlterConfigs"),
     *("IncrementalAlterConfigs", "CreatePartitions", "DescribeCluster", "DescribeTopicPartitions", "DescribeLogDirs"),
-    *("DescribeProducers", "DeleteGroups"),
+    *("DescribeProducers", "DeleteGroups", "DescribeQuorum", "Envelope", "UnregisterBroker", "AddRaftVoter"),
+    "RemoveRaftVoter",
 )
 RECORDS: Final = (
     *("ConsumerProtocolSubscription", "ConsumerProtocolAssignment"),

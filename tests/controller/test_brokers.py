@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,12 +14,19 @@ from headrace.base.ids import (
     BrokerId,
     ClusterId,
     DirectoryId,
+    IncarnationId,
     PartitionIndex,
     TopicId,
     TopicPartition,
 )
 from headrace.base.limits import PRODUCER_ID_BLOCK_SIZE
-from headrace.controller.brokers import allocate_producer_ids, fence_broker, register_broker
+from headrace.controller.brokers import (
+    allocate_producer_ids,
+    fence_broker,
+    register_broker,
+    remove_broker,
+    unfence_broker,
+)
 from headrace.controller.decision import Refusal
 from headrace.controller.topics import NewTopic, create_topics
 from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
@@ -31,13 +39,16 @@ TOPIC = TopicId(uuid.UUID(int=7, version=4))
 KEY = TopicPartition(TOPIC, PartitionIndex(0))
 
 
-def register(image: MetadataImage, broker: int, directory: int = 1, cluster: ClusterId = CLUSTER) -> MetadataImage:
+def register(
+    image: MetadataImage, broker: int, directory: int = 1, cluster: ClusterId = CLUSTER, *, unfenced: bool = True
+) -> MetadataImage:
     decision = register_broker(
         image,
         cluster_id=cluster,
         broker_id=BrokerId(broker),
         directory_id=DirectoryId(uuid.UUID(int=directory)),
         endpoints=(Endpoint(listener="PLAINTEXT", host="h", port=9000 + broker),),
+        unfenced=unfenced,
     )
     assert decision.result == image.index + 1
     return image.replay(decision.events, index=image.index + 1)
@@ -107,6 +118,80 @@ def test_fencing_elects_the_next_live_member_in_replica_order_and_the_last_stays
     image = register(image, 3)
     assert state(image) == (NO_LEADER, 3, (1,)), "3 is not in sync: it may not lead"
     assert state(register(image, 1)) == (1, 4, (1,))
+
+
+def unfence(image: MetadataImage, broker: int) -> MetadataImage:
+    broker_id = BrokerId(broker)
+    decision = unfence_broker(image, broker_id=broker_id, broker_epoch=image.brokers[broker_id].epoch)
+    assert decision.result is None
+    return image.replay(decision.events, index=image.index + 1)
+
+
+def test_a_new_incarnation_leads_nothing_until_it_is_unfenced() -> None:
+    image = with_topic(register(register(EMPTY_IMAGE, 1), 2), (1,))
+    image = register(image, 1, unfenced=False)
+    assert state(image) == (NO_LEADER, 1, (1,))
+    assert [broker.id for broker in image.live_brokers()] == [2]
+    image = unfence(image, 1)
+    assert state(image) == (1, 2, (1,))
+    assert unfence(image, 1).replay(()) == image.replay((), index=image.index + 1), "asking again changes nothing"
+
+
+def test_the_same_incarnation_once_more_is_the_registration_that_was_made() -> None:
+    wish: dict[str, Any] = {
+        "cluster_id": CLUSTER,
+        "broker_id": BrokerId(1),
+        "directory_id": DirectoryId(uuid.UUID(int=1)),
+        "endpoints": (),
+        "incarnation": IncarnationId(uuid.UUID(int=5)),
+    }
+    first = register_broker(EMPTY_IMAGE, **wish)
+    image = EMPTY_IMAGE.replay(first.events, index=1)
+    again = register_broker(image.replay((), index=7), **wish)
+    assert (again.events, again.result) == ((), first.result)
+
+
+def test_a_second_live_process_with_another_disk_is_refused() -> None:
+    image = register(EMPTY_IMAGE, 1)
+    wish: dict[str, Any] = {"cluster_id": CLUSTER, "broker_id": BrokerId(1), "endpoints": (), "in_session": True}
+    other = register_broker(image, directory_id=DirectoryId(uuid.UUID(int=2)), **wish)
+    assert isinstance(other.result, Refusal)
+    assert other.result.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+    assert not isinstance(register_broker(image, directory_id=DirectoryId(uuid.UUID(int=1)), **wish).result, Refusal)
+
+
+def test_a_wiped_disk_leaves_every_isr_at_once_and_the_old_one_alone_may_lead_what_only_it_had() -> None:
+    image = with_topic(register(register(EMPTY_IMAGE, 1, directory=1), 2), (1,))
+    image = unfence(register(image, 1, directory=2, unfenced=False), 1)
+    assert state(image) == (NO_LEADER, 1, (1,))
+    image = unfence(register(image, 1, directory=2, unfenced=False), 1)
+    assert state(image)[0] == NO_LEADER, "no number of restarts brings back what was lost"
+    assert state(image)[2] == (1,)
+    image = unfence(register(image, 1, directory=1, unfenced=False), 1)
+    assert (state(image)[0], state(image)[2]) == (1, (1,)), "the old disk has it"
+    partition = image.partition(KEY)
+    assert partition is not None
+    assert partition.kept_in is None
+
+
+def test_a_broker_is_removed_once_it_is_stopped_and_nothing_is_lost_by_it() -> None:
+    image = with_topic(register(register(EMPTY_IMAGE, 1), 2), (2, 1))
+    running = remove_broker(image, broker_id=BrokerId(2)).result
+    assert running is not None
+    assert "stop it" in running.message
+    image = fence(image, 2)
+    image = image.replay(remove_broker(image, broker_id=BrokerId(2)).events, index=image.index + 1)
+    assert set(image.brokers) == {1}
+    partition = image.partition(KEY)
+    assert partition is not None
+    assert partition.replicas == partition.isr == (1,)
+    only = fence(image, 1)
+    refusal = remove_broker(only, broker_id=BrokerId(1)).result
+    assert refusal is not None
+    assert "only in-sync copy of 1 partitions, t-0" in refusal.message
+    unknown = remove_broker(image, broker_id=BrokerId(9)).result
+    assert unknown is not None
+    assert unknown.code is ErrorCode.BROKER_ID_NOT_REGISTERED
 
 
 def test_a_wiped_disk_does_not_lead_what_it_no_longer_has() -> None:

@@ -108,11 +108,33 @@ def test_a_bad_topic_is_refused_with_its_code_and_the_word_at_fault(
 
 def test_an_existing_name_and_a_name_twice_are_refused() -> None:
     image, _ = create(ONE, new_topic("a"))
-    _, (known,) = create(image, new_topic("a"))
+    _, (known,) = create(image, new_topic("a", topic_id=TopicId(uuid.uuid4())))
     assert refusal(known) == (ErrorCode.TOPIC_ALREADY_EXISTS, "Topic 'a' already exists.")
     unchanged, outcomes = create(ONE, new_topic("b"), new_topic("b"))
     assert {refusal(outcome)[0] for outcome in outcomes} == {ErrorCode.INVALID_REQUEST}
     assert unchanged == ONE
+
+
+def test_the_same_request_once_more_finds_its_own_topic() -> None:
+    image, (made,) = create(ONE, new_topic("a", partitions=2))
+    again = create_topics(image, [new_topic("a", partitions=2)], broker_configs={})
+    assert (again.events, again.result) == ((), [made])
+
+
+def test_without_a_live_broker_nothing_is_placed() -> None:
+    image = cluster([None, None], fenced=(1, 2))
+    assigned = new_topic("b", assignments=((0, (BrokerId(1),)),))
+    _, (placed, chosen) = create(image, new_topic("a"), assigned)
+    assert refusal(placed)[0] is ErrorCode.BROKER_NOT_AVAILABLE
+    assert refusal(chosen)[0] is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
+
+def test_the_isr_at_creation_is_all_replicas_that_are_live() -> None:
+    image = cluster([None, None, None], fenced=(1,))
+    image, _ = create(image, new_topic(assignments=((0, (BrokerId(1), BrokerId(3), BrokerId(2))),)))
+    partition = image.partition_info("t", 0)
+    assert partition is not None
+    assert (partition.leader, partition.isr, partition.replicas) == (3, (3, 2), (1, 3, 2))
 
 
 def test_good_topics_of_a_request_are_made_beside_bad_ones_and_validate_only_makes_none() -> None:
@@ -139,7 +161,8 @@ def test_defaults_come_from_the_broker_and_a_request_s_configs_are_its_own() -> 
 
 
 def test_the_default_replication_factor_is_what_the_live_brokers_allow() -> None:
-    image, _ = create(cluster([None, None, None], fenced=(2,)), new_topic())
+    wanted = {"default.replication.factor": "3"}
+    image, _ = create(cluster([None, None, None], fenced=(2,)), new_topic(), broker_configs=wanted)
     topic = image.topic("t")
     assert topic is not None
     assert topic.partitions[0].replicas == (1, 3)

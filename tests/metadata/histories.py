@@ -9,7 +9,13 @@ from typing import Any
 from hypothesis import strategies as st
 
 from headrace.base.ids import BrokerId, ClusterId, DirectoryId, LeaderEpoch, Offset, PartitionIndex, TopicId
-from headrace.controller.brokers import allocate_producer_ids, fence_broker, register_broker
+from headrace.controller.brokers import (
+    allocate_producer_ids,
+    fence_broker,
+    register_broker,
+    remove_broker,
+    unfence_broker,
+)
 from headrace.controller.configs import Alteration, AlterOp, ResourceAlteration, ResourceType, alter_configs
 from headrace.controller.decision import Decision
 from headrace.controller.durable import publish_segment
@@ -34,7 +40,7 @@ brokers = st.sampled_from(BROKERS)
 fresh_topic_ids = st.uuids(version=4).map(TopicId)
 
 
-def _register(broker: BrokerId, directory: int, rack: str | None) -> Command:
+def _register(broker: BrokerId, directory: int, rack: str | None, unfenced: bool) -> Command:
     return lambda image: register_broker(
         image,
         cluster_id=CLUSTER,
@@ -42,6 +48,7 @@ def _register(broker: BrokerId, directory: int, rack: str | None) -> Command:
         directory_id=DirectoryId(uuid.UUID(int=directory)),
         endpoints=(Endpoint(listener="PLAINTEXT", host=f"host{broker}", port=9092),),
         rack=rack,
+        unfenced=unfenced,
     )
 
 
@@ -51,6 +58,20 @@ def _fence(broker: BrokerId) -> Command:
         return Decision((), None) if known is None else fence_broker(image, broker_id=broker, broker_epoch=known.epoch)
 
     return decide
+
+
+def _unfence(broker: BrokerId) -> Command:
+    def decide(image: MetadataImage) -> Decision[Any]:
+        known = image.brokers.get(broker)
+        if known is None:
+            return Decision((), None)
+        return unfence_broker(image, broker_id=broker, broker_epoch=known.epoch)
+
+    return decide
+
+
+def _remove(broker: BrokerId) -> Command:
+    return lambda image: remove_broker(image, broker_id=broker)
 
 
 def _create(topic_id: TopicId, name: str, partitions: int, factor: int, configs: dict[str, str | None]) -> Command:
@@ -131,7 +152,9 @@ broker_alterations = st.builds(
     st.sampled_from(["1", "2"]),
     st.booleans(),
 )
-registrations = st.builds(_register, brokers, st.integers(1, 2), st.sampled_from([None, "a", "b"]))
+registrations = st.builds(
+    _register, brokers, st.integers(1, 2), st.sampled_from([None, "a", "b"]), st.sampled_from([True, True, False])
+)
 creations = st.builds(
     _create,
     fresh_topic_ids,
@@ -145,6 +168,8 @@ commands = st.one_of(
     registrations,
     creations,
     st.builds(_fence, brokers),
+    st.builds(_unfence, brokers),
+    st.builds(_remove, brokers),
     st.builds(_delete, names),
     st.builds(_grow, names, st.integers(1, 6)),
     topic_alterations,
@@ -214,6 +239,14 @@ wild_partition_changes = st.one_of(
         leader_epoch=small,
         partition_epoch=small,
         isr=broker_lists,
+        kept_in=st.none() | st.uuids(),
+    ),
+    st.builds(
+        ev.ReplicasChanged,
+        topic_id=topic_ids,
+        partition=small.map(PartitionIndex),
+        partition_epoch=small,
+        replicas=broker_lists,
     ),
     st.builds(
         ev.IsrChanged,
@@ -233,7 +266,10 @@ wild_events: st.SearchStrategy[MetadataEvent] = st.one_of(
         directory_id=st.uuids(),
         endpoints=st.lists(st.builds(Endpoint, listener=texts, host=texts, port=small), max_size=2).map(tuple),
         rack=st.none() | texts,
+        incarnation=st.none() | st.uuids(),
     ),
+    st.builds(ev.BrokerRemoved, broker_id=brokers, broker_epoch=small),
+    st.builds(ev.QuorumGrown, voters=small),
     st.builds(ev.BrokerFenced, broker_id=brokers, broker_epoch=small),
     st.builds(ev.BrokerUnfenced, broker_id=brokers, broker_epoch=small),
     wild_creations,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from itertools import chain, pairwise
 
@@ -99,6 +100,11 @@ def check_invariants(image: MetadataImage) -> None:
             assert partition.leader in (*partition.isr, NO_LEADER)
             assert partition.leader == NO_LEADER or not image.brokers[partition.leader].fenced
             assert all(replica in image.brokers for replica in partition.replicas)
+            assert len(partition.isr) == 1 or not any(image.brokers[member].fenced for member in partition.isr)
+            assert partition.kept_in is None or (partition.leader, len(partition.isr)) == (NO_LEADER, 1)
+    partitions = [partition for _, partition in image.all_partitions()]
+    assert dict(image.leaderships) == Counter(one.leader for one in partitions if one.leader != NO_LEADER)
+    assert dict(image.copies) == Counter(replica for one in partitions for replica in one.replicas)
     for key, catalog in image.catalog.items():
         assert image.partition(key) is not None
         entries = list(catalog)
@@ -111,7 +117,7 @@ def check_invariants(image: MetadataImage) -> None:
 def check_epochs_rise(before: MetadataImage, after: MetadataImage) -> None:
     assert after.next_producer_id >= before.next_producer_id
     for broker_id, broker in before.brokers.items():
-        assert after.brokers[broker_id].epoch >= broker.epoch
+        assert broker_id not in after.brokers or after.brokers[broker_id].epoch >= broker.epoch
     for topic in before.topics.values():
         for old in topic.partitions:
             new = after.partition(TopicPartition(topic.id, old.index))

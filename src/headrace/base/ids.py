@@ -28,6 +28,9 @@ TopicId = NewType("TopicId", uuid.UUID)
 DirectoryId = NewType("DirectoryId", uuid.UUID)
 """Identity of one data directory: a wiped disk comes back under another (KIP-858)."""
 
+IncarnationId = NewType("IncarnationId", uuid.UUID)
+"""One process start of a broker, as it names itself before it has a broker epoch (KIP-631)."""
+
 ClusterId = NewType("ClusterId", str)
 
 NO_TOPIC_ID: Final = TopicId(uuid.UUID(int=0))

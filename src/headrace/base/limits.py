@@ -156,10 +156,16 @@ UNVOUCHED_BYTES_MAX: Final = 16 * 1024 * 1024
 """Bytes above a log's recovery point that each start after a kill checks again; with more, the point is moved up."""
 LOGS_OPENED_AT_ONCE_MAX: Final = 4
 """Logs that a start opens at a time, each in a worker thread: as with those that are closed."""
+LOGS_TAKEN_UP_PER_TURN_MAX: Final = 50
+"""Logs that were opened and are taken up in one turn of the event loop."""
 LOGS_CLOSED_AT_ONCE_MAX: Final = 4
 """Logs that a stop closes at a time, each in a worker thread: their syncs share the disk's journal commits."""
+METADATA_REPORT_MS: Final = 30_000
+"""Time between two reports of the whole image to the log, where that is kept at DEBUG."""
 METADATA_PROPOSALS_MAX: Final = 10_000
 """Decisions on their way to the commit log; more wait before they are decided."""
+SNAPSHOT_PARTITIONS_PER_EVENT_MAX: Final = 200
+"""Partitions in one event of a snapshot: its JSON is made in one step, in which nothing else runs."""
 METADATA_ENTRY_BYTES_MAX: Final = 16 * 1024 * 1024
 """What one decision may hold: it has to fit a frame between members (PEER_FRAME_BYTES_MAX)."""
 METADATA_EVENTS_PER_SNAPSHOT: Final = 10_000
@@ -226,6 +232,24 @@ RAFT_READS_WAITING_MAX: Final = 10_000
 """Reads that wait to be confirmed by a quorum; further ones are refused."""
 RAFT_ENTRIES_KEPT: Final = 1_000
 """Entries below a snapshot that a leader keeps, so that who is a little behind needs no snapshot."""
+
+# the way to the controller
+CONTROLLER_WAIT_MS_MAX: Final = 5_000
+"""Longest that a broker waits for the controller's answer, or for there to be one, before it refuses."""
+CONTROLLER_BACKOFF_MS: Final = 20
+"""Pause before the controller is asked again, unless another one is heard of; it doubles with each further one."""
+CONTROLLER_BACKOFF_MS_MAX: Final = 250
+CONTROLLER_LINKS_MAX: Final = 16
+"""Brokers to which such connections are kept."""
+FORWARDED_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Largest request that is carried to the controller."""
+LEAVE_WAIT_MS_MAX: Final = 3_000
+"""Longest that a broker that stops waits for others to lead what it led."""
+JOIN_TIMEOUT_MS: Final = 2_000
+"""Longest that a broker that comes to a cluster waits for one answer."""
+JOIN_BACKOFF_MS: Final = 50
+"""Pause after nobody answered; it doubles with each further one."""
+JOIN_BACKOFF_MS_MAX: Final = 1_000
 
 # the quorum's driver and its network
 RAFT_TICK_MS: Final = 50

@@ -1,34 +1,38 @@
-"""What the admin handlers share: carrying a decision through the spine, and fresh topic ids.
+"""What the admin handlers share: asking the controller, and fresh topic ids.
 
-Promises: an admin request is answered with an error code also where nothing can be committed any more.
+Promises: an admin request is answered with an error code also where nothing can be committed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar
+from typing import Final, TypeVar
 
-from headrace.base.errors import HeadraceError
 from headrace.base.ids import TopicId
+from headrace.base.limits import CONTROLLER_WAIT_MS_MAX
 from headrace.base.ports import Random
 from headrace.broker.context import RequestContext
-from headrace.controller.decision import Decision, Refusal
+from headrace.controller.asks import Ask
+from headrace.controller.decision import Refusal
 from headrace.controller.topics import topic_id_of
-from headrace.metadata.image import MetadataImage
 from headrace.wire.errors import ErrorCode
 
 T = TypeVar("T")
+WAIT_MS_MIN: Final = 1_000
 
 
-async def submitted(context: RequestContext, decide: Callable[[MetadataImage], Decision[T]]) -> T | Refusal:
-    """The decision's result, once committed and carried out on this node, so that a new topic can be written to at
-    once; NOT_CONTROLLER, on which a client asks again, where this node cannot commit."""
-    try:
-        result = await context.services.metadata.submit(decide)
-    except HeadraceError as error:
-        return Refusal(ErrorCode.NOT_CONTROLLER, str(error))
-    await context.services.partitions.settled()
-    return result
+async def submitted(context: RequestContext, ask: Ask[T], timeout_ms: int = CONTROLLER_WAIT_MS_MAX) -> T | Refusal:
+    """The controller's answer, once committed and carried out on this node, so that a new topic can be written to at
+    once; NOT_CONTROLLER, on which a client asks again, where nobody is the controller for so long."""
+    wait_ms = min(max(timeout_ms, WAIT_MS_MIN), CONTROLLER_WAIT_MS_MAX)
+    return await context.services.control.submit(ask, wait_ms=wait_ms)
+
+
+def other_cluster(context: RequestContext, named: str | None) -> Refusal | None:
+    """A request may name the cluster that it is meant for; why this is not that one, where it is not."""
+    if named in (None, context.image.cluster_id):
+        return None
+    message = f"This is cluster {context.image.cluster_id}, not {named}: ask one of that cluster."
+    return Refusal(ErrorCode.INCONSISTENT_CLUSTER_ID, message)
 
 
 def error_of(refusal: Refusal | None) -> tuple[int, str | None]:

@@ -1,7 +1,8 @@
 """A broker, from an empty or a crashed directory to serving, and back to a clean stop.
 
-Order of a start: claim the directory; recover the metadata; bind; register this incarnation, which raises the epoch of
-all that it leads; open those logs; only then accept. Order of a stop: accept no more, answer what came, flush, close.
+Order of a start: claim the directory; know the cluster; recover the metadata; bind; register this incarnation, which
+raises the epoch of all that it leads; open those logs; be unfenced. Order of a stop: have others lead, accept no more,
+answer what came, flush, close.
 Runs on any asyncio loop; what it needs of the world comes in through the ports.
 """
 
@@ -9,26 +10,26 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from functools import partial
 from typing import Self
 
 import structlog
 
 from headrace.base.errors import HeadraceError, UsageError
-from headrace.base.ids import BrokerEpoch
 from headrace.base.ports import Clock, Disk, Lock, Objects, Random
 from headrace.broker.cleaner import CleaningRunner
 from headrace.broker.config import BrokerConfig
-from headrace.broker.identity import Identity, claim, load_or_create
+from headrace.broker.identity import Identity, claim
+from headrace.broker.joining import identify
 from headrace.broker.metadata import MetadataDriver
 from headrace.broker.parts import Parts, Ports
-from headrace.controller.brokers import register_broker
-from headrace.controller.decision import Refusal
 from headrace.metadata.configs import broker_value, check_broker_configs
 from headrace.metadata.delta import ImageDelta
+from headrace.metadata.image import MetadataImage
 from headrace.metadata.values import Endpoint
 from headrace.net.listener import Listener
-from headrace.raft.membership import Peer
+from headrace.net.peerframes import PeerAddress
+from headrace.net.peers import Peers
+from headrace.raft.membership import Membership, Peer
 from headrace.storage.log.engine import LocalLogEngine
 from headrace.storage.log.journal import Journal, JournalSettings
 
@@ -87,11 +88,6 @@ class Broker:
             self._lock.release()
             raise
         self._parts = parts
-        try:
-            await parts.start()
-        except BaseException:
-            await self.stop()
-            raise
         log.info(
             "ready",
             host=self.host,
@@ -117,6 +113,17 @@ class Broker:
                 self._lock = None
             self._over.set()
 
+    @property
+    def image(self) -> MetadataImage:
+        """The metadata as this broker has it. Only while it runs."""
+        return self.parts.metadata.image
+
+    @property
+    def parts(self) -> Parts:
+        """What it is made of. Only while it runs."""
+        assert self._parts is not None, "started"
+        return self._parts
+
     def observe(self, subscriber: Callable[[ImageDelta], None]) -> None:
         """Have every later change of the metadata given to `subscriber`, on the loop. Only while it runs."""
         assert self._parts is not None, "started"
@@ -136,16 +143,8 @@ class Broker:
     async def _assemble(self) -> Parts:
         loop = asyncio.get_running_loop()
         config, ports = self._config, self._ports
-        identity = await loop.run_in_executor(
-            None, load_or_create, ports.disk, config.data, config.broker_id, ports.random
-        )
-        metadata = MetadataDriver(
-            disk=ports.disk,
-            directory=config.data / "metadata",
-            me=Peer(identity.broker_id, identity.directory_id),
-            random=ports.random,
-            on_fatal=self._fail,
-        )
+        identity = await identify(ports.disk, config.data, config.broker_id, ports.random, config.join)
+        metadata, peers = self._open_metadata(identity)
         await metadata.start()
         bytes_max = broker_value(
             metadata.image, config.configs, "log.journal.max.bytes", node=identity.broker_id
@@ -159,16 +158,50 @@ class Broker:
             await metadata.stop()
             raise
         parts = Parts(
-            config, ports, directory_id=identity.directory_id, metadata=metadata, engine=engine, on_bug=self._fail
+            config, ports, identity=identity, metadata=metadata, peers=peers, engine=engine, on_bug=self._fail
         )
         try:
-            self.port = await self._bind(parts.listener)
-            parts.epoch = await self._register(metadata, identity)
-            await parts.partitions.settled()
+            await self._enter_cluster(parts)
         except BaseException:
             await parts.stop()
             raise
         return parts
+
+    def _open_metadata(self, identity: Identity) -> tuple[MetadataDriver, Peers]:
+        config, ports = self._config, self._ports
+        me = Peer(identity.broker_id, identity.directory_id)
+        peers = Peers(me=me, cluster_id=identity.cluster_id)
+        for voter in identity.voters:
+            if voter.host is not None and voter.port is not None:
+                peers.learn(voter.broker_id, voter.host, voter.port)
+        metadata = MetadataDriver(
+            disk=ports.disk,
+            directory=config.data / "metadata",
+            me=me,
+            random=ports.random,
+            voters=Membership(frozenset(Peer(voter.broker_id, voter.directory_id) for voter in identity.voters)),
+            transport=peers,
+            clock=ports.clock,
+            on_fatal=self._fail,
+        )
+        return metadata, peers
+
+    async def _enter_cluster(self, parts: Parts) -> None:
+        """Bind, register and open the logs. Who is alone accepts only once it serves; others have to be heard by the
+        quorum first, and say of what they do not serve yet that others do, or nobody."""
+        self.port = await self._bind(parts.listener)
+        endpoint = self._endpoint()
+        parts.peers.address = PeerAddress(endpoint.host, endpoint.port)
+        alone = parts.metadata.is_controller and len(parts.metadata.membership.members) == 1
+        if not alone:
+            await parts.listener.accept()
+        await parts.membership.register([endpoint], self._config.rack)
+        await parts.partitions.settled()
+        await parts.start()
+        if alone:
+            await parts.listener.accept()
+        await parts.membership.become_ready()
+        await parts.partitions.settled()
 
     async def _bind(self, listener: Listener) -> int:
         try:
@@ -179,22 +212,9 @@ class Broker:
                 "stop what listens there, or choose another address."
             ) from error
 
-    async def _register(self, metadata: MetadataDriver, identity: Identity) -> BrokerEpoch:
-        endpoint = Endpoint(
+    def _endpoint(self) -> Endpoint:
+        return Endpoint(
             listener="PLAINTEXT",
             host=self._config.advertised_host or self._config.host,
             port=self._config.advertised_port or self.port,
         )
-        registered = await metadata.submit(
-            partial(
-                register_broker,
-                cluster_id=identity.cluster_id,
-                broker_id=identity.broker_id,
-                directory_id=identity.directory_id,
-                endpoints=(endpoint,),
-                rack=self._config.rack,
-            )
-        )
-        if isinstance(registered, Refusal):
-            raise UsageError(registered.message)
-        return registered

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from headrace.base.ids import BrokerId
+from headrace.net.client.address import Address
 from headrace.storage.log.journal import JournalSettings
 
 FIRST_BROKER: Final = BrokerId(1)
@@ -26,7 +27,11 @@ class BrokerConfig:
     """What clients are told; the bound host where None."""
     advertised_port: int | None = None
     broker_id: BrokerId = FIRST_BROKER
+    join: tuple[Address, ...] = ()
+    """Brokers of the cluster to join, tried in turn. With any, an empty directory never makes a cluster of its own."""
     rack: str | None = None
     configs: Mapping[str, str] = field(default_factory=dict)
+    report_metadata: bool = False
+    """Whether the image is logged now and then, at DEBUG."""
     journal: JournalSettings | None = None
     """None: as log.journal.max.bytes says."""

@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from headrace.base.ids import BrokerId
 from headrace.base.ports import Clock, Random
 from headrace.metadata.image import MetadataImage
+from headrace.net.client.address import Address
 from headrace.net.connection import Answer, Later
 
 if TYPE_CHECKING:
+    from headrace.broker.control import Control
     from headrace.broker.deferred import Deadlines, Deferred
+    from headrace.broker.duties import Duties
     from headrace.broker.fetch_sessions import FetchSessions
     from headrace.broker.groups import GroupService
     from headrace.broker.metadata import MetadataDriver
@@ -30,6 +33,10 @@ class Services:
     clock: Clock
     random: Random
     metadata: MetadataDriver
+    control: Control
+    duties: Duties
+    address_of: Callable[[BrokerId], Address | None]
+    """Where a broker is reached by others, where that is known."""
     partitions: Partitions
     fetch_sessions: FetchSessions
     producer_ids: ProducerIdAllocator
@@ -71,5 +78,7 @@ class Handler:
     pipelined: bool = False
     """True: further requests of the connection are taken up while this one waits (produce). False: as Kafka does, the
     connection is muted until the answer is there."""
+    advertised: bool = True
+    """False: for other brokers, and not told by ApiVersions."""
     shortcuts: Callable[[Services], Mapping[int, Shortcut]] | None = None
     """Made once: shortcuts, by version."""

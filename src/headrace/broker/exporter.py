@@ -2,7 +2,7 @@
 
 Promises: what the catalog names is in the store, whole and synced; only whole batches below the high watermark are
 exported, each offset once; a crash leaves at worst an object that nothing refers to. A store that fails is tried
-again, with a pause that doubles up to a limit, and holds nothing else up. Never decides: `publish_segment` does.
+again, with a pause that doubles up to a limit, and holds nothing else up. Never decides: the controller does.
 """
 
 from __future__ import annotations
@@ -27,11 +27,12 @@ from headrace.base.limits import (
     EXPORT_TICK_MS,
 )
 from headrace.base.ports import Buffer, Clock, Objects
+from headrace.broker.control import Control
 from headrace.broker.metadata import MetadataDriver
 from headrace.broker.partition import Partition
 from headrace.broker.partitions import Partitions
 from headrace.broker.tasks import OnBug, started
-from headrace.controller.durable import publish_segment
+from headrace.controller.asks import PublishSegment
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.segments import PartitionCatalog, SegmentDescriptor
@@ -50,10 +51,18 @@ class Exporter:
     """One per broker that has a durable store. One segment at a time."""
 
     def __init__(
-        self, *, partitions: Partitions, metadata: MetadataDriver, objects: Objects, clock: Clock, on_bug: OnBug
+        self,
+        *,
+        partitions: Partitions,
+        metadata: MetadataDriver,
+        control: Control,
+        objects: Objects,
+        clock: Clock,
+        on_bug: OnBug,
     ) -> None:
         self._partitions = partitions
         self._metadata = metadata
+        self._control = control
         self._objects = objects
         self._clock = clock
         self._on_bug = on_bug
@@ -206,9 +215,8 @@ class Exporter:
 
     async def _publish(self, partition: Partition, descriptor: SegmentDescriptor, head: str) -> None:
         key = partition.topic_partition
-        refusal = await self._metadata.submit(
-            partial(
-                publish_segment,
+        refusal = await self._control.submit(
+            PublishSegment(
                 topic_id=key.topic_id,
                 partition=key.partition,
                 leader_epoch=partition.leader_epoch,

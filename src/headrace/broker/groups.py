@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Final
 
 import structlog
@@ -22,8 +22,9 @@ from headrace.broker.metadata import MetadataDriver
 from headrace.broker.partition import Partition
 from headrace.broker.partitions import Partitions
 from headrace.broker.tasks import OnBug, started
+from headrace.controller.asks import CreateTopics, TopicAnswers
 from headrace.controller.decision import Refusal
-from headrace.controller.topics import NewTopic, create_topics, topic_id_of
+from headrace.controller.topics import NewTopic, topic_id_of
 from headrace.coordinators.groups.events import Event
 from headrace.coordinators.groups.model import Group, GroupConfig
 from headrace.coordinators.groups.partitioning import partition_for
@@ -40,6 +41,10 @@ CLIENT_ID_CHARS_MAX: Final = 200
 """Of a client's id, in the member id made from it."""
 
 
+Submit = Callable[[CreateTopics], Awaitable[TopicAnswers | Refusal]]
+"""Have the controller make topics."""
+
+
 class GroupService:
     """See the module. Loop-only. Follows the image from its making on; `stop` ends it."""
 
@@ -49,6 +54,7 @@ class GroupService:
         node: BrokerId,
         partitions: Partitions,
         metadata: MetadataDriver,
+        submit: Submit,
         clock: Clock,
         random: Random,
         configs: Mapping[str, str],
@@ -57,6 +63,7 @@ class GroupService:
         self._node = node
         self._partitions = partitions
         self._metadata = metadata
+        self._submit = submit
         self._clock = clock
         self._random = random
         self._configs = configs
@@ -171,10 +178,7 @@ class GroupService:
         async with self._creating:
             if self._metadata.image.topic(OFFSETS_TOPIC) is not None:
                 return None
-            try:
-                refusal = await self._submit_topic()
-            except HeadraceError as error:
-                refusal = Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))
+            refusal = await self._submit_topic()
             if refusal is None and self._keeper is not None:
                 await asyncio.wait([self._keeper])
             return refusal
@@ -195,14 +199,12 @@ class GroupService:
                 "segment.bytes": str(self._number("offsets.topic.segment.bytes")),
             },
         )
-        (outcome,) = await self._metadata.submit(
-            lambda image: create_topics(image, [topic], broker_configs=self._configs)
-        )
-        refusal = outcome.refusal
+        answers = await self._submit(CreateTopics(topics=(topic,)))
+        refusal = answers if isinstance(answers, Refusal) else answers[0].refusal
         if refusal is None or refusal.code is ErrorCode.TOPIC_ALREADY_EXISTS:
             log.info("the offsets topic was made", topic=OFFSETS_TOPIC, partitions=topic.partitions)
             return None
-        log.error("the offsets topic cannot be made", reason=refusal.message)
+        log.error("the offsets topic cannot be made now", reason=refusal.message)
         return Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE, refusal.message)
 
     # following the image

@@ -1,7 +1,9 @@
 """Who this broker is: the identity file of its data directory, and the claim that it is the only one there.
 
 Promises: an identity is written once, durably, before anything else is; a directory of another broker is refused with
-one sentence; two processes never share a directory. Source: Kafka's meta.properties (KIP-866, KIP-858).
+one sentence; two processes never share a directory. A cluster is born once: by a broker that starts alone, or by the
+voters that `up --nodes N` names to all before any of them starts; who joins one is born into none. Source: Kafka's
+meta.properties (KIP-866, KIP-858, KIP-853).
 """
 
 from __future__ import annotations
@@ -9,18 +11,29 @@ from __future__ import annotations
 import base64
 import json
 import uuid
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from headrace.base.errors import UsageError
 from headrace.base.ids import BrokerId, ClusterId, DirectoryId
 from headrace.base.ports import Disk, Lock, Random
 
-VERSION: Final = 1
+VERSION: Final = 2
 FILE_NAME: Final = "identity.json"
 LOCK_NAME: Final = ".lock"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BornVoter:
+    """A voter of the cluster's birth, and where it listened then (None: it was alone)."""
+
+    broker_id: BrokerId
+    directory_id: DirectoryId
+    host: str | None = None
+    port: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +43,8 @@ class Identity:
     cluster_id: ClusterId
     broker_id: BrokerId
     directory_id: DirectoryId
+    voters: tuple[BornVoter, ...]
+    """Of the cluster's birth; empty: it joined a cluster that was there. Who votes now is in the commit log."""
 
 
 def claim(disk: Disk, data: Path) -> Lock:
@@ -58,8 +73,17 @@ def _make_durable_directory(disk: Disk, path: Path) -> None:
 
 
 def load_or_create(disk: Disk, data: Path, broker_id: BrokerId, random: Random) -> Identity:
-    """The directory's identity; a new cluster's where the directory is empty. Blocking. Raises UsageError where it is
-    another broker's, or damaged."""
+    """The directory's identity; a new cluster's, of this broker alone, where the directory is empty. Blocking. Raises
+    UsageError where it is another broker's, or damaged."""
+    found = load(disk, data, broker_id)
+    if found is None:
+        (found,) = born(random, {broker_id: None})
+        write(disk, data, found)
+    return found
+
+
+def load(disk: Disk, data: Path, broker_id: BrokerId) -> Identity | None:
+    """The directory's identity; None where the directory is empty. Blocking. Raises UsageError."""
     path = data / FILE_NAME
     if disk.exists(path):
         found = _load(disk, path)
@@ -75,13 +99,34 @@ def load_or_create(disk: Disk, data: Path, broker_id: BrokerId, random: Random) 
             f"The data directory {data} holds {strangers[0]!r} but no {FILE_NAME}: choose an empty directory, or "
             "restore the file."
         )
-    identity = Identity(
-        cluster_id=ClusterId(_new_id(random)),
-        broker_id=broker_id,
-        directory_id=DirectoryId(uuid.UUID(int=random.getrandbits(128), version=4)),
+    return None
+
+
+def born(random: Random, brokers: Mapping[BrokerId, tuple[str, int] | None]) -> list[Identity]:
+    """A new cluster of these brokers, all of them voters, by the addresses where they listen."""
+    cluster_id = ClusterId(_new_id(random))
+    voters = tuple(
+        BornVoter(
+            broker_id=broker_id,
+            directory_id=new_directory_id(random),
+            host=address[0] if address else None,
+            port=address[1] if address else None,
+        )
+        for broker_id, address in brokers.items()
     )
-    _save(disk, path, identity)
-    return identity
+    return [
+        Identity(cluster_id=cluster_id, broker_id=voter.broker_id, directory_id=voter.directory_id, voters=voters)
+        for voter in voters
+    ]
+
+
+def joining(random: Random, cluster_id: ClusterId, broker_id: BrokerId) -> Identity:
+    """A broker that comes to a cluster that is there."""
+    return Identity(cluster_id=cluster_id, broker_id=broker_id, directory_id=new_directory_id(random), voters=())
+
+
+def new_directory_id(random: Random) -> DirectoryId:
+    return DirectoryId(uuid.UUID(int=random.getrandbits(128), version=4))
 
 
 def _new_id(random: Random) -> str:
@@ -95,31 +140,57 @@ def _new_id(random: Random) -> str:
 def _load(disk: Disk, path: Path) -> Identity:
     file = disk.open(path)
     try:
-        fields = json.loads(file.read(0, file.size()))
-        return Identity(
-            cluster_id=ClusterId(fields["cluster_id"]),
-            broker_id=BrokerId(fields["broker_id"]),
-            directory_id=DirectoryId(uuid.UUID(fields["directory_id"])),
-        )
+        return decode(json.loads(file.read(0, file.size())))
     except (ValueError, KeyError, TypeError) as error:
         raise UsageError(f"{path} is damaged: restore it from a copy, or start with an empty directory.") from error
     finally:
         file.close()
 
 
-def _save(disk: Disk, path: Path, identity: Identity) -> None:
-    """Written beside, synced, renamed, and the rename synced: there whole or not at all."""
-    fields = {
+def _voter(fields: Mapping[str, Any]) -> BornVoter:
+    return BornVoter(
+        broker_id=BrokerId(fields["broker_id"]),
+        directory_id=DirectoryId(uuid.UUID(fields["directory_id"])),
+        host=fields.get("host"),
+        port=fields.get("port"),
+    )
+
+
+def write(disk: Disk, data: Path, identity: Identity) -> None:
+    """There whole or not at all. Blocking."""
+    write_durably(disk, data / FILE_NAME, json.dumps(encode(identity), indent=1) + "\n")
+
+
+def encode(identity: Identity) -> dict[str, Any]:
+    """As a JSON object."""
+    return {
         "version": VERSION,
         "cluster_id": identity.cluster_id,
         "broker_id": identity.broker_id,
         "directory_id": str(identity.directory_id),
+        "voters": [asdict(voter) | {"directory_id": str(voter.directory_id)} for voter in identity.voters],
     }
+
+
+def decode(fields: Mapping[str, Any]) -> Identity:
+    """Raises ValueError, KeyError and TypeError on what `encode` did not make."""
+    broker_id, directory_id = BrokerId(fields["broker_id"]), DirectoryId(uuid.UUID(fields["directory_id"]))
+    alone = ({"broker_id": broker_id, "directory_id": str(directory_id)},)  # version 1 knew nothing else
+    return Identity(
+        cluster_id=ClusterId(fields["cluster_id"]),
+        broker_id=broker_id,
+        directory_id=directory_id,
+        voters=tuple(_voter(voter) for voter in fields.get("voters", alone)),
+    )
+
+
+def write_durably(disk: Disk, path: Path, text: str) -> None:
+    """Written beside, synced, renamed, and the rename synced. Blocking."""
     temporary = path.with_name(path.name + ".tmp")
     file = disk.open(temporary, create=True)
     try:
         file.truncate(0)
-        file.append([(json.dumps(fields, indent=1) + "\n").encode()])
+        file.append([text.encode()])
         file.sync()
     finally:
         file.close()

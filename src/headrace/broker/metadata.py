@@ -99,6 +99,8 @@ class MetadataDriver:
         self._room = asyncio.Semaphore(METADATA_PROPOSALS_MAX)
         self._flushing: asyncio.Handle | None = None
         self._on_controller: list[OnController] = []
+        self._on_leader: list[Callable[[], None]] = []
+        self._known_leader: Peer | None = None
         self._progress = asyncio.Event()
         self._failure: Exception | None = None
         self._started = self._stopping = False
@@ -150,6 +152,10 @@ class MetadataDriver:
         """Have it called, on the loop, with True when this node becomes the active controller, and with False when it
         ceases to be. It is not to call back into the driver; a task may."""
         self._on_controller.append(callback)
+
+    def on_leader(self, callback: Callable[[], None]) -> None:
+        """Have it called, on the loop, when another leader, or none, is known here. As `on_controller`."""
+        self._on_leader.append(callback)
 
     async def reached(self, index: int) -> None:
         """Wait until the image is at `index` or behind it. Raises StorageFailure, MetadataStopped."""
@@ -329,6 +335,10 @@ class MetadataDriver:
     def _after_step(self) -> None:
         """Whether this node decides now, and whether it still does."""
         core, pending = self._member.core, self._pending
+        if core.leader != self._known_leader:
+            self._known_leader = core.leader
+            for callback in self._on_leader:
+                callback()
         if pending is not None and (not core.leads or core.term != pending.term):
             self._lose_control(OutcomeUnknown, self._not_controller)
             self._tell_progress()

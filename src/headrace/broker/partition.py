@@ -299,9 +299,10 @@ class Partition:
         else:
             self._commits.park(end, waiter)
 
-    def lead(self, epoch: LeaderEpoch, isr: tuple[BrokerId, ...]) -> None:
-        """Go on leading, under a new epoch or with another ISR. What waits belongs to the old epoch and fails."""
-        self._isr_size = len(isr)
+    def lead(self, epoch: LeaderEpoch, isr: tuple[BrokerId, ...], isr_size: int) -> None:
+        """Go on leading, under a new epoch or with another ISR. What waits belongs to the old epoch and fails.
+        `isr_size`: how many of it count for min.insync.replicas."""
+        self._isr_size = isr_size
         if epoch == self._leader.epoch:
             return
         self._commits.refuse_all(ErrorCode.NOT_LEADER_OR_FOLLOWER)

@@ -1,15 +1,15 @@
 """All partitions that this broker leads, kept in step with the metadata image.
 
-Promises: a log is opened where the image says that this broker leads, and nowhere else; carrying out the same change
-twice changes nothing; a deleted topic's waiting requests are answered before its files go. What cannot be opened is
-offline, answered with KAFKA_STORAGE_ERROR and logged, and keeps nothing else from being served. Never decides who
-leads.
+Promises: a log is opened where the image says that this broker leads, and nowhere else, and closed where it leads no
+more; carrying out the same change twice changes nothing; a deleted topic's waiting requests are answered before its
+files go. What cannot be opened is offline, answered with KAFKA_STORAGE_ERROR and logged, and keeps nothing else from
+being served. Never decides who leads.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeAlias, TypeVar
@@ -18,7 +18,7 @@ import structlog
 
 from headrace.base.errors import CorruptData, HeadraceError
 from headrace.base.ids import BrokerId, DirectoryId, Offset, PartitionIndex, TopicId, TopicPartition
-from headrace.base.limits import LOGS_CLOSED_AT_ONCE_MAX, LOGS_OPENED_AT_ONCE_MAX
+from headrace.base.limits import LOGS_CLOSED_AT_ONCE_MAX, LOGS_OPENED_AT_ONCE_MAX, LOGS_TAKEN_UP_PER_TURN_MAX
 from headrace.base.ports import Clock, Space
 from headrace.broker.flusher import Flusher
 from headrace.broker.partition import Partition, Suspect
@@ -28,7 +28,7 @@ from headrace.broker.tasks import OnBug, started
 from headrace.metadata.configs import TopicConfig, topic_config
 from headrace.metadata.delta import ImageDelta, LocalPartition
 from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
-from headrace.metadata.values import TopicImage
+from headrace.metadata.values import PartitionImage, TopicImage
 from headrace.replica.leader import Leader
 from headrace.replica.producers import ProducerStates
 from headrace.storage.engine import Damage, LogEngine, LogIdentity, LogOpening, PartitionLog
@@ -78,6 +78,8 @@ class Partitions:
         """The same by all that clients call them."""
         self.on_departure: list[Callable[[], object]] = []
         """Told when a partition is served no more: what was found before is to be looked for again."""
+        self._resigning: set[TopicPartition] = set()
+        """What is led by others, or by nobody, and still to be closed here."""
         self._offline: dict[TopicPartition, str] = {}
         """What could not be opened, and why."""
         self.before_closing: list[Callable[[Sequence[PartitionLog]], Awaitable[None]]] = []
@@ -144,18 +146,29 @@ class Partitions:
         for key in changes.deleted:
             if (partition := self._serving.get(key)) is not None:
                 partition.end(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        resigned = [local.key for local in changes.followers if self._resign(local.key)]
         gone = [self._identity(_topic(delta.before, key), key.partition) for key in changes.deleted]
         led = [local for local in changes.leaders if not self._lead_on(local)]
-        if gone or led:
-            work = self._carry_out(self._work, gone, led)
+        if gone or resigned or led:
+            work = self._carry_out(self._work, gone, resigned, led)
             self._work = started(work, "opening and deleting of logs", self._on_bug)
 
     def _lead_on(self, local: LocalPartition) -> bool:
         """A partition that is served already goes on under its new epoch; False where it is not served."""
         serving = self._serving.get(local.key)
-        if serving is None:
+        if serving is None or local.key in self._resigning:
             return False
-        serving.lead(local.partition.leader_epoch, local.partition.isr)
+        serving.lead(local.partition.leader_epoch, local.partition.isr, in_sync(local.partition))
+        return True
+
+    def _resign(self, key: TopicPartition) -> bool:
+        """What is held here is not led here (any more): False where there is nothing to end."""
+        self._offline.pop(key, None)
+        if (serving := self._serving.get(key)) is not None:
+            serving.end(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        elif self._work is None or self._work.done():
+            return False
+        self._resigning.add(key)
         return True
 
     def _identity(self, topic: TopicImage, partition: PartitionIndex) -> LogIdentity:
@@ -167,20 +180,58 @@ class Partitions:
         self,
         before: asyncio.Task[None] | None,
         gone: Sequence[LogIdentity],
+        resigned: Sequence[TopicPartition],
         led: Sequence[LocalPartition],
     ) -> None:
         if before is not None:
             await asyncio.wait([before])
         if gone:
             await self._remove(gone)
+        if resigned:
+            await self._close_resigned(resigned)
         if opened := [local for local in led if not self._lead_on(local)]:
             topics = {local.topic.id: local.topic for local in opened}
             image = self._image
-            configs = {topic_id: self._config(topic, image) for topic_id, topic in topics.items()}
-            for local, result in zip(opened, await self._open_all(opened, configs), strict=True):
+            configs = {topic_id: self._config(topic, image) async for topic_id, topic in _by_turns(topics.items())}
+            results = await self._open_all(opened, configs)
+            async for local, result in _by_turns(zip(opened, results, strict=True)):
                 self._take_up(local, configs[local.topic.id], result)
             if self._image is not image:
                 self._reconfigure_all(topics)
+
+    async def _close_resigned(self, resigned: Sequence[TopicPartition]) -> None:
+        """Flush and close, so that whoever leads next finds all there is."""
+        ended = [partition for key in resigned if (partition := self._forget(key)) is not None]
+        self._resigning.difference_update(resigned)
+        if not ended:
+            return
+        for tell in self.on_departure:
+            tell()
+        await self._flush(ended)
+        logs = [partition.log for partition in ended]
+        for let_go in self.before_closing:
+            await let_go(logs)
+        for partition in ended:
+            if not partition.log.failed:
+                partition.snapshot_producers()
+        await self._in_thread(partial(_close_all, logs, clean=True))
+
+    def _forget(self, key: TopicPartition) -> Partition | None:
+        """It is served no more; None where it was not."""
+        partition = self._serving.pop(key, None)
+        if partition is not None:
+            del self._places[key]
+            if self._places.get(by_name := (partition.topic, key.partition)) is partition:
+                del self._places[by_name]
+        return partition
+
+    async def _flush(self, ended: Sequence[Partition]) -> None:
+        """Nothing is appended to them any more: one round more than is under way has all of it."""
+        for _ in range(2):
+            for partition in ended:
+                if partition.log.needs_flush and not partition.log.failed:
+                    self._flusher.request(partition)
+            await self._flusher.round_over()
 
     async def _remove(self, gone: Sequence[LogIdentity]) -> None:
         """Close and delete, once no flush of theirs is under way."""
@@ -188,10 +239,7 @@ class Partitions:
         for identity in gone:
             key = TopicPartition(identity.topic_id, identity.partition)
             self._offline.pop(key, None)
-            if (partition := self._serving.pop(key, None)) is not None:
-                del self._places[key]
-                if self._places.get(by_name := (partition.topic, key.partition)) is partition:
-                    del self._places[by_name]
+            if (partition := self._forget(key)) is not None:
                 partition.end(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
                 logs.append(partition.log)
         for tell in self.on_departure:
@@ -303,7 +351,7 @@ class Partitions:
             topic_partition=local.key,
             partition_log=partition_log,
             leader=leader,
-            isr_size=len(local.partition.isr),
+            isr_size=in_sync(local.partition),
             producers=producers,
             settings=partition_settings(config),
             flusher=self._flusher,
@@ -313,6 +361,8 @@ class Partitions:
         )
         self._serving[local.key] = self._places[local.key] = partition
         self._places[partition.topic, local.key.partition] = partition
+        if local.key in self._resigning:  # while it was being opened, another was elected
+            partition.end(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     # configuration
 
@@ -362,6 +412,20 @@ class Partitions:
         await self._in_thread(partial(self._close_engine, clean=clean))
         self._serving.clear()
         self._places.clear()
+
+
+def in_sync(partition: PartitionImage) -> int:
+    """How many replicas count for min.insync.replicas. Followers do not copy yet: where there are to be some, nobody
+    counts, so that acks=all is refused (NOT_ENOUGH_REPLICAS, which clients retry) rather than taken for replicated."""
+    return 1 if len(partition.replicas) == 1 else 0
+
+
+async def _by_turns(things: Iterable[T]) -> AsyncIterator[T]:
+    """Some of them in each turn of the event loop, so that others have theirs."""
+    for number, thing in enumerate(things, 1):
+        yield thing
+        if number % LOGS_TAKEN_UP_PER_TURN_MAX == 0:
+            await asyncio.sleep(0)
 
 
 def _nobody_looks(_: Partition, __: Offset | None) -> bool:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import uuid
 from dataclasses import dataclass
 
-from headrace.base.ids import BrokerEpoch, DirectoryId, ProducerId
+from headrace.base.ids import BrokerId, IncarnationId, ProducerId
 from headrace.base.ports import Clock, Disk, Objects, Random
 from headrace.broker.cleaner import Cleaner, CleaningRunner, in_thread
 from headrace.broker.config import BrokerConfig
 from headrace.broker.context import Services
+from headrace.broker.control import Control
 from headrace.broker.deferred import Deadlines
 from headrace.broker.dispatch import Dispatcher
+from headrace.broker.duties import Duties
 from headrace.broker.examiner import Examiner
 from headrace.broker.exporter import Exporter
 from headrace.broker.fetch_sessions import FetchSessions
@@ -19,14 +22,20 @@ from headrace.broker.flusher import Flusher
 from headrace.broker.groups import GroupService
 from headrace.broker.handlers import ALL
 from headrace.broker.housekeeper import Housekeeper
+from headrace.broker.identity import Identity
+from headrace.broker.membership import Membership
 from headrace.broker.metadata import MetadataDriver
 from headrace.broker.partitions import Partitions
 from headrace.broker.producer_ids import ProducerIdAllocator
+from headrace.broker.reporter import Reporter
 from headrace.broker.tasks import OnBug
-from headrace.controller.brokers import allocate_producer_ids
+from headrace.controller.asks import AllocateProducerIds
 from headrace.controller.decision import Refusal
 from headrace.metadata.configs import broker_value
+from headrace.net.client.address import Address
 from headrace.net.listener import Listener
+from headrace.net.peerframes import API_KEY as PEERS_API
+from headrace.net.peers import Peers
 from headrace.net.room import Bounds
 from headrace.storage.engine import LogEngine
 
@@ -45,36 +54,64 @@ class Ports:
 
 
 class Parts:
-    """See the module. `epoch` is set once this incarnation is registered."""
+    """See the module."""
 
     def __init__(
         self,
         config: BrokerConfig,
         ports: Ports,
         *,
-        directory_id: DirectoryId,
+        identity: Identity,
         metadata: MetadataDriver,
+        peers: Peers,
         engine: LogEngine,
         on_bug: OnBug,
     ) -> None:
-        self.epoch = BrokerEpoch(-1)
         self.metadata = metadata
+        self.peers = peers
         self._config = config
         self._ports = ports
         self._on_bug = on_bug
         self.partitions = Partitions(
             node=config.broker_id,
-            directory_id=directory_id,
+            directory_id=identity.directory_id,
             engine=engine,
             flusher=Flusher(engine, on_bug),
             on_bug=on_bug,
             clock=ports.clock,
             broker_configs=config.configs,
         )
-        metadata.subscribe(self.partitions.on_delta)
+        self.duties = Duties(
+            node=config.broker_id,
+            cluster_id=identity.cluster_id,
+            configs=config.configs,
+            metadata=metadata,
+            clock=ports.clock,
+            on_bug=on_bug,
+        )
+        peers.on_peer_dead(self.duties.on_peer_dead)
+        self.control = Control(
+            metadata=metadata,
+            duties=self.duties,
+            address_of=self._address_of,
+            others=self._others,
+            settled=self.partitions.settled,
+        )
+        self.membership = Membership(
+            identity=identity,
+            incarnation=IncarnationId(uuid.UUID(int=ports.random.getrandbits(128), version=4)),
+            metadata=metadata,
+            control=self.control,
+            interval_s=self._number("broker.heartbeat.interval.ms") / 1000,
+            follow=self.partitions.on_delta,
+            on_end=on_bug,
+        )
         self._services = self._make_services()
         handlers = {handler.key: handler for handler in ALL}
-        self.listener = Listener(Dispatcher(self._services, handlers, on_bug=on_bug).serve, self._bounds())
+        private = {PEERS_API: peers.serve}
+        dispatcher = Dispatcher(self._services, handlers, private=private, on_bug=on_bug)
+        self.listener = Listener(dispatcher.serve, self._bounds())
+        self._reporter = Reporter(lambda: metadata.image, on_bug)
         self._housekeeper: Housekeeper | None = None
         self._cleaner: Cleaner | None = None
         self._examiner: Examiner | None = None
@@ -88,6 +125,9 @@ class Parts:
             clock=ports.clock,
             random=ports.random,
             metadata=self.metadata,
+            control=self.control,
+            duties=self.duties,
+            address_of=self._address_of,
             partitions=self.partitions,
             fetch_sessions=FetchSessions(ports.clock, ports.random),
             producer_ids=ProducerIdAllocator(self._allocate_producer_ids),
@@ -95,6 +135,7 @@ class Parts:
                 node=config.broker_id,
                 partitions=self.partitions,
                 metadata=self.metadata,
+                submit=self.control.submit,
                 clock=ports.clock,
                 random=ports.random,
                 configs=config.configs,
@@ -102,7 +143,7 @@ class Parts:
             ),
             deadlines=Deadlines(),
             durable=ports.objects is not None,
-            api_versions={handler.key: handler.versions for handler in ALL},
+            api_versions={handler.key: handler.versions for handler in ALL if handler.advertised},
         )
 
     def _bounds(self) -> Bounds:
@@ -115,12 +156,22 @@ class Parts:
         return broker_value(self.metadata.image, config.configs, key, node=config.broker_id).number()
 
     async def _allocate_producer_ids(self) -> tuple[ProducerId, int] | Refusal:
-        return await self.metadata.submit(
-            lambda image: allocate_producer_ids(image, broker_id=self._config.broker_id, broker_epoch=self.epoch)
-        )
+        ask = AllocateProducerIds(broker_id=self._config.broker_id, broker_epoch=self.membership.epoch)
+        return await self.control.submit(ask)
+
+    def _address_of(self, broker: BrokerId) -> Address | None:
+        known = self.peers.book.find(broker, 0)
+        return None if known is None else Address(*known)
+
+    def _others(self) -> list[Address]:
+        """Every other broker's address that is known, those to join first."""
+        image, me = self.metadata.image, self._config.broker_id
+        registered = [broker.endpoints[0] for broker in image.brokers.values() if broker.id != me and broker.endpoints]
+        known = [*self._config.join, *(Address(endpoint.host, endpoint.port) for endpoint in registered)]
+        return list(dict.fromkeys(known))
 
     async def start(self) -> None:
-        """Everything is recovered and registered: serve."""
+        """Everything is recovered and registered: begin what works in the background."""
         self._housekeeper = Housekeeper(
             node=self._config.broker_id,
             configs=self._config.configs,
@@ -131,6 +182,8 @@ class Parts:
             on_bug=self._on_bug,
         )
         self._housekeeper.start()
+        if self._config.report_metadata:
+            self._reporter.start()
         self._cleaner = self._make_cleaner()
         self._cleaner.start()
         self._examiner = Examiner(
@@ -145,12 +198,12 @@ class Parts:
             self._exporter = Exporter(
                 partitions=self.partitions,
                 metadata=self.metadata,
+                control=self.control,
                 objects=self._ports.objects,
                 clock=self._ports.clock,
                 on_bug=self._on_bug,
             )
             self._exporter.start()
-        await self.listener.accept()
 
     def _make_cleaner(self) -> Cleaner:
         image, configs, node = self.metadata.image, self._config.configs, self._config.broker_id
@@ -165,7 +218,12 @@ class Parts:
         )
 
     async def stop(self, *, clean: bool = True) -> None:
-        """Accept no more, answer what came, flush, close. Not clean: write nothing more (see `Partitions.close`)."""
+        """Have others lead, accept no more, answer what came, flush, close. Not clean: write nothing more (see
+        `Partitions.close`)."""
+        if clean:
+            await self.membership.leave()
+        self.duties.stop()
+        self._reporter.stop()
         if self._housekeeper is not None:
             self._housekeeper.stop()
         if self._cleaner is not None:
@@ -180,5 +238,7 @@ class Parts:
         await self._services.groups.stop()
         await self.partitions.close(clean=clean)
         self._services.deadlines.close()
+        await self.control.stop()
         await self.metadata.stop()
+        self.peers.stop()
         await asyncio.sleep(0)

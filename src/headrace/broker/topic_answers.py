@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from headrace.base.ids import NO_LEADER, BrokerId
+from headrace.broker.context import RequestContext
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.values import BrokerImage, Endpoint, PartitionImage
 from headrace.wire.errors import ErrorCode
@@ -36,6 +37,14 @@ CLUSTER_OPERATIONS: Final = sum(
 def endpoint_of(broker: BrokerImage) -> Endpoint:
     """Where clients reach it: its first listener."""
     return broker.endpoints[0]
+
+
+def controller_id(context: RequestContext, image: MetadataImage) -> BrokerId:
+    """Who leads the quorum, where clients can reach it; else this broker, which takes every request and carries it to
+    the controller as soon as there is one."""
+    leader = context.services.metadata.leader
+    known = None if leader is None else image.brokers.get(leader.node)
+    return context.services.node_id if known is None or known.fenced else known.id
 
 
 def partition_error(partition: PartitionImage) -> int:

@@ -25,6 +25,18 @@ def dump_log(
     dump_logs(path, records=records, json=json)
 
 
+@debug.command("raft-log")
+def raft_log(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="A broker's data directory.")],
+    bootstrap: NoBootstrap = DEFAULT_BOOTSTRAP,
+    json: Json = False,
+) -> None:
+    """Print every write of the commit log as it lies on the disk: terms, votes, entries, and what replaced what."""
+    from headrace.cli.dumping import dump_raft_log
+
+    dump_raft_log(directory, json=json)
+
+
 @debug.command()
 def metadata(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="A broker's data directory.")],

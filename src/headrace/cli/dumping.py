@@ -111,16 +111,37 @@ def _records(path: Path, header: BatchHeader, batch: bytes) -> list[dict[str, An
     return [as_json(place, record) for record in decode_records(batch)]
 
 
+def dump_raft_log(directory: Path, *, json: bool) -> None:
+    """Print each write, in order. Raises CorruptData, UsageError."""
+    from headrace.storage.disk import LocalDisk
+    from headrace.storage.metadata_log import raft_log_as_json
+
+    for write in raft_log_as_json(LocalDisk(), _metadata_place(directory).resolve()):
+        if json:
+            print_json(write)
+            continue
+        entries = write.pop("entries", [])
+        print_line("  ".join(f"{key} {value}" for key, value in write.items()))
+        for entry in entries:
+            what = entry.get("events", entry.get("membership"))
+            print_line(f"  {entry['index']}  term {entry['term']}  {jsonlib.dumps(what, ensure_ascii=False)}")
+
+
+def _metadata_place(directory: Path) -> Path:
+    inner = directory / "metadata"
+    place = inner if inner.is_dir() else directory
+    if not any(place.glob("*.wal")):
+        raise UsageError(f"{directory} holds no metadata; name the directory that 'headrace up --data' was given.")
+    return place
+
+
 def dump_metadata(directory: Path, *, events: bool, json: bool) -> None:
     """Print the image, or the events that led to it. Raises CorruptData, UsageError."""
     from headrace.metadata.codec import image_as_json
     from headrace.storage.disk import LocalDisk
     from headrace.storage.metadata_log import commit_log_as_json, load_image
 
-    inner = directory / "metadata"
-    place = inner if inner.is_dir() else directory
-    if not any(place.glob("*.wal")):
-        raise UsageError(f"{directory} holds no metadata; name the directory that 'headrace up --data' was given.")
+    place = _metadata_place(directory)
     disk = LocalDisk()
     if events:
         for entry in commit_log_as_json(disk, place.resolve()):

@@ -7,9 +7,15 @@ import sys
 
 import structlog
 
+from headrace.base.errors import UsageError
 
-def configure_logs(*, json_logs: bool) -> None:
-    """Set up structlog for this process. `json_logs`: JSON even on a terminal."""
+LEVELS = {"DEBUG": logging.DEBUG, "INFO": logging.INFO, "WARNING": logging.WARNING, "ERROR": logging.ERROR}
+
+
+def configure_logs(*, json_logs: bool, level: str = "info") -> None:
+    """Set up structlog for this process. `json_logs`: JSON even on a terminal. Raises UsageError."""
+    if level.upper() not in LEVELS:
+        raise UsageError(f"--log-level {level} cannot be: choose {', '.join(LEVELS).lower()}.")
     on_terminal = sys.stderr.isatty() and not json_logs
     renderer: structlog.typing.Processor = (
         structlog.dev.ConsoleRenderer() if on_terminal else structlog.processors.JSONRenderer()
@@ -23,7 +29,7 @@ def configure_logs(*, json_logs: bool) -> None:
             *([] if on_terminal else [structlog.processors.format_exc_info]),
             renderer,
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level.upper()]),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
     )

@@ -15,10 +15,13 @@ from typing import Annotated
 import typer
 
 from headrace.base.errors import HeadraceError, UsageError
+from headrace.cli.broker import broker
 from headrace.cli.consume import consume
 from headrace.cli.debug import debug
 from headrace.cli.demo import demo
 from headrace.cli.produce import produce
+from headrace.cli.quorum import quorum
+from headrace.cli.sim import sim
 from headrace.cli.topic import topic
 from headrace.cli.up import up
 
@@ -54,6 +57,9 @@ def root(
 
 
 app.command()(up)
+app.add_typer(broker)
+app.command()(quorum)
+app.command()(sim)
 app.add_typer(topic)
 app.command()(produce)
 app.command()(consume)

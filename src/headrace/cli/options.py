@@ -30,6 +30,9 @@ NoBootstrap = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line, on standard output.")]
+LogLevel = Annotated[
+    str, typer.Option("--log-level", metavar="LEVEL", help="The least that is logged: debug, info, warning or error.")
+]
 Config = Annotated[list[str] | None, typer.Option("--config", metavar="KEY=VALUE", help="May be given several times.")]
 
 

@@ -1,4 +1,4 @@
-"""The work of `headrace up`: one broker in this process, from its start to a clean stop on SIGTERM or SIGINT.
+"""The work of `headrace up` and `headrace broker`: one broker in this process, from start to stop.
 
 Promises: exactly one line on standard output, once it serves; a second signal ends the process at once. Imports the
 broker, so it is loaded only by the command that needs it.
@@ -8,21 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import resource
 import signal
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from headrace.base.errors import HeadraceError
+from headrace.base.ids import BrokerId
 from headrace.base.ports import Objects
 from headrace.broker.boot import Broker
 from headrace.broker.cleaner_child import run_in_child
-from headrace.broker.config import BrokerConfig
+from headrace.broker.config import FIRST_BROKER, BrokerConfig
 from headrace.broker.system import SystemClock, system_random
 from headrace.broker.watchdog import Watchdog
 from headrace.cli.logs import configure_logs
-from headrace.net.client.address import parse_address
+from headrace.net.client.address import parse_address, parse_bootstrap
 from headrace.net.loops import run
 from headrace.storage.disk import LocalDisk
 from headrace.storage.objects import open_objects
@@ -32,9 +35,21 @@ GARBAGE_OBJECTS = 20_000
 """New objects after which the young ones are looked through for cycles (Python's default: 700)."""
 
 
-def serve(*, data: Path, listen: str, advertise: str | None, configs: Mapping[str, str], json_logs: bool) -> None:
+def serve(
+    *,
+    data: Path,
+    listen: str,
+    advertise: str | None,
+    configs: Mapping[str, str],
+    json_logs: bool,
+    broker_id: int = FIRST_BROKER,
+    join: str | None = None,
+    rack: str | None = None,
+    with_parent: bool = False,
+    log_level: str = "info",
+) -> None:
     """Run until a signal. Raises HeadraceError where the broker cannot start, or has to stop by itself."""
-    configure_logs(json_logs=json_logs)
+    configure_logs(json_logs=json_logs, level=log_level)
     address = parse_address(listen)
     told = parse_address(advertise) if advertise is not None else None
     config = BrokerConfig(
@@ -43,9 +58,13 @@ def serve(*, data: Path, listen: str, advertise: str | None, configs: Mapping[st
         port=address.port,
         advertised_host=told.host if told is not None else None,
         advertised_port=told.port if told is not None else None,
+        broker_id=BrokerId(broker_id),
+        join=parse_bootstrap(join) if join is not None else (),
+        rack=rack,
+        report_metadata=log_level.lower() == "debug",
         configs=configs,
     )
-    run(_serve(config))
+    run(_serve(config, with_parent=with_parent))
 
 
 def _collect_seldom() -> None:
@@ -61,7 +80,7 @@ def _objects(configs: Mapping[str, str], disk: LocalDisk) -> Objects | None:
     return open_objects(url, disk) if url else None
 
 
-async def _serve(config: BrokerConfig) -> None:
+async def _serve(config: BrokerConfig, *, with_parent: bool) -> None:
     _allow_many_files()
     disk = LocalDisk()
     broker = Broker(
@@ -73,8 +92,11 @@ async def _serve(config: BrokerConfig) -> None:
         cleaning=run_in_child,
     )
     asked = _on_stop_signal()
+    if with_parent:
+        _stop_at_end_of_input(asked)
     gc.disable()  # thousands of logs are opened, and stay
-    await broker.start()
+    if not await _started(broker, asked):
+        return
     _collect_seldom()
     try:
         sys.stdout.write(f"ready {broker.host}:{broker.port}\n")
@@ -87,6 +109,19 @@ async def _serve(config: BrokerConfig) -> None:
         await broker.stop()
     if broker.failure is not None:
         raise HeadraceError(f"The broker had to stop: {broker.failure}")
+
+
+async def _started(broker: Broker, asked: asyncio.Future[None]) -> bool:
+    """Start it; False where it was asked to stop before it was ready, as while it waits for a cluster to join."""
+    start = asyncio.ensure_future(broker.start())
+    await asyncio.wait((start, asked), return_when=asyncio.FIRST_COMPLETED)
+    if not start.done():
+        start.cancel()
+        with suppress(asyncio.CancelledError):
+            await start
+        return False
+    await start
+    return True
 
 
 def _allow_many_files() -> None:
@@ -110,3 +145,16 @@ def _on_stop_signal() -> asyncio.Future[None]:
     for each in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(each, on_signal)
     return asked
+
+
+def _stop_at_end_of_input(asked: asyncio.Future[None]) -> None:
+    """Whoever started this process holds the other end, and writes nothing."""
+    loop = asyncio.get_running_loop()
+
+    def on_input() -> None:
+        if not os.read(0, 4096):
+            loop.remove_reader(0)
+            if not asked.done():
+                asked.set_result(None)
+
+    loop.add_reader(0, on_input)

@@ -1,38 +1,38 @@
 """Decides on brokers: their incarnations, who leads when one goes or comes, and their producer ids.
 
 Promises: everything that one broker's coming or going asks for is one decision, and so one entry; the ISR is never
-empty; a broker leads nothing that is not in its ISR. Sources: KIP-631 (broker epochs), KIP-730 (producer ids), DESIGN
-"Placement and failover".
+empty; a broker leads nothing that is not in its ISR; asking again for what was done changes nothing. Sources: KIP-631
+(broker epochs, incarnations), KIP-730 (producer ids), DESIGN "Placement and failover".
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 
 from headrace.base.ids import (
-    NO_LEADER,
     BrokerEpoch,
     BrokerId,
     ClusterId,
     DirectoryId,
-    LeaderEpoch,
+    IncarnationId,
     PartitionEpoch,
     ProducerId,
 )
 from headrace.base.limits import PRODUCER_ID_BLOCK_SIZE
 from headrace.controller.decision import Decision, Refusal, decided
+from headrace.controller.elections import only_copies, returned, started_anew, taken_out
 from headrace.metadata.events import (
     BrokerFenced,
     BrokerRegistered,
+    BrokerRemoved,
     BrokerUnfenced,
     ClusterBorn,
-    IsrChanged,
-    LeaderChanged,
     MetadataEvent,
     ProducerIdsAllocated,
+    ReplicasChanged,
 )
 from headrace.metadata.image import MetadataImage
-from headrace.metadata.values import Endpoint, PartitionImage, TopicImage
+from headrace.metadata.values import BrokerImage, Endpoint
 from headrace.wire.errors import ErrorCode
 
 
@@ -44,34 +44,104 @@ def register_broker(
     directory_id: DirectoryId,
     endpoints: tuple[Endpoint, ...],
     rack: str | None = None,
+    incarnation: IncarnationId | None = None,
+    in_session: bool = False,
+    unfenced: bool = False,
 ) -> Decision[BrokerEpoch | Refusal]:
-    """A new incarnation, which fences the one before it and is unfenced at once: all that the broker led gets a new
-    leader epoch, also where it is elected again. An unborn cluster is born by it. `cluster_id` is the one that the
-    broker's directory carries. The result is the broker epoch, an int."""
+    """A new incarnation, which fences the one before it: all that the broker led gets a new leader epoch, also where
+    it is elected again. An unborn cluster is born by it. The result is the broker epoch, an int.
+
+    `cluster_id` is the one that the broker's directory carries; `in_session`: its last incarnation is known to live;
+    `unfenced`: it need not ask for that once it has replayed this, for it decides itself.
+    """
     if image.cluster_id and image.cluster_id != cluster_id:
-        message = f"The data directory belongs to cluster {cluster_id}, but its commit log to {image.cluster_id}."
+        message = (
+            f"The data directory of broker {broker_id} belongs to cluster {cluster_id}, but this is "
+            f"{image.cluster_id}: start it with another directory, or name addresses of its own cluster."
+        )
         return Decision((), Refusal(ErrorCode.INCONSISTENT_CLUSTER_ID, message))
-    epoch = BrokerEpoch(image.index + 1)
     known = image.brokers.get(broker_id)
-    keeps_logs = known is None or known.directory_id == directory_id
-    born: list[MetadataEvent] = [] if image.cluster_id else [ClusterBorn(cluster_id=cluster_id)]
-    registered = BrokerRegistered(
-        broker_id=broker_id, broker_epoch=epoch, directory_id=directory_id, endpoints=endpoints, rack=rack
+    if known is not None and incarnation is not None and known.incarnation == incarnation:
+        return Decision((), known.epoch)
+    if known is not None and in_session and not known.fenced and known.directory_id != directory_id:
+        message = (
+            f"Broker {broker_id} runs already, with another data directory: stop that one first, or choose another id."
+        )
+        return Decision((), Refusal(ErrorCode.DUPLICATE_BROKER_REGISTRATION, message))
+    epoch = BrokerEpoch(image.index + 1)
+    events: list[MetadataEvent] = [] if image.cluster_id else [ClusterBorn(cluster_id=cluster_id)]
+    events.append(
+        BrokerRegistered(
+            broker_id=broker_id,
+            broker_epoch=epoch,
+            directory_id=directory_id,
+            endpoints=endpoints,
+            rack=rack,
+            incarnation=incarnation,
+        )
     )
-    unfenced = BrokerUnfenced(broker_id=broker_id, broker_epoch=epoch)
-    moved = _reelected(image, broker_id, electable=keeps_logs)
-    return Decision((*born, registered, unfenced, *moved), epoch)
+    if unfenced:
+        events.append(BrokerUnfenced(broker_id=broker_id, broker_epoch=epoch))
+    events.extend(started_anew(image, broker_id, directory_id, live=unfenced))
+    return Decision(tuple(events), epoch)
+
+
+def unfence_broker(image: MetadataImage, *, broker_id: BrokerId, broker_epoch: BrokerEpoch) -> Decision[Refusal | None]:
+    """The broker has replayed its registration and serves: it may lead what nobody else can."""
+    known = image.brokers.get(broker_id)
+    if known is None or known.epoch != broker_epoch:
+        return decided(stale(broker_id, broker_epoch))
+    if not known.fenced:
+        return decided([])
+    unfenced = BrokerUnfenced(broker_id=broker_id, broker_epoch=broker_epoch)
+    return decided([unfenced, *returned(image, known)])
 
 
 def fence_broker(image: MetadataImage, *, broker_id: BrokerId, broker_epoch: BrokerEpoch) -> Decision[Refusal | None]:
-    """Takes the broker out of every ISR of which it is not the last member, and elects others for what it led."""
+    """Takes the broker out of every ISR of which it is not the last member, and elects others for what it led. So is a
+    broker that is dead or silent, and one that asks for it before it stops."""
     known = image.brokers.get(broker_id)
     if known is None or known.epoch != broker_epoch:
-        return decided(_stale(broker_id, broker_epoch))
+        return decided(stale(broker_id, broker_epoch))
     if known.fenced:
         return decided([])
     fenced = BrokerFenced(broker_id=broker_id, broker_epoch=broker_epoch)
-    return decided([fenced, *_reelected(image, broker_id, electable=False)])
+    return decided([fenced, *taken_out(image, broker_id)])
+
+
+def remove_broker(image: MetadataImage, *, broker_id: BrokerId) -> Decision[Refusal | None]:
+    """Forgets a broker that was stopped, and the copies that it has beside those of others in sync."""
+    known = image.brokers.get(broker_id)
+    if known is None:
+        message = f"Broker {broker_id} is not registered; 'headrace broker list' shows those that are."
+        return decided(Refusal(ErrorCode.BROKER_ID_NOT_REGISTERED, message))
+    if not known.fenced:
+        message = f"Broker {broker_id} is running: stop it before it is removed."
+        return decided(Refusal(ErrorCode.INVALID_REQUEST, message))
+    if alone := only_copies(image, broker_id):
+        topic, partition = next(iter(alone))
+        message = (
+            f"Broker {broker_id} has the only in-sync copy of {len(alone)} partitions, {topic.name}-{partition.index} "
+            "among them: delete their topics first, or start it again."
+        )
+        return decided(Refusal(ErrorCode.INVALID_REQUEST, message))
+    return decided([*_replicas_without(image, broker_id), _removed(known)])
+
+
+def _removed(broker: BrokerImage) -> BrokerRemoved:
+    return BrokerRemoved(broker_id=broker.id, broker_epoch=broker.epoch)
+
+
+def _replicas_without(image: MetadataImage, broker_id: BrokerId) -> Iterator[MetadataEvent]:
+    """A fenced broker is in no ISR but those of which it is the last member."""
+    for topic, partition in image.all_partitions():
+        if broker_id in partition.replicas:
+            yield ReplicasChanged(
+                topic_id=topic.id,
+                partition=partition.index,
+                partition_epoch=PartitionEpoch(partition.partition_epoch + 1),
+                replicas=tuple(replica for replica in partition.replicas if replica != broker_id),
+            )
 
 
 def allocate_producer_ids(
@@ -80,7 +150,7 @@ def allocate_producer_ids(
     """A block of producer ids that nobody else gets: the first, and how many."""
     known = image.brokers.get(broker_id)
     if known is None or known.epoch != broker_epoch:
-        return Decision((), _stale(broker_id, broker_epoch))
+        return Decision((), stale(broker_id, broker_epoch))
     start = image.next_producer_id
     block = ProducerIdsAllocated(
         broker_id=broker_id,
@@ -91,46 +161,9 @@ def allocate_producer_ids(
     return Decision((block,), (start, PRODUCER_ID_BLOCK_SIZE))
 
 
-def _stale(broker_id: BrokerId, broker_epoch: BrokerEpoch) -> Refusal:
+def stale(broker_id: BrokerId, broker_epoch: BrokerEpoch) -> Refusal:
+    """What an incarnation is told that is not the broker's last."""
     return Refusal(
         ErrorCode.STALE_BROKER_EPOCH,
-        f"Broker {broker_id} with epoch {broker_epoch} is not registered: it was restarted or never there.",
+        f"Broker {broker_id} with epoch {broker_epoch} is not registered: it was restarted, removed or never there.",
     )
-
-
-def _reelected(image: MetadataImage, broker_id: BrokerId, *, electable: bool) -> Iterator[MetadataEvent]:
-    """What becomes of every partition that the broker's old incarnation was in sync with. `electable`: whether its
-    new one may lead, as the last in the ISR."""
-    live = {broker.id for broker in image.live_brokers()} - {broker_id}
-    for topic in sorted(image.topics.values(), key=lambda topic: topic.name):
-        for partition in topic.partitions:
-            if broker_id in partition.isr:
-                yield from _without(topic, partition, broker_id, live, electable)
-
-
-def _without(
-    topic: TopicImage, partition: PartitionImage, broker_id: BrokerId, live: Collection[BrokerId], electable: bool
-) -> Iterator[MetadataEvent]:
-    isr = tuple(member for member in partition.isr if member != broker_id) or (broker_id,)
-    leader = partition.leader
-    if leader in (broker_id, NO_LEADER):
-        candidates = {*live, broker_id} if electable and isr == (broker_id,) else live
-        leader = next((member for member in isr if member in candidates), NO_LEADER)
-    epoch = PartitionEpoch(partition.partition_epoch + 1)
-    if leader != partition.leader or partition.leader == broker_id:
-        yield LeaderChanged(
-            topic_id=topic.id,
-            partition=partition.index,
-            leader=leader,
-            leader_epoch=LeaderEpoch(partition.leader_epoch + 1),
-            partition_epoch=epoch,
-            isr=isr,
-        )
-    elif isr != partition.isr:
-        yield IsrChanged(
-            topic_id=topic.id,
-            partition=partition.index,
-            leader_epoch=partition.leader_epoch,
-            partition_epoch=epoch,
-            isr=isr,
-        )

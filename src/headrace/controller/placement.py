@@ -1,13 +1,14 @@
 """Where the replicas of new partitions go, and who leads them.
 
-Promises: deterministic for one image; every replica is a live broker; replicas of one partition are on different
-brokers, and on different racks while there are any. Least loaded first, then the smallest id.
+Promises: deterministic for one image; every replica that is chosen here is a live broker; replicas of one partition
+are on different brokers, and on different racks while there are any. Least loaded first, then the smallest id. The ISR
+of a new partition is all of its replicas that are live.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from headrace.base.ids import BrokerId, LeaderEpoch, PartitionEpoch, PartitionIndex
 from headrace.metadata.image import MetadataImage
@@ -19,12 +20,9 @@ class Placement:
 
     def __init__(self, image: MetadataImage) -> None:
         self._brokers = {broker.id: broker for broker in image.live_brokers()}
-        self._leaders: Counter[BrokerId] = Counter()
-        self._replicas: Counter[BrokerId] = Counter()
-        self._alone = len(self._brokers) <= 1  # with one there is nothing to balance, and nothing to count
-        if not self._alone:
-            for partition in _partitions(image):
-                self._count(partition)
+        self.registered = frozenset(image.brokers)
+        self._leaders = Counter(dict(image.leaderships))
+        self._replicas = Counter(dict(image.copies))
 
     @property
     def live(self) -> frozenset[BrokerId]:
@@ -39,29 +37,21 @@ class Placement:
         return self.assign(index, [broker.id for broker in chosen])
 
     def assign(self, index: int, replicas: Sequence[BrokerId]) -> PartitionImage:
-        """A new partition on these live brokers, led by the first."""
+        """A new partition on these brokers, of which at least one is live; led by the first that is."""
+        isr = tuple(replica for replica in replicas if replica in self._brokers)
         partition = PartitionImage(
             index=PartitionIndex(index),
-            leader=replicas[0],
+            leader=isr[0],
             leader_epoch=LeaderEpoch(0),
             partition_epoch=PartitionEpoch(0),
             replicas=tuple(replicas),
-            isr=tuple(replicas),
+            isr=isr,
         )
-        if not self._alone:
-            self._count(partition)
+        self._leaders[partition.leader] += 1
+        self._replicas.update(partition.replicas)
         return partition
 
     def _next_replica(self, chosen: Sequence[BrokerImage]) -> BrokerImage:
         racks = {broker.rack for broker in chosen if broker.rack is not None}
         free = (broker for broker in self._brokers.values() if broker not in chosen)
         return min(free, key=lambda broker: (broker.rack in racks, self._replicas[broker.id], broker.id))
-
-    def _count(self, partition: PartitionImage) -> None:
-        self._leaders[partition.leader] += 1
-        self._replicas.update(partition.replicas)
-
-
-def _partitions(image: MetadataImage) -> Iterator[PartitionImage]:
-    for topic in image.topics.values():
-        yield from topic.partitions

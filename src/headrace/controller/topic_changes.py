@@ -13,7 +13,7 @@ from headrace.base.ids import NO_TOPIC_ID, BrokerId, TopicId
 from headrace.base.limits import PARTITIONS_PER_REQUEST_MAX
 from headrace.controller.decision import Decision, Refusal
 from headrace.controller.placement import Placement
-from headrace.controller.topics import TopicOutcome, assignment_problem, too_many_partitions
+from headrace.controller.topics import TopicOutcome, assignment_problem, no_live_broker, too_many_partitions
 from headrace.metadata.configs import broker_value
 from headrace.metadata.events import MetadataEvent, PartitionsAdded, TopicDeleted
 from headrace.metadata.image import MetadataImage
@@ -116,6 +116,8 @@ def _add_partitions(
     if added > room:
         return too_many_partitions()
     if request.assignments is None:
+        if not placement.live:
+            return no_live_broker()
         if factor > len(placement.live):
             return Refusal(
                 ErrorCode.INVALID_REPLICATION_FACTOR,

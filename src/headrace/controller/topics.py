@@ -104,6 +104,10 @@ def create_topics(
     outcomes = []
     room = PARTITIONS_PER_REQUEST_MAX
     for request in requests:
+        known = image.topic(request.name)
+        if known is not None and known.id == request.topic_id:
+            outcomes.append(TopicOutcome(name=known.name, topic_id=known.id, topic=known))
+            continue  # the same request once more, whose answer got lost
         if named[request.name] > 1:
             verdict: TopicCreated | Refusal = Refusal(
                 ErrorCode.INVALID_REQUEST, f"Topic '{request.name}' is in the request more than once."
@@ -148,6 +152,8 @@ def _placed_topic(
         factor = min(defaults.number("default.replication.factor"), max(live, 1))
     if factor <= 0:
         return Refusal(ErrorCode.INVALID_REPLICATION_FACTOR, f"Replication factor must be larger than 0, not {factor}.")
+    if not live:
+        return no_live_broker()
     if factor > live:
         return Refusal(
             ErrorCode.INVALID_REPLICATION_FACTOR,
@@ -188,13 +194,20 @@ def assignment_problem(
             problem = "A partition needs at least one replica."
         elif len(set(replicas)) < len(replicas):
             problem = f"Broker ids are repeated in the assignment {list(replicas)}."
-        elif unknown := [broker for broker in replicas if broker not in placement.live]:
-            problem = f"Broker {unknown[0]} in the assignment {list(replicas)} is not alive."
+        elif unknown := [broker for broker in replicas if broker not in placement.registered]:
+            problem = f"Broker {unknown[0]} in the assignment {list(replicas)} is not registered."
+        elif placement.live.isdisjoint(replicas):
+            problem = f"None of the brokers in the assignment {list(replicas)} is alive."
         elif len(replicas) != replication_factor:
             problem = f"The assignment {list(replicas)} has not {replication_factor} replicas, as other partitions do."
         if problem is not None:
             return Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
     return None
+
+
+def no_live_broker() -> Refusal:
+    """Nothing can be placed now."""
+    return Refusal(ErrorCode.BROKER_NOT_AVAILABLE, "No broker is alive that could hold a partition: start one.")
 
 
 def too_many_partitions() -> Refusal:

@@ -2,7 +2,7 @@
 
 Promises: `decode_event(encode_event(e)) == e`; whatever is not such JSON raises CorruptData, nothing else. The shape of
 an event follows from its dataclass, so that a new event needs no code here. An event of an unknown number, or of a
-newer version, is refused rather than half understood.
+newer version, is refused rather than half understood. `shape_of` gives any frozen dataclass of such fields its JSON.
 """
 
 from __future__ import annotations
@@ -13,8 +13,11 @@ import typing
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
+from enum import IntEnum
 from functools import cache
 from typing import Any, Final
+
+import immutables
 
 from headrace.base.errors import CorruptData
 from headrace.metadata.events import MetadataEvent
@@ -27,7 +30,7 @@ EVENT_TYPES: Final[Mapping[int, type[Any]]] = {event.TYPE: event for event in ty
 def encode_event(event: MetadataEvent) -> dict[str, Any]:
     """A JSON object: the event's number and version, its name for the reader, and its fields."""
     cls: Any = type(event)
-    return {"type": cls.TYPE, "version": cls.VERSION, "event": cls.__name__, **_shape(cls).encode(event)}
+    return {"type": cls.TYPE, "version": cls.VERSION, "event": cls.__name__, **shape_of(cls).encode(event)}
 
 
 def decode_event(value: object) -> MetadataEvent:
@@ -40,7 +43,7 @@ def decode_event(value: object) -> MetadataEvent:
             f"Metadata event {value.get('event')!r:.60} (type {value.get('type')!r:.20}, version "
             f"{value.get('version')!r:.20}) is unknown here: start the Headrace version that wrote it, or a newer one."
         )
-    return typing.cast("MetadataEvent", _shape(cls).decode(value, cls.__name__))
+    return typing.cast("MetadataEvent", shape_of(cls).decode(value, cls.__name__))
 
 
 def encode_events(events: Iterable[MetadataEvent]) -> bytes:
@@ -74,12 +77,12 @@ def image_as_json(image: MetadataImage) -> dict[str, Any]:
         "cluster_id": image.cluster_id,
         "index": image.index,
         "next_producer_id": image.next_producer_id,
-        "brokers": [_shape(BrokerImage).encode(broker) for _, broker in sorted(image.brokers.items())],
+        "brokers": [shape_of(BrokerImage).encode(broker) for _, broker in sorted(image.brokers.items())],
         "broker_configs": {
             "default" if broker is None else str(broker): dict(sorted(configs.items()))
             for broker, configs in image.broker_configs.items()
         },
-        "topics": [_shape(TopicImage).encode(topic) for topic in topics],
+        "topics": [shape_of(TopicImage).encode(topic) for topic in topics],
         "catalog": dict(_catalog_as_json(image, topics)),
     }
 
@@ -96,7 +99,7 @@ def _catalog_as_json(image: MetadataImage, topics: Iterable[TopicImage]) -> Iter
 
 
 @dataclass(frozen=True, slots=True)
-class _Shape:
+class Shape:
     """`encode` takes a value of the type; `decode` takes parsed JSON and where it stands, and raises CorruptData."""
 
     encode: Callable[[Any], Any]
@@ -104,31 +107,37 @@ class _Shape:
 
 
 @cache
-def _shape(kind: Any) -> _Shape:
+def shape_of(kind: Any) -> Shape:
+    """The JSON of a type: of plain values, UUIDs, number enums, dataclasses, and optionals, tuples and mappings of
+    these."""
     while hasattr(kind, "__supertype__"):  # a NewType is its base on disk
         kind = kind.__supertype__
     if kind in (int, str, bool):
         return _plain(kind)
     if kind is uuid.UUID:
-        return _Shape(str, _decode_uuid)
+        return Shape(str, _decode_uuid)
+    if isinstance(kind, type) and issubclass(kind, IntEnum):
+        return _enum(kind)
     if is_dataclass(kind):
         return _object(kind)
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in (types.UnionType, typing.Union):
-        return _optional(_shape(arguments[0]))
+        return _optional(shape_of(arguments[0]))
     if origin is tuple:
-        return _list(_shape(arguments[0]))
+        if arguments[-1] is not Ellipsis:
+            return _fixed(tuple(map(shape_of, arguments)))
+        return _list(shape_of(arguments[0]))
     assert issubclass(origin, Mapping), f"no shape for {kind}"
-    return _mapping(_shape(arguments[1]))
+    return _mapping(shape_of(arguments[1]), immutables.Map if origin is immutables.Map else dict)
 
 
-def _plain(kind: type) -> _Shape:
+def _plain(kind: type) -> Shape:
     def decode(value: Any, where: str) -> Any:
         if type(value) is not kind:
             raise _wrong(value, where, kind.__name__)
         return value
 
-    return _Shape(lambda value: value, decode)
+    return Shape(lambda value: value, decode)
 
 
 def _decode_uuid(value: Any, where: str) -> uuid.UUID:
@@ -138,34 +147,53 @@ def _decode_uuid(value: Any, where: str) -> uuid.UUID:
         raise _wrong(value, where, "UUID") from error
 
 
-def _optional(inner: _Shape) -> _Shape:
-    return _Shape(
+def _enum(kind: type[IntEnum]) -> Shape:
+    def decode(value: Any, where: str) -> Any:
+        try:
+            return kind(value)
+        except ValueError as error:
+            raise _wrong(value, where, kind.__name__) from error
+
+    return Shape(int, decode)
+
+
+def _optional(inner: Shape) -> Shape:
+    return Shape(
         lambda value: None if value is None else inner.encode(value),
         lambda value, where: None if value is None else inner.decode(value, where),
     )
 
 
-def _list(inner: _Shape) -> _Shape:
+def _list(inner: Shape) -> Shape:
     def decode(value: Any, where: str) -> tuple[Any, ...]:
         if not isinstance(value, list):
             raise _wrong(value, where, "list")
         return tuple(inner.decode(item, where) for item in value)
 
-    return _Shape(lambda value: [inner.encode(item) for item in value], decode)
+    return Shape(lambda value: [inner.encode(item) for item in value], decode)
 
 
-def _mapping(inner: _Shape) -> _Shape:
-    def decode(value: Any, where: str) -> dict[str, Any]:
+def _fixed(inner: tuple[Shape, ...]) -> Shape:
+    def decode(value: Any, where: str) -> tuple[Any, ...]:
+        if not isinstance(value, list) or len(value) != len(inner):
+            raise _wrong(value, where, f"list of {len(inner)}")
+        return tuple(shape.decode(item, where) for shape, item in zip(inner, value, strict=True))
+
+    return Shape(lambda value: [shape.encode(item) for shape, item in zip(inner, value, strict=True)], decode)
+
+
+def _mapping(inner: Shape, make: Callable[[dict[str, Any]], Any]) -> Shape:
+    def decode(value: Any, where: str) -> Any:
         if not isinstance(value, dict):
             raise _wrong(value, where, "object")
-        return {key: inner.decode(item, f"{where}.{key}") for key, item in value.items()}
+        return make({key: inner.decode(item, f"{where}.{key}") for key, item in value.items()})
 
-    return _Shape(lambda value: {key: inner.encode(item) for key, item in sorted(value.items())}, decode)
+    return Shape(lambda value: {key: inner.encode(item) for key, item in sorted(value.items())}, decode)
 
 
-def _object(kind: Any) -> _Shape:
+def _object(kind: Any) -> Shape:
     hints = typing.get_type_hints(kind)
-    parts = [(field.name, _shape(hints[field.name]), field.default is not MISSING) for field in fields(kind)]
+    parts = [(field.name, shape_of(hints[field.name]), field.default is not MISSING) for field in fields(kind)]
 
     def encode(value: Any) -> dict[str, Any]:
         return {name: shape.encode(getattr(value, name)) for name, shape, _ in parts}
@@ -181,7 +209,7 @@ def _object(kind: Any) -> _Shape:
                 raise CorruptData(f"A metadata event has no {where}.{name}.")
         return kind(**found)
 
-    return _Shape(encode, decode)
+    return Shape(encode, decode)
 
 
 def _wrong(value: object, where: str, wanted: str) -> CorruptData:

@@ -70,19 +70,33 @@ class ImageDelta:
             if before is not after:
                 yield before, after
 
+    def deleted_partitions(self) -> list[TopicPartition]:
+        """Every partition that was there before and is not any more, in order."""
+        return sorted(
+            TopicPartition(before.id, partition.index)
+            for before, after in self.changed_topics()
+            if before is not None
+            for partition in before.partitions[len(after.partitions) if after is not None else 0 :]
+        )
+
     def local_changes(self, node: BrokerId) -> LocalChanges:
         """What this change asks of broker `node`, in a deterministic order."""
         deleted: list[TopicPartition] = []
         leaders: list[LocalPartition] = []
         followers: list[LocalPartition] = []
         for before, after in self.changed_topics():
-            for was, now in zip_longest(_held(before, node), _held(after, node)):
-                if was is not None and now is None:
+            for was, now in zip_longest(_partitions(before), _partitions(after)):
+                if was is now:
+                    continue  # as nearly all of a topic
+                held = was is not None and node in was.replicas
+                if now is not None and node in now.replicas:
+                    if not held or was != now:
+                        assert after is not None
+                        (leaders if now.leader == node else followers).append(LocalPartition(after, now))
+                elif held:
                     assert before is not None
+                    assert was is not None
                     deleted.append(TopicPartition(before.id, was.index))
-                elif now is not None and was != now:
-                    assert after is not None
-                    (leaders if now.leader == node else followers).append(LocalPartition(after, now))
         return LocalChanges(
             deleted=tuple(sorted(deleted)),
             leaders=tuple(sorted(leaders, key=lambda local: local.key)),
@@ -104,8 +118,5 @@ class ImageDelta:
                 yield after
 
 
-def _held(topic: TopicImage | None, node: BrokerId) -> list[PartitionImage | None]:
-    """The topic's partitions by index; None where the broker has no replica."""
-    if topic is None:
-        return []
-    return [partition if node in partition.replicas else None for partition in topic.partitions]
+def _partitions(topic: TopicImage | None) -> tuple[PartitionImage, ...]:
+    return () if topic is None else topic.partitions

@@ -2,8 +2,8 @@
 
 Promises: an event carries absolute values (the epoch that now holds, not "one more"), so that replaying it twice
 changes nothing; its `TYPE` number is never reused and its `VERSION` rises when a field is added. Never decides and
-never reads a clock. Numbers 4, 11 to 15, 17, 18 and 20 to 24 are kept for
-events that no code emits yet (docs/ARCHITECTURE.md names them).
+never reads a clock. Numbers 12 to 15, 17, 18 and 20 to 24 are kept for events that no code emits yet
+(docs/ARCHITECTURE.md names them).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from headrace.base.ids import (
     BrokerId,
     ClusterId,
     DirectoryId,
+    IncarnationId,
     LeaderEpoch,
     PartitionEpoch,
     PartitionIndex,
@@ -41,12 +42,14 @@ class BrokerRegistered:
     """One process start of a broker: a new incarnation, fenced until a `BrokerUnfenced` of the same epoch."""
 
     TYPE: ClassVar[int] = 1
-    VERSION: ClassVar[int] = 0
+    VERSION: ClassVar[int] = 1
     broker_id: BrokerId
     broker_epoch: BrokerEpoch
     directory_id: DirectoryId
     endpoints: tuple[Endpoint, ...]
     rack: str | None = None
+    incarnation: IncarnationId | None = None
+    """The process's own name for this start of it (version 1)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,11 +71,22 @@ class BrokerUnfenced:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerRemoved:
+    """The broker is no part of the cluster any more; it holds no replica by then. It may register again, as anew."""
+
+    TYPE: ClassVar[int] = 4
+    VERSION: ClassVar[int] = 0
+    broker_id: BrokerId
+    broker_epoch: BrokerEpoch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TopicCreated:
-    """A topic with all its partitions, their first leaders and its own configs (never the defaults)."""
+    """A topic with all its partitions, their first leaders and its own configs (never the defaults). Version 1: its
+    partitions may have `kept_in`."""
 
     TYPE: ClassVar[int] = 5
-    VERSION: ClassVar[int] = 0
+    VERSION: ClassVar[int] = 1
     topic_id: TopicId
     name: str
     partitions: tuple[PartitionImage, ...]
@@ -90,10 +104,10 @@ class TopicDeleted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionsAdded:
-    """More partitions, numbered on from those that the topic has."""
+    """More partitions, numbered on from those that the topic has. Version 1: as TopicCreated."""
 
     TYPE: ClassVar[int] = 7
-    VERSION: ClassVar[int] = 0
+    VERSION: ClassVar[int] = 1
     topic_id: TopicId
     partitions: tuple[PartitionImage, ...]
 
@@ -114,13 +128,15 @@ class LeaderChanged:
     """An election: a new leader epoch, with the leader (or NO_LEADER) and the ISR that it starts with."""
 
     TYPE: ClassVar[int] = 9
-    VERSION: ClassVar[int] = 0
+    VERSION: ClassVar[int] = 1
     topic_id: TopicId
     partition: PartitionIndex
     leader: BrokerId
     leader_epoch: LeaderEpoch
     partition_epoch: PartitionEpoch
     isr: tuple[BrokerId, ...]
+    kept_in: DirectoryId | None = None
+    """As `PartitionImage.kept_in` (version 1)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +150,18 @@ class IsrChanged:
     leader_epoch: LeaderEpoch
     partition_epoch: PartitionEpoch
     isr: tuple[BrokerId, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicasChanged:
+    """The brokers that hold the partition; all of its ISR is among them."""
+
+    TYPE: ClassVar[int] = 11
+    VERSION: ClassVar[int] = 0
+    topic_id: TopicId
+    partition: PartitionIndex
+    partition_epoch: PartitionEpoch
+    replicas: tuple[BrokerId, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,17 +188,29 @@ class ProducerIdsAllocated:
     end: ProducerId
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuorumGrown:
+    """The quorum has had as many voters as `controller.voters` asked for: from now on only people change it."""
+
+    TYPE: ClassVar[int] = 25
+    VERSION: ClassVar[int] = 0
+    voters: int
+
+
 MetadataEvent: TypeAlias = (
     ClusterBorn
     | BrokerRegistered
     | BrokerFenced
     | BrokerUnfenced
+    | BrokerRemoved
     | TopicCreated
     | TopicDeleted
     | PartitionsAdded
     | ConfigChanged
     | LeaderChanged
     | IsrChanged
+    | ReplicasChanged
     | SegmentPublished
     | ProducerIdsAllocated
+    | QuorumGrown
 )

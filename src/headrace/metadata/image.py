@@ -22,21 +22,26 @@ from headrace.base.ids import (
     TopicId,
     TopicPartition,
 )
+from headrace.base.limits import SNAPSHOT_PARTITIONS_PER_EVENT_MAX
 from headrace.metadata.events import (
     BrokerRegistered,
     BrokerUnfenced,
     ClusterBorn,
     ConfigChanged,
     MetadataEvent,
+    PartitionsAdded,
     ProducerIdsAllocated,
+    QuorumGrown,
     SegmentPublished,
     TopicCreated,
 )
 from headrace.metadata.replay import ImageBuilder
 from headrace.metadata.segments import PartitionCatalog
-from headrace.metadata.values import BrokerImage, PartitionImage, TopicImage
+from headrace.metadata.values import BrokerImage, Endpoint, PartitionImage, TopicImage
 
 __all__ = ["EMPTY_IMAGE", "BrokerImage", "MetadataImage", "PartitionImage", "TopicImage"]
+
+_NO_COUNTS: Final[immutables.Map[BrokerId, int]] = immutables.Map()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +63,12 @@ class MetadataImage:
     catalog: immutables.Map[TopicPartition, PartitionCatalog]
     """Durable segments; absent until a partition's first."""
     next_producer_id: ProducerId
+    quorum_grown: int = 0
+    """The number of voters up to which the quorum has grown by itself; 0: it still may."""
+    leaderships: immutables.Map[BrokerId, int] = _NO_COUNTS
+    """How many partitions each broker leads; absent: none. Follows from `topics`, as does `copies`."""
+    copies: immutables.Map[BrokerId, int] = _NO_COUNTS
+    """How many partitions each broker is a replica of."""
 
     def topic(self, name: str) -> TopicImage | None:
         topic_id = self.topic_ids.get(name)
@@ -80,6 +91,47 @@ class MetadataImage:
         """The unfenced ones, by id."""
         return sorted((broker for broker in self.brokers.values() if not broker.fenced), key=lambda broker: broker.id)
 
+    # what anyone may ask
+
+    def contains(self, topic: str, partition: int | None = None) -> bool:
+        """Whether there is such a topic; with `partition`, whether it has that one."""
+        found = self.topic(topic)
+        return found is not None and (partition is None or 0 <= partition < len(found.partitions))
+
+    def topic_names(self) -> list[str]:
+        """Of all topics, sorted."""
+        return sorted(self.topic_ids)
+
+    def all_partitions(self) -> Iterator[tuple[TopicImage, PartitionImage]]:
+        """Every partition with its topic, by the topic's name and the partition's index."""
+        for topic in sorted(self.topics.values(), key=lambda topic: topic.name):
+            for partition in topic.partitions:
+                yield topic, partition
+
+    def partition_info(self, topic: str, partition: int) -> PartitionImage | None:
+        """Leader, epochs, replicas and ISR of one partition, by its topic's name."""
+        found = self.topic(topic)
+        return found.partitions[partition] if found is not None and self.contains(topic, partition) else None
+
+    def nodes(self, listener: str) -> dict[BrokerId, Endpoint]:
+        """Where each live broker is reached by this listener; one that lacks the listener is left out."""
+        found = ((broker.id, broker.endpoint(listener)) for broker in self.live_brokers())
+        return {broker: endpoint for broker, endpoint in found if endpoint is not None}
+
+    def replica_endpoints(self, topic: str, partition: int, listener: str) -> dict[BrokerId, Endpoint]:
+        """Where the live replicas of one partition are reached by this listener."""
+        info, nodes = self.partition_info(topic, partition), self.nodes(listener)
+        return {replica: nodes[replica] for replica in info.replicas if replica in nodes} if info is not None else {}
+
+    def missing_listeners(self) -> dict[BrokerId, tuple[str, ...]]:
+        """Listeners that some live broker has, by the live brokers that lack them."""
+        live = self.live_brokers()
+        names = {endpoint.listener for broker in live for endpoint in broker.endpoints}
+        lacking = {broker.id: names - {endpoint.listener for endpoint in broker.endpoints} for broker in live}
+        return {broker: tuple(sorted(missing)) for broker, missing in lacking.items() if missing}
+
+    # changing, and keeping
+
     def replay(self, events: Iterable[MetadataEvent], *, index: int | None = None) -> MetadataImage:
         """The image after one committed entry, at `index` where given. An entry at or below `self.index` is old news
         and gives this image back."""
@@ -97,6 +149,9 @@ class MetadataImage:
             broker_configs=builder.broker_configs.finish(),
             catalog=builder.catalog.finish(),
             next_producer_id=builder.next_producer_id,
+            quorum_grown=builder.quorum_grown,
+            leaderships=builder.leaderships.finish(),
+            copies=builder.copies.finish(),
         )
 
     def snapshot(self) -> Iterator[MetadataEvent]:
@@ -110,6 +165,7 @@ class MetadataImage:
                 directory_id=broker.directory_id,
                 endpoints=broker.endpoints,
                 rack=broker.rack,
+                incarnation=broker.incarnation,
             )
             if not broker.fenced:
                 yield BrokerUnfenced(broker_id=broker.id, broker_epoch=broker.epoch)
@@ -123,13 +179,16 @@ class MetadataImage:
                 start=NO_PRODUCER_ID,
                 end=self.next_producer_id,
             )
+        if self.quorum_grown:
+            yield QuorumGrown(voters=self.quorum_grown)
 
     def _snapshot_of_topics(self) -> Iterator[MetadataEvent]:
         for _, topic_id in sorted(self.topic_ids.items()):
             topic = self.topics[topic_id]
-            yield TopicCreated(
-                topic_id=topic.id, name=topic.name, partitions=topic.partitions, configs=dict(topic.configs)
-            )
+            first, *rest = _pieces(topic.partitions)
+            yield TopicCreated(topic_id=topic.id, name=topic.name, partitions=first, configs=dict(topic.configs))
+            for piece in rest:
+                yield PartitionsAdded(topic_id=topic.id, partitions=piece)
             for partition in topic.partitions:
                 for entry in self.catalog.get(TopicPartition(topic_id, partition.index), ()):
                     yield SegmentPublished(
@@ -138,6 +197,12 @@ class MetadataImage:
                         descriptor=entry.descriptor,
                         previous_hash=entry.previous_hash,
                     )
+
+
+def _pieces(partitions: tuple[PartitionImage, ...]) -> list[tuple[PartitionImage, ...]]:
+    """At least one, none of which is long to encode."""
+    size = SNAPSHOT_PARTITIONS_PER_EVENT_MAX
+    return [partitions[at : at + size] for at in range(0, max(1, len(partitions)), size)]
 
 
 EMPTY_IMAGE: Final = MetadataImage(

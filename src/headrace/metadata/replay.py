@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, assert_never
 
 import immutables
 
-from headrace.base.ids import BrokerEpoch, BrokerId, PartitionIndex, TopicId, TopicPartition
+from headrace.base.ids import NO_LEADER, BrokerEpoch, BrokerId, PartitionIndex, TopicId, TopicPartition
 from headrace.metadata.events import (
     BrokerFenced,
     BrokerRegistered,
+    BrokerRemoved,
     BrokerUnfenced,
     ClusterBorn,
     ConfigChanged,
@@ -23,6 +24,8 @@ from headrace.metadata.events import (
     MetadataEvent,
     PartitionsAdded,
     ProducerIdsAllocated,
+    QuorumGrown,
+    ReplicasChanged,
     SegmentPublished,
     TopicCreated,
     TopicDeleted,
@@ -44,17 +47,33 @@ class ImageBuilder:
     def __init__(self, image: MetadataImage) -> None:
         self.cluster_id = image.cluster_id
         self.next_producer_id = image.next_producer_id
+        self.quorum_grown = image.quorum_grown
         self.brokers = image.brokers.mutate()
         self.topics = image.topics.mutate()
         self.topic_ids = image.topic_ids.mutate()
         self.broker_configs = image.broker_configs.mutate()
         self.catalog = image.catalog.mutate()
         self.partitions: dict[TopicId, list[PartitionImage]] = {}
+        self.leaderships = image.leaderships.mutate()
+        self.copies = image.copies.mutate()
 
     def finish_topics(self) -> immutables.Map[TopicId, TopicImage]:
         for topic_id, partitions in self.partitions.items():
             self.topics[topic_id] = replace(self.topics[topic_id], partitions=tuple(partitions))
         return self.topics.finish()
+
+    def _count(self, partition: PartitionImage, change: int) -> None:
+        """Keep the brokers' loads: `change` is 1 for a partition that is now, -1 for one that was."""
+        if partition.leader != NO_LEADER:
+            _add(self.leaderships, partition.leader, change)
+        for replica in partition.replicas:
+            _add(self.copies, replica, change)
+
+    def _put(self, partitions: list[PartitionImage], partition: PartitionImage) -> None:
+        """In the place of the one that was."""
+        self._count(partitions[partition.index], -1)
+        partitions[partition.index] = partition
+        self._count(partition, 1)
 
     def apply(self, event: MetadataEvent) -> None:
         match event:
@@ -66,6 +85,8 @@ class ImageBuilder:
                 self._set_fenced(event.broker_id, event.broker_epoch, True)
             case BrokerUnfenced():
                 self._set_fenced(event.broker_id, event.broker_epoch, False)
+            case BrokerRemoved():
+                self._remove_broker(event)
             case TopicCreated():
                 self._create_topic(event)
             case TopicDeleted():
@@ -78,10 +99,14 @@ class ImageBuilder:
                 self._change_leader(event)
             case IsrChanged():
                 self._change_isr(event)
+            case ReplicasChanged():
+                self._change_replicas(event)
             case SegmentPublished():
                 self._publish_segment(event)
             case ProducerIdsAllocated():
                 self.next_producer_id = max(self.next_producer_id, event.end)
+            case QuorumGrown():
+                self.quorum_grown = max(self.quorum_grown, event.voters)
             case _:
                 assert_never(event)
 
@@ -96,7 +121,13 @@ class ImageBuilder:
             endpoints=event.endpoints,
             rack=event.rack,
             fenced=True,
+            incarnation=event.incarnation,
         )
+
+    def _remove_broker(self, event: BrokerRemoved) -> None:
+        known = self.brokers.get(event.broker_id)
+        if known is not None and known.epoch == event.broker_epoch:
+            del self.brokers[event.broker_id]
 
     def _set_fenced(self, broker_id: BrokerId, broker_epoch: BrokerEpoch, fenced: bool) -> None:
         known = self.brokers.get(broker_id)
@@ -110,15 +141,19 @@ class ImageBuilder:
         self.topics[event.topic_id] = TopicImage(
             name=event.name, id=event.topic_id, partitions=event.partitions, configs=immutables.Map(event.configs)
         )
+        for partition in event.partitions:
+            self._count(partition, 1)
 
     def _delete_topic(self, event: TopicDeleted) -> None:
         topic = self.topics.get(event.topic_id)
         if topic is None:
             return
-        count = len(self.partitions.pop(topic.id, topic.partitions))
+        partitions = self.partitions.pop(topic.id, topic.partitions)
+        for partition in partitions:
+            self._count(partition, -1)
         del self.topics[topic.id]
         del self.topic_ids[topic.name]
-        for index in range(count):
+        for index in range(len(partitions)):
             self.catalog.pop(TopicPartition(topic.id, PartitionIndex(index)), None)
 
     def _list(self, topic_id: TopicId) -> list[PartitionImage] | None:
@@ -135,6 +170,7 @@ class ImageBuilder:
         for partition in event.partitions:
             if partition.index == len(partitions):
                 partitions.append(partition)
+                self._count(partition, 1)
 
     def _change_config(self, event: ConfigChanged) -> None:
         if event.topic_id is None:
@@ -152,13 +188,15 @@ class ImageBuilder:
             return
         known = partitions[event.partition]
         if event.leader_epoch > known.leader_epoch and event.partition_epoch > known.partition_epoch:
-            partitions[event.partition] = replace(
+            after = replace(
                 known,
                 leader=event.leader,
                 leader_epoch=event.leader_epoch,
                 partition_epoch=event.partition_epoch,
                 isr=event.isr,
+                kept_in=event.kept_in,
             )
+            self._put(partitions, after)
 
     def _change_isr(self, event: IsrChanged) -> None:
         partitions = self._list(event.topic_id)
@@ -168,6 +206,14 @@ class ImageBuilder:
         if event.leader_epoch == known.leader_epoch and event.partition_epoch > known.partition_epoch:
             partitions[event.partition] = replace(known, partition_epoch=event.partition_epoch, isr=event.isr)
 
+    def _change_replicas(self, event: ReplicasChanged) -> None:
+        partitions = self._list(event.topic_id)
+        if partitions is None or not 0 <= event.partition < len(partitions):
+            return
+        known = partitions[event.partition]
+        if event.partition_epoch > known.partition_epoch:
+            self._put(partitions, replace(known, partition_epoch=event.partition_epoch, replicas=event.replicas))
+
     def _publish_segment(self, event: SegmentPublished) -> None:
         key = TopicPartition(event.topic_id, event.partition)
         topic = self.topics.get(event.topic_id)
@@ -176,6 +222,14 @@ class ImageBuilder:
         catalog = self.catalog.get(key) or PartitionCatalog.empty(*key)
         if catalog.refusal(event.descriptor, event.previous_hash) is None:
             self.catalog[key] = catalog.published(event.descriptor)
+
+
+def _add(counts: immutables.MapMutation[BrokerId, int], broker: BrokerId, change: int) -> None:
+    count = counts.get(broker, 0) + change
+    if count:
+        counts[broker] = count
+    else:
+        counts.pop(broker, None)
 
 
 def changed(configs: immutables.Map[str, str], changes: Mapping[str, str | None]) -> immutables.Map[str, str]:

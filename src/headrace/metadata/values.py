@@ -12,6 +12,7 @@ from headrace.base.ids import (
     BrokerEpoch,
     BrokerId,
     DirectoryId,
+    IncarnationId,
     LeaderEpoch,
     PartitionEpoch,
     PartitionIndex,
@@ -44,6 +45,9 @@ class PartitionImage:
     partition_epoch: PartitionEpoch
     replicas: tuple[BrokerId, ...]
     isr: tuple[BrokerId, ...]
+    kept_in: DirectoryId | None = None
+    """The directory that alone holds what was acknowledged, once the last member of the ISR has come back with another
+    one: only with it may that member lead again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +60,12 @@ class BrokerImage:
     endpoints: tuple[Endpoint, ...]
     rack: str | None
     fenced: bool
+    incarnation: IncarnationId | None = None
+    """The process that registered it last; None where an older version did."""
+
+    def endpoint(self, listener: str) -> Endpoint | None:
+        """Where it is reached by that listener's name; None where it has no such one."""
+        return next((endpoint for endpoint in self.endpoints if endpoint.listener == listener), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

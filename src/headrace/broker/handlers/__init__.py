@@ -10,6 +10,7 @@ from typing import Final
 
 from headrace.broker.context import Handler
 from headrace.broker.handlers import (
+    add_raft_voter,
     alter_configs,
     api_versions,
     create_partitions,
@@ -22,7 +23,9 @@ from headrace.broker.handlers import (
     describe_groups,
     describe_log_dirs,
     describe_producers,
+    describe_quorum,
     describe_topic_partitions,
+    envelope,
     fetch,
     find_coordinator,
     heartbeat,
@@ -37,12 +40,15 @@ from headrace.broker.handlers import (
     offset_fetch,
     offset_for_leader_epoch,
     produce,
+    remove_raft_voter,
     sync_group,
+    unregister_broker,
 )
 
 ALL: Final[tuple[Handler, ...]] = tuple(
     module.HANDLER
     for module in (
+        add_raft_voter,
         alter_configs,
         api_versions,
         create_partitions,
@@ -55,7 +61,9 @@ ALL: Final[tuple[Handler, ...]] = tuple(
         describe_groups,
         describe_log_dirs,
         describe_producers,
+        describe_quorum,
         describe_topic_partitions,
+        envelope,
         fetch,
         find_coordinator,
         heartbeat,
@@ -70,6 +78,8 @@ ALL: Final[tuple[Handler, ...]] = tuple(
         offset_fetch,
         offset_for_leader_epoch,
         produce,
+        remove_raft_voter,
         sync_group,
+        unregister_broker,
     )
 )

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from headrace.broker.admin import error_of, submitted
 from headrace.broker.context import Handler, RequestContext
-from headrace.controller.configs import Alteration, AlterOp, ResourceAlteration, alter_configs
+from headrace.controller.asks import AlterConfigs
+from headrace.controller.configs import Alteration, AlterOp, ResourceAlteration
 from headrace.controller.decision import Refusal
 from headrace.wire.apis import ApiKey
 from headrace.wire.messages.alter_configs import (
@@ -20,12 +21,10 @@ from headrace.wire.messages.alter_configs import (
 
 async def handle(request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:
     """One result for each resource, in the order of the request."""
-    wanted = [_alteration(resource) for resource in request.resources]
-    answers = await submitted(
-        context,
-        lambda image: alter_configs(image, wanted, replace_all=True, validate_only=request.validate_only),
-    )
-    refusals = [answers] * len(wanted) if isinstance(answers, Refusal) else answers
+    wanted = tuple(_alteration(resource) for resource in request.resources)
+    ask = AlterConfigs(resources=wanted, replace_all=True, validate_only=request.validate_only)
+    answers = await submitted(context, ask)
+    refusals = (answers,) * len(wanted) if isinstance(answers, Refusal) else answers
     return AlterConfigsResponse(
         responses=tuple(_result(resource, refusal) for resource, refusal in zip(wanted, refusals, strict=True))
     )

@@ -8,9 +8,9 @@ from __future__ import annotations
 from headrace.base.ids import BrokerId
 from headrace.broker.admin import error_of, submitted
 from headrace.broker.context import Handler, RequestContext
+from headrace.controller.asks import CreatePartitions, TopicAnswer
 from headrace.controller.decision import Refusal
-from headrace.controller.topic_changes import NewPartitions, create_partitions
-from headrace.controller.topics import TopicOutcome
+from headrace.controller.topic_changes import NewPartitions
 from headrace.wire.apis import ApiKey
 from headrace.wire.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -22,14 +22,13 @@ from headrace.wire.messages.create_partitions import (
 
 async def handle(request: CreatePartitionsRequest, context: RequestContext) -> CreatePartitionsResponse:
     """One result for each topic, in the order of the request."""
-    wanted = [_new_partitions(topic) for topic in request.topics]
-    outcomes = await submitted(
-        context, lambda image: create_partitions(image, wanted, validate_only=request.validate_only)
-    )
-    if isinstance(outcomes, Refusal):
-        refusal = outcomes
-        outcomes = [TopicOutcome(name=topic.name, refusal=refusal) for topic in wanted]
-    return CreatePartitionsResponse(results=tuple(map(_result, outcomes)))
+    wanted = tuple(_new_partitions(topic) for topic in request.topics)
+    ask = CreatePartitions(topics=wanted, validate_only=request.validate_only)
+    answers = await submitted(context, ask, request.timeout_ms)
+    if isinstance(answers, Refusal):
+        refusal = answers
+        answers = tuple(TopicAnswer(name=topic.name, refusal=refusal) for topic in wanted)
+    return CreatePartitionsResponse(results=tuple(map(_result, answers)))
 
 
 def _new_partitions(topic: CreatePartitionsTopic) -> NewPartitions:
@@ -41,9 +40,9 @@ def _new_partitions(topic: CreatePartitionsTopic) -> NewPartitions:
     )
 
 
-def _result(outcome: TopicOutcome) -> CreatePartitionsTopicResult:
-    code, message = error_of(outcome.refusal)
-    return CreatePartitionsTopicResult(name=outcome.name or "", error_code=code, error_message=message)
+def _result(answer: TopicAnswer) -> CreatePartitionsTopicResult:
+    code, message = error_of(answer.refusal)
+    return CreatePartitionsTopicResult(name=answer.name or "", error_code=code, error_message=message)
 
 
 HANDLER = Handler(int(ApiKey.CREATE_PARTITIONS), (0, 3), handle)

@@ -1,7 +1,7 @@
 """DeleteTopics: topics by name or by id, gone from the image when answered; their files follow.
 
 An unknown name is error 3, "Topic 'x' does not exist"; an unknown id UNKNOWN_TOPIC_ID. v1 is the first; v4 flexible; v5
-error messages; v6 by id too (KIP-516). `timeout_ms` is not used, as in CreateTopics.
+error messages; v6 by id too (KIP-516). `timeout_ms` as in CreateTopics.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 from headrace.base.ids import NO_TOPIC_ID, TopicId
 from headrace.broker.admin import error_of, submitted
 from headrace.broker.context import Handler, RequestContext
+from headrace.controller.asks import DeleteTopics, TopicAnswer
 from headrace.controller.decision import Refusal
-from headrace.controller.topic_changes import TopicRef, delete_topics
-from headrace.controller.topics import TopicOutcome
+from headrace.controller.topic_changes import TopicRef
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.delete_topics import (
@@ -26,16 +26,12 @@ async def handle(request: DeleteTopicsRequest, context: RequestContext) -> Delet
     """One result for each topic: first those that no topic can be meant by, then the others in their order."""
     states = request.topics or tuple(DeleteTopicState(name=name) for name in request.topic_names)
     bad = [state for state in states if (state.name is None) == (state.topic_id == NO_TOPIC_ID)]
-    wanted = [TopicRef(name=state.name, topic_id=TopicId(state.topic_id)) for state in states if state not in bad]
-    services = context.services
-    outcomes = await submitted(
-        context,
-        lambda image: delete_topics(image, wanted, broker_configs=services.configs, node=services.node_id),
-    )
-    if isinstance(outcomes, Refusal):
-        refusal = outcomes
-        outcomes = [TopicOutcome(name=ref.name, topic_id=ref.topic_id, refusal=refusal) for ref in wanted]
-    return DeleteTopicsResponse(responses=(*map(_unclear, bad), *map(_result, outcomes)))
+    wanted = tuple(TopicRef(name=state.name, topic_id=TopicId(state.topic_id)) for state in states if state not in bad)
+    answers = await submitted(context, DeleteTopics(topics=wanted), request.timeout_ms)
+    if isinstance(answers, Refusal):
+        refusal = answers
+        answers = tuple(TopicAnswer(name=ref.name, topic_id=ref.topic_id, refusal=refusal) for ref in wanted)
+    return DeleteTopicsResponse(responses=(*map(_unclear, bad), *map(_result, answers)))
 
 
 def _unclear(state: DeleteTopicState) -> DeletableTopicResult:
@@ -47,9 +43,9 @@ def _unclear(state: DeleteTopicState) -> DeletableTopicResult:
     )
 
 
-def _result(outcome: TopicOutcome) -> DeletableTopicResult:
-    code, message = error_of(outcome.refusal)
-    return DeletableTopicResult(name=outcome.name, topic_id=outcome.topic_id, error_code=code, error_message=message)
+def _result(answer: TopicAnswer) -> DeletableTopicResult:
+    code, message = error_of(answer.refusal)
+    return DeletableTopicResult(name=answer.name, topic_id=answer.topic_id, error_code=code, error_message=message)
 
 
 HANDLER = Handler(int(ApiKey.DELETE_TOPICS), (1, 6), handle)

@@ -1,13 +1,17 @@
 """DescribeCluster: the cluster's id, its brokers and its controller (KIP-700).
 
-v1 endpoint types (KIP-919): a broker answers for brokers only; v2 fenced brokers where asked for (KIP-1073). Any broker
-passes for the controller, since each takes every request.
+v1 endpoint types (KIP-919): a broker answers for brokers only; v2 fenced brokers where asked for (KIP-1073).
 """
 
 from __future__ import annotations
 
 from headrace.broker.context import Handler, RequestContext
-from headrace.broker.topic_answers import CLUSTER_OPERATIONS, OPERATIONS_NOT_ASKED_FOR, endpoint_of
+from headrace.broker.topic_answers import (
+    CLUSTER_OPERATIONS,
+    OPERATIONS_NOT_ASKED_FOR,
+    controller_id,
+    endpoint_of,
+)
 from headrace.metadata.values import BrokerImage
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
@@ -32,8 +36,8 @@ def handle(request: DescribeClusterRequest, context: RequestContext) -> Describe
     brokers = sorted(context.image.brokers.values(), key=lambda broker: broker.id)
     asked = request.include_cluster_authorized_operations
     return DescribeClusterResponse(
-        cluster_id=context.image.cluster_id,
-        controller_id=context.services.node_id,
+        cluster_id=context.services.duties.cluster_id,
+        controller_id=controller_id(context, context.image),
         brokers=tuple(_broker(broker) for broker in brokers if request.include_fenced_brokers or not broker.fenced),
         cluster_authorized_operations=CLUSTER_OPERATIONS if asked else OPERATIONS_NOT_ASKED_FOR,
     )

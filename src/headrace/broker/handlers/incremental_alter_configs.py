@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from headrace.broker.admin import error_of, submitted
 from headrace.broker.context import Handler, RequestContext
-from headrace.controller.configs import Alteration, ResourceAlteration, alter_configs
+from headrace.controller.asks import AlterConfigs
+from headrace.controller.configs import Alteration, ResourceAlteration
 from headrace.controller.decision import Refusal
 from headrace.wire.apis import ApiKey
 from headrace.wire.messages.incremental_alter_configs import (
@@ -21,9 +22,9 @@ from headrace.wire.messages.incremental_alter_configs import (
 
 async def handle(request: IncrementalAlterConfigsRequest, context: RequestContext) -> IncrementalAlterConfigsResponse:
     """One result for each resource, in the order of the request."""
-    wanted = [_alteration(resource) for resource in request.resources]
-    answers = await submitted(context, lambda image: alter_configs(image, wanted, validate_only=request.validate_only))
-    refusals = [answers] * len(wanted) if isinstance(answers, Refusal) else answers
+    wanted = tuple(_alteration(resource) for resource in request.resources)
+    answers = await submitted(context, AlterConfigs(resources=wanted, validate_only=request.validate_only))
+    refusals = (answers,) * len(wanted) if isinstance(answers, Refusal) else answers
     return IncrementalAlterConfigsResponse(
         responses=tuple(_result(resource, refusal) for resource, refusal in zip(wanted, refusals, strict=True))
     )

@@ -19,12 +19,14 @@ from headrace.broker.topic_answers import (
     CLUSTER_OPERATIONS,
     OPERATIONS_NOT_ASKED_FOR,
     TOPIC_OPERATIONS,
+    controller_id,
     endpoint_of,
     live_ids,
     offline_replicas,
     partition_error,
 )
-from headrace.controller.topics import NewTopic, create_topics, topic_name_problem
+from headrace.controller.asks import CreateTopics
+from headrace.controller.topics import NewTopic, topic_name_problem
 from headrace.metadata.configs import broker_value
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.values import INTERNAL_TOPICS, TopicImage
@@ -62,11 +64,8 @@ def _to_create(request: MetadataRequest, context: RequestContext) -> list[str]:
 async def _create_and_answer(request: MetadataRequest, context: RequestContext, missing: list[str]) -> MetadataResponse:
     """Make them; whatever refuses one, its absence in the image says so."""
     services = context.services
-    wanted = [NewTopic(topic_id=new_topic_id(services.random), name=name, configs={}) for name in missing]
-    await submitted(
-        context,
-        lambda image: create_topics(image, wanted, broker_configs=services.configs, node=services.node_id),
-    )
+    wanted = tuple(NewTopic(topic_id=new_topic_id(services.random), name=name, configs={}) for name in missing)
+    await submitted(context, CreateTopics(topics=wanted))
     return _answer(request, context, services.metadata.image)
 
 
@@ -75,8 +74,8 @@ def _answer(request: MetadataRequest, context: RequestContext, image: MetadataIm
     operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else OPERATIONS_NOT_ASKED_FOR
     return MetadataResponse(
         brokers=tuple(_brokers(image)),
-        cluster_id=image.cluster_id,
-        controller_id=context.services.node_id,
+        cluster_id=context.services.duties.cluster_id,
+        controller_id=controller_id(context, image),
         topics=tuple(_topics(request, context.version, image, operations)),
         cluster_authorized_operations=CLUSTER_OPERATIONS if cluster else OPERATIONS_NOT_ASKED_FOR,
     )

@@ -136,6 +136,10 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             await asyncio.shield(self._closed)
 
+    def abort(self) -> None:
+        """End it at once; what still waits fails."""
+        self._fail(ConnectionLostError(f"The connection to {self.address} was closed by this client."))
+
     # inner
 
     def _send(self, known: Api, version: int, message: Any, answered: bool) -> asyncio.Future[Any] | None:
@@ -182,6 +186,7 @@ class Connection(asyncio.Protocol):
             answer = self._waiting.popleft().answer
             if not answer.done():
                 answer.set_exception(ConnectionLostError(str(error)))
+                answer.exception()  # not every asker is still there to look
 
 
 async def connect(

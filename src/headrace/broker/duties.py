@@ -1,0 +1,299 @@
+"""What the active controller does besides deciding: answers what brokers ask, keeps their sessions, grows the quorum.
+
+Promises: every change goes through `MetadataDriver.submit`; nothing is decided while this node does not lead; a broker
+is fenced for silence, or at once where its process is plainly dead, never for this node's own pauses. Sources: KIP-631,
+KIP-853; DESIGN "Birth, identity, membership".
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Final
+
+import structlog
+
+from headrace.base.errors import HeadraceError
+from headrace.base.ids import BrokerEpoch, BrokerId, ClusterId
+from headrace.base.ports import Clock
+from headrace.broker.metadata import MetadataDriver, NotController
+from headrace.broker.quorum.status import QuorumStatus
+from headrace.broker.tasks import OnBug, started
+from headrace.controller.asks import (
+    Ask,
+    ChangeVoter,
+    Command,
+    Heartbeat,
+    QuorumView,
+    ReadQuorum,
+    RegisterBroker,
+    RemoveBroker,
+    Replica,
+    Setting,
+)
+from headrace.controller.brokers import fence_broker, register_broker, remove_broker, stale, unfence_broker
+from headrace.controller.decision import Decision, Refusal
+from headrace.controller.sessions import Sessions
+from headrace.metadata.configs import broker_value
+from headrace.metadata.events import QuorumGrown
+from headrace.metadata.image import MetadataImage
+from headrace.raft.membership import AddLearner, Demote, Peer, Promote, Remove
+from headrace.wire.errors import ErrorCode
+
+log = structlog.get_logger(__name__)
+
+TICKS_PER_SESSION: Final = 6
+
+
+class Duties:
+    """One per broker; at work only while its node is the active controller."""
+
+    def __init__(
+        self,
+        *,
+        node: BrokerId,
+        cluster_id: ClusterId,
+        configs: Mapping[str, str],
+        metadata: MetadataDriver,
+        clock: Clock,
+        on_bug: OnBug,
+    ) -> None:
+        self.cluster_id = cluster_id
+        self._node = node
+        self._metadata = metadata
+        self._clock = clock
+        self._on_bug = on_bug
+        self._setting = Setting(configs, node)
+        self._session_s = broker_value(metadata.image, configs, "broker.session.timeout.ms").number() / 1000
+        self._voters = broker_value(metadata.image, configs, "controller.voters").number()
+        self._sessions: Sessions | None = None
+        """Of this leadership; None: there is none."""
+        self._joining = asyncio.Lock()
+        """One change of the quorum at a time."""
+        self._ticks: asyncio.Task[None] | None = None
+        self._hasty: set[asyncio.Task[None]] = set()
+        self._seen_dead: dict[BrokerId, BrokerEpoch] = {}
+        """Incarnations whose process was seen dead before this node was the controller."""
+        metadata.on_controller(self._on_controller)
+        if metadata.is_controller:
+            self._on_controller(True)
+
+    def stop(self) -> None:
+        """The node stops."""
+        self._on_controller(False)
+
+    # the leadership
+
+    def _on_controller(self, active: bool) -> None:
+        if self._ticks is not None:
+            self._ticks.cancel()
+        self._sessions = self._ticks = None
+        if active:
+            now = self._clock.monotonic()
+            self._sessions = sessions = Sessions(timeout_s=self._session_s, me=self._node, now=now)
+            self._ticks = started(self._tick(sessions), "controller's sessions", self._on_bug)
+            seen, self._seen_dead = self._seen_dead, {}
+            for broker, epoch in seen.items():
+                known = self._metadata.image.brokers.get(broker)
+                if known is not None and known.epoch == epoch:
+                    self.on_peer_dead(broker)
+
+    async def _tick(self, sessions: Sessions) -> None:
+        while self._sessions is sessions:
+            try:
+                for broker, epoch in sessions.tick(self._metadata.image, self._clock.monotonic()):
+                    await self._fence(broker, epoch, f"it was silent for {self._session_s:g} s")
+                await self._readmit()
+                await self.grow()
+            except HeadraceError as error:
+                log.info("the controller's work is put off", reason=str(error))
+            await asyncio.sleep(self._session_s / TICKS_PER_SESSION)
+
+    def on_peer_dead(self, broker: BrokerId) -> None:
+        """Its process is plainly dead, as seen from here. Of the controller this is often seen first."""
+        known = self._metadata.image.brokers.get(broker)
+        if self._sessions is None:
+            if known is not None:
+                self._seen_dead[broker] = known.epoch
+        else:
+            task = started(self._fence_dead(self._sessions, broker), "fencing of a dead broker", self._on_bug)
+            self._hasty.add(task)
+            task.add_done_callback(self._hasty.discard)
+
+    async def _fence_dead(self, sessions: Sessions, broker: BrokerId) -> None:
+        try:
+            if (dead := sessions.died(self._metadata.image, broker, self._clock.monotonic())) is not None:
+                await self._fence(*dead, "its process is dead")
+        except HeadraceError as error:
+            log.info("a dead broker is left to its session", broker_id=broker, reason=str(error))
+
+    async def _fence(self, broker: BrokerId, epoch: BrokerEpoch, reason: str) -> None:
+        refusal = await self._metadata.submit(partial(fence_broker, broker_id=broker, broker_epoch=epoch))
+        if refusal is None:
+            log.warning("broker fenced", broker_id=broker, reason=reason)
+
+    async def _readmit(self) -> None:
+        """Every live broker has the log: also one that came back in the middle of its own removal."""
+        members = {member.peer for member in self._metadata.quorum().members}
+        for broker in self._metadata.image.live_brokers():
+            peer = Peer(broker.id, broker.directory_id)
+            if peer not in members:
+                await self._change(AddLearner(peer))
+                return
+
+    async def grow(self) -> None:
+        """Promote learners, one at a time, until the quorum has been as large as it shall be."""
+        image, status = self._metadata.image, self._metadata.quorum()
+        voters = sum(member.is_voter for member in status.members)
+        if image.quorum_grown or (voters < self._voters and len(status.members) == voters):
+            return
+        if voters >= self._voters:
+            await self._metadata.submit(partial(_grown, voters=voters))
+            return
+        live = {broker.id: broker.directory_id for broker in image.live_brokers()}
+        for member in sorted(status.members, key=lambda member: member.peer):
+            if not member.is_voter and live.get(member.peer.node) == member.peer.directory:
+                await self._change(Promote(member.peer))
+                return
+
+    # what is asked
+
+    async def answer(self, ask: Ask[Any]) -> Any:
+        """The result or a Refusal, once it rests on what is committed. Raises NotController, and HeadraceError where
+        nothing can be committed or it is not known whether it was."""
+        sessions = self._sessions
+        if sessions is None:
+            leader = self._metadata.leader
+            raise NotController(None if leader is None else leader.node)
+        match ask:
+            case Command():
+                return await self._metadata.submit(partial(ask.decide, setting=self._setting))
+            case Heartbeat():
+                return await self._on_heartbeat(sessions, ask)
+            case RegisterBroker():
+                return await self._register(sessions, ask)
+            case RemoveBroker():
+                return await self._remove(ask)
+            case ChangeVoter():
+                return await self._change_voter(ask)
+            case ReadQuorum():
+                return _view(self._metadata.quorum())
+            case _:
+                raise AssertionError(f"nobody answers {type(ask).__name__}")
+
+    async def _register(self, sessions: Sessions, ask: RegisterBroker) -> BrokerEpoch | Refusal:
+        if ask.cluster_id != self.cluster_id:
+            return register_refusal(ask.cluster_id, self.cluster_id, ask.broker_id)
+        in_session = sessions.has(ask.broker_id, self._clock.monotonic())
+
+        def decide(image: MetadataImage) -> Decision[BrokerEpoch | Refusal]:
+            alone = ask.broker_id == self._node and set(image.brokers) <= {self._node}
+            return register_broker(
+                image,
+                cluster_id=ask.cluster_id,
+                broker_id=ask.broker_id,
+                directory_id=ask.directory_id,
+                endpoints=ask.endpoints,
+                rack=ask.rack,
+                incarnation=ask.incarnation,
+                in_session=in_session,
+                unfenced=alone,
+            )
+
+        peer = Peer(ask.broker_id, ask.directory_id)
+        if all(member.peer != peer for member in self._metadata.quorum().members):
+            if isinstance(refusal := decide(self._metadata.image).result, Refusal):
+                return refusal  # and the quorum is not changed for it
+            if (problem := await self._change(AddLearner(peer))) is not None:
+                return problem
+        epoch = await self._metadata.submit(decide)
+        if not isinstance(epoch, Refusal):
+            sessions.heard(ask.broker_id, epoch, self._clock.monotonic())
+        return epoch
+
+    async def _on_heartbeat(self, sessions: Sessions, ask: Heartbeat) -> bool | Refusal:
+        image = self._metadata.image
+        known = image.brokers.get(ask.broker_id)
+        if known is None or known.epoch != ask.broker_epoch:
+            return stale(ask.broker_id, ask.broker_epoch)
+        sessions.heard(ask.broker_id, ask.broker_epoch, self._clock.monotonic())
+        if ask.stopping and not known.fenced:
+            refusal = await self._metadata.submit(partial(fence_broker, broker_id=known.id, broker_epoch=known.epoch))
+            log.info("broker stops", broker_id=ask.broker_id)
+            return False if refusal is None else refusal
+        if ask.ready and not ask.stopping and known.fenced:
+            refusal = await self._metadata.submit(partial(unfence_broker, broker_id=known.id, broker_epoch=known.epoch))
+            if refusal is not None:
+                return refusal
+            log.info("broker unfenced", broker_id=ask.broker_id)
+            return True
+        return not known.fenced
+
+    async def _remove(self, ask: RemoveBroker) -> Refusal | None:
+        decide = partial(remove_broker, broker_id=ask.broker_id)
+        refusal = decide(self._metadata.image).result
+        if refusal is not None:
+            return refusal
+        for member in self._metadata.quorum().members:
+            if member.peer.node == ask.broker_id:
+                problem = await self._change(Remove(member.peer))
+                if problem is not None:
+                    return problem
+        return await self._metadata.submit(decide)
+
+    async def _change_voter(self, ask: ChangeVoter) -> Refusal | None:
+        for member in self._metadata.quorum().members:
+            peer = member.peer
+            if peer.node == ask.broker_id and ask.directory_id in (None, peer.directory):
+                if member.is_voter == ask.voter:
+                    what = "is a voter" if ask.voter else "is no voter"
+                    code = ErrorCode.DUPLICATE_VOTER if ask.voter else ErrorCode.VOTER_NOT_FOUND
+                    return Refusal(code, f"Broker {ask.broker_id} {what} already.")
+                return await self._change(Promote(peer) if ask.voter else Demote(peer))
+        message = f"Broker {ask.broker_id} is no member of the quorum, or has another directory: see 'headrace quorum'."
+        return Refusal(ErrorCode.VOTER_NOT_FOUND, message)
+
+    async def _change(self, change: AddLearner | Promote | Demote | Remove) -> Refusal | None:
+        """Change the quorum; why it could not be, as words."""
+        async with self._joining:
+            try:
+                await self._metadata.change(change)
+            except NotController:
+                raise
+            except HeadraceError as error:
+                return Refusal(ErrorCode.REQUEST_TIMED_OUT, f"The quorum was not changed: {error}")
+        log.info("the quorum was changed", change=type(change).__name__, broker_id=change.peer.node)
+        return None
+
+
+def register_refusal(theirs: ClusterId, ours: ClusterId, broker_id: BrokerId) -> Refusal:
+    """A directory of another cluster."""
+    return Refusal(
+        ErrorCode.INCONSISTENT_CLUSTER_ID,
+        f"The data directory of broker {broker_id} belongs to cluster {theirs}, but this is {ours}: start it with "
+        "another directory, or name addresses of its own cluster.",
+    )
+
+
+def _grown(image: MetadataImage, *, voters: int) -> Decision[None]:
+    return Decision(() if image.quorum_grown else (QuorumGrown(voters=voters),), None)
+
+
+def _view(status: QuorumStatus) -> QuorumView:
+    return QuorumView(
+        leader=BrokerId(-1) if status.leader is None else status.leader.node,
+        epoch=status.epoch,
+        high_watermark=status.high_watermark,
+        replicas=tuple(
+            Replica(
+                broker_id=member.peer.node,
+                directory_id=member.peer.directory,
+                voter=member.is_voter,
+                log_end_offset=member.log_end,
+                last_fetch_ms=member.last_fetch_ms,
+                last_caught_up_ms=member.last_caught_up_ms,
+            )
+            for member in sorted(status.members, key=lambda member: member.peer)
+        ),
+    )

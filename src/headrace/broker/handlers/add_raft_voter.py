@@ -1,0 +1,30 @@
+"""AddRaftVoter: a member of the quorum becomes a voter (KIP-853), once it has caught up with the log.
+
+Every broker is a member from its registration on, so its endpoints are known and those of the request are not used.
+Answered when the change is committed. v0.
+"""
+
+from __future__ import annotations
+
+from headrace.base.ids import BrokerId, DirectoryId
+from headrace.broker.admin import error_of, other_cluster, submitted
+from headrace.broker.context import Handler, RequestContext
+from headrace.controller.asks import ChangeVoter
+from headrace.wire.apis import ApiKey
+from headrace.wire.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
+
+
+async def handle(request: AddRaftVoterRequest, context: RequestContext) -> AddRaftVoterResponse:
+    refusal = other_cluster(context, request.cluster_id) or await submitted(
+        context,
+        ChangeVoter(
+            broker_id=BrokerId(request.voter_id),
+            directory_id=DirectoryId(request.voter_directory_id) if request.voter_directory_id.int else None,
+            voter=True,
+        ),
+    )
+    code, message = error_of(refusal)
+    return AddRaftVoterResponse(error_code=code, error_message=message)
+
+
+HANDLER = Handler(int(ApiKey.ADD_RAFT_VOTER), (0, 0), handle)

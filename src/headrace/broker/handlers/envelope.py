@@ -1,0 +1,52 @@
+"""Envelope: what another broker asks of the controller (KIP-590). For brokers, and not advertised.
+
+`request_data` is an `Ask` as JSON (`headrace.controller.asks`), not a request of a client: so one road carries what
+clients ask for, what brokers ask for by themselves, and where to go on from; the answer names the commit log's entry
+that it rests on, so that the asker can wait for it. Who is not the controller says NOT_CONTROLLER, and who is.
+"""
+
+from __future__ import annotations
+
+import structlog
+
+from headrace.base.errors import HeadraceError
+from headrace.broker.context import Handler, RequestContext
+from headrace.broker.metadata import NotController
+from headrace.controller.asks import Answer, decode_ask, encode_answer, encode_leader
+from headrace.controller.decision import Refusal
+from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
+
+log = structlog.get_logger(__name__)
+
+
+async def handle(request: EnvelopeRequest, context: RequestContext) -> EnvelopeResponse:
+    """Raises CorruptData on what no broker sends."""
+    services = context.services
+    cluster_id, ask = decode_ask(request.request_data)
+    if cluster_id != services.duties.cluster_id:
+        return EnvelopeResponse(
+            response_data=encode_answer(ask, Answer(index=0, result=_stranger(cluster_id, context))), error_code=0
+        )
+    try:
+        result = await services.duties.answer(ask)
+    except NotController as error:
+        address = None if error.leader is None else services.address_of(error.leader)
+        return EnvelopeResponse(response_data=encode_leader(address), error_code=ErrorCode.NOT_CONTROLLER)
+    except HeadraceError as error:
+        log.info("what another broker asked for failed", ask=type(ask).__name__, reason=str(error))
+        return EnvelopeResponse(response_data=None, error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
+    answer = Answer(index=services.metadata.image.index, result=result)
+    return EnvelopeResponse(response_data=encode_answer(ask, answer), error_code=0)
+
+
+def _stranger(cluster_id: str, context: RequestContext) -> Refusal:
+    return Refusal(
+        ErrorCode.INCONSISTENT_CLUSTER_ID,
+        f"A broker of cluster {cluster_id} asks one of cluster {context.services.duties.cluster_id}: "
+        "name addresses of its own cluster.",
+    )
+
+
+HANDLER = Handler(int(ApiKey.ENVELOPE), (0, 0), handle, pipelined=True, advertised=False)

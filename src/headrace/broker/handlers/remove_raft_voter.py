@@ -1,0 +1,29 @@
+"""RemoveRaftVoter: a voter becomes a learner, which has the log and no vote (KIP-853).
+
+Answered when the change is committed; the last voter is refused. v0.
+"""
+
+from __future__ import annotations
+
+from headrace.base.ids import BrokerId, DirectoryId
+from headrace.broker.admin import error_of, other_cluster, submitted
+from headrace.broker.context import Handler, RequestContext
+from headrace.controller.asks import ChangeVoter
+from headrace.wire.apis import ApiKey
+from headrace.wire.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
+
+
+async def handle(request: RemoveRaftVoterRequest, context: RequestContext) -> RemoveRaftVoterResponse:
+    refusal = other_cluster(context, request.cluster_id) or await submitted(
+        context,
+        ChangeVoter(
+            broker_id=BrokerId(request.voter_id),
+            directory_id=DirectoryId(request.voter_directory_id) if request.voter_directory_id.int else None,
+            voter=False,
+        ),
+    )
+    code, message = error_of(refusal)
+    return RemoveRaftVoterResponse(error_code=code, error_message=message)
+
+
+HANDLER = Handler(int(ApiKey.REMOVE_RAFT_VOTER), (0, 0), handle)

@@ -1,0 +1,21 @@
+"""UnregisterBroker: a broker that was stopped goes for good, from the quorum too (KIP-500).
+
+Refused while it runs, and while it has the only in-sync copy of a partition. v0.
+"""
+
+from __future__ import annotations
+
+from headrace.base.ids import BrokerId
+from headrace.broker.admin import error_of, submitted
+from headrace.broker.context import Handler, RequestContext
+from headrace.controller.asks import RemoveBroker
+from headrace.wire.apis import ApiKey
+from headrace.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+
+
+async def handle(request: UnregisterBrokerRequest, context: RequestContext) -> UnregisterBrokerResponse:
+    code, message = error_of(await submitted(context, RemoveBroker(broker_id=BrokerId(request.broker_id))))
+    return UnregisterBrokerResponse(error_code=code, error_message=message)
+
+
+HANDLER = Handler(int(ApiKey.UNREGISTER_BROKER), (0, 0), handle)

@@ -1,0 +1,183 @@
+"""This broker's place in the cluster: it registers, says that it lives, and takes its leave.
+
+Promises: a process is one incarnation, and serves nothing before it has replayed its own registration; it is `ready`
+only once it is unfenced; where another process takes its place, or it is removed, it stops by itself and says so.
+Never decides: the controller does. Sources: KIP-631; DESIGN "Birth, identity, membership".
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import structlog
+
+from headrace.base.errors import HeadraceError, UsageError
+from headrace.base.ids import BrokerEpoch, BrokerId, IncarnationId
+from headrace.base.limits import LEAVE_WAIT_MS_MAX
+from headrace.broker.control import Control
+from headrace.broker.identity import Identity
+from headrace.broker.metadata import MetadataDriver
+from headrace.broker.tasks import OnBug, started
+from headrace.controller.asks import Heartbeat, RegisterBroker
+from headrace.controller.decision import Refusal
+from headrace.metadata.delta import ImageDelta
+from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
+from headrace.metadata.values import BrokerImage, Endpoint
+from headrace.wire.errors import ErrorCode
+
+log = structlog.get_logger(__name__)
+
+FINAL: Final = (ErrorCode.INCONSISTENT_CLUSTER_ID, ErrorCode.DUPLICATE_BROKER_REGISTRATION)
+"""Refusals of a registration that no waiting heals."""
+
+
+class Membership:
+    """One per process. `follow` is given the image from this process's own registration on, `on_end` the reason where
+    another has taken its place."""
+
+    def __init__(
+        self,
+        *,
+        identity: Identity,
+        incarnation: IncarnationId,
+        metadata: MetadataDriver,
+        control: Control,
+        interval_s: float,
+        follow: Callable[[ImageDelta], None],
+        on_end: OnBug,
+    ) -> None:
+        self.epoch = BrokerEpoch(-1)
+        self._identity = identity
+        self._incarnation = incarnation
+        self._metadata = metadata
+        self._control = control
+        self._interval_s = interval_s
+        self._follow = follow
+        self._on_end = on_end
+        self._registered = asyncio.Event()
+        """This process's registration is in the image."""
+        self._over = False
+        self._beats: asyncio.Task[None] | None = None
+        self._lacking: dict[BrokerId, tuple[str, ...]] = {}
+        metadata.subscribe(self._on_delta)
+
+    async def register(self, endpoints: Sequence[Endpoint], rack: str | None) -> None:
+        """Become this broker's incarnation, and wait until that is replayed here, however long it takes to find a
+        controller. Raises UsageError where it cannot be."""
+        identity = self._identity
+        ask = RegisterBroker(
+            cluster_id=identity.cluster_id,
+            broker_id=identity.broker_id,
+            directory_id=identity.directory_id,
+            incarnation=self._incarnation,
+            endpoints=tuple(endpoints),
+            rack=rack,
+        )
+        told = False
+        while isinstance(epoch := await self._control.submit(ask), Refusal):
+            if epoch.code in FINAL:
+                raise UsageError(epoch.message)
+            if (failure := self._metadata.failure) is not None:
+                raise failure
+            if not told:
+                log.warning("waiting to be registered: no controller answers yet", reason=epoch.message)
+            told = True
+        await self._registered.wait()
+
+    async def become_ready(self) -> None:
+        """The logs are open: have this broker unfenced, and keep it so."""
+        while not self.is_unfenced and not self._over:
+            answer = await self._beat()
+            if answer is not True and not self.is_unfenced:
+                await asyncio.sleep(self._interval_s / 10)
+        self._beats = started(self._keep_beating(), "heartbeats", self._on_end)
+
+    @property
+    def is_unfenced(self) -> bool:
+        known = self._mine(self._metadata.image)
+        return known is not None and not known.fenced
+
+    async def leave(self) -> None:
+        """Have others lead what they can, before this broker stops; and decide, where it was the controller."""
+        self._over = True
+        if self._beats is not None:
+            self._beats.cancel()
+        image = self._metadata.image
+        others = [broker.id for broker in image.live_brokers() if broker.id != self._identity.broker_id]
+        if not others or not self.is_unfenced:
+            return
+        beat = self._heartbeat(stopping=True)
+        answer = await self._control.submit(beat, wait_ms=LEAVE_WAIT_MS_MAX)
+        if isinstance(answer, Refusal):
+            log.warning("stops without having taken its leave", reason=answer.message)
+        if self._metadata.is_controller:
+            await self._hand_over(others)
+
+    async def _hand_over(self, others: Sequence[BrokerId]) -> None:
+        members = self._metadata.quorum().members
+        voters = [member for member in members if member.is_voter and member.peer.node in others]
+        if not voters:
+            return
+        try:
+            await self._metadata.transfer(max(voters, key=lambda member: member.log_end).peer)
+        except HeadraceError as error:
+            log.info("the controller's work was not handed over", reason=str(error))
+
+    # telling the controller
+
+    def _heartbeat(self, *, stopping: bool = False) -> Heartbeat:
+        return Heartbeat(
+            broker_id=self._identity.broker_id, broker_epoch=self.epoch, ready=not stopping, stopping=stopping
+        )
+
+    async def _beat(self) -> bool | Refusal:
+        return await self._control.submit(self._heartbeat(), wait_ms=max(1, int(self._interval_s * 1000)))
+
+    async def _keep_beating(self) -> None:
+        while not self._over:
+            await asyncio.sleep(self._interval_s)
+            answer = await self._beat()
+            if isinstance(answer, Refusal):
+                log.info("a heartbeat was not taken", reason=answer.message)
+
+    # following the image
+
+    def _mine(self, image: MetadataImage) -> BrokerImage | None:
+        """This broker, where the process that registered last is this one."""
+        known = image.brokers.get(self._identity.broker_id)
+        return known if known is not None and known.incarnation == self._incarnation else None
+
+    def _on_delta(self, delta: ImageDelta) -> None:
+        mine = self._mine(delta.after)
+        self._look_at_listeners(delta)
+        if self._registered.is_set():
+            self._follow(delta)
+            if mine is None and not self._over:
+                self._over = True
+                self._on_end(HeadraceError(self._why_over(delta.after)))
+        elif mine is not None:
+            self.epoch = mine.epoch
+            self._registered.set()
+            self._follow(ImageDelta(EMPTY_IMAGE, delta.after))
+
+    def _why_over(self, image: MetadataImage) -> str:
+        broker_id = self._identity.broker_id
+        if broker_id in image.brokers:
+            return f"Another process has registered as broker {broker_id}: choose another id for one of them."
+        return f"Broker {broker_id} was removed from the cluster: start it again where it shall come back."
+
+    def _look_at_listeners(self, delta: ImageDelta) -> None:
+        """A broker without a listener that others have cannot be reached by their clients: told once."""
+        if delta.before.brokers == delta.after.brokers:
+            return
+        lacking = delta.after.missing_listeners()
+        for broker, names in lacking.items():
+            if self._lacking.get(broker) != names:
+                log.error(
+                    "a broker lacks listeners that others have; its clients by those cannot reach it",
+                    broker_id=broker,
+                    listeners=list(names),
+                )
+        self._lacking = lacking

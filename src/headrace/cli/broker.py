@@ -1,0 +1,181 @@
+"""`headrace broker`: run one broker of a cluster; list, describe, remove, promote and demote those that are there."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from headrace.base.errors import UsageError
+from headrace.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Config, Json, LogLevel, parse_pairs
+from headrace.cli.output import print_json, print_line, print_table
+
+if TYPE_CHECKING:
+    from headrace.net.client.members import BrokerView, Members
+
+T = TypeVar("T")
+
+broker = typer.Typer(name="broker", help="Run a broker of a cluster, or ask for and change those that are there.")
+Id = Annotated[int, typer.Argument(metavar="ID", help="The broker's id.", show_default=False)]
+
+
+@broker.callback(invoke_without_command=True)
+def run_broker(
+    context: typer.Context,
+    id_: Annotated[int | None, typer.Option("--id", metavar="N", help="Its id, unique in the cluster.")] = None,
+    data: Annotated[
+        Path | None, typer.Option("--data", metavar="DIR", help="Where it keeps its data; made where absent.")
+    ] = None,
+    listen: Annotated[
+        str, typer.Option("--listen", metavar="HOST:PORT", help="Where it listens; port 0 takes a free one.")
+    ] = "127.0.0.1:9092",
+    join: Annotated[
+        str | None,
+        typer.Option("--join", metavar="HOST:PORT[,HOST:PORT]", help="Brokers of the cluster, tried in turn."),
+    ] = None,
+    advertise: Annotated[
+        str | None,
+        typer.Option("--advertise", metavar="HOST:PORT", help="The address that clients are told; default: --listen."),
+    ] = None,
+    rack: Annotated[str | None, typer.Option("--rack", metavar="NAME", help="Replicas are spread over racks.")] = None,
+    durable: Annotated[
+        str | None,
+        typer.Option("--durable", metavar="URL", help="The store of durable segments, e.g. file:///var/lib/store."),
+    ] = None,
+    config: Config = None,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    log_level: LogLevel = "info",
+    with_parent: Annotated[
+        bool, typer.Option("--with-parent", hidden=True, help="Stop where standard input ends.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Log JSON even on a terminal.")] = False,
+) -> None:
+    """Run a broker until SIGTERM or SIGINT.
+
+    With --join it comes to the cluster that answers there, and never makes one of its own; it waits until one does.
+    Prints one line, "ready HOST:PORT", on standard output as soon as it serves; logs go to standard error.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    from headrace.cli.serve import serve
+
+    if id_ is None or data is None:
+        raise UsageError("A broker needs an id and a directory: headrace broker --id 2 --data DIR --join HOST:PORT.")
+    if not 0 <= id_ <= 2**31 - 1:
+        raise UsageError(f"--id {id_} is not a broker's id: choose one from 0 to {2**31 - 1}.")
+    configs = parse_pairs(config, "--config")
+    if durable is not None:
+        configs["durable.url"] = durable
+    serve(
+        data=data.resolve(),
+        listen=listen,
+        advertise=advertise,
+        configs=configs,
+        json_logs=json,
+        broker_id=id_,
+        join=join,
+        rack=rack,
+        with_parent=with_parent,
+        log_level=log_level,
+    )
+
+
+@broker.command("list")
+def list_(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json: Json = False) -> None:
+    """List the registered brokers."""
+    views = with_members(bootstrap, lambda members: members.brokers())
+    if json:
+        for view in views:
+            print_json(_fields(view))
+    else:
+        rows = [
+            (view.id, f"{view.host}:{view.port}", _state(view), "yes" if view.controller else "", view.rack or "")
+            for view in views
+        ]
+        print_table(("ID", "ADDRESS", "STATE", "CONTROLLER", "RACK"), rows)
+
+
+@broker.command()
+def describe(id_: Id, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json: Json = False) -> None:
+    """Show one broker, and what it leads and holds."""
+
+    async def action(members: Members) -> dict[str, Any]:
+        view = await members.broker(id_)
+        quorum = await members.quorum()
+        cluster = await members.metadata()
+        partitions = [
+            (topic.name, part) for topic in cluster.topics.values() for part in topic.partitions if id_ in part.replicas
+        ]
+        role = next(("voter" if member.voter else "learner" for member in quorum.members if member.id == id_), "none")
+        return {
+            **_fields(view),
+            "quorum": role,
+            "leads": sum(part.leader == id_ for _, part in partitions),
+            "replicas": len(partitions),
+            "out_of_sync": sorted(f"{name}-{part.index}" for name, part in partitions if id_ not in part.isr),
+        }
+
+    found = with_members(bootstrap, action)
+    if json:
+        print_json(found)
+    else:
+        for key, value in found.items():
+            print_line(f"{key.replace('_', ' ')}: {', '.join(value) if isinstance(value, list) else value}")
+
+
+@broker.command()
+def remove(id_: Id, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json: Json = False) -> None:
+    """Forget a broker that was stopped for good."""
+    with_members(bootstrap, lambda members: members.remove(id_))
+    _say({"broker": id_, "removed": True}, f"removed broker {id_}", json=json)
+
+
+@broker.command()
+def promote(id_: Id, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json: Json = False) -> None:
+    """Give a broker a vote in the quorum."""
+    with_members(bootstrap, lambda members: members.promote(id_))
+    _say({"broker": id_, "voter": True}, f"broker {id_} is a voter", json=json)
+
+
+@broker.command()
+def demote(id_: Id, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json: Json = False) -> None:
+    """Take a broker's vote in the quorum; it keeps the log."""
+    with_members(bootstrap, lambda members: members.demote(id_))
+    _say({"broker": id_, "voter": False}, f"broker {id_} is a learner", json=json)
+
+
+def with_members(bootstrap: str, action: Callable[[Members], Awaitable[T]]) -> T:
+    """Run an action against a cluster."""
+    from headrace.net.client.cluster import Cluster
+    from headrace.net.client.members import Members
+    from headrace.net.loops import run
+
+    async def work() -> T:
+        async with Cluster(bootstrap) as cluster:
+            return await action(Members(cluster))
+
+    return run(work())
+
+
+def _state(view: BrokerView) -> str:
+    return "fenced" if view.fenced else "live"
+
+
+def _fields(view: BrokerView) -> dict[str, Any]:
+    return {
+        "broker": view.id,
+        "host": view.host,
+        "port": view.port,
+        "rack": view.rack,
+        "state": _state(view),
+        "controller": view.controller,
+    }
+
+
+def _say(fields: dict[str, Any], text: str, *, json: bool) -> None:
+    if json:
+        print_json(fields)
+    else:
+        print_line(text)

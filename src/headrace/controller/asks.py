@@ -1,0 +1,351 @@
+"""What a broker asks of the controller, as values: so that it is the same to ask whether the controller is here or on
+another node. `Command`s are decided on the image alone; the others concern the quorum or the session of a broker.
+
+Promises: `decode_ask(encode_ask(c, x)) == (c, x)`; whatever is not such JSON raises CorruptData. To ask a second time
+what is `REPEATABLE`, because the answer got lost, does no harm and gives an answer that is as good.
+"""
+
+from __future__ import annotations
+
+import json
+import typing
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Generic, TypeVar
+
+from headrace.base.errors import CorruptData
+from headrace.base.ids import (
+    NO_TOPIC_ID,
+    BrokerEpoch,
+    BrokerId,
+    ClusterId,
+    DirectoryId,
+    IncarnationId,
+    LeaderEpoch,
+    PartitionIndex,
+    ProducerId,
+    TopicId,
+)
+from headrace.controller.brokers import allocate_producer_ids
+from headrace.controller.configs import ResourceAlteration, alter_configs
+from headrace.controller.decision import Decision, Refusal
+from headrace.controller.durable import publish_segment
+from headrace.controller.topic_changes import NewPartitions, TopicRef, create_partitions, delete_topics
+from headrace.controller.topics import NewTopic, TopicOutcome, create_topics
+from headrace.metadata.codec import shape_of
+from headrace.metadata.image import MetadataImage
+from headrace.metadata.segments import SegmentDescriptor
+from headrace.metadata.values import Endpoint
+
+R_co = TypeVar("R_co", covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Where a command is decided: the configs with which the controller's broker was started."""
+
+    broker_configs: Mapping[str, str]
+    node: BrokerId
+
+
+class Ask(Generic[R_co]):
+    """Something asked of the controller, with an answer of type R_co or a Refusal."""
+
+    __slots__ = ()
+    RESULT: ClassVar[Any]
+    """R_co, as a type whose JSON is known."""
+    REPEATABLE: ClassVar[bool] = True
+
+
+class Command(Ask[R_co]):
+    """Decided on the image."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def decide(self, image: MetadataImage, setting: Setting) -> Decision[R_co | Refusal]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicAnswer:
+    """What became of one topic of a request. What it looks like is told of one that was made, or would be."""
+
+    name: str | None
+    topic_id: TopicId = NO_TOPIC_ID
+    refusal: Refusal | None = None
+    partitions: int = -1
+    replication_factor: int = -1
+    configs: Mapping[str, str] | None = None
+
+    @classmethod
+    def of(cls, outcome: TopicOutcome, *, made: bool = False) -> TopicAnswer:
+        topic = outcome.topic
+        if topic is None or not made:
+            return cls(name=outcome.name, topic_id=outcome.topic_id, refusal=outcome.refusal)
+        return cls(
+            name=topic.name,
+            topic_id=topic.id,
+            partitions=len(topic.partitions),
+            replication_factor=len(topic.partitions[0].replicas),
+            configs=dict(topic.configs),
+        )
+
+
+TopicAnswers = tuple[TopicAnswer, ...]
+
+
+def _answers(decision: Decision[list[TopicOutcome]], *, made: bool = False) -> Decision[TopicAnswers | Refusal]:
+    return Decision(decision.events, tuple(TopicAnswer.of(outcome, made=made) for outcome in decision.result))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateTopics(Command[TopicAnswers]):
+    """One answer for each topic, in order."""
+
+    RESULT: ClassVar[Any] = TopicAnswers
+    topics: tuple[NewTopic, ...]
+    validate_only: bool = False
+
+    def decide(self, image: MetadataImage, setting: Setting) -> Decision[TopicAnswers | Refusal]:
+        decision = create_topics(
+            image,
+            self.topics,
+            broker_configs=setting.broker_configs,
+            node=setting.node,
+            validate_only=self.validate_only,
+        )
+        return _answers(decision, made=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteTopics(Command[TopicAnswers]):
+    """One answer for each topic, in order."""
+
+    RESULT: ClassVar[Any] = TopicAnswers
+    REPEATABLE: ClassVar[bool] = False
+    topics: tuple[TopicRef, ...]
+
+    def decide(self, image: MetadataImage, setting: Setting) -> Decision[TopicAnswers | Refusal]:
+        return _answers(delete_topics(image, self.topics, broker_configs=setting.broker_configs, node=setting.node))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreatePartitions(Command[TopicAnswers]):
+    """One answer for each topic, in order."""
+
+    RESULT: ClassVar[Any] = TopicAnswers
+    REPEATABLE: ClassVar[bool] = False
+    topics: tuple[NewPartitions, ...]
+    validate_only: bool = False
+
+    def decide(self, image: MetadataImage, setting: Setting) -> Decision[TopicAnswers | Refusal]:
+        return _answers(create_partitions(image, self.topics, validate_only=self.validate_only))
+
+
+Refusals = tuple[Refusal | None, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterConfigs(Command[Refusals]):
+    """One answer for each resource, in order; None: done."""
+
+    RESULT: ClassVar[Any] = Refusals
+    resources: tuple[ResourceAlteration, ...]
+    replace_all: bool = False
+    validate_only: bool = False
+
+    def decide(self, image: MetadataImage, setting: Setting) -> Decision[Refusals | Refusal]:
+        decision = alter_configs(image, self.resources, replace_all=self.replace_all, validate_only=self.validate_only)
+        return Decision(decision.events, tuple(decision.result))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllocateProducerIds(Command[tuple[ProducerId, int]]):
+    """The first of a block of ids, and how many they are."""
+
+    RESULT: ClassVar[Any] = tuple[ProducerId, int]
+    broker_id: BrokerId
+    broker_epoch: BrokerEpoch
+
+    def decide(self, image: MetadataImage, setting: Setting) -> Decision[tuple[ProducerId, int] | Refusal]:
+        return allocate_producer_ids(image, broker_id=self.broker_id, broker_epoch=self.broker_epoch)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishSegment(Command[None]):
+    RESULT: ClassVar[Any] = None
+    topic_id: TopicId
+    partition: PartitionIndex
+    leader_epoch: LeaderEpoch
+    descriptor: SegmentDescriptor
+    previous_hash: str
+
+    def decide(self, image: MetadataImage, setting: Setting) -> Decision[Refusal | None]:
+        return publish_segment(
+            image,
+            topic_id=self.topic_id,
+            partition=self.partition,
+            leader_epoch=self.leader_epoch,
+            descriptor=self.descriptor,
+            previous_hash=self.previous_hash,
+        )
+
+
+# what is more than a decision on the image
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisterBroker(Ask[BrokerEpoch]):
+    """A process has started: it becomes a member of the quorum, as a learner, where it is none, and gets its epoch."""
+
+    RESULT: ClassVar[Any] = BrokerEpoch
+    cluster_id: ClusterId
+    broker_id: BrokerId
+    directory_id: DirectoryId
+    incarnation: IncarnationId
+    endpoints: tuple[Endpoint, ...]
+    rack: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heartbeat(Ask[bool]):
+    """The broker lives; whether it is unfenced now. `ready`: it has replayed its registration and serves. `stopping`:
+    it wants to lead nothing any more."""
+
+    RESULT: ClassVar[Any] = bool
+    broker_id: BrokerId
+    broker_epoch: BrokerEpoch
+    ready: bool
+    stopping: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveBroker(Ask[None]):
+    """A stopped broker goes for good, also from the quorum."""
+
+    RESULT: ClassVar[Any] = None
+    broker_id: BrokerId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeVoter(Ask[None]):
+    """A member becomes a voter, or a learner. Without a directory: whichever the broker has."""
+
+    RESULT: ClassVar[Any] = None
+    broker_id: BrokerId
+    directory_id: DirectoryId | None
+    voter: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replica:
+    """One member of the quorum, as the leader knows it. Times in milliseconds since 1970; -1: not known."""
+
+    broker_id: BrokerId
+    directory_id: DirectoryId
+    voter: bool
+    log_end_offset: int = -1
+    last_fetch_ms: int = -1
+    last_caught_up_ms: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuorumView:
+    leader: BrokerId
+    epoch: int
+    high_watermark: int
+    replicas: tuple[Replica, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadQuorum(Ask[QuorumView]):
+    RESULT: ClassVar[Any] = QuorumView
+
+
+ASKS: Final[Mapping[str, type[Ask[Any]]]] = {
+    cls.__name__: cls
+    for cls in typing.cast(
+        "Sequence[type[Ask[Any]]]",
+        (
+            CreateTopics,
+            DeleteTopics,
+            CreatePartitions,
+            AlterConfigs,
+            AllocateProducerIds,
+            PublishSegment,
+            RegisterBroker,
+            Heartbeat,
+            RemoveBroker,
+            ChangeVoter,
+            ReadQuorum,
+        ),
+    )
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer(Generic[R_co]):
+    """`index`: of the commit log's entry that what is told rests on."""
+
+    index: int
+    result: R_co | Refusal
+
+
+def encode_ask(cluster_id: ClusterId, ask: Ask[Any]) -> bytes:
+    """One JSON object, UTF-8."""
+    kind: Any = type(ask)
+    fields = {"cluster": cluster_id, "ask": kind.__name__, **shape_of(kind).encode(ask)}
+    return json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def decode_ask(data: bytes) -> tuple[ClusterId, Ask[Any]]:
+    """The cluster that the asker belongs to, and what it asks. Raises CorruptData."""
+    value = _object(data)
+    cluster_id = ClusterId(shape_of(str).decode(value.get("cluster"), "cluster"))
+    cls: Any = ASKS.get(name) if isinstance(name := value.get("ask"), str) else None
+    if cls is None:
+        raise CorruptData(f"What a broker asks, {value.get('ask')!r:.60}, is unknown to this controller's version.")
+    return cluster_id, typing.cast("Ask[Any]", shape_of(cls).decode(value, cls.__name__))
+
+
+def encode_answer(ask: Ask[Any], answer: Answer[Any]) -> bytes:
+    value: dict[str, Any] = {"index": answer.index}
+    if isinstance(answer.result, Refusal):
+        value["refusal"] = shape_of(Refusal).encode(answer.result)
+    elif ask.RESULT is not None:
+        value["result"] = shape_of(ask.RESULT).encode(answer.result)
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def decode_answer(ask: Ask[R_co], data: bytes) -> Answer[R_co]:
+    """Raises CorruptData."""
+    value = _object(data)
+    index = shape_of(int).decode(value.get("index"), "index")
+    if "refusal" in value:
+        return Answer(index=index, result=shape_of(Refusal).decode(value["refusal"], "refusal"))
+    result = None if ask.RESULT is None else shape_of(ask.RESULT).decode(value.get("result"), "result")
+    return Answer(index=index, result=typing.cast("R_co", result))
+
+
+def encode_leader(address: tuple[str, int] | None) -> bytes:
+    """Where to ask instead, as who is not the controller says it."""
+    return json.dumps({"leader": address}).encode()
+
+
+def decode_leader(data: bytes) -> tuple[str, int] | None:
+    """Host and port. Raises CorruptData."""
+    return typing.cast("tuple[str, int] | None", shape_of(_LEADER).decode(_object(data).get("leader"), "leader"))
+
+
+_LEADER: Final[Any] = tuple[str, int] | None
+
+
+def _object(data: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise CorruptData(f"What a broker sent to another is not JSON: {data[:60]!r}.") from error
+    if not isinstance(value, dict):
+        raise CorruptData(f"What a broker sent to another is not a JSON object: {data[:60]!r}.")
+    return value

@@ -1,0 +1,108 @@
+"""Who leads a partition, and who is in sync, when a broker comes, goes or changes its disk.
+
+Promises: the ISR is never empty; a broker leads nothing that is not in its ISR, and nothing whose last in-sync copy is
+on another disk than the one that it came back with. Sources: KIP-631; DESIGN "Placement and failover".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+
+from headrace.base.ids import NO_LEADER, BrokerId, DirectoryId, LeaderEpoch, PartitionEpoch
+from headrace.metadata.events import IsrChanged, LeaderChanged, MetadataEvent
+from headrace.metadata.image import MetadataImage
+from headrace.metadata.values import BrokerImage, PartitionImage, TopicImage
+
+
+def taken_out(image: MetadataImage, broker_id: BrokerId) -> Iterator[MetadataEvent]:
+    """The broker is not there any more: it leaves every ISR of which it is not the last member, and others lead."""
+    live = live_directories(image, without=broker_id)
+    for topic, partition in image.all_partitions():
+        if broker_id in partition.isr:
+            yield from _changed(topic, partition, _without(partition, broker_id), live, anew=broker_id)
+
+
+def started_anew(
+    image: MetadataImage, broker_id: BrokerId, directory: DirectoryId, *, live: bool
+) -> Iterator[MetadataEvent]:
+    """The broker comes back as a new process with this directory, which may lead at once where it is `live`. What it
+    led gets a new leader epoch, also where it is elected again; it is in sync only where nobody else is."""
+    known = image.brokers.get(broker_id)
+    candidates = live_directories(image, without=broker_id)
+    if live:
+        candidates[broker_id] = directory
+    for topic, partition in image.all_partitions():
+        if broker_id not in partition.isr:
+            continue
+        after = _without(partition, broker_id)
+        if known is not None and known.directory_id != directory and after.isr == (broker_id,):
+            after = replace(after, kept_in=after.kept_in or known.directory_id)
+        yield from _changed(topic, partition, after, candidates, anew=broker_id)
+
+
+def returned(image: MetadataImage, broker: BrokerImage) -> Iterator[MetadataEvent]:
+    """The broker may lead again: what nobody leads and it is in sync with gets a leader."""
+    live = live_directories(image)
+    live[broker.id] = broker.directory_id
+    for topic, partition in image.all_partitions():
+        if partition.leader == NO_LEADER and broker.id in partition.isr:
+            yield from _changed(topic, partition, partition, live)
+
+
+def live_directories(image: MetadataImage, *, without: BrokerId | None = None) -> dict[BrokerId, DirectoryId]:
+    """The unfenced brokers, and where each keeps its logs."""
+    return {
+        broker.id: broker.directory_id
+        for broker in image.brokers.values()
+        if not broker.fenced and broker.id != without
+    }
+
+
+def _without(partition: PartitionImage, broker_id: BrokerId) -> PartitionImage:
+    isr = tuple(member for member in partition.isr if member != broker_id) or (broker_id,)
+    return replace(partition, isr=isr)
+
+
+def _changed(
+    topic: TopicImage,
+    before: PartitionImage,
+    after: PartitionImage,
+    live: dict[BrokerId, DirectoryId],
+    *,
+    anew: BrokerId = NO_LEADER,
+) -> Iterator[MetadataEvent]:
+    """What makes `before` into `after`, with a leader where one can be had. `anew`: who leads it goes on only under a
+    new epoch."""
+    leader = before.leader
+    if leader in (anew, NO_LEADER):
+        leader = next((member for member in after.isr if _may_lead(after, member, live)), NO_LEADER)
+    kept_in = after.kept_in if leader == NO_LEADER else None
+    epoch = PartitionEpoch(before.partition_epoch + 1)
+    if leader != before.leader or (before.leader == anew != NO_LEADER) or kept_in != before.kept_in:
+        yield LeaderChanged(
+            topic_id=topic.id,
+            partition=before.index,
+            leader=leader,
+            leader_epoch=LeaderEpoch(before.leader_epoch + 1),
+            partition_epoch=epoch,
+            isr=after.isr,
+            kept_in=kept_in,
+        )
+    elif after.isr != before.isr:
+        yield IsrChanged(
+            topic_id=topic.id,
+            partition=before.index,
+            leader_epoch=before.leader_epoch,
+            partition_epoch=epoch,
+            isr=after.isr,
+        )
+
+
+def _may_lead(partition: PartitionImage, member: BrokerId, live: dict[BrokerId, DirectoryId]) -> bool:
+    return member in live and partition.kept_in in (None, live[member])
+
+
+def only_copies(image: MetadataImage, broker_id: BrokerId) -> Collection[tuple[TopicImage, PartitionImage]]:
+    """The partitions of which nobody else is in sync: with the broker goes what was acknowledged."""
+    return [pair for pair in image.all_partitions() if pair[1].isr == (broker_id,)]

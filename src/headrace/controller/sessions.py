@@ -1,0 +1,78 @@
+"""Which brokers are heard of: who is to be fenced for silence, and who at once because it is plainly dead.
+
+In memory, at the active controller alone: a new one gives everyone a full session. Promises: nobody is fenced for a
+time in which this node itself was not at work; who was fenced at once twice in a minute waits out its session; a broker
+is told from its earlier incarnations. Sans-IO: the caller gives the time, in monotonic seconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from headrace.base.ids import BrokerEpoch, BrokerId
+from headrace.metadata.image import MetadataImage
+
+HASTY_FENCINGS_MAX: Final = 2
+"""Times in HASTY_WINDOW_S that a broker is fenced without waiting for its session to end."""
+HASTY_WINDOW_S: Final = 60.0
+
+
+@dataclass(slots=True)
+class _Session:
+    epoch: BrokerEpoch
+    heard_at: float
+
+
+@dataclass(slots=True)
+class Sessions:
+    """One leadership's. `timeout_s` of silence ends a session; `tick` is to be called several times in that."""
+
+    timeout_s: float
+    me: BrokerId
+    """This node's own broker needs no session: it is here."""
+    now: float
+    _sessions: dict[BrokerId, _Session] = field(default_factory=dict)
+    _hasty: dict[BrokerId, list[float]] = field(default_factory=dict)
+    """When each broker was fenced at once, within the window."""
+
+    def heard(self, broker: BrokerId, epoch: BrokerEpoch, now: float) -> None:
+        """A heartbeat or a registration of that incarnation has come."""
+        self._sessions[broker] = _Session(epoch, now)
+
+    def has(self, broker: BrokerId, now: float) -> bool:
+        """Whether the broker's session goes on. At the beginning of a leadership, everyone's does."""
+        session = self._sessions.get(broker)
+        return session is not None and now - session.heard_at < self.timeout_s
+
+    def tick(self, image: MetadataImage, now: float) -> list[tuple[BrokerId, BrokerEpoch]]:
+        """The unfenced brokers whose sessions are over, by id. Time that went by in one step beyond half a session
+        was a pause of this node's and counts for nobody: their heartbeats may lie unread."""
+        pause = now - self.now - self.timeout_s / 2
+        if pause > 0:
+            for session in self._sessions.values():
+                session.heard_at += pause
+        self.now = now
+        live = {broker.id: broker.epoch for broker in image.live_brokers() if broker.id != self.me}
+        for gone in self._sessions.keys() - live.keys():
+            del self._sessions[gone]
+        over = []
+        for broker, epoch in live.items():
+            known = self._sessions.get(broker)
+            if known is None or known.epoch != epoch:
+                self.heard(broker, epoch, now)  # new to this leadership
+            elif now - known.heard_at >= self.timeout_s:
+                over.append((broker, epoch))
+        return over
+
+    def died(self, image: MetadataImage, broker: BrokerId, now: float) -> tuple[BrokerId, BrokerEpoch] | None:
+        """Its process is plainly dead (connections reset, and new ones refused): whom to fence at once, if anyone."""
+        known = image.brokers.get(broker)
+        if known is None or known.fenced or broker == self.me:
+            return None
+        recent = [at for at in self._hasty.get(broker, ()) if now - at < HASTY_WINDOW_S]
+        self._hasty[broker] = recent
+        if len(recent) >= HASTY_FENCINGS_MAX:
+            return None
+        recent.append(now)
+        return broker, known.epoch

@@ -1,0 +1,166 @@
+"""The members of a cluster, over the wire: its brokers and its quorum. Values in and out.
+
+Promises: a refusal is a RefusedError that names its subject and gives the broker's own words.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from headrace.net.client.cluster import Cluster
+from headrace.net.client.errors import ClientError, check
+from headrace.net.client.view import ClusterView
+from headrace.wire.apis import ApiKey
+
+METADATA_TOPIC = "__cluster_metadata"
+CHANGE_TIMEOUT_MS = 20_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerView:
+    """A registered broker."""
+
+    id: int
+    host: str
+    port: int
+    rack: str | None
+    fenced: bool
+    controller: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberView:
+    """A member of the quorum. Times in milliseconds since 1970; -1: not known."""
+
+    id: int
+    directory_id: UUID
+    voter: bool
+    log_end: int
+    last_fetch_ms: int
+    last_caught_up_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuorumView:
+    leader: int
+    epoch: int
+    high_watermark: int
+    members: tuple[MemberView, ...]
+
+
+class Members:
+    """The requests about the members of one cluster. Keeps no state of its own."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    async def brokers(self) -> tuple[BrokerView, ...]:
+        """All registered brokers, by id, the fenced ones too."""
+        from headrace.wire.messages import describe_cluster as wire
+
+        async def ask() -> Any:
+            response = await self._cluster.ask_any(
+                ApiKey.DESCRIBE_CLUSTER, wire.DescribeClusterRequest(include_fenced_brokers=True)
+            )
+            check(response.error_code, "The cluster", response.error_message)
+            return response
+
+        response = await self._cluster.retried(ask)
+        found = (
+            BrokerView(
+                id=broker.broker_id,
+                host=broker.host,
+                port=broker.port,
+                rack=broker.rack,
+                fenced=broker.is_fenced,
+                controller=broker.broker_id == response.controller_id,
+            )
+            for broker in response.brokers
+        )
+        return tuple(sorted(found, key=lambda broker: broker.id))
+
+    async def broker(self, broker_id: int) -> BrokerView:
+        """One of them. Raises ClientError where there is none of this id."""
+        for broker in await self.brokers():
+            if broker.id == broker_id:
+                return broker
+        raise ClientError(f"Broker {broker_id} is not registered; 'headrace broker list' shows those that are.")
+
+    async def metadata(self) -> ClusterView:
+        """All topics, as any broker sees them."""
+
+        async def ask() -> ClusterView:
+            return await self._cluster.metadata(None)
+
+        return await self._cluster.retried(ask)
+
+    async def quorum(self) -> QuorumView:
+        """Who keeps the metadata, voters first."""
+        from headrace.wire.messages import describe_quorum as wire
+
+        partition = wire.RequestPartitionData(partition_index=0)
+        topic = wire.RequestTopicData(topic_name=METADATA_TOPIC, partitions=(partition,))
+
+        async def ask() -> Any:
+            response = await self._cluster.ask_any(ApiKey.DESCRIBE_QUORUM, wire.DescribeQuorumRequest(topics=(topic,)))
+            check(response.error_code, "The quorum", response.error_message)
+            found = response.topics[0].partitions[0]
+            check(found.error_code, "The quorum", found.error_message)
+            return found
+
+        found = await self._cluster.retried(ask)
+        return QuorumView(
+            leader=found.leader_id,
+            epoch=found.leader_epoch,
+            high_watermark=found.high_watermark,
+            members=(
+                *(_member(state, voter=True) for state in found.current_voters),
+                *(_member(state, voter=False) for state in found.observers),
+            ),
+        )
+
+    async def remove(self, broker_id: int) -> None:
+        """A stopped broker goes for good. Raises RefusedError."""
+        from headrace.wire.messages.unregister_broker import UnregisterBrokerRequest
+
+        async def ask() -> None:
+            response = await self._cluster.ask_any(
+                ApiKey.UNREGISTER_BROKER, UnregisterBrokerRequest(broker_id=broker_id)
+            )
+            check(response.error_code, f"Broker {broker_id}", response.error_message)
+
+        await self._cluster.retried(ask)
+
+    async def promote(self, broker_id: int) -> None:
+        """A member becomes a voter. Raises RefusedError."""
+        from headrace.wire.messages.add_raft_voter import AddRaftVoterRequest
+
+        request = AddRaftVoterRequest(cluster_id=None, timeout_ms=CHANGE_TIMEOUT_MS, voter_id=broker_id)
+        await self._change(ApiKey.ADD_RAFT_VOTER, request, broker_id)
+
+    async def demote(self, broker_id: int) -> None:
+        """A voter becomes a learner. Raises RefusedError."""
+        from headrace.wire.messages.remove_raft_voter import RemoveRaftVoterRequest
+
+        request = RemoveRaftVoterRequest(cluster_id=None, voter_id=broker_id)
+        await self._change(ApiKey.REMOVE_RAFT_VOTER, request, broker_id)
+
+    async def _change(self, key: ApiKey, request: Any, broker_id: int) -> None:
+        async def ask() -> None:
+            response = await self._cluster.ask_any(key, request)
+            check(response.error_code, f"Broker {broker_id}", response.error_message)
+
+        await self._cluster.retried(ask)
+
+
+def _member(state: Any, *, voter: bool) -> MemberView:
+    return MemberView(
+        id=state.replica_id,
+        directory_id=state.replica_directory_id,
+        voter=voter,
+        log_end=state.log_end_offset,
+        last_fetch_ms=state.last_fetch_timestamp,
+        last_caught_up_ms=state.last_caught_up_timestamp,
+    )

@@ -1,0 +1,266 @@
+"""Several brokers are one cluster: any of them answers and takes any request, and each knows what it was asked for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.base.errors import UsageError
+from headrace.base.ids import BrokerId
+from headrace.net import loops
+from headrace.net.client.address import Address
+from headrace.net.client.admin import Admin
+from headrace.net.client.cluster import Cluster as Client
+from headrace.net.client.errors import ClientError
+from headrace.net.client.members import Members, QuorumView
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
+from headrace.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from headrace.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from headrace.wire.messages.describe_cluster import DescribeClusterRequest
+from headrace.wire.messages.envelope import EnvelopeRequest
+from headrace.wire.messages.init_producer_id import InitProducerIdRequest
+from headrace.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tests.broker.cluster import Cluster, running
+from tests.broker.data_path import batch, produce
+from tests.broker.group_broker import RawClient
+
+NOBODY = Address("127.0.0.1", 9)
+"""The discard port: refused."""
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    loops.run(work)
+
+
+async def quorum(cluster: Cluster, broker: int) -> QuorumView:
+    async with Client(str(cluster.address(broker))) as client:
+        return await Members(client).quorum()
+
+
+def votes(view: QuorumView) -> dict[int, bool]:
+    return {member.id: member.voter for member in view.members}
+
+
+def test_any_broker_takes_a_change_and_has_it_when_it_answers(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with running(tmp_path, 3) as cluster:
+            for broker in (1, 2, 3):
+                async with RawClient(str(cluster.address(broker))) as client:
+                    await _create_describe_alter_and_delete(client, f"topic-{broker}")
+            image = await cluster.agree()
+            assert all(cluster.image(broker) == image for broker in (1, 2, 3))
+            assert image.topic_names() == ["kept-topic-1", "kept-topic-2", "kept-topic-3"]
+            assert dict(image.leaderships) == {1: 1, 2: 1, 3: 1}
+
+    run(work())
+
+
+async def _create_describe_alter_and_delete(client: RawClient, name: str) -> None:
+    for topic in (name, f"kept-{name}"):
+        wanted = CreatableTopic(name=topic, num_partitions=1, replication_factor=1)
+        (made,) = (await client.ask(7, CreateTopicsRequest(topics=(wanted,), timeout_ms=10_000))).topics
+        assert (made.error_code, made.num_partitions) == (0, 1)
+        assert any(config.name == "retention.ms" for config in made.configs)
+        asked = MetadataRequest(topics=(MetadataRequestTopic(name=topic),), allow_auto_topic_creation=False)
+        (found,) = (await client.ask(12, asked)).topics
+        assert (found.error_code, found.topic_id) == (0, made.topic_id)
+        resource = AlterConfigsResource(2, topic, (AlterableConfig("retention.ms", "5"),))
+        (altered,) = (await client.ask(2, AlterConfigsRequest(resources=(resource,)))).responses
+        assert altered.error_code == 0
+    (gone,) = (await client.ask(6, DeleteTopicsRequest(topics=(DeleteTopicState(name=name),)))).responses
+    assert gone.error_code == 0
+    asked = MetadataRequest(topics=(MetadataRequestTopic(name=name),), allow_auto_topic_creation=False)
+    (found,) = (await client.ask(12, asked)).topics
+    assert found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_every_broker_answers_every_question_about_the_cluster(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with running(tmp_path, 3) as cluster:
+            await cluster.agree()
+            told = set()
+            producers: list[int] = []
+            for broker in (1, 2, 3):
+                view = await quorum(cluster, broker)
+                assert votes(view) == {1: True, 2: True, 3: True}
+                async with RawClient(str(cluster.address(broker))) as client:
+                    described = await client.ask(2, DescribeClusterRequest())
+                    metadata = await client.ask(12, MetadataRequest(topics=()))
+                    producers.append((await client.ask(4, InitProducerIdRequest(None))).producer_id)
+                told.add((view.leader, described.controller_id, metadata.controller_id, described.cluster_id))
+                assert [one.broker_id for one in described.brokers] == [1, 2, 3]
+            ((leader, described_controller, controller, _),) = told
+            assert leader == described_controller == controller
+            assert len(set(producers)) == 3, "each has a block of its own"
+
+    run(work())
+
+
+def test_a_broker_joins_by_any_address_and_learners_are_promoted_until_there_are_three(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with running(tmp_path, 1) as cluster:
+            async with Client(cluster.bootstrap) as client:
+                await Admin(client).create_topic("before")
+            await cluster.start(2, join=(NOBODY, cluster.address(1)))
+            assert cluster.image(2).contains("before")
+            await cluster.start(3, join=(cluster.address(2),))
+            await cluster.until(1, lambda image: image.quorum_grown == 3)
+            await cluster.start(4, join=(cluster.address(3), cluster.address(1)))
+            for broker in (1, 2, 3, 4):
+                assert votes(await quorum(cluster, broker)) == {1: True, 2: True, 3: True, 4: False}
+            assert cluster.image(4).cluster_id == cluster.image(1).cluster_id
+
+    run(work())
+
+
+def test_the_quorum_is_changed_by_hand(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with running(tmp_path, 3) as cluster:
+            await cluster.start(4, join=(cluster.address(1),))
+            async with Client(cluster.bootstrap) as client:
+                members = Members(client)
+                await members.promote(4)
+                await members.demote(2)
+                assert votes(await members.quorum()) == {1: True, 3: True, 4: True, 2: False}
+                with pytest.raises(ClientError, match="is no voter already"):
+                    await members.demote(2)
+                with pytest.raises(ClientError, match="no member of the quorum"):
+                    await members.promote(9)
+                with pytest.raises(ClientError, match="stop it before"):
+                    await members.remove(2)
+                await cluster.stop(2)
+                await members.remove(2)
+                assert [broker.id for broker in await members.brokers()] == [1, 3, 4]
+                assert votes(await members.quorum()) == {1: True, 3: True, 4: True}
+                with pytest.raises(ClientError, match="is not registered"):
+                    await members.broker(2)
+
+    run(work())
+
+
+def test_a_wiped_voter_comes_back_as_a_learner(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with running(tmp_path, 3) as cluster:
+            await cluster.until(1, lambda image: image.quorum_grown == 3)
+            before = {member.id: member.directory_id for member in (await quorum(cluster, 1)).members}
+            await cluster.stop(2)
+            cluster.wipe(2)
+            await cluster.start(2, join=(cluster.address(1), cluster.address(3)))
+            await cluster.controller.duties.grow()
+            view = await quorum(cluster, 2)
+            assert votes(view) == {1: True, 3: True, 2: False}, "the quorum has grown by itself once, and once is all"
+            assert {member.id: member.directory_id for member in view.members}[2] != before[2]
+            async with Client(cluster.bootstrap) as client:
+                await Members(client).promote(2)
+                assert votes(await Members(client).quorum()) == {1: True, 2: True, 3: True}
+
+    run(work())
+
+
+def test_a_directory_of_another_cluster_is_refused_with_one_sentence(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with running(tmp_path / "a", 1) as one, running(tmp_path / "b", 1) as other:
+            await one.start(2, join=(one.address(1),))
+            await one.stop(2)
+            stranger = Cluster(tmp_path / "a")
+            with pytest.raises(UsageError, match=r"belongs to cluster .*, but .* to .*: choose an empty directory"):
+                await stranger.start(2, join=(other.address(1),))
+
+    run(work())
+
+
+def test_a_stop_hands_over_what_others_can_lead(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with running(tmp_path, 3) as cluster:
+            async with Client(cluster.bootstrap) as client:
+                await Admin(client).create_topic("t", partitions=3, replication_factor=3)
+            await cluster.agree()
+            await cluster.stop(2)
+            left = cluster.image(1)
+            assert left.brokers[BrokerId(2)].fenced
+            assert {part.leader for _, part in left.all_partitions()} <= {1, 3}
+            assert {part.isr for _, part in left.all_partitions()} == {(1, 3), (3, 1)} or {
+                tuple(sorted(part.isr)) for _, part in left.all_partitions()
+            } == {(1, 3)}
+            await cluster.start(2)
+            await cluster.until(1, lambda image: not image.brokers[BrokerId(2)].fenced)
+
+    run(work())
+
+
+def test_who_is_no_broker_is_closed_and_a_stranger_is_refused(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with running(tmp_path, 1) as cluster:
+            async with RawClient(cluster.bootstrap) as client:
+                with pytest.raises(asyncio.IncompleteReadError):
+                    await client.ask(0, EnvelopeRequest(request_data=b"{}"))
+            async with RawClient(cluster.bootstrap) as client:
+                stranger = EnvelopeRequest(request_data=b'{"cluster":"x","ask":"RemoveBroker","broker_id":1}')
+                answer = await client.ask(0, stranger)
+                assert b"name addresses of its own cluster" in answer.response_data
+
+    run(work())
+
+
+def test_what_is_to_be_replicated_is_not_acknowledged_as_if_it_were(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with running(tmp_path, 3) as cluster:
+            async with Client(cluster.bootstrap) as client:
+                await Admin(client).create_topic("t", partitions=1, replication_factor=2)
+            image = await cluster.agree()
+            (partition,) = image.topics[image.topic_ids["t"]].partitions
+            async with RawClient(str(cluster.address(partition.leader))) as leader:
+                answer = await produce(leader, "t", batch(b"a"))
+                while answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:  # its log is being opened
+                    answer = await produce(leader, "t", batch(b"a"))
+                assert answer.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+            async with RawClient(str(cluster.address(partition.leader % 3 + 1))) as other:
+                answer = await produce(other, "t", batch(b"a"))
+                assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    run(work())
+
+
+def test_a_broker_that_leads_no_more_says_so_and_leads_again_with_all_that_it_had(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with running(tmp_path, 3, {"broker.heartbeat.interval.ms": "3600000"}) as cluster:
+            async with Client(cluster.bootstrap) as client:
+                await Admin(client).create_topic("gone", partitions=3)
+                await Admin(client).create_topic("t", partitions=3)
+            topic = (await cluster.agree()).topic("t")
+            assert topic is not None
+            (led,) = [part for part in topic.partitions if part.leader == 2]
+            async with RawClient(str(cluster.address(2))) as leader:
+                assert (await produce(leader, "t", batch(b"a", b"b"), partition=led.index)).error_code == 0
+                assert await cluster.fence(2) is None
+                await cluster.agree()
+                refused = await produce(leader, "t", batch(b"x"), partition=led.index)
+                assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+                assert await cluster.unfence(2) is None
+                await cluster.settled(2)
+                closing = asyncio.Event()
+
+                async def held_up(_: object) -> None:
+                    await closing.wait()
+
+                cluster.brokers[2].parts.partitions.before_closing.append(held_up)
+                async with RawClient(str(cluster.address(1))) as other:
+                    request = DeleteTopicsRequest(topics=(DeleteTopicState(name="gone"),), timeout_ms=10_000)
+                    assert (await other.ask(6, request)).responses[0].error_code == 0
+                assert await cluster.fence(2) is None
+                assert await cluster.unfence(2) is None
+                await cluster.agree()  # it is elected again while its log waits to be closed
+                closing.set()
+                await cluster.settled(2)
+                again = await produce(leader, "t", batch(b"c"), partition=led.index)
+                assert (again.error_code, again.base_offset) == (0, 2)
+            after = cluster.image(2).partition_info("t", led.index)
+            assert after is not None
+            assert after.leader_epoch == led.leader_epoch + 4
+
+    run(work())

@@ -1,0 +1,176 @@
+"""`headrace up --nodes`: the birth of a small cluster, in files and as processes."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from headrace.base.errors import UsageError
+from headrace.base.ids import BrokerId
+from headrace.broker import identity
+from headrace.cli import nodes
+from headrace.cli.nodes import free_ports, prepare
+from headrace.net.client.address import Address
+from headrace.storage.disk import LocalDisk
+
+COMMAND = [sys.executable, "-m", "headrace.cli.main"]
+ANY_PORT = Address("127.0.0.1", 0)
+DISK = LocalDisk()
+
+
+def prepared(data: Path, count: int, listen: Address = ANY_PORT) -> list[nodes.Node]:
+    lock, found = prepare(DISK, data, listen, count, random.Random(1))
+    lock.release()
+    return found
+
+
+def voters(data: Path, broker: int) -> identity.Identity:
+    found = identity.load(DISK, data / f"broker-{broker}", BrokerId(broker))
+    assert found is not None
+    return found
+
+
+def test_one_voter_set_is_written_to_all_and_only_once(tmp_path: Path) -> None:
+    first = prepared(tmp_path, 3)
+    born = [voters(tmp_path, broker) for broker in (1, 2, 3)]
+    assert len({one.voters for one in born}) == len({one.cluster_id for one in born}) == 1
+    assert [(voter.broker_id, voter.port) for voter in born[0].voters] == [
+        (node.id, node.listen.port) for node in first
+    ]
+    assert [one.directory_id for one in born] == [voter.directory_id for voter in born[0].voters]
+    assert prepared(tmp_path, 3) == first
+    assert [voters(tmp_path, broker) for broker in (1, 2, 3)] == born
+
+
+def test_a_wiped_voter_is_not_born_again(tmp_path: Path) -> None:
+    prepared(tmp_path, 3)
+    (tmp_path / "broker-2" / identity.FILE_NAME).unlink()
+    prepared(tmp_path, 3)
+    assert identity.load(DISK, tmp_path / "broker-2", BrokerId(2)) is None, "it may only join, as a learner"
+
+
+def test_a_birth_that_was_cut_off_is_finished_as_it_was_planned(tmp_path: Path) -> None:
+    """Killed after each of the steps, then started again: one cluster, as if nothing had been."""
+    plan = nodes._plan(ANY_PORT, 3, random.Random(1))
+    for written in range(4):
+        data = tmp_path / str(written)
+        data.mkdir()
+        nodes._save(DISK, data / nodes.FILE_NAME, plan)
+        for node in plan["nodes"][:written]:
+            (data / f"broker-{node['id']}").mkdir()
+            identity.write(DISK, data / f"broker-{node['id']}", identity.decode(node["identity"]))
+        prepared(data, 3)
+        assert [identity.encode(voters(data, node["id"])) for node in plan["nodes"]] == [
+            node["identity"] for node in plan["nodes"]
+        ]
+
+
+def test_what_cannot_be_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    listen = prepared(tmp_path / "three", 3)[0].listen
+    with pytest.raises(UsageError, match="holds a cluster of 3 brokers: start it with --nodes 3"):
+        prepared(tmp_path / "three", 2)
+    with pytest.raises(UsageError, match=f"listens from {listen} on: start it with --listen {listen}"):
+        prepared(tmp_path / "three", 3, Address("127.0.0.1", listen.port + 1))
+    with pytest.raises(UsageError, match="choose 1 to 9"):
+        prepared(tmp_path / "many", 10)
+    (alone,) = identity.born(random.Random(2), {BrokerId(1): None})
+    (tmp_path / "one").mkdir()
+    identity.write(DISK, tmp_path / "one", alone)
+    with pytest.raises(UsageError, match="one broker's directory: start it without --nodes"):
+        prepared(tmp_path / "one", 3)
+    lock, _ = prepare(DISK, tmp_path / "three", ANY_PORT, 3, random.Random(1))
+    with pytest.raises(UsageError, match="in use"):
+        prepared(tmp_path / "three", 3)
+    lock.release()
+
+
+def test_free_ports_are_free_and_below_those_that_clients_get() -> None:
+    ports = free_ports("127.0.0.1", 5, random.Random())
+    assert len(set(ports)) == 5
+    assert all(port in nodes.PORTS for port in ports)
+
+
+def headrace(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, check=False, timeout=60)
+
+
+@contextmanager
+def up(data: Path) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
+    """The supervisor, and its lines up to `ready`."""
+    command = [*COMMAND, "up", "--nodes", "3", "--data", str(data), "--listen", "127.0.0.1:0", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            lines = [process.stdout.readline().strip() for _ in range(4)]
+            yield process, lines
+        finally:
+            process.kill()
+
+
+def test_three_brokers_run_answer_and_stop_as_one(tmp_path: Path) -> None:
+    with up(tmp_path / "data") as (process, lines):
+        brokers = [line.split() for line in lines[:3]]
+        assert [(words[0], words[1], words[2], words[4]) for words in brokers] == [
+            ("broker", str(number), "pid", "listen") for number in (1, 2, 3)
+        ]
+        addresses = [words[5] for words in brokers]
+        assert lines[3] == f"ready {','.join(addresses)}"
+        for address in addresses:
+            made = headrace("topic", "create", f"by-{address.split(':')[1]}", "--bootstrap", address)
+            assert (made.returncode, made.stderr) == (0, "")
+        listed = headrace("broker", "list", "--json", "--bootstrap", addresses[1])
+        assert [json.loads(line)["state"] for line in listed.stdout.splitlines()] == ["live"] * 3
+        quorum = json.loads(headrace("quorum", "--json", "--bootstrap", addresses[2]).stdout)
+        assert sorted(one["broker"] for one in quorum["members"] if one["role"] == "voter") == [1, 2, 3]
+        described = headrace("broker", "describe", "2", "--json", "--bootstrap", addresses[0])
+        assert json.loads(described.stdout)["quorum"] == "voter"
+        refused = headrace("broker", "remove", "2", "--bootstrap", addresses[0])
+        assert (refused.returncode, refused.stdout) == (1, "")
+        assert (
+            refused.stderr
+            == "headrace: Broker 2: Broker 2 is running: stop it before it is removed (INVALID_REQUEST).\n"
+        )
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=60)
+        assert (process.returncode, out) == (0, "")
+        assert err.count('"event": "stopped"') == 3
+        assert err.count('"clean": true') == 3
+    log = headrace("debug", "raft-log", str(tmp_path / "data" / "broker-3"), "--json")
+    writes = [json.loads(line) for line in log.stdout.splitlines()]
+    events = [event["event"] for write in writes for entry in write["entries"] for event in entry.get("events", [])]
+    assert events.count("TopicCreated") == 3
+    readable = headrace("debug", "raft-log", str(tmp_path / "data" / "broker-3"))
+    assert "BrokerRegistered" in readable.stdout
+
+
+def test_a_broker_ends_with_its_supervisor_however_that_ends(tmp_path: Path) -> None:
+    with up(tmp_path / "data") as (process, _):
+        process.kill()
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stderr.read().count('"event": "stopped"') == 3, "their standard error ends when they do"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["broker"], "A broker needs an id and a directory"),
+        (["broker", "--id", "-1", "--data", "d"], "--id -1 is not a broker's id"),
+        (["broker", "--id", "1", "--data", "d", "--join", ","], "No bootstrap address given"),
+        (["up", "--data", "d", "--nodes", "3", "--advertise", "h:1"], "--advertise names one address"),
+        (["debug", "raft-log", "."], "holds no metadata"),
+    ],
+)
+def test_a_usage_error_is_one_sentence(tmp_path: Path, arguments: list[str], words: str) -> None:
+    done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, check=False, timeout=60, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert words in done.stderr
+    assert done.stderr.count("\n") == 1

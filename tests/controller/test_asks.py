@@ -1,0 +1,136 @@
+"""What brokers ask of each other, as JSON: what was written is read again, and nothing else is."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.base.errors import CorruptData
+from headrace.base.ids import (
+    BrokerEpoch,
+    BrokerId,
+    ClusterId,
+    DirectoryId,
+    IncarnationId,
+    LeaderEpoch,
+    PartitionIndex,
+    ProducerId,
+    TopicId,
+)
+from headrace.controller import asks
+from headrace.controller.asks import ASKS, Answer, Ask, decode_answer, decode_ask, encode_answer, encode_ask
+from headrace.controller.configs import Alteration, ResourceAlteration
+from headrace.controller.decision import Refusal
+from headrace.controller.topic_changes import NewPartitions, TopicRef
+from headrace.controller.topics import NewTopic
+from headrace.metadata.values import Endpoint
+from headrace.wire.errors import ErrorCode
+from tests.metadata.histories import descriptor
+
+CLUSTER = ClusterId("c")
+ONE = BrokerId(1)
+EPOCH = BrokerEpoch(7)
+TOPIC = TopicId(uuid.UUID(int=3))
+DIRECTORY = DirectoryId(uuid.UUID(int=4))
+REFUSAL = Refusal(ErrorCode.NOT_CONTROLLER, "no: ünd")
+ENDPOINT = Endpoint(listener="PLAINTEXT", host="::1", port=9)
+
+CASES: list[tuple[Ask[Any], Any]] = [
+    (
+        asks.CreateTopics(
+            topics=(NewTopic(topic_id=TOPIC, name="t", assignments=((0, (ONE,)),), configs={"a": None, "b": "c"}),)
+        ),
+        (
+            asks.TopicAnswer(name="t", topic_id=TOPIC, partitions=1, replication_factor=1, configs={"b": "c"}),
+            asks.TopicAnswer(name="u", refusal=REFUSAL),
+        ),
+    ),
+    (
+        asks.DeleteTopics(topics=(TopicRef(name="t"), TopicRef(topic_id=TOPIC))),
+        (asks.TopicAnswer(name=None, topic_id=TOPIC),),
+    ),
+    (asks.CreatePartitions(topics=(NewPartitions(name="t", count=2, assignments=((ONE,),)),), validate_only=True), ()),
+    (asks.AlterConfigs(resources=(ResourceAlteration(2, "t", (Alteration("k", 0, None),)),)), (None, REFUSAL)),
+    (asks.AllocateProducerIds(broker_id=ONE, broker_epoch=EPOCH), (ProducerId(5), 10)),
+    (
+        asks.PublishSegment(
+            topic_id=TOPIC,
+            partition=PartitionIndex(0),
+            leader_epoch=LeaderEpoch(2),
+            descriptor=descriptor(0, 2, 2),
+            previous_hash="h",
+        ),
+        None,
+    ),
+    (
+        asks.RegisterBroker(
+            cluster_id=CLUSTER,
+            broker_id=ONE,
+            directory_id=DIRECTORY,
+            incarnation=IncarnationId(uuid.UUID(int=9)),
+            endpoints=(ENDPOINT,),
+            rack="r",
+        ),
+        EPOCH,
+    ),
+    (asks.Heartbeat(broker_id=ONE, broker_epoch=EPOCH, ready=True), False),
+    (asks.RemoveBroker(broker_id=ONE), None),
+    (asks.ChangeVoter(broker_id=ONE, directory_id=None, voter=True), None),
+    (
+        asks.ReadQuorum(),
+        asks.QuorumView(
+            leader=ONE,
+            epoch=2,
+            high_watermark=3,
+            replicas=(asks.Replica(broker_id=ONE, directory_id=DIRECTORY, voter=True, log_end_offset=3),),
+        ),
+    ),
+]
+
+
+def test_every_ask_has_a_case() -> None:
+    assert {type(ask).__name__ for ask, _ in CASES} == set(ASKS)
+
+
+@pytest.mark.parametrize(("ask", "result"), CASES, ids=[type(ask).__name__ for ask, _ in CASES])
+def test_what_is_asked_and_answered_is_read_as_it_was_written(ask: Ask[Any], result: Any) -> None:
+    assert decode_ask(encode_ask(CLUSTER, ask)) == (CLUSTER, ask)
+    for answer in (Answer(index=3, result=result), Answer(index=0, result=REFUSAL)):
+        assert decode_answer(ask, encode_answer(ask, answer)) == answer
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@given(st.sampled_from(CASES), st.data())
+def test_anything_else_is_corrupt(case: tuple[Ask[Any], Any], data: st.DataObject) -> None:
+    """One field of a real one replaced; any bytes."""
+    ask, _ = case
+    fields = json.loads(encode_ask(CLUSTER, ask))
+    fields[data.draw(st.sampled_from(sorted(fields)))] = data.draw(json_values)
+    mutated = json.dumps(fields).encode()
+    for raw in (mutated, mutated[:-1], data.draw(st.binary(max_size=20))):
+        try:
+            decode_ask(raw)
+        except CorruptData:
+            continue
+        assert raw == mutated
+
+
+@given(st.binary(max_size=40) | json_values.map(lambda value: json.dumps(value).encode()))
+def test_an_answer_that_is_none_is_corrupt(raw: bytes) -> None:
+    for ask, _ in CASES:
+        try:
+            answer = decode_answer(ask, raw)
+        except CorruptData:
+            continue
+        assert isinstance(answer.index, int)

@@ -1,0 +1,92 @@
+"""A Headrace cluster of processes, each started through the command line, to be killed and started again one by one."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+from pathlib import Path
+from typing import Final, Self
+
+from headrace.cli.nodes import Node, prepare
+from headrace.net.client.address import Address
+from headrace.storage.disk import LocalDisk
+
+READY_TIMEOUT_S: Final = 60.0
+STOP_TIMEOUT_S: Final = 30.0
+
+
+class BrokerCluster:
+    """`headrace broker` for each directory of a cluster that is born here. Standard error goes to `broker-N.log`.
+
+    Use as an async context manager: whatever still runs is killed at the end.
+    """
+
+    def __init__(self, directory: Path, count: int, *options: str) -> None:
+        lock, nodes = prepare(LocalDisk(), directory, Address("127.0.0.1", 0), count, random.SystemRandom())
+        lock.release()
+        self._directory = directory
+        self._options = options
+        self.nodes: dict[int, Node] = {int(node.id): node for node in nodes}
+        self._running: dict[int, asyncio.subprocess.Process] = {}
+
+    def address(self, broker: int) -> Address:
+        return self.nodes[broker].listen
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(str(node.listen) for node in self.nodes.values())
+
+    async def start(self, *brokers: int) -> None:
+        """Start them together, until all are ready."""
+        for broker in brokers:
+            self._running[broker] = await self._spawn(broker)
+        await asyncio.gather(*(self._ready(broker) for broker in brokers))
+
+    async def _spawn(self, broker: int) -> asyncio.subprocess.Process:
+        node = self.nodes[broker]
+        others = ",".join(str(other.listen) for other in self.nodes.values() if other is not node)
+        command = [sys.executable, "-m", "headrace.cli.main", "broker", "--id", str(broker), "--data", str(node.data)]
+        command += ["--listen", str(node.listen), "--join", others, *self._options]
+        with self.log(broker).open("ab") as log:
+            return await asyncio.create_subprocess_exec(
+                *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=log
+            )
+
+    async def _ready(self, broker: int) -> None:
+        process = self._running[broker]
+        assert process.stdout is not None
+        line = b"nothing in time"
+        try:
+            async with asyncio.timeout(READY_TIMEOUT_S):
+                line = await process.stdout.readline()
+        finally:
+            assert line.startswith(b"ready "), f"broker {broker} said {line!r}:\n{self.log(broker).read_text()[-3000:]}"
+
+    def log(self, broker: int) -> Path:
+        return self._directory / f"broker-{broker}.log"
+
+    async def kill(self, *brokers: int) -> None:
+        """SIGKILL, all of them before any is waited for."""
+        killed = [self._running.pop(broker) for broker in brokers]
+        for process in killed:
+            process.kill()
+        for process in killed:
+            await process.wait()
+
+    async def stop(self, *brokers: int) -> list[int]:
+        """SIGTERM, one after the other; their exit codes."""
+        codes = []
+        for broker in brokers:
+            process = self._running[broker]
+            process.terminate()
+            async with asyncio.timeout(STOP_TIMEOUT_S):
+                codes.append(await process.wait())
+            del self._running[broker]
+        return codes
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.kill(*self._running)
