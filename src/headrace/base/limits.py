@@ -107,6 +107,9 @@ FLUSH_GATHER_BACKOFF_MAX: Final = 10
 
 PLACES_REMEMBERED_MAX: Final = 16_384
 """Ways of naming a partition in a request whose partition is remembered."""
+PLAIN_FETCH_BYTES_MAX: Final = 32 * 1024
+"""Of a fetch that is read without the general codec: about a thousand partitions. Elements of larger requests are
+counted."""
 DEADLINE_SIGNIFICANT_BITS: Final = 6
 """Of the time that a produce may wait, rounded up: at most some 900 queues, for times up to 2**31 ms."""
 KERNEL_SYNCS_MAX: Final = 64
