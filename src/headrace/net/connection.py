@@ -327,6 +327,10 @@ class Connection(asyncio.Protocol):
     # ending
 
     @property
+    def is_open(self) -> bool:
+        return self._open
+
+    @property
     def held_bytes(self) -> int:
         """Bytes of requests that it holds, or that are reserved for it."""
         return self._reserved + sum(map(len, self._frames)) + sum(size for size, _ in self._slots)
