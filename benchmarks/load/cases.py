@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks.load.raw_links import Link, log_ends
-from benchmarks.load.rivals import KAFKA, Durability, Rival
+from benchmarks.load.rivals import HEADRACE, KAFKA, Durability, Rival
 
 ANSWER_TIMEOUT_S: Final = 60.0
 MEGABYTE: Final = 1024 * 1024
@@ -84,8 +84,10 @@ class About:
     title: str
     unit: str = "MB/s"
     """The unit of `Figures.rate`."""
+    who: str = HEADRACE
+    """Who is measured, by `Rival.name`."""
     against: str = KAFKA
-    """Who is measured beside `headrace`, by `Rival.name`."""
+    """And beside whom."""
     ours: Durability = Durability.FSYNC
     theirs: Durability = Durability.PAGE_CACHE
     target: Target

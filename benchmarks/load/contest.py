@@ -166,30 +166,31 @@ def _writes() -> int:
 
 @contextmanager
 def _stopped(rival: Rival) -> Iterator[None]:
-    pid = rival.pid
-    os.kill(pid, signal.SIGSTOP)
+    pids = rival.pids
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
     try:
         yield
     finally:
-        os.kill(pid, signal.SIGCONT)
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
 
 
 def _run(case: Case, entrant: Entrant, other: Rival, turn: int) -> Run:
     _settle()
     rival = entrant.rival
-    pid = rival.pid
-    before = _cpu_s(psutil.Process(pid))
+    before = {pid: _cpu_s(psutil.Process(pid)) for pid in rival.pids}
     with _stopped(other):
         figures: Figures = case.run(entrant)
-    process = psutil.Process(rival.pid)
-    cpu_s = _cpu_s(process) - (before if rival.pid == pid else 0)
+    processes = [psutil.Process(pid) for pid in rival.pids]
+    cpu_s = sum(_cpu_s(process) - before.get(process.pid, 0.0) for process in processes)
     return Run(
         rival=rival.name,
         turn=turn,
         rate=figures.rate,
         cpu_s=round(cpu_s, 2),
         cpu_s_per_gb=_per_gb(cpu_s, figures.megabytes),
-        memory_mb=round(process.memory_info().rss / MEGABYTE, 1),
+        memory_mb=round(sum(process.memory_info().rss for process in processes) / MEGABYTE, 1),
         others=dict(figures.others),
     )
 

@@ -35,12 +35,15 @@ class KafkaPeer:
 
     name: Final = "kafka"
 
-    def __init__(self, directory: Path, *, settings: Sequence[str] = (), heap: str = "1g") -> None:
+    def __init__(self, directory: Path, *, settings: Sequence[str] = (), heap: str = "1g", node: int = 1) -> None:
         self.directory = directory.resolve()
+        self.node = node
         self._settings = list(settings)
         self._java = ["java", f"-Xmx{heap}", f"-Xms{heap}", "-cp", kafka_jars.class_path()]
         self._process: subprocess.Popen[bytes] | None = None
-        self._port, self._controller_port = _free_ports(2)
+        self._port, self.controller_port = _free_ports(2)
+        self.quorum = {node: self.controller_port}
+        """The nodes that are controllers, each with its port: before the start, the same for all."""
 
     @property
     def bootstrap(self) -> str:
@@ -52,6 +55,10 @@ class KafkaPeer:
         return self._process.pid
 
     @property
+    def pids(self) -> list[int]:
+        return [self.pid]
+
+    @property
     def version(self) -> str:
         return kafka_jars.kafka_version()
 
@@ -60,6 +67,11 @@ class KafkaPeer:
         return self.directory / "data"
 
     def start(self) -> None:
+        self.launch()
+        self.wait_until_it_answers()
+
+    def launch(self) -> None:
+        """Start it, and do not wait: of several, a majority has to run before one answers."""
         self.directory.mkdir(parents=True, exist_ok=True)
         config = self.directory / "server.properties"
         config.write_text("\n".join(self._properties()) + "\n")
@@ -67,8 +79,16 @@ class KafkaPeer:
             self._format(config)
         with (self.directory / "kafka.log").open("ab") as log:
             command = [*self._java, "kafka.Kafka", str(config)]
-            self._process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self.directory)
-        self._wait_until_it_answers(self._process)
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.directory
+            )
+
+    def kill(self) -> None:
+        """SIGKILL: nothing of the process runs afterwards."""
+        assert self._process is not None, "the peer is started before it is killed"
+        self._process.kill()
+        self._process.wait()
+        self._process = None
 
     def stop(self) -> None:
         if self._process is None:
@@ -91,9 +111,9 @@ class KafkaPeer:
     def _properties(self) -> list[str]:
         return [
             "process.roles=broker,controller",
-            "node.id=1",
-            f"controller.quorum.voters=1@127.0.0.1:{self._controller_port}",
-            f"listeners=PLAINTEXT://127.0.0.1:{self._port},CONTROLLER://127.0.0.1:{self._controller_port}",
+            f"node.id={self.node}",
+            f"controller.quorum.voters={','.join(f'{node}@127.0.0.1:{port}' for node, port in self.quorum.items())}",
+            f"listeners=PLAINTEXT://127.0.0.1:{self._port},CONTROLLER://127.0.0.1:{self.controller_port}",
             f"advertised.listeners=PLAINTEXT://127.0.0.1:{self._port}",
             "controller.listener.names=CONTROLLER",
             "listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
@@ -112,7 +132,10 @@ class KafkaPeer:
         command = [*self._java, "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(config)]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
-    def _wait_until_it_answers(self, process: subprocess.Popen[bytes]) -> None:
+    def wait_until_it_answers(self) -> None:
+        """Raises PeerError."""
+        process = self._process
+        assert process is not None, "launched"
         deadline = time.monotonic() + START_TIMEOUT_S
         while not _answers(self._port):
             if process.poll() is not None or time.monotonic() > deadline:

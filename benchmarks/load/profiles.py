@@ -48,7 +48,7 @@ def profile(case: Case, rival: Rival) -> Path:
         raise NoProfile("No profile: this case ends the process that would be profiled.")
     PROFILES.mkdir(parents=True, exist_ok=True)
     path = PROFILES / f"{case.about.name}.svg"
-    with _recorded(rival.pid, path):
+    with _recorded(rival.pids[0], path):
         case.run(case.about.entrant(rival))
     return path
 

@@ -7,7 +7,7 @@ an acknowledgement says about the disk is a config of each topic on both.
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from enum import StrEnum
 from functools import partial
@@ -40,7 +40,10 @@ class Rival(Protocol):
     @property
     def bootstrap(self) -> str: ...
     @property
-    def pid(self) -> int: ...
+    def pids(self) -> Sequence[int]:
+        """Of its processes."""
+        ...
+
     def topic_config(self, durability: Durability) -> Mapping[str, str]:
         """How a topic is told."""
         ...
@@ -67,8 +70,8 @@ class Headrace:
         return self._broker.bootstrap
 
     @property
-    def pid(self) -> int:
-        return self._broker.pid
+    def pids(self) -> list[int]:
+        return [self._broker.pid]
 
     def topic_config(self, durability: Durability) -> Mapping[str, str]:
         return {"flush.policy": "fsync" if durability is Durability.FSYNC else "os"}
@@ -94,11 +97,13 @@ class Kafka(KafkaPeer):
 class Rivals:
     """Those that have been asked for by name. Each is started when it is asked for first, and stopped on leaving."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, more: Mapping[str, Callable[[Path], Rival]]) -> None:
+        """`more`: others than single brokers, by name."""
         self._makers: Mapping[str, Callable[[Path], Rival]] = {
             HEADRACE: Headrace,
             KAFKA: Kafka,
             WITHOUT_JOURNAL: partial(Headrace, name=WITHOUT_JOURNAL, configs={"log.journal.max.bytes": "0"}),
+            **more,
         }
         self._directory = directory
         self._started: dict[str, Rival] = {}

@@ -222,6 +222,7 @@ class Links:
         if known is None or (known.done() and not _is_open(known)):
             opening = connect(address, client_id="headrace-broker", timeout_ms=_left_ms(deadline))
             known = asyncio.ensure_future(opening)
+            known.add_done_callback(_is_open)  # looked at, though nobody may wait for it any more
             while len(self._links) >= CONTROLLER_LINKS_MAX:
                 self._drop(next(iter(self._links)))
         self._links[address] = known

@@ -104,6 +104,7 @@ class Duties:
             try:
                 for broker, epoch in sessions.tick(self._metadata.image, self._clock.monotonic()):
                     await self._fence(broker, epoch, f"it was silent for {self._session_s:g} s")
+                await self._readmit()
                 await self.grow()
             except HeadraceError as error:
                 log.info("the controller's work is put off", reason=str(error))
@@ -131,6 +132,15 @@ class Duties:
         refusal = await self._metadata.submit(partial(fence_broker, broker_id=broker, broker_epoch=epoch))
         if refusal is None:
             log.warning("broker fenced", broker_id=broker, reason=reason)
+
+    async def _readmit(self) -> None:
+        """Every live broker has the log: also one that came back in the middle of its own removal."""
+        members = {member.peer for member in self._metadata.quorum().members}
+        for broker in self._metadata.image.live_brokers():
+            peer = Peer(broker.id, broker.directory_id)
+            if peer not in members:
+                await self._change(AddLearner(peer))
+                return
 
     async def grow(self) -> None:
         """Promote learners, one at a time, until the quorum has been as large as it shall be."""

@@ -45,6 +45,8 @@ class _Connection(asyncio.Protocol):
         self.transport = transport
 
     def data_received(self, data: bytes) -> None:
+        if self.lost:
+            return
         for frame in self._splitter.feed(data):
             view = memoryview(frame)
             first = next(iter(self.awaited))

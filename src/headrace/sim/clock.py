@@ -11,17 +11,20 @@ BORN_MS: Final = 1_700_000_000_000
 
 
 class SimClock:
-    """Wall-clock and monotonic time of one machine. `jump_ms` moves the wall clock, which may jump."""
+    """Wall-clock and monotonic time of one machine. `jump_ms` moves the wall clock, which may jump; `rate` is how fast
+    both go, 1.0 being right."""
 
-    def __init__(self, loop: VirtualLoop) -> None:
+    def __init__(self, loop: VirtualLoop, *, rate: float = 1.0, started_ago: float = 0.0) -> None:
         self._loop = loop
+        self._rate = rate
+        self._started_ago = started_ago
         self._ahead_ms = 0
 
     def now_ms(self) -> int:
-        return BORN_MS + self._ahead_ms + int(self._loop.time() * 1000)
+        return BORN_MS + self._ahead_ms + int(self._loop.time() * self._rate * 1000)
 
     def monotonic(self) -> float:
-        return self._loop.time()
+        return self._started_ago + self._loop.time() * self._rate
 
     def jump_ms(self, by: int) -> None:
         """Move the wall clock by so many milliseconds, forward or back."""

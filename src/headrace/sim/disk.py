@@ -39,6 +39,8 @@ class SimDisk:
         self.locks: dict[Path, Process] = {}
         self.full: Path | None = None
         """What lies below is on a volume without room."""
+        self.slowness = 1.0
+        """By how much each sync takes longer."""
         self._sound_syncs = self._failing_syncs = 0
         self.operations = 0
         self.syncs = 0
@@ -89,6 +91,25 @@ class SimDisk:
             node.durable[part] = child
             node = child
 
+    def make_durable_file(self, path: Path, data: bytes) -> None:
+        """As something that was put there long ago."""
+        self.make_durable_directory(path.parent)
+        node: Node = self.root
+        for part in path.parent.parts[1:]:
+            assert isinstance(node, DirectoryNode)
+            node = node.names[part]
+        assert isinstance(node, DirectoryNode)
+        file = FileNode()
+        file.data, file.durable = bytearray(data), bytearray(data)
+        node.names[path.name] = node.durable[path.name] = file
+
+    def durable_bytes(self, path: Path) -> bytes | None:
+        """What is on the medium under this name; None: nothing."""
+        node: Node | None = self.root
+        for part in path.parts[1:]:
+            node = node.durable.get(part) if isinstance(node, DirectoryNode) else None
+        return bytes(node.durable) if isinstance(node, FileNode) else None
+
     def about_to_trigger(self) -> bool:
         return self._trigger is not None and self._trigger_in <= 1
 
@@ -105,7 +126,8 @@ class SimDisk:
 
     def sync_seconds(self) -> float:
         slow = self.random.random() < SLOW_SYNC_PROBABILITY
-        return SYNC_SECONDS_MIN + self.random.random() * (SLOW_SYNC_SECONDS_MAX if slow else SYNC_SECONDS_MAX)
+        longest = SLOW_SYNC_SECONDS_MAX if slow else SYNC_SECONDS_MAX
+        return self.slowness * (SYNC_SECONDS_MIN + self.random.random() * longest)
 
 
 class SimFile:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import heapq
 import threading
 import traceback
 from collections import deque
@@ -66,6 +67,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.network = Network(self, random)
         self.workers = Workers(self, random)
         self.failures: list[str] = []
+        self.no_process: Final = contextvars.Context()
+        """For what belongs to the machinery of the simulation, whoever sets it off."""
         self.set_task_factory(_make_task)
         self.set_exception_handler(_note_failure)
 
@@ -89,8 +92,12 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
-        handle = super().call_soon(callback, *args, context=context)
         process = owner(context)
+        if process is not None and process.held is not None:
+            handle = asyncio.Handle(callback, args, self, context)
+            process.held.append((self._now, handle))
+            return handle
+        handle = super().call_soon(callback, *args, context=context)
         if process is not None and not process.alive:
             handle.cancel()
         return handle
@@ -98,8 +105,12 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
-        handle = super().call_at(when, callback, *args, context=context)
         process = owner(context)
+        if process is not None and process.held is not None:
+            handle = asyncio.TimerHandle(when, callback, args, self, context)
+            process.held.append((when, handle))
+            return handle
+        handle = super().call_at(when, callback, *args, context=context)
         if process is not None and not process.alive:
             handle.cancel()
         return handle
@@ -119,6 +130,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """End it at once, as by SIGKILL: no `finally`, no callback, no exception handler of its own takes effect."""
         if not process.alive:
             return
+        self.resume(process)
         process.alive = False
         for handle in [*self._ready, *self._scheduled]:
             if owner(handle._context) is process:  # type: ignore[attr-defined]  # asyncio keeps it there
@@ -126,6 +138,40 @@ class VirtualLoop(asyncio.BaseEventLoop):
         for callback in process.at_death:
             callback()
         contextvars.Context().run(self.call_soon, self._bury, process)
+
+    def pause(self, process: Process) -> None:
+        """As SIGSTOP: nothing of it runs until it is resumed; what others send it waits."""
+        if not process.alive or process.held is not None:
+            return
+        process.held = []
+        mine = [handle for handle in self._ready if owner(handle._context) is process]  # type: ignore[attr-defined]
+        timers = [handle for handle in self._scheduled if owner(handle._context) is process]  # type: ignore[attr-defined]
+        process.held += [(self._now, handle) for handle in mine]
+        process.held += [(timer.when(), timer) for timer in timers]
+        for timer in timers:
+            timer._scheduled = False  # type: ignore[attr-defined]  # or its cancelling would be counted
+        gone = set(map(id, (*mine, *timers)))
+        stand_in = asyncio.Handle(_nothing, (), self, self.no_process)
+        stand_in.cancel()  # the loop has counted those that are ready
+        kept = [stand_in if id(handle) in gone else handle for handle in self._ready]
+        self._ready.clear()
+        self._ready.extend(kept)
+        self._scheduled[:] = [timer for timer in self._scheduled if id(timer) not in gone]
+        heapq.heapify(self._scheduled)
+
+    def resume(self, process: Process) -> None:
+        """As SIGCONT: what was due meanwhile runs now, in the order in which it was due."""
+        if process.held is None:
+            return
+        held, process.held = process.held, None
+        for when, handle in sorted(held, key=lambda pair: pair[0]):
+            if handle.cancelled():
+                continue
+            if isinstance(handle, asyncio.TimerHandle) and when > self._now:
+                heapq.heappush(self._scheduled, handle)
+                handle._scheduled = True  # type: ignore[attr-defined]
+            else:
+                self._ready.append(handle)
 
     def _bury(self, process: Process) -> None:
         """Close what is left of its coroutines and threads, so that no later garbage collection can run any of it."""
@@ -163,6 +209,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
     subprocess_exec = _refuse
 
 
+def _nothing() -> None:
+    """To be called by nobody."""
+
+
 def _make_task(loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any) -> asyncio.Task[Any]:
     task = asyncio.Task(coroutine, loop=loop, **options)
     process = owner(options.get("context"))
@@ -170,6 +220,7 @@ def _make_task(loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any) 
         process.tasks.add(task)
         if not process.alive:
             task._log_destroy_pending = False  # type: ignore[attr-defined]  # as in _bury
+            coroutine.close()  # it never begins
     return task
 
 

@@ -1,8 +1,8 @@
 """A network in memory, for asyncio protocols: delays, pieces, back-pressure, resets; in order within a connection.
 
 Promises of TCP that it keeps: bytes arrive in order, once, unchanged, or the connection is lost. Everything else
-it may do: cut a write in pieces, hold it for long, reset a connection in the middle, refuse one. It never calls a
-protocol from within that protocol's own call.
+it may do: cut a write in pieces, hold it for long, reset a connection in the middle, refuse one; between hosts also
+what `headrace.sim.links` says. It never calls a protocol from within that protocol's own call.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from headrace.base.ports import Buffer, Random
-from headrace.sim.process import Process, owner
+from headrace.sim.links import Links
+from headrace.sim.process import LOOPBACK, Process, owner
 
 if TYPE_CHECKING:
     from headrace.sim.loop import VirtualLoop
@@ -30,6 +31,9 @@ SLOW_DELAY_SECONDS_MAX: Final = 0.08
 SLOW_PROBABILITY: Final = 0.01
 SPLIT_PROBABILITY: Final = 0.1
 PORTS_FROM: Final = 40_000
+KNOCK_SECONDS: Final = 0.25
+"""From the first try to reach a host to the second; twice that to the third, and so on."""
+CONNECT_SECONDS_MAX: Final = 10.0
 
 Address = tuple[str, int]
 
@@ -42,6 +46,11 @@ class Transport(asyncio.Transport):
         self.network = network
         self.context = context
         self.process = owner(context)
+        self.host = LOOPBACK if self.process is None else self.process.host
+        self.vanished = False
+        """This end is gone, and the other may not have heard of it: it does when it sends something."""
+        self.forgotten = False
+        """And what it had sent, and nobody acknowledged, is not sent again."""
         self.peer: Transport
         self._protocol: asyncio.Protocol
         self._unsent: deque[bytes] = deque()
@@ -138,6 +147,18 @@ class Transport(asyncio.Transport):
         self.network.transports.pop(self, None)
         self.network.loop.call_soon(self._protocol.connection_lost, error, context=self.context)
 
+    def drop(self) -> None:
+        """Nobody wants this end any more, and its protocol has never seen it."""
+        self._lost = self._closing = True
+        self.network.transports.pop(self, None)
+        self.network.after_delay(self, self.peer.lose, ConnectionResetError(errno.ECONNRESET, "reset by peer"))
+
+    def vanish(self, error: Exception) -> None:
+        """As `lose`, without a word to the other end."""
+        if not self._lost:
+            self.vanished = self.forgotten = True
+            self.lose(error)
+
     def _pump(self) -> None:
         """Send as much as the window lets through; then the end, if it is queued."""
         while self._unsent and self._on_the_wire < WINDOW_BYTES:
@@ -164,6 +185,9 @@ class Transport(asyncio.Transport):
 
     def arrive(self, data: bytes | None) -> None:
         """The next piece (None: the end) is here; it waits while this end does not read."""
+        if self.vanished:
+            self.network.after_delay(self, self.peer.lose, ConnectionResetError(errno.ECONNRESET, "unknown here"))
+            return
         if self._closing:
             return
         self._inbox.append(data)
@@ -176,8 +200,15 @@ class Transport(asyncio.Transport):
                 if not self._protocol.eof_received():
                     self.close()
                 return
-            self.peer.taken(len(data))
+            self._acknowledge(len(data))
             self._protocol.data_received(data)
+
+    def _acknowledge(self, size: int) -> None:
+        links = self.network.links
+        if links.blocks(self.host, self.peer.host):
+            links.hold(self, self.peer, lambda: self.peer.taken(size))
+        else:
+            self.peer.taken(size)
 
     def taken(self, size: int) -> None:
         """The other end read `size` bytes, so that more may be sent."""
@@ -243,8 +274,9 @@ class Server(asyncio.AbstractServer):
         """Its process is dead: nobody listens, and those who were about to be accepted are not."""
         self.network.stop_listening(self)
         for future in self.connecting:
-            if not future.done():
+            if not future.done() and not self.network.links.is_down(self.address[0]):
                 future.set_exception(ConnectionResetError(errno.ECONNRESET, "reset while connecting"))
+                future.exception()  # whoever knocked may have gone away
 
 
 class Network:
@@ -255,6 +287,7 @@ class Network:
         self.random = random
         self.servers: dict[Address, Server] = {}
         self.transports: dict[Transport, None] = {}
+        self.links = Links(loop, random)
         self._next_port = PORTS_FROM
 
     def delay(self) -> float:
@@ -270,7 +303,13 @@ class Network:
 
     def after_delay(self, sender: Transport, callback: Callable[..., object], *args: object) -> None:
         """Call the other end, in its own process, after all that was sent before."""
-        self.loop.call_at(sender.next_arrival(self.delay()), callback, *args, context=sender.peer.context)
+        source, target = sender.host, sender.peer.host
+        if self.links.blocks(source, target) or self.links.holds(source, target):
+            self.links.hold(sender, sender, lambda: self.after_delay(sender, callback, *args))
+            return
+        delay = self.delay() * self.links.slowness(source, target)
+        context = self.loop.no_process if sender.peer.vanished else sender.peer.context
+        self.loop.call_at(sender.next_arrival(delay), callback, *args, context=context)
 
     def reset(self, transport: Transport) -> None:
         """Break a connection in the middle: both ends hear of it, each in its own time."""
@@ -309,10 +348,11 @@ class Network:
     async def create_connection(
         self, factory: Any, host: Any, port: Any, options: dict[str, Any]
     ) -> tuple[Transport, asyncio.BaseProtocol]:
-        """Raises ConnectionRefusedError or ConnectionResetError."""
+        """Raises ConnectionRefusedError, ConnectionResetError or TimeoutError."""
         if options.get("sock") is not None or options.get("ssl") is not None:
             raise RuntimeError("the simulated network has no real sockets and no TLS")
         await asyncio.sleep(self.delay())
+        await self._shake_hands(str(host))
         server = self.servers.get((str(host), int(port)))
         if server is None:
             raise ConnectionRefusedError(errno.ECONNREFUSED, f"nobody listens at {host}:{port}")
@@ -320,14 +360,26 @@ class Network:
         server.connecting[made] = None
         self._next_port += 1
         context = contextvars.copy_context()
-        near = Transport(self, context, ("127.0.0.1", self._next_port), server.address)
+        near = Transport(self, context, (_host_of(context), self._next_port), server.address)
         self.loop.call_soon(self._accept, server, near, factory, made, context=server.context)
         try:
-            return await made
+            async with asyncio.timeout(CONNECT_SECONDS_MAX):
+                return await made
         finally:
             server.connecting.pop(made, None)
 
+    async def _shake_hands(self, target: str) -> None:
+        """Return once both directions are open; knock again and again until then. Raises TimeoutError."""
+        source, wait, waited = _host_of(None), KNOCK_SECONDS, 0.0
+        while self.links.blocks(source, target) or self.links.blocks(target, source):
+            if waited > CONNECT_SECONDS_MAX:
+                raise TimeoutError(errno.ETIMEDOUT, f"{target} does not answer")
+            await asyncio.sleep(wait)
+            waited, wait = waited + wait, 2 * wait
+
     def _accept(self, server: Server, near: Transport, factory: Callable[[], Any], made: asyncio.Future[Any]) -> None:
+        if made.done():
+            return  # whoever knocked has gone away
         context = server.context.copy()
         far = Transport(self, context, server.address, near.get_extra_info("sockname"))
         near.peer, far.peer = far, near
@@ -343,17 +395,35 @@ class Network:
         self.loop.call_at(near.next_arrival(self.delay()), self._connected, near, made, context=near.context)
 
     def _connected(self, near: Transport, made: asyncio.Future[Any]) -> None:
+        if made.done():
+            near.drop()
+            return
         protocol = cast("asyncio.Protocol", near.get_protocol())
         protocol.connection_made(near)
-        if not made.done():
-            made.set_result((near, protocol))
+        made.set_result((near, protocol))
+
+    def power_off(self, host: str) -> None:
+        """To be called before its processes are killed: nobody hears of it."""
+        self.links.power_off(host)
+        for end in [each for each in self.transports if each.host == host]:
+            end.vanish(ConnectionAbortedError(errno.ECONNABORTED, "no power"))
+
+    def power_on(self, host: str) -> None:
+        """Whoever sends to a connection from before is told then."""
+        self.links.power_on(host)
 
     def _end_died(self, end: Transport) -> None:
         """A killed process sends nothing more; what is on the wire still arrives; then the other end hears."""
         if end in self.transports:
             self.transports.pop(end)
+            end.vanished = end.host != LOOPBACK  # there, word of it always arrives
             error = ConnectionResetError(errno.ECONNRESET, "the other process died")
             self.after_delay(end, end.peer.lose, error)
+
+
+def _host_of(context: contextvars.Context | None) -> str:
+    process = owner(context)
+    return LOOPBACK if process is None else process.host
 
 
 def connections_of(network: Network, process: Process) -> list[Transport]:

@@ -13,6 +13,9 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any, Final
 
+LOOPBACK: Final = "127.0.0.1"
+"""Where whoever is no process lives, and a process that is not told otherwise."""
+
 
 class ProcessDied(BaseException):
     """Raised inside a process at the instant of its death, to unwind it. No handler for `Exception` sees it."""
@@ -24,9 +27,12 @@ class Process:
     Invariant: `alive` only ever goes from True to False.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, host: str = LOOPBACK) -> None:
         self.name = name
+        self.host = host
         self.alive = True
+        self.held: list[tuple[float, asyncio.Handle]] | None = None
+        """While it is paused (as by SIGSTOP): what would have run, and when."""
         self.tasks: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
         self.at_death: list[Callable[[], None]] = []
         """Called once, in order, at the instant of death: the machine's side of it, never the process's own code."""

@@ -68,7 +68,7 @@ def run(seed: int) -> Outcome:
     world = World(loop, seed)
     outcome = Outcome(seed, story=world.story)
     with (
-        _garbage_kept(),
+        garbage_kept(),
         guarded(),
         _logs_in(world),
         counted(outcome.journal),
@@ -82,7 +82,7 @@ def run(seed: int) -> Outcome:
         except* (Stuck, TimeoutError, Lost) as errors:
             outcome.problems = [*world.history.problems, *(Problem("stuck", repr(each)) for each in errors.exceptions)]
         finally:
-            _close(loop)
+            close(loop)
     outcome.problems += [Problem("broker-error", failure) for failure in loop.failures]
     outcome.cuts, outcome.kills = world.history.cuts, world.history.kills
     outcome.acknowledged, outcome.virtual_seconds = len(world.history.acked), loop.time()
@@ -110,7 +110,7 @@ async def _simulate(world: World, seed: int) -> FinalState:
 
 
 @contextmanager
-def _garbage_kept() -> Iterator[None]:
+def garbage_kept() -> Iterator[None]:
     """No collection during a run: when it came would depend on what ran before."""
     was_enabled = gc.isenabled()
     gc.disable()
@@ -140,7 +140,7 @@ def _logs_in(world: World) -> Iterator[None]:
         structlog.configure(**before)
 
 
-def _close(loop: VirtualLoop) -> None:
+def close(loop: VirtualLoop) -> None:
     """End everything, whatever state it is in."""
     tasks = asyncio.all_tasks(loop)
     for task in tasks:

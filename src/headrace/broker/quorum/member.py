@@ -9,7 +9,7 @@ Source of its duties: docs/decisions/0016.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import structlog
@@ -23,7 +23,9 @@ from headrace.broker.quorum.succession import Succession
 from headrace.broker.quorum.transport import Transport
 from headrace.broker.quorum.writer import LogWriter
 from headrace.metadata.delta import ImageDelta
+from headrace.metadata.events import BrokerRegistered
 from headrace.metadata.image import MetadataImage
+from headrace.metadata.values import Endpoint
 from headrace.raft.core import Raft
 from headrace.raft.events import (
     Campaign,
@@ -116,6 +118,9 @@ class QuorumMember:
                 return
             assert self.core.log.handed_index == self.core.log.last_index, "the only voter commits what it has"
             committed = self._applier.take_held()
+        else:
+            for node, endpoint in await loop.run_in_executor(None, _registered, recovery.entries):
+                self._transport.learn(node, endpoint.host, endpoint.port)
         image, count = await loop.run_in_executor(None, _replayed, recovery.snapshot, committed)
         self._applier.begin(image, count)
         self._transport.attach(self.receive)
@@ -284,6 +289,17 @@ def learn_addresses(transport: Transport, delta: ImageDelta) -> None:
         known = before.get(broker.id)
         if broker.endpoints and (known is None or known.endpoints != broker.endpoints):
             transport.learn(broker.id, broker.endpoints[0].host, broker.endpoints[0].port)
+
+
+def _registered(entries: Iterable[Entry]) -> list[tuple[BrokerId, Endpoint]]:
+    """Where brokers said that they listen, committed or not: after a restart of all, members that are not of the
+    cluster's birth would find each other only by what is known to be committed, and that takes a quorum."""
+    events = (event for entry in entries for event in events_of(entry))
+    return [
+        (event.broker_id, event.endpoints[0])
+        for event in events
+        if isinstance(event, BrokerRegistered) and event.endpoints
+    ]
 
 
 def _replayed(snapshot: Snapshot | None, entries: tuple[Entry, ...]) -> tuple[MetadataImage, int]:

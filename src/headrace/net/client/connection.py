@@ -186,6 +186,7 @@ class Connection(asyncio.Protocol):
             answer = self._waiting.popleft().answer
             if not answer.done():
                 answer.set_exception(ConnectionLostError(str(error)))
+                answer.exception()  # not every asker is still there to look
 
 
 async def connect(

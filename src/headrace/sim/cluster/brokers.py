@@ -1,0 +1,64 @@
+"""The shipped broker as what runs on the hosts of a simulated cluster."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from headrace.base.ids import BrokerId
+from headrace.broker.boot import Broker
+from headrace.broker.config import BrokerConfig
+from headrace.broker.identity import FILE_NAME, born, encode
+from headrace.net.client.address import Address
+from headrace.sim.clock import SimClock
+from headrace.sim.cluster.host import DATA, Host, Program
+from headrace.sim.cluster.world import PORT, address_of
+from headrace.sim.disk import Mount
+from headrace.storage.log.journal import JournalSettings
+
+CONFIGS: Final[Mapping[str, str]] = {"offsets.topic.num.partitions": "1"}
+
+
+class BrokerProgram:
+    """One life of a broker."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    async def start(self) -> None:
+        await self._broker.start()
+
+    async def over(self) -> Exception | None:
+        await self._broker.over()
+        return self._broker.failure
+
+    async def stop(self) -> None:
+        await self._broker.stop()
+
+
+class BrokerPrograms:
+    """Makes them. `known`: brokers whose addresses every broker is told, to find the others by."""
+
+    def __init__(self, known: Sequence[int]) -> None:
+        self._known = known
+
+    @staticmethod
+    def birth(hosts: Sequence[Host]) -> None:
+        """One cluster with these as its voters, as `headrace up --nodes N` writes it before any of them starts."""
+        identities = born(hosts[0].world.chance("birth"), {BrokerId(host.node): (host.address, PORT) for host in hosts})
+        for host, identity in zip(hosts, identities, strict=True):
+            host.disk.make_durable_file(DATA / FILE_NAME, json.dumps(encode(identity)).encode())
+
+    def make(self, host: Host, *, clock: SimClock, disk: Mount, chance: random.Random) -> Program:
+        config = BrokerConfig(
+            data=DATA,
+            host=host.address,
+            port=PORT,
+            broker_id=BrokerId(host.node),
+            join=tuple(Address(address_of(node), PORT) for node in self._known if node != host.node),
+            configs=CONFIGS,
+            journal=JournalSettings(files_max=0),
+        )
+        return BrokerProgram(Broker(config, clock=clock, random=chance, disk=disk))

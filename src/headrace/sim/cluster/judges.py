@@ -1,0 +1,192 @@
+"""What must hold of a quorum after every step of every member, whatever happened, and of the images made of it.
+
+Told of every step of the shipped core by `watching`. Looks at what changed only. Promises in one line each: one leader
+in a term, and one vote of a member; two logs that agree at an entry agree below it; what is committed is in the log
+of every later leader; all commit, and see, the same. Source: the Raft paper, figure 3.
+"""
+
+from __future__ import annotations
+
+import traceback
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, Final
+from unittest.mock import patch
+
+from headrace.broker.metadata import SETTINGS, MetadataDriver
+from headrace.metadata.image import MetadataImage
+from headrace.raft.core import Raft
+from headrace.raft.events import Event, Ready
+from headrace.raft.membership import Membership, Peer
+from headrace.raft.messages import Entry, VoteAnswer
+from headrace.sim.cluster.world import address_of
+from headrace.sim.process import CURRENT, Process
+
+EVERYTHING: Final = 1 << 40
+"""Bytes: no bound."""
+STEPS_PER_VALIDATION: Final = 32
+"""The invariants of a whole log take long to look at."""
+
+
+class Judge:
+    """See the module. `accuse(kind, sentence)` is called for what is broken."""
+
+    def __init__(self, accuse: Callable[[str, str], object], tell: Callable[[str], object]) -> None:
+        self._accuse = accuse
+        self._tell = tell
+        self._votes: dict[tuple[Peer, int], Peer] = {}
+        self.leaders: dict[int, Peer] = {}
+        """By term, as it became known."""
+        self._written: dict[tuple[int, int], tuple[Entry, int]] = {}
+        """By index and term: the entry, and the term of the one before it."""
+        self.committed: list[Entry] = []
+        """As far as any member ever knew."""
+        self._committed_in: list[int] = []
+        """The term of whoever knew first. A leader of an earlier one, that hears of its election late, may lack it."""
+        self._known: dict[Raft, int] = {}
+        """By core: up to where its commits were looked at."""
+        self._cores: dict[Process, Raft] = {}
+        """Of the processes that run."""
+        self.memberships: dict[Peer, Membership] = {}
+        """By member: what it went by when it was last seen, dead ones included."""
+        self.images: dict[int, MetadataImage] = {}
+        """By index, as whoever came first saw it."""
+        self._of_members: dict[Process, MetadataImage] = {}
+        self._steps = 0
+
+    def after(self, process: Process, core: Raft, ready: Ready) -> None:
+        """A member took a step."""
+        if self._cores.get(process) is not core:
+            self._bury_the_dead()
+            self._cores[process] = core
+        self._steps += 1
+        if self._steps % STEPS_PER_VALIDATION == 0:
+            core.validate()
+        if self.memberships.get(core.me) is not core.membership:
+            self.memberships[core.me] = core.membership
+        if core.leads and self.leaders.get(core.term) != core.me:
+            self._on_elected(core)
+        if ready.entries:
+            self._log_matching(core, ready.entries)
+        for message in ready.messages:
+            if isinstance(message, VoteAnswer) and message.granted and not message.pre:
+                self._one_vote(message)
+        if core.log.commit_index > self._known.get(core, core.log.base_index):
+            self._commits(core)
+
+    def on_image(self, process: Process, image: MetadataImage) -> None:
+        """A member shows this from now on."""
+        before = self._of_members.get(process)
+        if before is not None and before.index > image.index:
+            self._accuse("image-went-back", f"{process.name} shows index {image.index} after {before.index}")
+        self._of_members[process] = image
+        first = self.images.setdefault(image.index, image)
+        if first is not image and first != image:
+            self._accuse("images-differ", f"{process.name} at index {image.index} shows {_difference(first, image)}")
+
+    def on_assertion(self, story: str) -> None:
+        """The core itself said that something is wrong."""
+        self._accuse("assertion", story)
+
+    def apart(self) -> str | None:
+        """Whose image lags behind the others', where all should be equal. Who was removed is not counted."""
+        running = [(process, image) for process, image in self._of_members.items() if process.alive]
+        newest = max((image for _, image in running), key=lambda image: image.index, default=None)
+        known = {address_of(node) for node in newest.brokers} if newest is not None else set()
+        alive = {process.name: image.index for process, image in running if process.host in known}
+        return None if len(set(alive.values())) <= 1 else f"brokers show different states: {alive}"
+
+    def _bury_the_dead(self) -> None:
+        for process in [each for each in self._cores if not each.alive]:
+            self._known.pop(self._cores.pop(process), None)
+            self._of_members.pop(process, None)
+
+    def _on_elected(self, core: Raft) -> None:
+        other = self.leaders.setdefault(core.term, core.me)
+        self._tell(f"leads in term {core.term}")
+        if other != core.me:
+            self._accuse("election-safety", f"{_name(other)} and {_name(core.me)} both lead in term {core.term}")
+        earlier = bisect_left(self._committed_in, core.term)
+        self._holds(core, self.committed[:earlier])
+
+    def _one_vote(self, message: VoteAnswer) -> None:
+        other = self._votes.setdefault((message.source, message.term), message.target)
+        if other != message.target:
+            both = f"{_name(other)} and {_name(message.target)}"
+            self._accuse("one-vote", f"{_name(message.source)} votes in term {message.term} for {both}")
+
+    def _holds(self, core: Raft, entries: Iterable[Entry]) -> None:
+        log = core.log
+        for entry in entries:
+            if entry.index >= log.base_index and log.term_at(entry.index) != entry.term:
+                missing = f"entry {entry.index} of term {entry.term}, which is committed"
+                self._accuse("leader-completeness", f"{_name(core.me)} leads in term {core.term} without {missing}")
+                return
+
+    def _log_matching(self, core: Raft, entries: Iterable[Entry]) -> None:
+        for entry in entries:
+            before = core.log.term_at(entry.index - 1)
+            if before is None:
+                continue
+            found = self._written.setdefault((entry.index, entry.term), (entry, before))
+            if found != (entry, before):
+                self._accuse("log-matching", f"{_name(core.me)} has {(entry, before)}, another {found}")
+
+    def _commits(self, core: Raft) -> None:
+        log = core.log
+        start = max(self._known.get(core, 0), log.base_index)
+        for entry in log.read(start + 1, EVERYTHING)[: log.commit_index - start]:
+            if entry.index <= len(self.committed):
+                known = self.committed[entry.index - 1]
+                if known != entry:
+                    self._accuse("commits-differ", f"{_name(core.me)} committed {entry}, others {known}")
+                continue
+            if entry.index != len(self.committed) + 1:
+                break  # of entries below, which a snapshot has taken in, no member ever told
+            self.committed.append(entry)
+            self._committed_in.append(max(core.term, self._committed_in[-1] if self._committed_in else 0))
+            for other in self._cores.values():
+                if other.leads and other.term > core.term:
+                    self._holds(other, [entry])
+        self._known[core] = log.commit_index
+
+
+@contextmanager
+def watching(judge: Judge, *, tick_ms: int, entries_kept: int) -> Iterator[None]:
+    """While it lasts, the judge is told of every step of every core in a simulated process, and of every image that it
+    publishes. Times and sizes are such that a short run sees many elections and snapshots."""
+    step, init = Raft.step, MetadataDriver.__init__
+
+    def watched(self: Raft, event: Event) -> Ready:
+        process = CURRENT.get()
+        try:
+            ready = step(self, event)
+            if process is not None:
+                judge.after(process, self, ready)
+        except AssertionError:
+            judge.on_assertion(traceback.format_exc())
+            raise
+        return ready
+
+    def seen(self: MetadataDriver, *args: Any, **options: Any) -> None:
+        settings = replace(SETTINGS, entries_kept=entries_kept)
+        init(self, *args, **(options | {"tick_ms": tick_ms, "settings": settings}))
+        process = CURRENT.get()
+        if process is not None:
+            self.subscribe(lambda delta: judge.on_image(process, delta.after))
+
+    with patch.object(Raft, "step", watched), patch.object(MetadataDriver, "__init__", seen):
+        yield
+
+
+def _name(peer: Peer) -> str:
+    return f"{peer.node} ({str(peer.directory)[:8]})"
+
+
+def _difference(one: MetadataImage, other: MetadataImage) -> str:
+    for name in MetadataImage.__slots__:
+        if getattr(one, name) != getattr(other, name):
+            return f"{name} {getattr(other, name)!r:.300}, another {getattr(one, name)!r:.300}"
+    return "the same"

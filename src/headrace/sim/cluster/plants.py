@@ -1,0 +1,171 @@
+"""Bugs to plant in the shipped quorum, one at a time, to show that simulated clusters find them.
+
+Each is what a plausible mistake in one function would do, and is taken out again at the end of the `with`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final, cast
+from unittest.mock import patch
+
+from headrace.base.ids import NO_LEADER
+from headrace.base.ports import Disk, File
+from headrace.broker.identity import FILE_NAME
+from headrace.broker.metadata import MetadataDriver
+from headrace.broker.quorum import member
+from headrace.controller.decision import Decision
+from headrace.metadata.image import MetadataImage
+from headrace.raft.core import Raft
+from headrace.raft.leading import Leadership
+from headrace.raft.membership import Membership
+from headrace.raft.messages import AppendAnswer, Entry, HardState, Message, SnapshotMark
+from headrace.sim.cluster.host import DATA, Host
+from headrace.storage import commitlog, snapshots
+from headrace.storage.commitlog import CommitLog, Recovery
+from headrace.storage.walframe import Frame, encode_frame
+
+
+@contextmanager
+def vote_not_persisted() -> Iterator[None]:
+    """The term survives a restart, for whom it voted in it does not."""
+    opened = commitlog.open_commit_log
+
+    def forgetful(disk: Disk, directory: Path, *, born: Membership) -> tuple[CommitLog, Recovery]:
+        log, found = opened(disk, directory, born=born)
+        return log, replace(found, hard_state=HardState(found.hard_state.term, NO_LEADER))
+
+    with patch.object(member, "open_commit_log", forgetful):
+        yield
+
+
+@contextmanager
+def answered_before_fsync() -> Iterator[None]:
+    """A write counts once it is in the page cache; its sync comes when it comes."""
+
+    def append(self: CommitLog, hard_state: HardState | None, entries: Sequence[Entry]) -> None:
+        self._hard_state = hard_state or self._hard_state
+        follows = entries[0].index - 1 if entries else self._last_index
+        frame = Frame(self._hard_state, follows, tuple(entries))
+        self._guarded(lambda: self._file.append([encode_frame(frame, self._file.size())]))
+        self._last_index = frame.last_index
+
+    with patch.object(CommitLog, "append", append):
+        yield
+
+
+@contextmanager
+def older_term_committed_by_count() -> Iterator[None]:
+    """What is on a quorum is committed, whoever wrote it (Raft paper, figure 8)."""
+
+    def may_commit(self: Leadership, reached: int) -> bool:
+        return reached > self._state.log.commit_index
+
+    with patch.object(Leadership, "_may_commit", may_commit):
+        yield
+
+
+@contextmanager
+def stale_acknowledgement_counts() -> Iterator[None]:
+    """An acknowledgement is taken for what it says, whichever leadership it was given to."""
+    on_stale = Raft._on_stale
+
+    def believe(self: Raft, message: Message) -> None:
+        if isinstance(self._role, Leadership) and isinstance(message, AppendAnswer):
+            self._role.on_append_answer(message)
+        else:
+            on_stale(self, message)
+
+    with patch.object(Raft, "_on_stale", believe):
+        yield
+
+
+@contextmanager
+def two_changes_pending() -> Iterator[None]:
+    """A change of the membership does not wait for the one before it."""
+    with patch.object(Leadership, "change_is_pending", False):
+        yield
+
+
+@contextmanager
+def wiped_voter_votes() -> Iterator[None]:
+    """Who comes back with an empty disk is taken for the voter it was."""
+    wipe = Host.wipe
+
+    def same_directory(self: Host) -> None:
+        identity = self.disk.durable_bytes(DATA / FILE_NAME)
+        wipe(self)
+        if identity is not None:
+            self.disk.make_durable_file(DATA / FILE_NAME, identity)
+
+    with patch.object(Host, "wipe", same_directory):
+        yield
+
+
+@contextmanager
+def decides_on_the_committed_image() -> Iterator[None]:
+    """What was decided and is not committed yet is not looked at."""
+    submit = MetadataDriver.submit
+
+    async def blind(self: MetadataDriver, decide: Callable[[MetadataImage], Decision[Any]]) -> Any:
+        return await submit(self, lambda pending: decide(self.image))
+
+    with patch.object(MetadataDriver, "submit", blind):
+        yield
+
+
+class _Unsynced:
+    """A disk whose files are not synced."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._disk, name)
+
+    def open(self, path: Path, *, create: bool = False) -> Any:
+        return _UnsyncedFile(self._disk.open(path, create=create))
+
+
+class _UnsyncedFile:
+    def __init__(self, file: File) -> None:
+        self._file = file
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def sync(self) -> None:
+        """Later."""
+
+
+@contextmanager
+def snapshot_renamed_before_fsync() -> Iterator[None]:
+    """A snapshot gets its name first, and its contents are synced behind it."""
+    write, install = snapshots.write, snapshots.install
+
+    def hasty_write(disk: Disk, temporary: Path, mark: SnapshotMark, lines: Iterable[bytes]) -> None:
+        write(cast("Disk", _Unsynced(disk)), temporary, mark, lines)
+
+    def hasty_install(disk: Disk, temporary: Path, final: Path) -> None:
+        install(disk, temporary, final)
+        file = disk.open(final)
+        file.sync()
+        file.close()
+
+    with patch.object(snapshots, "write", hasty_write), patch.object(snapshots, "install", hasty_install):
+        yield
+
+
+CLUSTER_PLANTS: Final[dict[str, Callable[[], AbstractContextManager[None]]]] = {
+    "vote-not-persisted": vote_not_persisted,
+    "answered-before-fsync": answered_before_fsync,
+    "older-term-committed-by-count": older_term_committed_by_count,
+    "stale-acknowledgement-counts": stale_acknowledgement_counts,
+    "two-changes-pending": two_changes_pending,
+    "wiped-voter-votes": wiped_voter_votes,
+    "decides-on-the-committed-image": decides_on_the_committed_image,
+    "snapshot-renamed-before-fsync": snapshot_renamed_before_fsync,
+}
