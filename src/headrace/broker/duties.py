@@ -18,6 +18,7 @@ from headrace.base.errors import HeadraceError
 from headrace.base.ids import BrokerEpoch, BrokerId, ClusterId
 from headrace.base.ports import Clock
 from headrace.broker.metadata import ChangeRefused, MetadataDriver, NotController
+from headrace.broker.quorum.errors import ChangeTooLarge
 from headrace.broker.quorum.status import QuorumStatus
 from headrace.broker.tasks import OnBug, started
 from headrace.controller.asks import (
@@ -170,6 +171,8 @@ class Duties:
             case Command():
                 try:
                     return await self._metadata.submit(partial(ask.decide, setting=self._setting))
+                except ChangeTooLarge as error:
+                    return Refusal(ErrorCode.POLICY_VIOLATION, str(error))
                 except ChangeRefused as error:  # nothing was done
                     return Refusal(ErrorCode.REQUEST_TIMED_OUT, str(error))
             case Heartbeat():
