@@ -245,6 +245,8 @@ FORWARDED_BYTES_MAX: Final = 4 * 1024 * 1024
 """Largest request that is carried to the controller."""
 LEAVE_WAIT_MS_MAX: Final = 3_000
 """Longest that a broker that stops waits for others to lead what it led."""
+REGISTRATION_PATIENCE_MS: Final = 10_000
+"""Longest that a broker waits for another one of its id, with another disk, to be missed."""
 JOIN_TIMEOUT_MS: Final = 2_000
 """Longest that a broker that comes to a cluster waits for one answer."""
 JOIN_BACKOFF_MS: Final = 50
