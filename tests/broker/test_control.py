@@ -185,3 +185,30 @@ def test_an_answer_that_is_none_is_not_believed(tmp_path: Path) -> None:
             assert isinstance(refusal, Refusal)
 
     run(work())
+
+
+def test_two_that_take_each_other_for_the_controller_are_not_asked_in_turns_without_a_pause(tmp_path: Path) -> None:
+    async def work() -> None:
+        addresses: dict[str, Address] = {}
+        async with (
+            scripted(lambda _, __: not_controller(addresses["two"])) as one,
+            scripted(lambda _, __: not_controller(addresses["one"])) as two,
+            control(tmp_path, one.address) as here,
+        ):
+            addresses |= {"one": one.address, "two": two.address}
+            assert isinstance(await here.submit(IDS, wait_ms=WAIT_MS), Refusal)
+            assert asked(one) + asked(two) < 30
+
+    run(work())
+
+
+def test_what_is_too_large_to_be_carried_is_refused_at_once(tmp_path: Path) -> None:
+    async def work() -> None:
+        names = tuple(TopicRef(name="t" * 249) for _ in range(20_000))
+        async with scripted(lambda _, __: None) as other, control(tmp_path, other.address) as here:
+            refusal = await here.submit(DeleteTopics(topics=names))
+            assert isinstance(refusal, Refusal)
+            assert "split it" in refusal.message
+            assert asked(other) == 0
+
+    run(work())

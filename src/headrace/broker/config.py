@@ -31,5 +31,7 @@ class BrokerConfig:
     """Brokers of the cluster to join, tried in turn. With any, an empty directory never makes a cluster of its own."""
     rack: str | None = None
     configs: Mapping[str, str] = field(default_factory=dict)
+    report_metadata: bool = False
+    """Whether the image is logged now and then, at DEBUG."""
     journal: JournalSettings | None = None
     """None: as log.journal.max.bytes says."""

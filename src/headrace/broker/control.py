@@ -110,10 +110,15 @@ class Control:
         deadline = loop.time() + wait_ms / 1000
         backoff_ms = CONTROLLER_BACKOFF_MS
         hint: Address | None = None
+        data = encode_ask(self._duties.cluster_id, ask)
+        if len(data) > FORWARDED_BYTES_MAX:
+            message = f"A request of {len(data)} bytes is too large to be carried to the controller: split it."
+            return Refusal(ErrorCode.POLICY_VIOLATION, message)
         while True:
             self._changed.clear()
+            followed = hint is not None
             try:
-                answer, hint = await self._try(ask, hint, deadline)
+                answer, hint = await self._try(ask, data, hint, deadline)
             except FINAL as error:
                 return no_controller(str(error))
             except _NotSent as error:
@@ -129,8 +134,9 @@ class Control:
                 if isinstance(ask, CARRIED_OUT):
                     await self._settled()
                 return answer.result
-            if hint is not None:
+            if hint is not None and not followed:
                 continue
+            hint = None  # two brokers that take each other for the controller are not asked in turns
             left = deadline - loop.time()
             if left <= 0:
                 return no_controller(f"{reason.rstrip('.')}: ask again.")
@@ -138,7 +144,9 @@ class Control:
                 await asyncio.wait_for(self._changed.wait(), min(left, backoff_ms / 1000))
             backoff_ms = min(2 * backoff_ms, CONTROLLER_BACKOFF_MS_MAX)
 
-    async def _try(self, ask: Ask[R], hint: Address | None, deadline: float) -> tuple[Answer[R] | None, Address | None]:
+    async def _try(
+        self, ask: Ask[R], data: bytes, hint: Address | None, deadline: float
+    ) -> tuple[Answer[R] | None, Address | None]:
         """One try: an answer, or nothing and perhaps whom to ask then. Raises HeadraceError."""
         if self._metadata.is_controller:
             try:
@@ -149,7 +157,7 @@ class Control:
         address = hint if hint is not None else self._whom_to_ask()
         if address is None:
             return None, None
-        response = await self._links.ask(address, encode_ask(self._duties.cluster_id, ask), deadline)
+        response = await self._links.ask(address, data, deadline)
         if response.error_code == ErrorCode.NOT_CONTROLLER:
             told = decode_leader(response.response_data or b"")
             return None, Address(*told) if told not in (None, address, hint) else None
@@ -200,8 +208,6 @@ class Links:
 
     async def ask(self, address: Address, data: bytes, deadline: float) -> EnvelopeResponse:
         """Raises _NotSent, and ClientError where it is not known whether it was received."""
-        if len(data) > FORWARDED_BYTES_MAX:
-            raise _NotSent(f"A request of {len(data)} bytes is too large to be carried to the controller: split it.")
         try:
             connection = await asyncio.shield(self._connecting(address, deadline))
         except ClientError as error:

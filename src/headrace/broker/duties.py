@@ -105,7 +105,7 @@ class Duties:
                 for broker, epoch in sessions.tick(self._metadata.image, self._clock.monotonic()):
                     await self._fence(broker, epoch, f"it was silent for {self._session_s:g} s")
                 await self._readmit()
-                await self._grow()
+                await self.grow()
             except HeadraceError as error:
                 log.info("the controller's work is put off", reason=str(error))
             await asyncio.sleep(self._session_s / TICKS_PER_SESSION)
@@ -142,7 +142,7 @@ class Duties:
                 await self._change(AddLearner(peer))
                 return
 
-    async def _grow(self) -> None:
+    async def grow(self) -> None:
         """Promote learners, one at a time, until the quorum has been as large as it shall be."""
         image, status = self._metadata.image, self._metadata.quorum()
         voters = sum(member.is_voter for member in status.members)

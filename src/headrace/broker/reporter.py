@@ -1,12 +1,10 @@
-"""The whole metadata image as JSON, in the log, now and then: for who looks for what a broker believed, and when.
-
-Only where the log is kept at DEBUG. The JSON is made in a worker thread.
+"""The whole metadata image as JSON, in the log at DEBUG, now and then: for who looks for what a broker believed, and
+when. The JSON is made in a worker thread.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 
 import structlog
@@ -28,8 +26,7 @@ class Reporter:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        if log.is_enabled_for(logging.DEBUG):
-            self._task = started(self._run(), "metadata reports", self._on_bug)
+        self._task = started(self._run(), "metadata reports", self._on_bug)
 
     def stop(self) -> None:
         if self._task is not None:

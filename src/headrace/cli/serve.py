@@ -61,6 +61,7 @@ def serve(
         broker_id=BrokerId(broker_id),
         join=parse_bootstrap(join) if join is not None else (),
         rack=rack,
+        report_metadata=log_level.lower() == "debug",
         configs=configs,
     )
     run(_serve(config, with_parent=with_parent))

@@ -69,10 +69,10 @@ class ConfigValue:
         return self.value.strip().lower() == "true"
 
     def number(self) -> int:
-        return int(self.value)
+        return int(self.value.strip())
 
     def fraction(self) -> float:
-        return float(self.value)
+        return float(self.value.strip())
 
 
 def topic_values(

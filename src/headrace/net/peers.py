@@ -30,7 +30,6 @@ from headrace.base.limits import (
     PEERS_MAX,
 )
 from headrace.net.connection import Connection
-from headrace.net.loglimit import LogLimit
 from headrace.net.peerframes import (
     Envelope,
     PeerAddress,
@@ -83,7 +82,6 @@ class Peers:
         self.address: PeerAddress | None = None
         """Where this member listens, told to the others; None: not bound yet."""
         self.book: Final = AddressBook()
-        self.log: Final = LogLimit(asyncio.get_running_loop().time)
         self._receive: Callable[[Message], None] | None = None
         self._on_dead: list[Callable[[BrokerId], None]] = []
         self._links: dict[BrokerId, _Link] = {}

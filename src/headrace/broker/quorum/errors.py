@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from headrace.base.errors import HeadraceError
 from headrace.base.ids import BrokerId
+from headrace.base.limits import METADATA_ENTRY_BYTES_MAX
 from headrace.raft.membership import Refusal
 
 
@@ -28,6 +29,16 @@ class OutcomeUnknown(HeadraceError):  # noqa: N818
 
     def __init__(self) -> None:
         super().__init__("The controller moved before the change was committed: see whether it was made, or try again.")
+
+
+class ChangeTooLarge(HeadraceError):  # noqa: N818
+    """Nothing was done, and the same again will not be."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(
+            f"The change takes {size} bytes in the cluster's log, and {METADATA_ENTRY_BYTES_MAX} are the most: "
+            "split it into smaller ones."
+        )
 
 
 class ChangeRefused(HeadraceError):  # noqa: N818
