@@ -173,8 +173,7 @@ class Nemesis:
             if host is not None and host.is_up and not host.is_paused:
                 self.acts += 1
                 act(host)
-                if not host.is_up:
-                    self._later(BOUNCE_SECONDS, lambda: self._boot(host))
+                self._later(BOUNCE_SECONDS, lambda: self._boot(host))
 
         self._later(self._random.random() * STRIKE_SECONDS_MAX, strike)
 
@@ -196,7 +195,7 @@ class Nemesis:
     def _boot(self, host: Host) -> None:
         if not host.is_up:
             host.boot()
-        elif not host.serves:  # it is stopping, or just starting
+        elif not host.serves and not host.is_starting:
             self._later(DOWN_SECONDS_MAX, lambda: self._boot(host))
 
     def _later(self, seconds: float, act: Act) -> None:
