@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from itertools import count
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -32,16 +33,24 @@ async def running(
         yield f"{broker.host}:{broker.port}"
 
 
+async def until(true: Callable[[], bool]) -> None:
+    """The test's own timeout ends a wait in vain."""
+    for _ in count():
+        if true():
+            return
+        await asyncio.sleep(0)
+
+
 class RawClient:
     """One connection; one request at a time, in any version."""
 
     def __init__(self, bootstrap: str, client_id: str = "raw") -> None:
-        self._address = bootstrap.split(":")
+        self.address = bootstrap
         self._client_id = client_id
         self._sent = 0
 
     async def __aenter__(self) -> Self:
-        self._reader, self._writer = await asyncio.open_connection(self._address[0], int(self._address[1]))
+        self._reader, self._writer = await asyncio.open_connection(*_parted(self.address))
         return self
 
     async def __aexit__(
@@ -74,6 +83,11 @@ class RawClient:
         topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
         response = await self.ask(7, CreateTopicsRequest(topics=(topic,), timeout_ms=10_000))
         assert response.topics[0].error_code == 0
+
+
+def _parted(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    return host, int(port)
 
 
 def _codec(request: Any) -> Api:

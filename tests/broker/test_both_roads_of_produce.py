@@ -9,7 +9,7 @@ import struct
 import tempfile
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 from unittest.mock import patch
@@ -32,6 +32,7 @@ from headrace.wire.records import Record
 from tests.broker.data_path import create, fetch
 from tests.broker.group_broker import RawClient, running
 
+PARTITIONS: Final = 3
 TOPIC: Final = "t"
 TOPIC_ID: Final = UUID("c9d782e0-abb2-4847-8075-4aafdd86693b")
 """The same in both brokers: where damage moves it, an answer may give back a part of it."""
@@ -75,10 +76,12 @@ def batches(draw: st.DrawFn) -> bytes:
 
 @st.composite
 def requests(draw: st.DrawFn) -> ProduceRequest:
-    """Nearly always of one batch for one partition."""
+    """Often of one batch for one partition."""
     data = [
-        PartitionProduceData(index=draw(st.sampled_from([0, 0, 0, 0, 0, 1, -1])), records=memoryview(draw(batches())))
-        for _ in range(draw(st.sampled_from([1, 1, 1, 1, 1, 1, 0, 2])))
+        PartitionProduceData(
+            index=draw(st.sampled_from([0, 0, 0, 0, 0, 1, 1, 2, 2, -1])), records=memoryview(draw(batches()))
+        )
+        for _ in range(draw(st.sampled_from([1, 1, 1, 1, 2, 2, 3, 0])))
     ]
     topic = TopicProduceData(
         name=draw(st.sampled_from([TOPIC, TOPIC, TOPIC, TOPIC, TOPIC, "none", ""])), partition_data=tuple(data)
@@ -116,7 +119,7 @@ class Road:
     """One broker and a client of it."""
 
     bootstrap: str
-    end: int = 0
+    ends: list[int] = field(default_factory=lambda: [0] * PARTITIONS)
 
     async def ask(self, body: bytes) -> list[bytes]:
         """All that comes back, up to the answer to a last request or the end of the connection."""
@@ -139,11 +142,14 @@ class Road:
 
     async def written(self) -> bytes:
         """What was stored since this was last asked."""
+        found = b""
         async with RawClient(self.bootstrap) as client:
-            answer = await fetch(client, TOPIC, self.end)
-        assert answer.error_code == 0
-        self.end = answer.high_watermark
-        return bytes(answer.records)
+            for partition, end in enumerate(self.ends):
+                answer = await fetch(client, TOPIC, end, partition=partition)
+                assert answer.error_code == 0
+                self.ends[partition] = answer.high_watermark
+                found += bytes(answer.records)
+        return found
 
 
 @dataclass
@@ -169,7 +175,7 @@ def roads() -> Iterator[Roads]:
         async def start(name: str) -> Road:
             bootstrap = await stack.enter_async_context(running(Path(directory) / name, ANSWERED_AT_ONCE))
             async with RawClient(bootstrap) as client:
-                await create(client, TOPIC)
+                await create(client, TOPIC, PARTITIONS)
             return Road(bootstrap)
 
         same = patch("headrace.broker.handlers.create_topics.new_topic_id", lambda _: TopicId(TOPIC_ID))

@@ -214,6 +214,7 @@ def test_what_is_to_be_replicated_is_not_acknowledged_as_if_it_were(tmp_path: Pa
                 await Admin(client).create_topic("t", partitions=1, replication_factor=2)
             image = await cluster.agree()
             (partition,) = image.topics[image.topic_ids["t"]].partitions
+            await cluster.settled(partition.leader)
             async with RawClient(str(cluster.address(partition.leader))) as leader:
                 answer = await produce(leader, "t", batch(b"a"))
                 assert answer.error_code == ErrorCode.NOT_ENOUGH_REPLICAS

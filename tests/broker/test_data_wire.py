@@ -97,7 +97,8 @@ async def test_a_connection_has_one_parked_fetch_at_a_time(tmp_path: Path, monke
         most = max(most, sum(one._read_on is not None for one in parked))
         return parked[-1]
 
-    monkeypatch.setattr("headrace.broker.handlers.fetch.ParkedFetch", park)
+    for road in ("fetch", "plain_fetch"):
+        monkeypatch.setattr(f"headrace.broker.handlers.{road}.ParkedFetch", park)
     async with running(tmp_path) as bootstrap, RawClient(bootstrap) as client, asyncio.timeout(20):
         await client.create_topic("t")
         part = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)

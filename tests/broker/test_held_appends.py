@@ -8,7 +8,6 @@ import random
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +33,7 @@ from headrace.wire.messages.delete_topics import DeleteTopicsRequest
 from headrace.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from headrace.wire.records import Record
 from tests.broker.data_path import batch, create, fetch, offset_at, produce
-from tests.broker.group_broker import QUICK, RawClient
+from tests.broker.group_broker import QUICK, RawClient, until
 
 MAX_TIMESTAMP = -3
 THEN_MS = 1_700_000_000_000
@@ -288,14 +287,6 @@ async def test_whoever_waits_for_what_was_lost_while_it_was_held_is_told(
                 [topic] = (await asked).responses
                 assert topic.partition_responses[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
         assert (await fetch(client, "t", 6)).error_code in (0, ErrorCode.KAFKA_STORAGE_ERROR)
-
-
-async def until(true: Callable[[], bool]) -> None:
-    """The test's own timeout ends a wait in vain."""
-    for _ in count():
-        if true():
-            return
-        await asyncio.sleep(0)
 
 
 def _failing(number: int) -> Callable[[Contents, int], None]:

@@ -105,6 +105,18 @@ async def a_controller_that_is_started_again_at_once_is_not_waited_for(world: Wo
     assert world.loop.time() - before < 0.9, "less than the shortest silence of a leader"
 
 
+async def a_controller_that_dies_is_not_waited_for(world: World) -> None:
+    """Its connections break, and nobody listens where it was."""
+    old = await leading(world)
+    await count(world, 3)
+    before = world.loop.time()
+    old.kill(power=True)
+    await count(world)
+    assert world.loop.time() - before < 0.9, "less than the shortest silence of a leader"
+    assert all(old.number in node.dead for node in nodes(world))
+    await old.boot()
+
+
 async def what_is_too_large_is_refused_and_harms_nobody(world: World) -> None:
     leader = await leading(world)
     event = ConfigChanged(broker_id=BrokerId(1), changes={"x": "y" * limits.METADATA_ENTRY_BYTES_MAX})
@@ -238,6 +250,7 @@ async def changes_go_one_at_a_time_and_the_last_voter_stays(world: World) -> Non
         who_is_cut_off_says_that_it_does_not_know,
         who_does_not_know_that_another_leads_tells_nothing_old,
         a_controller_that_is_started_again_at_once_is_not_waited_for,
+        a_controller_that_dies_is_not_waited_for,
         what_is_too_large_is_refused_and_harms_nobody,
         who_was_away_gets_a_snapshot_in_pieces,
         a_large_topic_is_applied_by_all,

@@ -107,6 +107,9 @@ FLUSH_GATHER_BACKOFF_MAX: Final = 10
 
 PLACES_REMEMBERED_MAX: Final = 16_384
 """Ways of naming a partition in a request whose partition is remembered."""
+PLAIN_FETCH_BYTES_MAX: Final = 32 * 1024
+"""Of a fetch that is read without the general codec: about a thousand partitions. Elements of larger requests are
+counted."""
 DEADLINE_SIGNIFICANT_BITS: Final = 6
 """Of the time that a produce may wait, rounded up: at most some 900 queues, for times up to 2**31 ms."""
 KERNEL_SYNCS_MAX: Final = 64
@@ -242,6 +245,8 @@ FORWARDED_BYTES_MAX: Final = 4 * 1024 * 1024
 """Largest request that is carried to the controller."""
 LEAVE_WAIT_MS_MAX: Final = 3_000
 """Longest that a broker that stops waits for others to lead what it led."""
+REGISTRATION_PATIENCE_MS: Final = 10_000
+"""Longest that a broker waits for another one of its id, with another disk, to be missed."""
 JOIN_TIMEOUT_MS: Final = 2_000
 """Longest that a broker that comes to a cluster waits for one answer."""
 JOIN_BACKOFF_MS: Final = 50

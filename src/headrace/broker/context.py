@@ -14,7 +14,7 @@ from headrace.net.connection import Answer, Later
 
 if TYPE_CHECKING:
     from headrace.broker.control import Control
-    from headrace.broker.deferred import Deadlines
+    from headrace.broker.deferred import Deadlines, Deferred
     from headrace.broker.duties import Duties
     from headrace.broker.fetch_sessions import FetchSessions
     from headrace.broker.groups import GroupService
@@ -60,9 +60,9 @@ class RequestContext:
     received_bytes: int
 
 
-Shortcut: TypeAlias = Callable[[memoryview], Answer | Later | None]
+Shortcut: TypeAlias = Callable[[memoryview], "Answer | Later | Deferred | None"]
 """Serves the usual form of a request from its frame, without the length; None, with nothing done, leaves it to the
-handler."""
+handler. The result of a `Deferred` is an `Answer`."""
 Handle: TypeAlias = Callable[[Any, RequestContext], Any | Awaitable[Any]]
 """(request, context) -> response message, or an awaitable or `Deferred` of one; None: no answer (acks=0)."""
 

@@ -62,6 +62,17 @@ class Deferred:
             self._result = result
             self._tell()
 
+    def settle(self, work: Callable[[], Any]) -> None:
+        """Set what `work` gives, or raises; not where nobody asks any more."""
+        if self.done():
+            return
+        try:
+            result = work()
+        except Exception as error:
+            self.set_exception(error)
+        else:
+            self.set_result(result)
+
     def add_done_callback(self, callback: Callable[[Any], object]) -> None:
         if self.done():
             callback(self)

@@ -60,6 +60,8 @@ class Dispatcher:
             except Exception as error:
                 self.failed(decode_request_header(frame)[0], error, connection)
                 return None
+            if isinstance(answer, Deferred):
+                return Pending(self, decode_request_header(frame)[0], answer, connection, pipelined=False)
             if answer is not None:
                 return answer
         header, body_at = decode_request_header(frame)
@@ -159,7 +161,7 @@ class Dispatcher:
 
 
 class Pending:
-    """A `Later`: the answer of a handler that is still at work."""
+    """A `Later`: the answer of a handler, or of a shortcut (whose result is a frame already), that is still at work."""
 
     __slots__ = ("_connection", "_dispatcher", "_future", "_header", "add_done_callback", "cancel", "done", "pipelined")
 
@@ -188,7 +190,8 @@ class Pending:
         error = self._future.exception()
         if error is None:
             try:
-                return self._dispatcher.encode(self._header, self._future.result())
+                result = self._future.result()
+                return result if isinstance(result, list) else self._dispatcher.encode(self._header, result)
             except Exception as mistake:
                 error = mistake
         self._dispatcher.failed(self._header, error, self._connection)

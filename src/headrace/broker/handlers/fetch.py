@@ -11,8 +11,7 @@ v12 flexible; v13 topics by id; v15 and v17 replica fields; v16 leader endpoints
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 import structlog
 
@@ -20,26 +19,29 @@ from headrace.base.errors import CorruptData, StorageFailure
 from headrace.base.ids import TopicId, TopicPartition
 from headrace.base.limits import FETCH_BYTES_MAX
 from headrace.base.ports import Buffer
-from headrace.broker.context import Handler, RequestContext
+from headrace.broker.context import Handler, RequestContext, Services
 from headrace.broker.deferred import Deferred
 from headrace.broker.fetch_sessions import NO_SESSION, FetchPlan, PartitionKey, Wanted
+from headrace.broker.handlers import plain_fetch
+from headrace.broker.handlers.plain_fetch import READ_COMMITTED
 from headrace.broker.parking import ParkedFetch
 from headrace.broker.partition import Partition
+from headrace.metadata.image import MetadataImage
+from headrace.net.listener import Answer
 from headrace.storage.engine import DamagedRange
-from headrace.wire.apis import ApiKey
+from headrace.wire.apis import Api, ApiKey, api
 from headrace.wire.codec import new
 from headrace.wire.errors import ErrorCode
+from headrace.wire.headers import decode_request_header, encode_response_frame
 from headrace.wire.messages.fetch import (
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
     PartitionData,
 )
+from headrace.wire.plain_fetch import TOPIC_ID_VERSION
 
 log = structlog.get_logger(__name__)
-
-TOPIC_ID_VERSION: Final = 13
-READ_COMMITTED: Final = 1
 
 
 class Found(NamedTuple):
@@ -78,20 +80,27 @@ def handle(request: FetchRequest, context: RequestContext) -> FetchResponse | De
     if missing <= 0 or attempt.has_error or request.max_wait_ms <= 0 or not attempt.watched:
         return reader.response(attempt)
     answer = Deferred(None)
-    parked = ParkedFetch(
-        attempt.watched, missing, request.max_wait_ms / 1000, lambda: _answer(answer, lambda: reader.read_anew())
-    )
+    parked = ParkedFetch(attempt.watched, missing, request.max_wait_ms / 1000, lambda: answer.settle(reader.read_anew))
     answer.add_done_callback(lambda _: parked.leave())
     return answer
 
 
-def _answer(answer: Deferred, read: Callable[[], FetchResponse]) -> None:
-    if answer.done():
-        return
-    try:
-        answer.set_result(read())
-    except Exception as error:
-        answer.set_exception(error)
+def _by_the_long_road(frame: memoryview, services: Services, image: MetadataImage) -> Answer:
+    """What there is now for a request that has waited and was read by the short road."""
+    header, at = decode_request_header(frame)
+    codec = cast("Api", api(header.api_key))
+    request = codec.decode_request(header.api_version, frame[at:])
+    context = RequestContext(
+        services=services,
+        image=image,
+        version=header.api_version,
+        client_id=header.client_id or "",
+        client_host="",
+        received_bytes=len(frame),
+    )
+    plan = FetchPlan(_wanted(request, context), None, incremental=False)
+    response = Reader(request, context, plan).read_anew()
+    return encode_response_frame(codec, header.api_version, header.correlation_id, response)
 
 
 def _wanted(request: FetchRequest, context: RequestContext) -> list[tuple[PartitionKey, Wanted]]:
@@ -221,4 +230,6 @@ def _topic_response(topic: str | TopicId, partitions: list[PartitionData]) -> Fe
     return FetchableTopicResponse(topic_id=topic, partitions=tuple(partitions))
 
 
-HANDLER = Handler(int(ApiKey.FETCH), (4, 17), handle)
+HANDLER = Handler(
+    int(ApiKey.FETCH), (4, 17), handle, shortcuts=lambda services: plain_fetch.shortcuts(services, _by_the_long_road)
+)

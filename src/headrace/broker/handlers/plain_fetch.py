@@ -1,0 +1,163 @@
+"""Fetch by a shorter road: partitions of a consumer without a session, all of them served here and read without error.
+
+It gives exactly what `headrace.broker.handlers.fetch` gives, which has all rules and all errors: whatever is in the
+way, at once or after the wait, leaves the whole request to that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from headrace.base.errors import CorruptData, StorageFailure
+from headrace.base.ids import Offset, PartitionIndex, TopicId
+from headrace.base.limits import FETCH_BYTES_MAX, PLACES_REMEMBERED_MAX
+from headrace.base.ports import Buffer
+from headrace.broker.context import Services, Shortcut
+from headrace.broker.deferred import Deferred
+from headrace.broker.parking import ParkedFetch
+from headrace.broker.partition import Partition
+from headrace.metadata.image import MetadataImage
+from headrace.net.listener import Answer
+from headrace.wire.plain_fetch import (
+    TOPIC_ID_VERSION,
+    VERSIONS,
+    Asked,
+    PlainFetch,
+    PlainFound,
+    read_plain_fetch,
+    topic_of,
+    write_plain_found,
+)
+
+READ_COMMITTED: Final = 1
+
+LongRoad = Callable[[memoryview, Services, MetadataImage], Answer]
+"""A fetch that has waited, answered from its frame by the general handler, as of the image that it came with."""
+
+
+def shortcuts(services: Services, long_road: LongRoad) -> dict[int, Shortcut]:
+    """By version."""
+    return {version: _Road(services, version, long_road).serve for version in VERSIONS}
+
+
+class _Place(NamedTuple):
+    """A partition, and what is wanted of it."""
+
+    partition: Partition
+    asked: Asked
+
+
+class _Attempt(NamedTuple):
+    """One pass over all partitions."""
+
+    found: list[PlainFound]
+    size: int
+
+
+class _Road:
+    """Remembers which partition stands at which place, for requests of one version."""
+
+    def __init__(self, services: Services, version: int, long_road: LongRoad) -> None:
+        self._services = services
+        self._by_id = version >= TOPIC_ID_VERSION
+        self._long_road = long_road
+        self._known: dict[tuple[bytes, int], Partition] = {}
+        services.partitions.on_departure.append(self._known.clear)
+
+    def serve(self, frame: memoryview) -> Answer | Deferred | None:
+        """`Shortcut`."""
+        wanted = read_plain_fetch(frame)
+        places = None if wanted is None else self._find_all(wanted)
+        if wanted is None or places is None:
+            return None
+        attempt = _read_all(wanted, places)
+        if attempt is None:
+            return None
+        missing = wanted.bytes_min - attempt.size
+        if missing <= 0 or wanted.wait_ms_max <= 0:
+            return _answer(wanted, attempt)
+        answer = Deferred(None)
+        kept, image = bytes(frame), self._services.metadata.image
+
+        def read_on() -> Answer:
+            again = _read_all(wanted, places)
+            if again is None:
+                return self._long_road(memoryview(kept), self._services, image)
+            return _answer(wanted, again)
+
+        parked = ParkedFetch(
+            [place.partition for place in places], missing, wanted.wait_ms_max / 1000, lambda: answer.settle(read_on)
+        )
+        answer.add_done_callback(lambda _: parked.leave())
+        return answer
+
+    def _find_all(self, wanted: PlainFetch) -> list[_Place] | None:
+        """None where one is not served here, or a topic is named twice, which is answered once."""
+        if len(wanted.topics) > 1 and len(dict(wanted.topics)) < len(wanted.topics):
+            return None
+        known = self._known
+        places = []
+        for topic, each in wanted.topics:
+            for asked in each:
+                partition = known.get((topic, asked.partition))
+                if partition is None:
+                    partition = self._find(topic, asked.partition, wanted.version)
+                    if partition is None:
+                        return None
+                places.append(_Place(partition, asked))
+        return places
+
+    def _find(self, topic: bytes, index: int, version: int) -> Partition | None:
+        """As the long road does; None where that is to say why not."""
+        if len(self._known) >= PLACES_REMEMBERED_MAX:
+            self._known.clear()
+        name = topic_of(topic, version)
+        image = self._services.metadata.image
+        if self._by_id:
+            found = image.topic_by_id(TopicId(UUID(bytes=name)))
+        else:
+            found = image.topic(name.decode(errors="replace"))
+        if found is None:
+            return None
+        partition = self._services.partitions.called((found.id, PartitionIndex(index)))
+        if partition is not None:
+            self._known[topic, index] = partition
+        return partition
+
+
+def _read_all(wanted: PlainFetch, places: list[_Place]) -> _Attempt | None:
+    """What every partition has, in order, until the request's bytes are reached; None where there is an error."""
+    bytes_max = min(wanted.bytes_max, FETCH_BYTES_MAX)
+    committed_only = wanted.isolation_level == READ_COMMITTED
+    found: list[PlainFound] = []
+    size = 0
+    for partition, (index, leader_epoch, offset, limit) in places:
+        if partition.check_position(Offset(offset), leader_epoch):
+            return None
+        high_watermark = partition.high_watermark
+        records: Buffer = b""
+        if offset < high_watermark:
+            room = min(limit, bytes_max - size)
+            if room > 0 or not size:
+                try:
+                    records = partition.read(
+                        Offset(offset), max(room, 0), committed_only=committed_only, at_least_one=not size
+                    )
+                except StorageFailure as error:  # which may be met but once
+                    partition.on_unreadable(error, Offset(offset))
+                    return None
+                except (CorruptData, OSError):
+                    return None
+                size += len(records)
+        found.append((index, high_watermark, partition.last_stable_offset, partition.log.log_start_offset, records))
+    return _Attempt(found, size)
+
+
+def _answer(wanted: PlainFetch, attempt: _Attempt) -> Answer:
+    topics, at = [], 0
+    for topic, asked in wanted.topics:
+        topics.append((topic, attempt.found[at : at + len(asked)]))
+        at += len(asked)
+    return write_plain_found(wanted.version, wanted.correlation_id, topics)

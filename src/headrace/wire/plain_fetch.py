@@ -1,0 +1,219 @@
+"""Plain fetch requests, read and answered without the general codec: those of consumers that keep no session.
+
+They name all of their partitions each time, so that one request has many parts, each of which says little. The slow
+twin is `headrace.wire.messages.fetch`, generated; tests/wire/test_plain_fetch.py holds this one to it. What is not
+exactly of this form (sessions, replicas, tags, large requests) is left to the twin, the malformed above all. Versions
+9 to 17: flexible from 12 on, without a replica id from 15 on; up to 12 a topic is named, from 13 on it goes by its id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import Struct, error
+from typing import Final, NamedTuple, TypeAlias
+
+from headrace.base.limits import PLAIN_FETCH_BYTES_MAX
+from headrace.base.ports import Buffer
+from headrace.wire.codec import DecodeError, long_varint, new, varint
+
+VERSIONS: Final = range(9, 18)
+RACK_VERSION: Final = 11
+FLEXIBLE_VERSION: Final = 12
+TOPIC_ID_VERSION: Final = 13
+NO_REPLICA_ID_VERSION: Final = 15
+
+_HEADER: Final = Struct(">2xhih").unpack_from
+"""Version, correlation id, length of the client id."""
+_HEADER_BYTES: Final = 10
+_FRONT: Final = Struct(">iiiibiii").unpack_from
+"""Replica id, longest wait, least and most bytes, isolation level, session id and epoch, count of topics."""
+_FRONT_BYTES: Final = 29
+_FLEXIBLE_FRONT: Final = Struct(">Biiiibii").unpack_from
+"""The same, the header's tags before it and without the count."""
+_FLEXIBLE_FRONT_BYTES: Final = 26
+_LATE_FRONT: Final = Struct(">Biiibii").unpack_from
+"""The same without the replica id."""
+_LATE_FRONT_BYTES: Final = 22
+_LENGTH: Final = Struct(">h").unpack_from
+_COUNT: Final = Struct(">i").unpack_from
+_PARTITION: Final = Struct(">iiq8xi")
+"""Index, leader epoch, offset, most bytes."""
+_FLEXIBLE_PARTITION: Final = Struct(">iiq12xiB")
+"""The same and its tags."""
+_UUID_BYTES: Final = 16
+_LONG: Final = 128
+"""From here on a compact length takes more than one byte."""
+_CONSUMER: Final = -1
+_NO_SESSION: Final = (0, -1)
+
+_ANSWER_FRONT: Final = Struct(">iiihii").pack
+"""Length, correlation id, throttle time, error, session, count of topics."""
+_ANSWER_FRONT_BYTES: Final = 18
+"""Of it, after the length."""
+_FLEXIBLE_ANSWER_FRONT: Final = Struct(">iiBihi").pack
+"""Length, correlation id, header's tags, throttle time, error, session."""
+_FLEXIBLE_ANSWER_FRONT_BYTES: Final = 15
+_ANSWER_COUNT: Final = Struct(">i").pack
+_ANSWER_PARTITION: Final = Struct(">ihqqqii").pack
+"""Index, error, high watermark, last stable offset, log start, no aborted transactions, bytes of records."""
+_RACK_ANSWER_PARTITION: Final = Struct(">ihqqqiii").pack
+"""The same, with no preferred replica before the bytes."""
+_FLEXIBLE_ANSWER_PARTITION: Final = Struct(">ihqqqBi").pack
+"""The same without the bytes."""
+_NO_TAGS: Final = b"\0"
+_JOINED_BYTES_MAX: Final = 64 * 1024
+"""Answers up to here go as one buffer: a copy costs less than many pieces."""
+
+
+class Asked(NamedTuple):
+    """What is wanted of one partition."""
+
+    partition: int
+    leader_epoch: int
+    offset: int
+    bytes_max: int
+
+
+class PlainFetch(NamedTuple):
+    """The request. Topics are as they stand in the frame, which is how they stand in the answer."""
+
+    version: int
+    correlation_id: int
+    wait_ms_max: int
+    bytes_min: int
+    bytes_max: int
+    isolation_level: int
+    topics: list[tuple[bytes, list[Asked]]]
+
+
+PlainFound: TypeAlias = tuple[int, int, int, int, Buffer]
+"""Partition, high watermark, last stable offset, log start, records."""
+
+
+def read_plain_fetch(frame: memoryview) -> PlainFetch | None:
+    """What a frame (without its length) of a fetch request asks for; None where it is to be read by the twin."""
+    if len(frame) > PLAIN_FETCH_BYTES_MAX:
+        return None
+    try:
+        version, correlation_id, client_id_bytes = _HEADER(frame)
+        at = _HEADER_BYTES
+        if client_id_bytes > 0:
+            at += client_id_bytes
+            if not bytes(frame[_HEADER_BYTES:at]).isascii():
+                return None
+        if version < FLEXIBLE_VERSION:
+            return _read_rest(frame, at, version, correlation_id)
+        return _read_flexible_rest(frame, at, version, correlation_id)
+    except (error, IndexError, DecodeError):
+        return None
+
+
+def _read_rest(frame: memoryview, at: int, version: int, correlation_id: int) -> PlainFetch | None:
+    replica, wait_ms_max, bytes_min, bytes_max, isolation_level, session, epoch, count = _FRONT(frame, at)
+    if replica != _CONSUMER or (session, epoch) != _NO_SESSION:
+        return None
+    at += _FRONT_BYTES
+    topics = []
+    for _ in range(count):
+        (name_bytes,) = _LENGTH(frame, at)
+        names_end = at + 2 + name_bytes
+        (partitions,) = _COUNT(frame, names_end)
+        end = names_end + 4 + partitions * _PARTITION.size
+        if name_bytes <= 0 or partitions <= 0 or end > len(frame):
+            return None
+        entries = _PARTITION.iter_unpack(frame[names_end + 4 : end])
+        topics.append((bytes(frame[at:names_end]), [new(Asked, entry) for entry in entries]))
+        at = end
+    if _COUNT(frame, at) != (0,):  # forgotten
+        return None
+    at += 4
+    if version >= RACK_VERSION:
+        (rack_bytes,) = _LENGTH(frame, at)
+        if rack_bytes < 0 or not bytes(frame[at + 2 : at + 2 + rack_bytes]).isascii():
+            return None
+        at += 2 + rack_bytes
+    if at != len(frame) or not topics:
+        return None
+    about = (version, correlation_id, wait_ms_max, bytes_min, bytes_max, isolation_level, topics)
+    return new(PlainFetch, about)
+
+
+def _read_flexible_rest(frame: memoryview, at: int, version: int, correlation_id: int) -> PlainFetch | None:
+    if version >= NO_REPLICA_ID_VERSION:
+        tags, wait_ms_max, bytes_min, bytes_max, isolation_level, session, epoch = _LATE_FRONT(frame, at)
+        replica = _CONSUMER
+        at += _LATE_FRONT_BYTES
+    else:
+        tags, replica, wait_ms_max, bytes_min, bytes_max, isolation_level, session, epoch = _FLEXIBLE_FRONT(frame, at)
+        at += _FLEXIBLE_FRONT_BYTES
+    count = frame[at]
+    if tags or replica != _CONSUMER or (session, epoch) != _NO_SESSION or not 1 < count < _LONG:
+        return None
+    at += 1
+    topics = []
+    for _ in range(count - 1):
+        topic_bytes = _UUID_BYTES if version >= TOPIC_ID_VERSION else frame[at]
+        if not 0 < topic_bytes < _LONG:
+            return None
+        topic = bytes(frame[at : at + topic_bytes])
+        at += topic_bytes + 1
+        partitions = frame[at - 1]
+        if partitions >= _LONG:
+            partitions, at = long_varint(frame, at, partitions)
+        end = at + (partitions - 1) * _FLEXIBLE_PARTITION.size
+        if partitions < 2 or end >= len(frame) or frame[end]:  # the topic's tags
+            return None
+        entries = list(_FLEXIBLE_PARTITION.iter_unpack(frame[at:end]))
+        if any(entry[4] for entry in entries):  # tags
+            return None
+        topics.append((topic, [new(Asked, entry[:4]) for entry in entries]))
+        at = end + 1
+    rack_at = at + 1
+    rack_end = rack_at + frame[rack_at]
+    if frame[at] != 1 or not 0 < frame[rack_at] < _LONG or rack_end + 1 != len(frame) or frame[rack_end]:
+        return None  # something is forgotten, or there is more
+    if not bytes(frame[rack_at + 1 : rack_end]).isascii():
+        return None
+    about = (version, correlation_id, wait_ms_max, bytes_min, bytes_max, isolation_level, topics)
+    return new(PlainFetch, about)
+
+
+def topic_of(topic: bytes, version: int) -> bytes:
+    """Its id (from version 13 on), or its name as UTF-8."""
+    if version >= TOPIC_ID_VERSION:
+        return topic
+    return topic[1 if version >= FLEXIBLE_VERSION else 2 :]
+
+
+def write_plain_found(
+    version: int, correlation_id: int, topics: Sequence[tuple[bytes, Sequence[PlainFound]]]
+) -> list[Buffer]:
+    """The whole frame of an answer without errors, its length first."""
+    parts: list[Buffer] = [b""]
+    flexible = version >= FLEXIBLE_VERSION
+    if flexible:
+        parts.append(varint(len(topics) + 1))
+    for topic, found in topics:
+        parts += (topic, varint(len(found) + 1) if flexible else _ANSWER_COUNT(len(found)))
+        for index, high_watermark, stable, start, records in found:
+            if flexible:
+                parts.append(_FLEXIBLE_ANSWER_PARTITION(index, 0, high_watermark, stable, start, 0, -1))
+                parts += (varint(len(records) + 1), records, _NO_TAGS)
+                continue
+            if version >= RACK_VERSION:
+                front = _RACK_ANSWER_PARTITION(index, 0, high_watermark, stable, start, -1, -1, len(records))
+            else:
+                front = _ANSWER_PARTITION(index, 0, high_watermark, stable, start, -1, len(records))
+            parts.append(front)
+            if records:
+                parts.append(records)
+        if flexible:
+            parts.append(_NO_TAGS)
+    if flexible:
+        parts.append(_NO_TAGS)
+    size = sum(map(len, parts))
+    if flexible:
+        parts[0] = _FLEXIBLE_ANSWER_FRONT(_FLEXIBLE_ANSWER_FRONT_BYTES + size, correlation_id, 0, 0, 0, 0)
+    else:
+        parts[0] = _ANSWER_FRONT(_ANSWER_FRONT_BYTES + size, correlation_id, 0, 0, 0, len(topics))
+    return [b"".join(parts)] if size <= _JOINED_BYTES_MAX else parts
