@@ -217,6 +217,8 @@ def test_what_is_to_be_replicated_is_not_acknowledged_as_if_it_were(tmp_path: Pa
             await cluster.settled(partition.leader)
             async with RawClient(str(cluster.address(partition.leader))) as leader:
                 answer = await produce(leader, "t", batch(b"a"))
+                while answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:  # its log is being opened
+                    answer = await produce(leader, "t", batch(b"a"))
                 assert answer.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
             async with RawClient(str(cluster.address(partition.leader % 3 + 1))) as other:
                 answer = await produce(other, "t", batch(b"a"))
