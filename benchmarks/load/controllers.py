@@ -96,8 +96,8 @@ class Failover:
         made = []
         for link in left.values():  # each is connected, and knows the way to the controller
             made += await_created([link], self._name())
-        cluster.kill(controller)
         begun = time.perf_counter()
+        cluster.kill(controller)
         made += await_created(list(left.values()), self._name())
         millis = (time.perf_counter() - begun) * 1000
         cluster.restart(controller)

@@ -15,6 +15,7 @@ from unittest.mock import patch
 
 from headrace.base.ids import NO_LEADER
 from headrace.base.ports import Disk, File
+from headrace.broker.duties import Duties
 from headrace.broker.identity import FILE_NAME
 from headrace.broker.metadata import MetadataDriver
 from headrace.broker.quorum import member
@@ -89,9 +90,25 @@ def stale_acknowledgement_counts() -> Iterator[None]:
 
 @contextmanager
 def two_changes_pending() -> Iterator[None]:
-    """A change of the membership does not wait for the one before it."""
-    with patch.object(Leadership, "change_is_pending", False):
+    """A change of the membership does not wait for the one before it, in the core or before it."""
+    init = Duties.__init__
+
+    def impatient(self: Duties, *args: Any, **options: Any) -> None:
+        init(self, *args, **options)
+        self._joining = cast("asyncio.Lock", _NoLock())
+
+    with patch.object(Leadership, "change_is_pending", False), patch.object(Duties, "__init__", impatient):
         yield
+
+
+class _NoLock:
+    """Lets everybody in."""
+
+    async def __aenter__(self) -> None:
+        """At once."""
+
+    async def __aexit__(self, *_: object) -> None:
+        """Nothing to give back."""
 
 
 @contextmanager
