@@ -92,8 +92,8 @@ def _journal(partitions: int) -> Raw:
     )
 
 
-def _cluster(name: str, title: str, unit: str, reach: float, *, warms_up: bool) -> About:
-    """Three brokers beside three."""
+def _cluster(name: str, title: str, unit: str, reach: float) -> About:
+    """Three brokers beside three; each case warms them up itself."""
     return About(
         name=name,
         title=title,
@@ -102,7 +102,7 @@ def _cluster(name: str, title: str, unit: str, reach: float, *, warms_up: bool) 
         against=KAFKA_CLUSTER,
         target=at_most(reach),
         cost_targets={},
-        warms_up=warms_up,
+        warms_up=False,
         restarts=True,
     )
 
@@ -227,14 +227,11 @@ CASES: Final[tuple[Case, ...]] = (
             "three brokers: from kill -9 of the controller to the next topic that is made",
             "ms",
             0.15,
-            warms_up=False,
         ),
         rounds=1,
     ),
     CreateTopics(
-        about=_cluster(
-            "create-topics", "three brokers: 1,000 topics of one partition, one by one", "s", 1.0, warms_up=True
-        ),
+        about=_cluster("create-topics", "three brokers: 1,000 topics of one partition, one by one", "s", 1.0),
         topics=1_000,
         batch=1,
     ),
@@ -244,7 +241,6 @@ CASES: Final[tuple[Case, ...]] = (
             "three brokers: 10,000 topics of one partition, 100 a request",
             "s",
             1.0,
-            warms_up=False,
         ),
         topics=10_000,
         batch=100,

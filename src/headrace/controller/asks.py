@@ -105,7 +105,7 @@ class CreateTopics(Command[TopicAnswers]):
     """One answer for each topic, in order."""
 
     RESULT: ClassVar[Any] = TopicAnswers
-    REPEATABLE: ClassVar[bool] = False
+    REPEATABLE: ClassVar[bool] = False  # another may have deleted it meanwhile, and it would be there again
     topics: tuple[NewTopic, ...]
     validate_only: bool = False
 
@@ -153,7 +153,7 @@ class AlterConfigs(Command[Refusals]):
     """One answer for each resource, in order; None: done."""
 
     RESULT: ClassVar[Any] = Refusals
-    REPEATABLE: ClassVar[bool] = False
+    REPEATABLE: ClassVar[bool] = False  # another may have set it meanwhile, and would be overwritten
     resources: tuple[ResourceAlteration, ...]
     replace_all: bool = False
     validate_only: bool = False

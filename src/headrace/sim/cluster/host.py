@@ -68,6 +68,7 @@ class Host:
         self.clock = self._new_clock()
         self.disk = self._new_disk()
         self.boots = 0
+        self._served_boots = 0
         self._died = asyncio.Event()
         self._starting: asyncio.Task[None] | None = None
 
@@ -79,6 +80,11 @@ class Host:
     @property
     def serves(self) -> bool:
         return self.is_up and self.program is not None
+
+    @property
+    def is_starting(self) -> bool:
+        """Whether it has not served yet."""
+        return self.is_up and self._served_boots < self.boots
 
     @property
     def is_paused(self) -> bool:
@@ -127,7 +133,7 @@ class Host:
         if not self.is_of(process):
             return
         self.world.tell(f"{process.name} serves")
-        self.program = program
+        self.program, self._served_boots = program, self.boots
         try:
             failure = await self.within(process, program.over())
         except Gone:

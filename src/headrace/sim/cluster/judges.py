@@ -36,6 +36,10 @@ class Judge:
     def __init__(self, accuse: Callable[[str, str], object], tell: Callable[[str], object]) -> None:
         self._accuse = accuse
         self._tell = tell
+        self.on_vote: Callable[[Peer], object] = _nobody
+        """Told of who has just given a vote, for whoever wants to make use of the moment."""
+        self.on_leader: Callable[[Peer], object] = _nobody
+        """The same of a new leader."""
         self._votes: dict[tuple[Peer, int], Peer] = {}
         self.leaders: dict[int, Peer] = {}
         """By term, as it became known."""
@@ -110,12 +114,15 @@ class Judge:
             self._accuse("election-safety", f"{_name(other)} and {_name(core.me)} both lead in term {core.term}")
         earlier = bisect_left(self._committed_in, core.term)
         self._holds(core, self.committed[:earlier])
+        self.on_leader(core.me)
 
     def _one_vote(self, message: VoteAnswer) -> None:
         other = self._votes.setdefault((message.source, message.term), message.target)
         if other != message.target:
             both = f"{_name(other)} and {_name(message.target)}"
             self._accuse("one-vote", f"{_name(message.source)} votes in term {message.term} for {both}")
+
+        self.on_vote(message.source)
 
     def _holds(self, core: Raft, entries: Iterable[Entry]) -> None:
         log = core.log
@@ -179,6 +186,10 @@ def watching(judge: Judge, *, tick_ms: int, entries_kept: int) -> Iterator[None]
 
     with patch.object(Raft, "step", watched), patch.object(MetadataDriver, "__init__", seen):
         yield
+
+
+def _nobody(peer: Peer) -> None:
+    """Nobody wants to know."""
 
 
 def _name(peer: Peer) -> str:

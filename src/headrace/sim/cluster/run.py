@@ -47,7 +47,7 @@ LIVENESS_SECONDS_MAX: Final = 60.0
 """Virtual, from the end of all faults until every broker has answered."""
 RUN_SECONDS_MAX: Final = 600.0
 EVENTS_PER_SNAPSHOT: Final = 25
-STEPS_MAX: Final = 300_000
+STEPS_MAX: Final = 60_000
 """Of the search for an order of the history."""
 
 
@@ -74,7 +74,7 @@ def run_cluster(seed: int, *, size: int | None = None) -> ClusterOutcome:
     run = Run(world, size)
     outcome = ClusterOutcome(seed, story=world.story)
     with ExitStack() as stack:
-        for each in (garbage_kept(), guarded(), _logs_in(world), run.watching(), _small_snapshots()):
+        for each in (garbage_kept(), guarded(), logs_in(world), run.watching(), _small_snapshots()):
             stack.enter_context(each)
         try:
             loop.run_until_complete(asyncio.wait_for(run.whole(), RUN_SECONDS_MAX))
@@ -230,7 +230,7 @@ def _small_snapshots() -> Iterator[None]:
 
 
 @contextmanager
-def _logs_in(world: ClusterWorld) -> Iterator[None]:
+def logs_in(world: ClusterWorld) -> Iterator[None]:
     """The brokers' own log lines become part of the story."""
 
     def note(_: object, level: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
