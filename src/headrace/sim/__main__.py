@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import json
 import sys
 import time
 from collections import Counter
@@ -58,6 +59,7 @@ def main() -> int:
     parser.add_argument("--runs", type=int, help="how many seeds to run")
     names = sorted({*PLANTS, *CLUSTER_PLANTS})
     parser.add_argument("--plant", choices=names, help="plant this bug in the broker, and look for it")
+    parser.add_argument("--json", action="store_true", help="print one JSON object for each seed, and nothing else")
     options = parser.parse_args()
     kind = CLUSTER if options.cluster else BROKER
     if options.plant is not None and options.plant not in kind.plants:
@@ -65,9 +67,24 @@ def main() -> int:
     with ExitStack() as stack:
         if options.plant is not None:
             stack.enter_context(kind.plants[options.plant]())
+        if options.json:
+            return _as_json(kind, options.seed or 0, options.runs)
         if options.runs is None:
             return _replay(kind, options.seed or 0)
         return _swarm(kind, options.seed or 0, options.runs)
+
+
+def _as_json(kind: Kind, first: int, count: int | None) -> int:
+    """As both of the others, for programs. A story is told of a single seed only."""
+    for seed in range(first, first + (count or 1)):
+        outcome: Told = kind.run(seed)
+        told = {"seed": seed, "sound": outcome.is_sound, "problems": [str(problem) for problem in outcome.problems]}
+        if count is None:
+            told["story"] = outcome.story
+        print(json.dumps(told), flush=True)
+        if not outcome.is_sound:
+            return 1
+    return 0
 
 
 def _replay(kind: Kind, seed: int) -> int:
