@@ -6,7 +6,6 @@ import asyncio
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from random import Random
 from typing import Any
 
 from headrace.base.ids import BrokerId, ClusterId, DirectoryId, IncarnationId

@@ -16,13 +16,15 @@ from hypothesis import strategies as st
 
 from headrace.base.errors import StorageFailure
 from headrace.base.ids import BrokerEpoch, BrokerId, DirectoryId, ProducerId
-from headrace.broker.metadata import MetadataDriver, MetadataStopped
+from headrace.broker.metadata import ChangeRefused, MetadataDriver, MetadataStopped
 from headrace.broker.quorum import member
 from headrace.controller.decision import Decision
+from headrace.metadata.codec import encode_events
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.events import MetadataEvent, ProducerIdsAllocated
 from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
 from headrace.raft.membership import Peer
+from headrace.raft.state import Settings
 from headrace.storage.disk import LocalDisk
 from headrace.storage.metadata_log import commit_log_as_json, load_image
 from tests.metadata.histories import Entry, histories
@@ -189,6 +191,37 @@ async def test_a_decision_that_raises_harms_nobody_else(disk: SlowDisk) -> None:
     with pytest.raises(KeyError):
         await driver.submit(bug)
     assert await driver.submit(count_up) == 0
+    await driver.stop()
+
+
+async def test_what_was_decided_on_a_change_that_was_refused_is_decided_again(
+    disk: SlowDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A large decision is encoded beside the loop, and what it rests on may be refused meanwhile."""
+    refused = threading.Event()
+
+    def encode_once_refused(events: Sequence[MetadataEvent]) -> bytes:
+        assert len(events) < 300 or refused.wait(20)
+        return encode_events(events)
+
+    def count_up_at_length(image: MetadataImage) -> Decision[int]:
+        decision = count_up(image)
+        return Decision(decision.events * 300, decision.result)
+
+    monkeypatch.setattr("headrace.broker.metadata.encode_events", encode_once_refused)
+    driver = make(disk, settings=Settings(uncommitted_bytes_max=200))
+    await driver.start()
+    disk.go.clear()
+    first = asyncio.ensure_future(driver.submit(count_up))
+    await asyncio.to_thread(disk.waiting.wait, 20)
+    second, third = (asyncio.ensure_future(driver.submit(decide)) for decide in (count_up, count_up_at_length))
+    with pytest.raises(ChangeRefused):
+        await second
+    disk.go.set()
+    assert await first == 0
+    refused.set()
+    assert await third == 1, "the second was not made"
+    assert driver.image.next_producer_id == 2
     await driver.stop()
 
 
