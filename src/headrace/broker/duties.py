@@ -17,7 +17,7 @@ import structlog
 from headrace.base.errors import HeadraceError
 from headrace.base.ids import BrokerEpoch, BrokerId, ClusterId
 from headrace.base.ports import Clock
-from headrace.broker.metadata import MetadataDriver, NotController
+from headrace.broker.metadata import ChangeRefused, MetadataDriver, NotController
 from headrace.broker.quorum.status import QuorumStatus
 from headrace.broker.tasks import OnBug, started
 from headrace.controller.asks import (
@@ -255,13 +255,11 @@ class Duties:
         return Refusal(ErrorCode.VOTER_NOT_FOUND, message)
 
     async def _change(self, change: AddLearner | Promote | Demote | Remove) -> Refusal | None:
-        """Change the quorum; why it could not be, as words."""
+        """Change the quorum; why it was not, as words. Raises where it is not known whether it was."""
         async with self._joining:
             try:
                 await self._metadata.change(change)
-            except NotController:
-                raise
-            except HeadraceError as error:
+            except ChangeRefused as error:
                 return Refusal(ErrorCode.REQUEST_TIMED_OUT, f"The quorum was not changed: {error}")
         log.info("the quorum was changed", change=type(change).__name__, broker_id=change.peer.node)
         return None

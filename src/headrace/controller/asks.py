@@ -225,6 +225,7 @@ class RemoveBroker(Ask[None]):
     """A stopped broker goes for good, also from the quorum."""
 
     RESULT: ClassVar[Any] = None
+    REPEATABLE: ClassVar[bool] = False
     broker_id: BrokerId
 
 
@@ -233,6 +234,7 @@ class ChangeVoter(Ask[None]):
     """A member becomes a voter, or a learner. Without a directory: whichever the broker has."""
 
     RESULT: ClassVar[Any] = None
+    REPEATABLE: ClassVar[bool] = False
     broker_id: BrokerId
     directory_id: DirectoryId | None
     voter: bool
