@@ -140,11 +140,11 @@ class Control:
             if hint is not None and not followed:
                 continue
             hint = None  # two brokers that take each other for the controller are not asked in turns
-            left = deadline - loop.time()
-            if left <= 0:
+            left = deadline - loop.time() - backoff_ms / 1000
+            if left <= 0:  # what is sent at the very end has no time to be answered, and may be done
                 return _unknown(reason) if unsure else no_controller(f"{reason.rstrip('.')}: ask again.")
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), min(left, backoff_ms / 1000))
+                await asyncio.wait_for(self._changed.wait(), backoff_ms / 1000)
             backoff_ms = min(2 * backoff_ms, CONTROLLER_BACKOFF_MS_MAX)
 
     async def _try(
