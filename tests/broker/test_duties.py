@@ -6,8 +6,12 @@ import asyncio
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
+import pytest
+
+from headrace.base.errors import StorageFailure
 from headrace.base.ids import BrokerId, ClusterId, DirectoryId, IncarnationId
 from headrace.broker.duties import Duties
 from headrace.broker.metadata import MetadataDriver
@@ -35,17 +39,18 @@ class SetClock:
 
 
 @asynccontextmanager
-async def duties(clock: SetClock, **rest: Any) -> AsyncIterator[tuple[Duties, MetadataDriver]]:
+async def duties(clock: SetClock, **rest: Any) -> AsyncIterator[tuple[Duties, MetadataDriver, SlowDisk]]:
     """Of the only voter."""
 
     def on_bug(error: BaseException) -> None:
         raise AssertionError from error
 
-    metadata = make(SlowDisk(), DIRECTORY, **rest)
+    disk = SlowDisk()
+    metadata = make(disk, DIRECTORY, **rest)
     await metadata.start()
     made = Duties(node=NODE, cluster_id=CLUSTER, configs={}, metadata=metadata, clock=clock, on_bug=on_bug)
     try:
-        yield made, metadata
+        yield made, metadata, disk
     finally:
         made.stop()
         await metadata.stop()
@@ -64,7 +69,7 @@ def registration(broker: BrokerId, directory: int, incarnation: int, port: int =
 async def test_nobody_takes_the_place_of_the_controller_s_own_broker() -> None:
     """It is there, however long ago it said so: else a second process under its id takes its vote from it."""
     clock = SetClock()
-    async with duties(clock) as (asked, metadata):
+    async with duties(clock) as (asked, metadata, _):
         epoch = await asked.answer(registration(NODE, directory=1, incarnation=1))
         assert isinstance(epoch, int)
         clock.seconds += 1_000
@@ -74,3 +79,32 @@ async def test_nobody_takes_the_place_of_the_controller_s_own_broker() -> None:
         assert answer.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
         assert metadata.image.brokers[NODE].epoch == epoch
         assert metadata.membership.members == {Peer(NODE, DirectoryId(uuid.UUID(int=1)))}
+
+
+async def test_a_change_of_the_quorum_that_may_yet_be_made_is_not_called_not_made() -> None:
+    """Its entry went out to others before this disk failed."""
+    async with duties(SetClock()) as (asked, _, disk):
+        assert isinstance(await asked.answer(registration(NODE, directory=1, incarnation=1)), int)
+        disk.fail_sync = True
+        with pytest.raises(StorageFailure):
+            await asked.answer(registration(BrokerId(2), directory=2, incarnation=2))
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        registration(BrokerId(2**31), directory=2, incarnation=2),
+        registration(BrokerId(-1), directory=2, incarnation=2),
+        registration(BrokerId(2), directory=2, incarnation=2, port=2**40),
+        replace(registration(BrokerId(2), directory=2, incarnation=2), rack="r" * 256),
+    ],
+)
+async def test_what_no_client_could_be_told_is_not_registered(ask: RegisterBroker) -> None:
+    """Else every answer to Metadata would fail, on all brokers, after restarts too."""
+    async with duties(SetClock()) as (asked, metadata, _):
+        await asked.answer(registration(NODE, directory=1, incarnation=1))
+        answer = await asked.answer(ask)
+        assert isinstance(answer, Refusal)
+        assert answer.code is ErrorCode.INVALID_REQUEST
+        assert set(metadata.image.brokers) == {NODE}
+        assert len(metadata.membership.members) == 1
