@@ -24,6 +24,7 @@ from headrace.base.limits import METADATA_PROPOSALS_MAX
 from headrace.base.ports import Clock, Disk, Random
 from headrace.broker.quorum.applying import Applier, Subscriber
 from headrace.broker.quorum.errors import ChangeRefused as ChangeRefused
+from headrace.broker.quorum.errors import ChangeTooLarge as ChangeTooLarge
 from headrace.broker.quorum.errors import MetadataStopped as MetadataStopped
 from headrace.broker.quorum.errors import NotController as NotController
 from headrace.broker.quorum.errors import OutcomeUnknown as OutcomeUnknown
@@ -219,8 +220,8 @@ class MetadataDriver:
 
         Returns once the state that was decided on, and the events, are committed and published. Raises NotController
         where this node does not decide (nothing was done), OutcomeUnknown where it ceased to meanwhile, ChangeRefused
-        where too much is under way, StorageFailure where the disk failed (whether the events are on it is then
-        unknown), MetadataStopped after `stop`.
+        where too much is under way, ChangeTooLarge where it can never be made, StorageFailure where the disk failed
+        (whether the events are on it is then unknown), MetadataStopped after `stop`.
         """
         async with self._room:
             async with self._turn:
@@ -250,6 +251,8 @@ class MetadataDriver:
                     raise self._not_controller()
             if pending.image is image:
                 break
+        if len(data) > limits.METADATA_ENTRY_BYTES_MAX:
+            raise ChangeTooLarge(len(data), limits.METADATA_ENTRY_BYTES_MAX)
         done = pending.decide(decision.events, data)
         if self._flushing is None:  # others of this turn of the loop go with it
             self._flushing = asyncio.get_running_loop().call_soon(self._flush)

@@ -30,6 +30,13 @@ class OutcomeUnknown(HeadraceError):  # noqa: N818
         super().__init__("The controller moved before the change was committed: see whether it was made, or try again.")
 
 
+class ChangeTooLarge(HeadraceError):  # noqa: N818
+    """Nothing was done, nor will it be: no member would take it."""
+
+    def __init__(self, size: int, limit: int) -> None:
+        super().__init__(f"The change takes {size} bytes of the metadata log, more than {limit}: split it.")
+
+
 class ChangeRefused(HeadraceError):  # noqa: N818
     """The quorum's leader did not take it: nothing was done."""
 
