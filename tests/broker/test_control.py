@@ -20,6 +20,7 @@ from headrace.broker.metadata import MetadataDriver
 from headrace.broker.system import SystemClock
 from headrace.controller.asks import (
     AllocateProducerIds,
+    AlterConfigs,
     Answer,
     Ask,
     ChangeVoter,
@@ -165,9 +166,14 @@ def test_what_may_have_been_done_is_never_called_not_done(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    "ask", [RemoveBroker(broker_id=NODE), ChangeVoter(broker_id=NODE, directory_id=None, voter=True)]
+    "ask",
+    [
+        RemoveBroker(broker_id=NODE),
+        ChangeVoter(broker_id=NODE, directory_id=None, voter=True),
+        AlterConfigs(resources=()),
+    ],
 )
-def test_what_would_be_refused_once_it_is_done_is_sent_once(tmp_path: Path, ask: Ask[None]) -> None:
+def test_what_would_be_refused_or_do_harm_once_it_is_done_is_sent_once(tmp_path: Path, ask: Ask[Any]) -> None:
     async def work() -> None:
         no = Refusal(ErrorCode.DUPLICATE_VOTER, "It is one already.")
         async with (

@@ -151,6 +151,8 @@ class AlterConfigs(Command[Refusals]):
     """One answer for each resource, in order; None: done."""
 
     RESULT: ClassVar[Any] = Refusals
+    REPEATABLE: ClassVar[bool] = False
+    """What another set meanwhile, and was told of as done, would be lost."""
     resources: tuple[ResourceAlteration, ...]
     replace_all: bool = False
     validate_only: bool = False
