@@ -71,8 +71,9 @@ soak: $(VENV)/.made/test ## mixed load for SOAK seconds (600): memory, files and
 promises: $(VENV)/.made/test ## the promises at length: kill -9 under load, ROUNDS times
 	@HEADRACE_PROMISE_ROUNDS=$(ROUNDS) $(BIN)/python -m pytest --timeout=3600 tests/promises $(T)
 
-swarm: $(VENV)/.made/test ## simulated power cuts on a faulty disk: RUNS of them from SEED
+swarm: $(VENV)/.made/test ## simulated brokers and clusters on faulty disks and networks: RUNS of each from SEED
 	@$(BIN)/python -m headrace.sim --seed $(SEED) --runs $(RUNS)
+	@$(BIN)/python -m headrace.sim --cluster --seed $(SEED) --runs $(RUNS)
 
 lock: $(VENV)/.made/dev ## resolve requirements/*.txt anew (UPGRADE=1 moves versions)
 	@PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python tools/lock.py $(if $(UPGRADE),--upgrade)

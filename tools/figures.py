@@ -18,8 +18,13 @@ README: Final = ROOT / "README.md"
 RESULTS: Final = ROOT / "benchmarks" / "results"
 BEGIN: Final = "<!-- figures: made by tools/figures.py -->"
 END: Final = "<!-- end of figures -->"
-OURS: Final = "headrace"
-BESIDE: Final = {"kafka": "Apache Kafka", "headrace-without-journal": "Headrace without its journal"}
+OURS: Final = {"kafka-3": "headrace-3"}
+"""Who is measured beside whom, where it is not `headrace`."""
+BESIDE: Final = {
+    "kafka": "Apache Kafka",
+    "kafka-3": "Apache Kafka, three brokers",
+    "headrace-without-journal": "Headrace without its journal",
+}
 """Whom a table is of, by name in the results, in the order of the tables."""
 
 
@@ -51,7 +56,7 @@ def table() -> str:
 
 
 def _row(outcome: dict[str, Any], beside: str) -> str:
-    ours, theirs = (_side(outcome, name) for name in (OURS, beside))
+    ours, theirs = (_side(outcome, name) for name in (OURS.get(beside, "headrace"), beside))
     return f"| {outcome['title']} | {ours} | {theirs} | {outcome['ratio']:.2f} |\n"
 
 

@@ -19,6 +19,7 @@ from rich.table import Table
 from benchmarks.load import results
 from benchmarks.load.cases import Better, Case, delete_topics
 from benchmarks.load.catalog import CASES
+from benchmarks.load.clusters import CLUSTERS, HEADRACE_CLUSTER, KAFKA_CLUSTER
 from benchmarks.load.contest import Outcome, Run, contest
 from benchmarks.load.profiles import NoProfile, hottest, profile
 from benchmarks.load.rivals import HEADRACE, KAFKA, WITHOUT_JOURNAL, Rival, Rivals
@@ -26,8 +27,8 @@ from tools import kafka_jars
 
 SMOKE_SCALE: Final = 0.01
 HOTTEST_SHOWN: Final = 10
-NAME_WIDTH: Final = max(map(len, (HEADRACE, KAFKA, WITHOUT_JOURNAL)))
-LABELS: Final = {KAFKA: "Kafka", WITHOUT_JOURNAL: "without its journal"}
+NAME_WIDTH: Final = max(map(len, (HEADRACE, KAFKA, WITHOUT_JOURNAL, HEADRACE_CLUSTER, KAFKA_CLUSTER)))
+LABELS: Final = {KAFKA: "Kafka", WITHOUT_JOURNAL: "without its journal", KAFKA_CLUSTER: "Kafka"}
 
 
 def main() -> int:
@@ -47,7 +48,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that both brokers are stopped
     wanted = [case for case in CASES if case.about.name in (options.case or names)]
     made = tempfile.TemporaryDirectory(prefix="headrace-bench-", dir=options.dir)
-    with made as directory, Rivals(Path(directory)) as rivals:
+    with made as directory, Rivals(Path(directory), CLUSTERS) as rivals:
         for case in wanted:
             console.print(f"\n[bold]{case.about.title}[/bold] ({case.about.name})")
             with console.status("starting the brokers"):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from benchmarks.load.cases import About, Better, Case, Target
+from benchmarks.load.clusters import HEADRACE_CLUSTER, KAFKA_CLUSTER
+from benchmarks.load.controllers import CreateTopics, Failover
 from benchmarks.load.end_to_end import EndToEnd, StartUp
 from benchmarks.load.many_readers import FetchTogether, FetchTogetherRaw
 from benchmarks.load.mixed import Mixed
@@ -87,6 +89,21 @@ def _journal(partitions: int) -> Raw:
         in_flight=6,
         partitions=partitions,
         rate="mb_per_s",
+    )
+
+
+def _cluster(name: str, title: str, unit: str, reach: float) -> About:
+    """Three brokers beside three; each case warms them up itself."""
+    return About(
+        name=name,
+        title=title,
+        unit=unit,
+        who=HEADRACE_CLUSTER,
+        against=KAFKA_CLUSTER,
+        target=at_most(reach),
+        cost_targets={},
+        warms_up=False,
+        restarts=True,
     )
 
 
@@ -204,4 +221,28 @@ CASES: Final[tuple[Case, ...]] = (
     _mixed("mixed-fsync", FSYNC),
     _journal(1),
     _journal(6),
+    Failover(
+        about=_cluster(
+            "controller-failover",
+            "three brokers: from kill -9 of the controller to the next topic that is made",
+            "ms",
+            0.15,
+        ),
+        rounds=1,
+    ),
+    CreateTopics(
+        about=_cluster("create-topics", "three brokers: 1,000 topics of one partition, one by one", "s", 1.0),
+        topics=1_000,
+        batch=1,
+    ),
+    CreateTopics(
+        about=_cluster(
+            "create-topics-100",
+            "three brokers: 10,000 topics of one partition, 100 a request",
+            "s",
+            1.0,
+        ),
+        topics=10_000,
+        batch=100,
+    ),
 )

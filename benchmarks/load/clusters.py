@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import importlib.metadata
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
 from benchmarks.load.kafka_peer import KafkaPeer
 from benchmarks.load.rivals import Durability, Rival
+from headrace.broker.system import system_random
+from headrace.cli.nodes import Node, prepare
+from headrace.net.client.address import Address
+from headrace.storage.disk import LocalDisk
 
+HEADRACE_CLUSTER: Final = "headrace-3"
 KAFKA_CLUSTER: Final = "kafka-3"
+START_TIMEOUT_S: Final = 60.0
+STOP_TIMEOUT_S: Final = 30.0
 BROKERS: Final = 3
 
 
@@ -28,6 +39,88 @@ class Cluster(Rival, Protocol):
     def restart(self, node: int) -> None:
         """Over what it left; on return it answers."""
         ...
+
+
+class HeadraceCluster:
+    """What `headrace up --nodes 3` starts, with its default settings; each process is held here, to be killed."""
+
+    name: Final = HEADRACE_CLUSTER
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir(parents=True)
+        lock, nodes = prepare(LocalDisk(), directory, Address("127.0.0.1", 0), BROKERS, system_random())
+        lock.release()
+        self._directory = directory
+        self._nodes: dict[int, Node] = {int(node.id): node for node in nodes}
+        self._running: dict[int, subprocess.Popen[str]] = {}
+
+    @property
+    def version(self) -> str:
+        return importlib.metadata.version("headrace")
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(self.bootstraps.values())
+
+    @property
+    def bootstraps(self) -> Mapping[int, str]:
+        return {node.id: str(node.listen) for node in self._nodes.values()}
+
+    @property
+    def pids(self) -> Sequence[int]:
+        return [process.pid for process in self._running.values()]
+
+    def topic_config(self, durability: Durability) -> Mapping[str, str]:
+        return {"flush.policy": "fsync" if durability is Durability.FSYNC else "os"}
+
+    def start(self) -> None:
+        for node in self._nodes:
+            self._launch(node)
+        for node in self._nodes:
+            self._wait_until_ready(node)
+
+    def stop(self) -> None:
+        for process in self._running.values():
+            process.terminate()
+            try:
+                process.wait(STOP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self._running.clear()
+
+    def kill(self, node: int) -> None:
+        process = self._running.pop(node)
+        process.kill()
+        process.wait()
+
+    def restart(self, node: int) -> None:
+        self._launch(node)
+        self._wait_until_ready(node)
+
+    def _launch(self, node: int) -> None:
+        known = self._nodes[node]
+        others = ",".join(at for other, at in self.bootstraps.items() if other != node)
+        command = [sys.executable, "-m", "headrace.cli.main", "broker", "--id", str(node), "--data", str(known.data)]
+        with (self._directory / f"broker-{node}.log").open("ab") as log:
+            self._running[node] = subprocess.Popen(
+                [*command, "--listen", str(known.listen), "--join", others],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+
+    def _wait_until_ready(self, node: int) -> None:
+        process = self._running[node]
+        assert process.stdout is not None
+        overdue = threading.Timer(START_TIMEOUT_S, process.kill)
+        overdue.start()
+        line = process.stdout.readline()
+        overdue.cancel()
+        if not line.startswith("ready "):
+            log = self._directory / f"broker-{node}.log"
+            raise AssertionError(f"broker {node} said {line!r}, not `ready HOST:PORT`:\n{log.read_text()[-3000:]}")
 
 
 class KafkaCluster:
@@ -79,3 +172,9 @@ class KafkaCluster:
 
     def restart(self, node: int) -> None:
         self._peers[node].start()
+
+
+CLUSTERS: Final[Mapping[str, Callable[[Path], Rival]]] = {
+    HEADRACE_CLUSTER: HeadraceCluster,
+    KAFKA_CLUSTER: KafkaCluster,
+}

@@ -97,11 +97,13 @@ class Kafka(KafkaPeer):
 class Rivals:
     """Those that have been asked for by name. Each is started when it is asked for first, and stopped on leaving."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, more: Mapping[str, Callable[[Path], Rival]]) -> None:
+        """`more`: others than single brokers, by name."""
         self._makers: Mapping[str, Callable[[Path], Rival]] = {
             HEADRACE: Headrace,
             KAFKA: Kafka,
             WITHOUT_JOURNAL: partial(Headrace, name=WITHOUT_JOURNAL, configs={"log.journal.max.bytes": "0"}),
+            **more,
         }
         self._directory = directory
         self._started: dict[str, Rival] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import shutil
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -14,9 +14,11 @@ from headrace.base.ids import BrokerId
 from headrace.broker import identity
 from headrace.broker.boot import Broker
 from headrace.broker.config import BrokerConfig
+from headrace.broker.parts import Parts
 from headrace.broker.system import SystemClock, system_random
 from headrace.cli.nodes import free_ports
-from headrace.controller.brokers import fence_broker
+from headrace.controller.brokers import fence_broker, unfence_broker
+from headrace.controller.decision import Decision, Refusal
 from headrace.metadata.image import MetadataImage
 from headrace.net.client.address import Address
 from headrace.storage.disk import LocalDisk
@@ -79,16 +81,24 @@ class Cluster:
         for broker in brokers:
             await self.brokers.pop(broker).stop()
 
-    async def fence(self, broker: int) -> None:
+    @property
+    def controller(self) -> Parts:
+        """Of whoever decides now."""
+        (found,) = [running.parts for running in self.brokers.values() if running.parts.metadata.is_controller]
+        return found
+
+    def fence(self, broker: int) -> Awaitable[Refusal | None]:
         """As its silence would."""
-        for running in self.brokers.values():
-            metadata = running.parts.metadata
-            if metadata.is_controller:
-                known = metadata.image.brokers[BrokerId(broker)]
-                decide = partial(fence_broker, broker_id=known.id, broker_epoch=known.epoch)
-                assert await metadata.submit(decide) is None
-                return
-        raise AssertionError("nobody is the controller")
+        return self._have(fence_broker, broker)
+
+    def unfence(self, broker: int) -> Awaitable[Refusal | None]:
+        """As its heartbeat would."""
+        return self._have(unfence_broker, broker)
+
+    def _have(self, decide: Callable[..., Decision[Refusal | None]], broker: int) -> Awaitable[Refusal | None]:
+        metadata = self.controller.metadata
+        known = metadata.image.brokers[BrokerId(broker)]
+        return metadata.submit(partial(decide, broker_id=known.id, broker_epoch=known.epoch))
 
     async def settled(self, broker: int) -> None:
         """What the image asks of it is carried out."""

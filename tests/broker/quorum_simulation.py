@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 from unittest.mock import patch
@@ -140,8 +141,7 @@ class World:
         """Creates, through any member, each of which sees all before it."""
         while not self.done:
             machine = self.random.choice(list(self.machines.values()))
-            value = await machine.ask(lambda node: node.driver.submit(count_up))
-            if value is not None:
+            for value in await machine.ask(partial(counted, times=self.random.choice((1, 1, 1, 1, 4, 12)))) or ():
                 assert value not in self.acknowledged, "what was acknowledged is never lost"
                 self.acknowledged.add(value)
             await asyncio.sleep(self.random.random() * 0.05)
@@ -298,6 +298,16 @@ class World:
             assert machine.node is not None
             assert machine.node.fatal == []
             await self.within(machine.process, machine.node.stop())
+
+
+async def counted(node: Node, times: int) -> list[int]:
+    """So many at a time; those that were acknowledged."""
+    waiting = (node.driver.submit(count_up) for _ in range(times))
+    found = await asyncio.gather(*waiting, return_exceptions=True)
+    for each in found:
+        if not isinstance(each, int | NotController | OutcomeUnknown | ChangeRefused):
+            raise AssertionError(each)
+    return [each for each in found if isinstance(each, int)]
 
 
 def played(seed: int, story: Callable[[World], Coroutine[Any, Any, None]]) -> World:

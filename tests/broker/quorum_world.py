@@ -16,6 +16,7 @@ from headrace.metadata.delta import ImageDelta
 from headrace.metadata.events import ProducerIdsAllocated
 from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
 from headrace.net.listener import Listener
+from headrace.net.peerframes import PeerAddress
 from headrace.net.peers import Peers
 from headrace.raft.membership import Membership, Peer
 from headrace.raft.messages import Message
@@ -118,7 +119,7 @@ class Node:
     async def start(self) -> None:
         port = await self.listener.bind(HOST, self.ports.get(self.me.node, 0))
         self.ports[self.me.node] = port
-        self.peers.address = self.peers.book.find(self.me.node, 0)
+        self.peers.address = PeerAddress(HOST, port)
         for node, known in self.ports.items():
             self.peers.learn(BrokerId(node), HOST, known)
         await self.listener.accept()

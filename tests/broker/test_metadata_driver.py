@@ -54,7 +54,7 @@ def commit(events: Sequence[MetadataEvent]) -> Callable[[MetadataImage], Decisio
 
 
 class SlowDisk(LossyDisk):
-    """Syncs wait until `go` is set; `waiting` says that one does."""
+    """What is done in a worker thread waits until `go` is set; `waiting` says that it does."""
 
     def __init__(self) -> None:
         super().__init__(Random(1))
@@ -64,7 +64,7 @@ class SlowDisk(LossyDisk):
         self.syncs = 0
 
     def operation(self) -> None:
-        if not self.go.is_set():
+        if not self.go.is_set() and threading.current_thread() is not threading.main_thread():
             self.waiting.set()
             assert self.go.wait(20)
         self.syncs += 1

@@ -10,14 +10,16 @@ from typing import Any
 
 import pytest
 
+from headrace.base import limits
 from headrace.base.errors import CorruptData
 from headrace.base.ids import BrokerId, LeaderEpoch, PartitionEpoch, PartitionIndex, TopicId
-from headrace.broker.metadata import ChangeRefused, MetadataStopped, NotController, OutcomeUnknown
+from headrace.broker.metadata import ChangeRefused, ChangeTooLarge, MetadataStopped, NotController, OutcomeUnknown
 from headrace.controller.decision import Decision
-from headrace.metadata.events import TopicCreated
+from headrace.metadata.events import ConfigChanged, TopicCreated
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.values import PartitionImage
 from headrace.raft.membership import Demote, Refusal
+from headrace.raft.messages import AppendAnswer
 from headrace.storage.commitlog import CommitLog
 from tests.broker.quorum_simulation import Machine, World, played
 from tests.broker.quorum_world import Node, controller, count_up, equal, look, peer
@@ -90,6 +92,63 @@ async def who_does_not_know_that_another_leads_tells_nothing_old(world: World) -
     assert old.node.driver.is_controller, "else this shows nothing"
     assert isinstance(await outcome(old, look), NotController | OutcomeUnknown)
     world.cut.clear()
+    await equal(nodes(world))
+
+
+async def a_controller_that_is_started_again_at_once_is_not_waited_for(world: World) -> None:
+    """Nobody sees that it was dead."""
+    old = await leading(world)
+    await count(world, 3)
+    before = world.loop.time()
+    old.kill(power=True)
+    await old.boot()
+    await count(world)
+    assert world.loop.time() - before < 0.9, "less than the shortest silence of a leader"
+
+
+async def a_controller_that_dies_is_not_waited_for(world: World) -> None:
+    """Its connections break, and nobody listens where it was."""
+    old = await leading(world)
+    await count(world, 3)
+    before = world.loop.time()
+    old.kill(power=True)
+    await count(world)
+    assert world.loop.time() - before < 0.9, "less than the shortest silence of a leader"
+    assert all(old.number in node.dead for node in nodes(world))
+    await old.boot()
+
+
+async def an_acknowledgement_of_what_was_never_sent_is_not_believed(world: World) -> None:
+    leader = await leading(world)
+    await count(world)
+    other = next(machine for machine in world.machines.values() if machine is not leader)
+    assert leader.node is not None
+    assert other.node is not None
+    wrong = AppendAnswer(
+        term=leader.node.driver.term, source=other.node.me, target=leader.node.me, match_index=1_000_000
+    )
+
+    async def speak(node: Node) -> None:
+        node.peers.send(wrong)
+
+    await other.ask(speak)
+    await count(world, 3)
+    await equal(nodes(world))
+
+
+async def what_is_too_large_is_refused_and_harms_nobody(world: World) -> None:
+    leader = await leading(world)
+    event = ConfigChanged(broker_id=BrokerId(1), changes={"x": "y" * limits.METADATA_ENTRY_BYTES_MAX})
+
+    async def ask(node: Node) -> list[Any]:
+        large = node.driver.submit(lambda image: Decision((event,), None))
+        return list(await asyncio.gather(large, node.driver.submit(count_up), return_exceptions=True))
+
+    assert leader.process is not None
+    assert leader.node is not None
+    refused, counted = await world.within(leader.process, ask(leader.node)) or [None, None]
+    assert isinstance(refused, ChangeTooLarge)
+    assert counted == 0
     await equal(nodes(world))
 
 
@@ -209,6 +268,10 @@ async def changes_go_one_at_a_time_and_the_last_voter_stays(world: World) -> Non
     [
         who_is_cut_off_says_that_it_does_not_know,
         who_does_not_know_that_another_leads_tells_nothing_old,
+        a_controller_that_is_started_again_at_once_is_not_waited_for,
+        a_controller_that_dies_is_not_waited_for,
+        an_acknowledgement_of_what_was_never_sent_is_not_believed,
+        what_is_too_large_is_refused_and_harms_nobody,
         who_was_away_gets_a_snapshot_in_pieces,
         a_large_topic_is_applied_by_all,
         a_snapshot_that_arrives_damaged_stops_who_received_it,

@@ -158,3 +158,18 @@ def test_help_is_quick() -> None:
         assert shown.returncode == 0
         assert "demo" in shown.stdout
     assert min(seconds) < HELP_SECONDS_MAX, seconds
+
+
+def test_the_whole_image_is_logged_where_everything_is(tmp_path: Path) -> None:
+    with up(tmp_path / "data", "--log-level", "debug") as (process, _):
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=30)
+    reports = [entry for entry in map(json.loads, err.splitlines()) if entry["event"] == "metadata"]
+    assert [broker["id"] for broker in reports[0]["brokers"]] == [1]
+    with up(tmp_path / "data") as (process, _):
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=30)
+    assert '"metadata"' not in err
+    refused = headrace("up", "--data", str(tmp_path / "data"), "--log-level", "loud")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "--log-level loud cannot be: choose debug, info, warning, error" in refused.stderr

@@ -42,12 +42,41 @@ class Deferred:
 
 
 @dataclass
+class Prompt:
+    """A `Later` that tells at once where it is answered or cancelled, inside of who does it."""
+
+    payload: bytes
+    connection: Connection
+    pipelined: bool = False
+    is_done: bool = False
+    tell: Callable[[Any], object] | None = None
+
+    def done(self) -> bool:
+        return self.is_done
+
+    def cancel(self) -> None:
+        self.settle()
+
+    def settle(self) -> None:
+        self.is_done = True
+        assert self.tell is not None
+        self.tell(self)
+
+    def add_done_callback(self, callback: Callable[[Any], object], /) -> None:
+        self.tell = callback
+
+    def answer(self) -> Answer | None:
+        return [framed(self.payload)]
+
+
+@dataclass
 class Script:
     """`now:x` is echoed at once, `big:x` with half a queue behind it, `later:x` and `mute:x` when the test says so,
-    `none:x` never, `bad:x` is malformed."""
+    `none:x` never, `prompt:x` as `mute:x` and in the same turn, `bad:x` is malformed."""
 
     served: list[bytes] = field(default_factory=list)
     deferred: dict[bytes, Deferred] = field(default_factory=dict)
+    prompt: list[Prompt] = field(default_factory=list)
     arrived: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     def serve(self, frame: memoryview, connection: Connection) -> Answer | Later | None:
@@ -63,6 +92,9 @@ class Script:
             return [framed(payload)]
         if kind == b"big":
             return [framed(payload + bytes(BIG_BYTES))]
+        if kind == b"prompt":
+            self.prompt.append(Prompt(payload, connection))
+            return self.prompt[-1]
         later = Deferred(payload, kind == b"later", asyncio.get_running_loop().create_future())
         self.deferred[payload] = later
         return later
@@ -112,6 +144,28 @@ async def test_a_muted_connection_serves_nothing_more_until_it_has_answered() ->
         assert script.served == [b"mute:1"]
         script.deferred[b"mute:1"].future.set_result(None)
         assert [await read_frame(reader) for _ in range(2)] == [b"mute:1", b"now:2"]
+
+
+async def test_the_one_answer_that_is_waited_for_leaves_in_the_turn_in_which_it_comes() -> None:
+    async with running() as (script, listener, reader, writer):
+        writer.write(framed(b"prompt:1"))
+        await script.until_served(1)
+        assert listener.room.gauge.queued_bytes > 0
+        script.prompt[0].settle()
+        assert listener.room.gauge.queued_bytes == 0
+        writer.write(framed(b"now:2"))
+        assert [await read_frame(reader) for _ in range(2)] == [b"prompt:1", b"now:2"]
+
+
+async def test_a_connection_that_is_ended_asks_for_no_answer_of_what_is_cancelled_by_that() -> None:
+    async with running() as (script, listener, reader, writer):
+        writer.write(framed(b"prompt:1"))
+        await script.until_served(1)
+        (prompt,) = script.prompt
+        prompt.connection.end("the test ends it")
+        assert prompt.is_done
+        assert await reader.read() == b""
+        assert listener.room.gauge.queued_bytes == 0
 
 
 async def test_a_connection_has_only_so_many_requests_in_flight() -> None:

@@ -166,6 +166,17 @@ async def send_until(one: End, condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0.005)
 
 
+async def test_who_only_spoke_to_us_is_seen_dead_as_well(ends: tuple[End, End]) -> None:
+    one, two = ends
+    one.peers.send(heartbeat(1, 2, 1))
+    await two.until(lambda: bool(two.received))
+    await one.stop()
+    while not two.dead:
+        two.peers.send(heartbeat(2, 1, 1))
+        await asyncio.sleep(0.005)
+    assert two.dead == [1]
+
+
 async def test_who_was_never_there_is_not_dead(monkeypatch: pytest.MonkeyPatch) -> None:
     tried = asyncio.Event()
     monkeypatch.setattr(module._Link, "_failed", noting(module._Link._failed, tried))

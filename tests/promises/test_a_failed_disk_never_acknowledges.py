@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -58,6 +59,17 @@ class BrittleDisk(LocalDisk):
 
     def open(self, path: Path, *, create: bool = False) -> Any:
         return BrittleFile(super().open(path, create=create), self)
+
+    def begin_sync(self, file: File, done: Callable[[OSError | None], object]) -> None:
+        def sync() -> OSError | None:
+            try:
+                file.sync()
+            except OSError as error:
+                return error
+            return None
+
+        work = asyncio.get_running_loop().run_in_executor(None, sync)
+        work.add_done_callback(lambda work: done(work.result()))
 
 
 @asynccontextmanager

@@ -111,3 +111,14 @@ def test_a_snapshot_takes_nothing_back() -> None:
     ready = raft.step(chunk(SnapshotMark(5, 2, THREE), 0, b"old", last=True))
     assert ready.chunk is None
     assert raft.log.last_index == 9
+
+
+def test_who_asks_for_votes_is_the_leader_no_more() -> None:
+    """Loyalty to it is no reason to refuse it: its process was started anew. To others it still is."""
+    raft = core(1, 4, 4)
+    raft.step(
+        AppendRequest(term=5, source=OTHER, target=ME, previous_index=3, previous_term=4, entries=(), commit_index=3)
+    )
+    for source, answered in ((peer(3), False), (peer(2, life=2), False), (OTHER, True)):
+        request = VoteRequest(term=6, source=source, target=ME, last_index=3, last_term=4, pre=True, transfer=False)
+        assert bool(persisted(raft, raft.step(request))) is answered

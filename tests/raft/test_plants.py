@@ -16,11 +16,11 @@ FOUND: Final[dict[str, int]] = {
     "vote-not-persisted": 1,
     "answered-before-persisted": 1,
     "own-write-counted-early": 7,
-    "older-term-committed-by-count": 32,
+    "older-term-committed-by-count": 8,
     "stale-acknowledgement-counts": 9,
-    "truncates-without-conflict": 69,
+    "truncates-without-conflict": 44,
     "two-changes-pending": 7,
-    "wiped-voter-votes": 7,
+    "wiped-voter-votes": 33,
 }
 
 

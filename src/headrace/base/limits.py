@@ -162,15 +162,14 @@ LOGS_CLOSED_AT_ONCE_MAX: Final = 4
 """Logs that a stop closes at a time, each in a worker thread: their syncs share the disk's journal commits."""
 METADATA_REPORT_MS: Final = 30_000
 """Time between two reports of the whole image to the log, where that is kept at DEBUG."""
-METADATA_ENTRY_BYTES_MAX: Final = 24 * 1024 * 1024
-"""Largest change of the metadata: it has to fit in one frame to a member (PEER_FRAME_BYTES_MAX), or the controller
-would wait for ever to have it acknowledged, and for all that comes after it."""
 BROKER_TEXT_CHARS_MAX: Final = 255
 """Longest host, listener or rack that a broker registers."""
 METADATA_PROPOSALS_MAX: Final = 10_000
 """Decisions on their way to the commit log; more wait before they are decided."""
 SNAPSHOT_PARTITIONS_PER_EVENT_MAX: Final = 200
 """Partitions in one event of a snapshot: its JSON is made in one step, in which nothing else runs."""
+METADATA_ENTRY_BYTES_MAX: Final = 16 * 1024 * 1024
+"""What one decision may hold: it has to fit a frame between members (PEER_FRAME_BYTES_MAX)."""
 METADATA_EVENTS_PER_SNAPSHOT: Final = 10_000
 """Committed events after which the commit log is snapshotted and cut."""
 
@@ -248,6 +247,8 @@ FORWARDED_BYTES_MAX: Final = 4 * 1024 * 1024
 """Largest request that is carried to the controller."""
 LEAVE_WAIT_MS_MAX: Final = 3_000
 """Longest that a broker that stops waits for others to lead what it led."""
+REGISTRATION_PATIENCE_MS: Final = 10_000
+"""Longest that a broker waits for another one of its id, with another disk, to be missed."""
 JOIN_TIMEOUT_MS: Final = 2_000
 """Longest that a broker that comes to a cluster waits for one answer."""
 JOIN_BACKOFF_MS: Final = 50
@@ -263,6 +264,8 @@ RAFT_ELECTION_TICKS: Final = 20
 """Silence of a leader after which an election is held: this, to twice as much."""
 RAFT_SNAPSHOT_CHUNK_BYTES: Final = 256 * 1024
 """Bytes of a snapshot in one message."""
+RAFT_WRITTEN_ON_LOOP_BYTES_MAX: Final = 64 * 1024
+"""Entries that are written on the event loop, to be synced beside it; more go to a worker thread."""
 APPLIED_PER_TURN_BYTES_MAX: Final = 32 * 1024
 """Entries that are decoded and applied in one turn of the event loop; a larger one is decoded in a worker thread."""
 RAFT_STOP_MS_MAX: Final = 1_000

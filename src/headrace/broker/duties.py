@@ -17,7 +17,8 @@ import structlog
 from headrace.base.errors import HeadraceError
 from headrace.base.ids import BrokerEpoch, BrokerId, ClusterId
 from headrace.base.ports import Clock
-from headrace.broker.metadata import ChangeRefused, ChangeTooLarge, MetadataDriver, NotController
+from headrace.broker.metadata import ChangeRefused, MetadataDriver, NotController
+from headrace.broker.quorum.errors import ChangeTooLarge
 from headrace.broker.quorum.status import QuorumStatus
 from headrace.broker.tasks import OnBug, started
 from headrace.controller.asks import (
@@ -105,7 +106,7 @@ class Duties:
                 for broker, epoch in sessions.tick(self._metadata.image, self._clock.monotonic()):
                     await self._fence(broker, epoch, f"it was silent for {self._session_s:g} s")
                 await self._readmit()
-                await self._grow()
+                await self.grow()
             except HeadraceError as error:
                 log.info("the controller's work is put off", reason=str(error))
             await asyncio.sleep(self._session_s / TICKS_PER_SESSION)
@@ -142,7 +143,7 @@ class Duties:
                 await self._change(AddLearner(peer))
                 return
 
-    async def _grow(self) -> None:
+    async def grow(self) -> None:
         """Promote learners, one at a time, until the quorum has been as large as it shall be."""
         image, status = self._metadata.image, self._metadata.quorum()
         voters = sum(member.is_voter for member in status.members)
@@ -172,6 +173,8 @@ class Duties:
                     return await self._metadata.submit(partial(ask.decide, setting=self._setting))
                 except ChangeTooLarge as error:
                     return Refusal(ErrorCode.POLICY_VIOLATION, str(error))
+                except ChangeRefused as error:  # nothing was done
+                    return Refusal(ErrorCode.REQUEST_TIMED_OUT, str(error))
             case Heartbeat():
                 return await self._on_heartbeat(sessions, ask)
             case RegisterBroker():

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Final
 
 import structlog
 
 from headrace.base.errors import HeadraceError, UsageError
 from headrace.base.ids import BrokerEpoch, BrokerId, IncarnationId
-from headrace.base.limits import LEAVE_WAIT_MS_MAX
+from headrace.base.limits import LEAVE_WAIT_MS_MAX, REGISTRATION_PATIENCE_MS
 from headrace.broker.control import Control
 from headrace.broker.identity import Identity
 from headrace.broker.metadata import MetadataDriver
@@ -28,9 +27,6 @@ from headrace.metadata.values import BrokerImage, Endpoint
 from headrace.wire.errors import ErrorCode
 
 log = structlog.get_logger(__name__)
-
-FINAL: Final = (ErrorCode.INCONSISTENT_CLUSTER_ID, ErrorCode.DUPLICATE_BROKER_REGISTRATION)
-"""Refusals of a registration that no waiting heals."""
 
 
 class Membership:
@@ -75,14 +71,19 @@ class Membership:
             endpoints=tuple(endpoints),
             rack=rack,
         )
-        told = False
+        told, loop = False, asyncio.get_running_loop()
+        patience_ends_at = loop.time() + REGISTRATION_PATIENCE_MS / 1000
         while isinstance(epoch := await self._control.submit(ask), Refusal):
-            if epoch.code in FINAL:
+            if epoch.code is ErrorCode.INCONSISTENT_CLUSTER_ID:
                 raise UsageError(epoch.message)
+            if epoch.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION:
+                if loop.time() >= patience_ends_at:
+                    raise UsageError(epoch.message)
+                await asyncio.sleep(self._interval_s / 10)  # the other one may be dead, and not yet missed
             if (failure := self._metadata.failure) is not None:
                 raise failure
             if not told:
-                log.warning("waiting to be registered: no controller answers yet", reason=epoch.message)
+                log.warning("waiting to be registered", reason=epoch.message)
             told = True
         await self._registered.wait()
 

@@ -252,7 +252,7 @@ class MetadataDriver:
             if pending.image is image:
                 break
         if len(data) > limits.METADATA_ENTRY_BYTES_MAX:
-            raise ChangeTooLarge(len(data), limits.METADATA_ENTRY_BYTES_MAX)
+            raise ChangeTooLarge(len(data))
         done = pending.decide(decision.events, data)
         if self._flushing is None:  # others of this turn of the loop go with it
             self._flushing = asyncio.get_running_loop().call_soon(self._flush)

@@ -81,7 +81,7 @@ class Parts:
             clock=ports.clock,
             broker_configs=config.configs,
         )
-        self._duties = Duties(
+        self.duties = Duties(
             node=config.broker_id,
             cluster_id=identity.cluster_id,
             configs=config.configs,
@@ -89,10 +89,10 @@ class Parts:
             clock=ports.clock,
             on_bug=on_bug,
         )
-        peers.on_peer_dead(self._duties.on_peer_dead)
+        peers.on_peer_dead(self.duties.on_peer_dead)
         self.control = Control(
             metadata=metadata,
-            duties=self._duties,
+            duties=self.duties,
             address_of=self._address_of,
             others=self._others,
             settled=self.partitions.settled,
@@ -126,7 +126,7 @@ class Parts:
             random=ports.random,
             metadata=self.metadata,
             control=self.control,
-            duties=self._duties,
+            duties=self.duties,
             address_of=self._address_of,
             partitions=self.partitions,
             fetch_sessions=FetchSessions(ports.clock, ports.random),
@@ -222,7 +222,7 @@ class Parts:
         `Partitions.close`)."""
         if clean:
             await self.membership.leave()
-        self._duties.stop()
+        self.duties.stop()
         self._reporter.stop()
         if self._housekeeper is not None:
             self._housekeeper.stop()

@@ -21,6 +21,7 @@ from headrace.cli.debug import debug
 from headrace.cli.demo import demo
 from headrace.cli.produce import produce
 from headrace.cli.quorum import quorum
+from headrace.cli.sim import sim
 from headrace.cli.topic import topic
 from headrace.cli.up import up
 
@@ -58,6 +59,7 @@ def root(
 app.command()(up)
 app.add_typer(broker)
 app.command()(quorum)
+app.command()(sim)
 app.add_typer(topic)
 app.command()(produce)
 app.command()(consume)

@@ -2,7 +2,8 @@
 another node. `Command`s are decided on the image alone; the others concern the quorum or the session of a broker.
 
 Promises: `decode_ask(encode_ask(c, x)) == (c, x)`; whatever is not such JSON raises CorruptData. To ask a second time
-what is `REPEATABLE`, because the answer got lost, does no harm and gives an answer that is as good.
+what is `REPEATABLE`, because the answer got lost, does no harm and gives an answer that is as good. Nothing that people
+ask for is: what was made may have been undone by another in between, and would be made once more.
 """
 
 from __future__ import annotations
@@ -104,6 +105,7 @@ class CreateTopics(Command[TopicAnswers]):
     """One answer for each topic, in order."""
 
     RESULT: ClassVar[Any] = TopicAnswers
+    REPEATABLE: ClassVar[bool] = False  # another may have deleted it meanwhile, and it would be there again
     topics: tuple[NewTopic, ...]
     validate_only: bool = False
 
@@ -151,8 +153,7 @@ class AlterConfigs(Command[Refusals]):
     """One answer for each resource, in order; None: done."""
 
     RESULT: ClassVar[Any] = Refusals
-    REPEATABLE: ClassVar[bool] = False
-    """What another set meanwhile, and was told of as done, would be lost."""
+    REPEATABLE: ClassVar[bool] = False  # another may have set it meanwhile, and would be overwritten
     resources: tuple[ResourceAlteration, ...]
     replace_all: bool = False
     validate_only: bool = False

@@ -245,8 +245,10 @@ class Connection(asyncio.Protocol):
             answer.add_done_callback(self._answered)
 
     def _answered(self, _: object) -> None:
-        """One turn of the loop writes all that is answered by then."""
-        if not self._due:
+        """One turn of the loop writes all that is answered by then; at once where nothing else can be."""
+        if self._muted and self._open and len(self._slots) == 1 and not self._working:
+            self._proceed_when_due()
+        elif not self._due:
             self._due = True
             asyncio.get_running_loop().call_soon(self._proceed_when_due)
 
@@ -323,6 +325,10 @@ class Connection(asyncio.Protocol):
             self._begun_at = self._room.now
 
     # ending
+
+    @property
+    def is_open(self) -> bool:
+        return self._open
 
     @property
     def held_bytes(self) -> int:

@@ -3,8 +3,9 @@ the broker's ordinary listener.
 
 Promises: `send` never waits, and what waits is bounded, the oldest dropped; what one turn of the loop sends to a member
 goes in one write. Who is of another cluster, not who it is taken for, or sends what is no message, is closed with one
-log line. A member whose connection broke and that refuses a new one at the same address has no process any more
-("plainly dead"): that is told once for each connection that was. Never does: promise that a message arrives.
+log line. A member whose connection broke, in either direction, and that refuses a new one where it listened has no
+process any more ("plainly dead"): that is told once for each connection that was. Never does: promise that a message
+arrives.
 """
 
 from __future__ import annotations
@@ -30,7 +31,6 @@ from headrace.base.limits import (
     PEERS_MAX,
 )
 from headrace.net.connection import Connection
-from headrace.net.loglimit import LogLimit
 from headrace.net.peerframes import (
     Envelope,
     PeerAddress,
@@ -83,10 +83,11 @@ class Peers:
         self.address: PeerAddress | None = None
         """Where this member listens, told to the others; None: not bound yet."""
         self.book: Final = AddressBook()
-        self.log: Final = LogLimit(asyncio.get_running_loop().time)
         self._receive: Callable[[Message], None] | None = None
         self._on_dead: list[Callable[[BrokerId], None]] = []
         self._links: dict[BrokerId, _Link] = {}
+        self._heard: dict[BrokerId, tuple[Connection, PeerAddress]] = {}
+        """The connection over which a member spoke last, and where it said that it listens."""
         self._stopped = False
 
     def attach(self, receive: Callable[[Message], None]) -> None:
@@ -127,14 +128,27 @@ class Peers:
                 "its addresses, or the ids"
             )
         messages = decode_messages(frame, at, envelope)
+        source = envelope.source.node
         if envelope.address is not None:
-            self.book.learn(envelope.source.node, envelope.address)
+            self.book.learn(source, envelope.address)
+            if source in self._heard or len(self._heard) < PEERS_MAX:
+                self._heard[source] = (connection, envelope.address)
         if self._receive is not None and not self._stopped:
             for message in messages:
                 self._receive(message)
 
-    def tell_dead(self, node: BrokerId) -> None:
-        """Called by a link."""
+    def was_refused(self, node: BrokerId, address: PeerAddress, *, lost: bool) -> bool:
+        """Nobody listens there any more. `lost`: a connection to there broke just now. Whether it is to be looked again
+        soon: the member's own connection may be about to break. Called by a link."""
+        heard = self._heard.get(node)
+        if heard is not None and not heard[0].is_open:
+            del self._heard[node]
+            lost = lost or heard[1] == address
+        if lost:
+            self._tell_dead(node)
+        return not lost and heard is not None and heard[0].is_open
+
+    def _tell_dead(self, node: BrokerId) -> None:
         for callback in self._on_dead:
             callback(node)
 
@@ -169,6 +183,7 @@ class _Link(asyncio.Protocol):
         """Connections tried since a steady one."""
         self._lost_address: PeerAddress | None = None
         """Where the last connection led, until it is known whether somebody is still there."""
+        self._looks_again = False
         self._stopped = False
 
     def send(self, message: Message) -> None:
@@ -214,21 +229,21 @@ class _Link(asyncio.Protocol):
                 raise OSError(f"nobody has said where broker {self._node} listens")
             async with asyncio.timeout(PEER_CONNECT_MS_MAX / 1000):
                 await loop.create_connection(lambda: self, *address)
-            self._lost_address = None
+            self._lost_address, self._looks_again = None, False
         except (OSError, TimeoutError) as error:
             self._connecting = None
-            self._failed(error)
+            self._failed(error, address)
         else:
             self._connecting = None
             if self._stopped:
                 self.stop()
 
-    def _failed(self, error: Exception) -> None:
-        lost, self._lost_address = self._lost_address, None
+    def _failed(self, error: Exception, address: PeerAddress | None) -> None:
+        lost, self._lost_address, self._looks_again = self._lost_address, None, False
         self._drop_queue()  # it would be old news
         self._back_off()
-        if lost is not None and isinstance(error, ConnectionRefusedError) and not self._stopped:
-            self._peers.tell_dead(self._node)
+        if address is not None and isinstance(error, ConnectionRefusedError) and not self._stopped:
+            self._looks_again = self._peers.was_refused(self._node, address, lost=lost is not None)
 
     def _drop_queue(self) -> None:
         self._queue.clear()
@@ -242,7 +257,7 @@ class _Link(asyncio.Protocol):
 
     def _after_pause(self) -> None:
         self._pause = None
-        if self._queue or self._lost_address is not None:
+        if self._queue or self._looks_again or self._lost_address is not None:
             self._connect()
 
     # asyncio.Protocol

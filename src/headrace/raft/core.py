@@ -294,7 +294,8 @@ class Raft:
 
     def _on_vote_request(self, message: VoteRequest) -> None:
         state, role = self._state, self._role
-        loyal = isinstance(role, Leadership) or (isinstance(role, Follower) and role.is_loyal)
+        follows = isinstance(role, Follower) and role.is_loyal
+        loyal = isinstance(role, Leadership) or (follows and message.source != state.leader)  # else it leads no more
         if loyal and not message.transfer:
             return  # who was cut off, or removed, does not disturb the others
         up_to_date = state.log.is_up_to_date(message.last_index, message.last_term)

@@ -1,4 +1,7 @@
-"""`python -m headrace.sim`: replay one seed and tell its story, or run a swarm of them until one fails."""
+"""`python -m headrace.sim`: replay one seed and tell its story, or run a swarm of them until one fails.
+
+Without `--cluster`: one broker, its disk and its clients. With it, and by `headrace sim`: three to five brokers.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,16 @@ import argparse
 import gc
 import sys
 import time
-from contextlib import ExitStack
-from typing import Final
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
 
+from headrace.sim.cluster.plants import CLUSTER_PLANTS
+from headrace.sim.cluster.run import ClusterOutcome, run_cluster
 from headrace.sim.counting import JournalFigures
+from headrace.sim.history import Problem
 from headrace.sim.plants import PLANTS
 from headrace.sim.run import Outcome, run
 
@@ -17,70 +26,99 @@ PROBLEMS_SHOWN: Final = 20
 LINES_EVERY: Final = 20
 
 
+class Told(Protocol):
+    """What became of one seed, whatever was run."""
+
+    @property
+    def seed(self) -> int: ...
+    @property
+    def problems(self) -> Sequence[Problem]: ...
+    @property
+    def story(self) -> list[str]: ...
+    @property
+    def is_sound(self) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One of the two simulations. `figures`: of many outcomes, in words."""
+
+    run: Callable[[int], Any]
+    figures: Callable[[Sequence[Any]], str]
+    plants: Mapping[str, Callable[[], AbstractContextManager[None]]]
+    options: str
+    """That choose it."""
+
+
 def main() -> int:
     """The exit code: 0 when every promise was kept."""
     parser = argparse.ArgumentParser(prog="python -m headrace.sim", description=__doc__)
+    parser.add_argument("--cluster", action="store_true", help="several brokers, and faults between them")
     parser.add_argument("--seed", type=int, help="the seed to replay; with --runs, the first of the swarm")
     parser.add_argument("--runs", type=int, help="how many seeds to run")
-    parser.add_argument("--plant", choices=sorted(PLANTS), help="plant this bug in the broker, and look for it")
+    names = sorted({*PLANTS, *CLUSTER_PLANTS})
+    parser.add_argument("--plant", choices=names, help="plant this bug in the broker, and look for it")
     options = parser.parse_args()
+    kind = CLUSTER if options.cluster else BROKER
+    if options.plant is not None and options.plant not in kind.plants:
+        parser.error(f"{options.plant} is a bug of the other simulation: with --cluster, or without")
     with ExitStack() as stack:
         if options.plant is not None:
-            stack.enter_context(PLANTS[options.plant]())
+            stack.enter_context(kind.plants[options.plant]())
         if options.runs is None:
-            return _replay(options.seed or 0)
-        return _swarm(options.seed or 0, options.runs)
+            return _replay(kind, options.seed or 0)
+        return _swarm(kind, options.seed or 0, options.runs)
 
 
-def _replay(seed: int) -> int:
-    outcome = run(seed)
+def _replay(kind: Kind, seed: int) -> int:
+    outcome: Told = kind.run(seed)
     print("\n".join(outcome.story))
-    _show_problems(outcome)
+    _show_problems(kind, outcome)
     if outcome.is_sound:
-        print(f"seed {seed}: sound; {_figures([outcome])}")
+        print(f"seed {seed}: sound; {kind.figures([outcome])}")
     return 0 if outcome.is_sound else 1
 
 
-def _swarm(first: int, count: int) -> int:
+def _swarm(kind: Kind, first: int, count: int) -> int:
     gc.collect()
     gc.freeze()
     began = time.perf_counter()
-    outcomes: list[Outcome] = []
+    outcomes: list[Told] = []
     for seed in range(first, first + count):
         try:
-            outcomes.append(run(seed))
+            outcomes.append(kind.run(seed))
         except BaseException:
             print(f"the simulator itself stopped in seed {seed}")
             raise
         if not outcomes[-1].is_sound:
-            _show_problems(outcomes[-1])
-            print(f"replay it with: python -m headrace.sim --seed {seed}")
+            _show_problems(kind, outcomes[-1])
+            print(f"replay it with: python -m headrace.sim {kind.options}--seed {seed}")
             return 1
         outcomes[-1].story.clear()
         gc.collect()
-        _show_progress(outcomes, count, time.perf_counter() - began)
-    print(f"seeds {first} to {first + count - 1}: all sound; {_figures(outcomes)}")
+        _show_progress(kind, outcomes, count, time.perf_counter() - began)
+    print(f"seeds {first} to {first + count - 1}: all sound; {kind.figures(outcomes)}")
     return 0
 
 
-def _show_progress(outcomes: list[Outcome], count: int, seconds: float) -> None:
+def _show_progress(kind: Kind, outcomes: Sequence[Told], count: int, seconds: float) -> None:
     """One line that grows on a terminal; elsewhere one line in twenty seeds."""
     done = len(outcomes)
-    text = f"{done}/{count} seeds, {done / seconds:.1f}/s, {_figures(outcomes)}"
+    text = f"{done}/{count} seeds, {done / seconds:.1f}/s, {kind.figures(outcomes)}"
     if sys.stderr.isatty():
         print(f"\r{text}", end="\n" if done == count else "", file=sys.stderr)
     elif done % LINES_EVERY == 0 or done == count:
         print(text, file=sys.stderr)
 
 
-def _show_problems(outcome: Outcome) -> None:
+def _show_problems(kind: Kind, outcome: Told) -> None:
     for problem in outcome.problems[:PROBLEMS_SHOWN]:
         print(problem)
     if outcome.problems:
-        print(f"seed {outcome.seed}: {len(outcome.problems)} promises broken; {_figures([outcome])}")
+        print(f"seed {outcome.seed}: {len(outcome.problems)} promises broken; {kind.figures([outcome])}")
 
 
-def _figures(outcomes: list[Outcome]) -> str:
+def _figures(outcomes: Sequence[Outcome]) -> str:
     cuts, kills = sum(each.cuts for each in outcomes), sum(each.kills for each in outcomes)
     records, seconds = sum(each.acknowledged for each in outcomes), sum(each.virtual_seconds for each in outcomes)
     journal = JournalFigures()
@@ -90,6 +128,17 @@ def _figures(outcomes: list[Outcome]) -> str:
         f"{cuts} power cuts, {kills} kills, {records} records acknowledged, {seconds:.0f} virtual seconds; journal: "
         f"{journal.rounds} rounds, {journal.recovered} entries recovered, {journal.reused} files reused"
     )
+
+
+def _cluster_figures(outcomes: Sequence[ClusterOutcome]) -> str:
+    all_of: Counter[str] = Counter()
+    for each in outcomes:
+        all_of.update(each.figures)
+    return ", ".join(f"{value:.0f} {name}" for name, value in all_of.items())
+
+
+BROKER: Final = Kind(run, _figures, PLANTS, "")
+CLUSTER: Final = Kind(run_cluster, _cluster_figures, CLUSTER_PLANTS, "--cluster ")
 
 
 if __name__ == "__main__":

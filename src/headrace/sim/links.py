@@ -122,6 +122,6 @@ class Links:
             return
         held = self._held.pop(link, deque())
         for each in held:
-            if not each.is_over and not each.sender.vanished:
+            if not each.is_over and not each.sender.forgotten:
                 each.is_over = True
                 each.deliver()

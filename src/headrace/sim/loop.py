@@ -151,7 +151,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
         for timer in timers:
             timer._scheduled = False  # type: ignore[attr-defined]  # or its cancelling would be counted
         gone = set(map(id, (*mine, *timers)))
-        kept = [handle for handle in self._ready if id(handle) not in gone]
+        stand_in = asyncio.Handle(_nothing, (), self, self.no_process)
+        stand_in.cancel()  # the loop has counted those that are ready
+        kept = [stand_in if id(handle) in gone else handle for handle in self._ready]
         self._ready.clear()
         self._ready.extend(kept)
         self._scheduled[:] = [timer for timer in self._scheduled if id(timer) not in gone]
@@ -207,6 +209,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
     subprocess_exec = _refuse
 
 
+def _nothing() -> None:
+    """To be called by nobody."""
+
+
 def _make_task(loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any) -> asyncio.Task[Any]:
     task = asyncio.Task(coroutine, loop=loop, **options)
     process = owner(options.get("context"))
@@ -214,6 +220,7 @@ def _make_task(loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any) 
         process.tasks.add(task)
         if not process.alive:
             task._log_destroy_pending = False  # type: ignore[attr-defined]  # as in _bury
+            coroutine.close()  # it never begins
     return task
 
 

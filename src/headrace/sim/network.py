@@ -48,7 +48,9 @@ class Transport(asyncio.Transport):
         self.process = owner(context)
         self.host = LOOPBACK if self.process is None else self.process.host
         self.vanished = False
-        """This end is gone, and the other was not told: it is when it sends something."""
+        """This end is gone, and the other may not have heard of it: it does when it sends something."""
+        self.forgotten = False
+        """And what it had sent, and nobody acknowledged, is not sent again."""
         self.peer: Transport
         self._protocol: asyncio.Protocol
         self._unsent: deque[bytes] = deque()
@@ -154,7 +156,7 @@ class Transport(asyncio.Transport):
     def vanish(self, error: Exception) -> None:
         """As `lose`, without a word to the other end."""
         if not self._lost:
-            self.vanished = True
+            self.vanished = self.forgotten = True
             self.lose(error)
 
     def _pump(self) -> None:
@@ -414,6 +416,7 @@ class Network:
         """A killed process sends nothing more; what is on the wire still arrives; then the other end hears."""
         if end in self.transports:
             self.transports.pop(end)
+            end.vanished = end.host != LOOPBACK  # there, word of it always arrives
             error = ConnectionResetError(errno.ECONNRESET, "the other process died")
             self.after_delay(end, end.peer.lose, error)
 

@@ -6,7 +6,7 @@ append replaces what the log holds at and behind its first entry. Promises: what
 power cut; a torn tail (a write that no sync followed) is cut off at recovery; a damaged middle is refused with one
 sentence and nothing is changed; a leader's snapshot takes the place of everything or, after a crash, of nothing; after
 a failed write or sync every further call raises StorageFailure, for what is on the disk is then in doubt. Blocking:
-never on the event loop.
+never on the event loop, but for `begin_append`.
 
 Recovery:
 
@@ -69,12 +69,31 @@ class CommitLog:
     def append(self, hard_state: HardState | None, entries: Sequence[Entry]) -> None:
         """Write and sync as one frame: after a power cut, all of it or none. None: the hard state is unchanged. What
         the log holds at and behind the first entry is replaced. Raises StorageFailure, which is final."""
+        frame = self._next_frame(hard_state, entries)
+        self._guarded(lambda: _write(self._file, frame))
+
+    def begin_append(
+        self, hard_state: HardState | None, entries: Sequence[Entry], done: Callable[[StorageFailure | None], object]
+    ) -> None:
+        """`append` on the event loop, for little: written now, synced beside the loop; `done` hears of it, later, and
+        until then no other call may come. Raises StorageFailure where it cannot even be written."""
+        frame, file = self._next_frame(hard_state, entries), self._file
+
+        def synced(error: OSError | None) -> None:
+            if error is not None:
+                self._failure = _failure(self._directory, error)
+            done(self._failure)
+
+        self._guarded(lambda: file.append([encode_frame(frame, file.size())]))
+        self._disk.begin_sync(file, synced)
+
+    def _next_frame(self, hard_state: HardState | None, entries: Sequence[Entry]) -> Frame:
         self._hard_state = hard_state or self._hard_state
         follows = entries[0].index - 1 if entries else self._last_index
         assert self._snapshot_index <= follows <= self._last_index, "the log has no gap, and the snapshot stays"
         frame = Frame(self._hard_state, follows, tuple(entries))
-        self._guarded(lambda: _write(self._file, frame))
         self._last_index = frame.last_index
+        return frame
 
     def roll(self) -> None:
         """Go on in a new file, so that those before can be removed once a snapshot covers them."""

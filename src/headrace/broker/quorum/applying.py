@@ -38,7 +38,7 @@ class Applier:
     ) -> None:
         self.image: MetadataImage = EMPTY_IMAGE
         self.events_applied = 0
-        """Since the process began."""
+        """Since the process began, an entry without any counted as one."""
         self._own = own
         self._on_progress = on_progress
         self._on_failure = on_failure
@@ -141,7 +141,7 @@ class Applier:
         if entry.index <= self.image.index:
             return  # a snapshot was faster
         assert entry.index == self.image.index + 1, "entries are applied in order"
-        self.events_applied += len(events)
+        self.events_applied += max(1, len(events))
         self._publish(ImageDelta.of(self.image, events, index=entry.index))
 
     def _apply_own(self, entry: Entry, proposal: Proposal) -> None:
@@ -149,7 +149,7 @@ class Applier:
         assert entry.index == self.image.index + 1, "entries are applied in order"
         delta = proposal.delta
         assert delta.after.index == entry.index, "entries are committed in the order of the decisions"
-        self.events_applied += proposal.events
+        self.events_applied += max(1, proposal.events)
         try:
             self._publish(replace(delta, before=self.image))
         except Exception as error:

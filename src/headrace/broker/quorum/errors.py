@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from headrace.base.errors import HeadraceError
 from headrace.base.ids import BrokerId
+from headrace.base.limits import METADATA_ENTRY_BYTES_MAX
 from headrace.raft.membership import Refusal
 
 
@@ -31,10 +32,13 @@ class OutcomeUnknown(HeadraceError):  # noqa: N818
 
 
 class ChangeTooLarge(HeadraceError):  # noqa: N818
-    """Nothing was done, nor will it be: no member would take it."""
+    """Nothing was done, and the same again will not be."""
 
-    def __init__(self, size: int, limit: int) -> None:
-        super().__init__(f"The change takes {size} bytes of the metadata log, more than {limit}: split it.")
+    def __init__(self, size: int) -> None:
+        super().__init__(
+            f"The change takes {size} bytes in the cluster's log, and {METADATA_ENTRY_BYTES_MAX} are the most: "
+            "split it into smaller ones."
+        )
 
 
 class ChangeRefused(HeadraceError):  # noqa: N818

@@ -243,8 +243,8 @@ class QuorumMember:
 
     def _on_written(self, write: int, image: MetadataImage | None) -> None:
         if image is not None and self._runs:
-            self._applier.restore(image)
             self._events_in_snapshot = self._applier.events_applied
+            self._applier.restore(image)
         self._step_while_running(Persisted(write))
 
     def _read_snapshot(self, wanted: ReadSnapshot) -> None:
@@ -323,9 +323,9 @@ def _registered(entries: Iterable[Entry]) -> list[tuple[BrokerId, Endpoint]]:
 
 
 def _replayed(snapshot: Snapshot | None, entries: tuple[Entry, ...]) -> tuple[MetadataImage, int]:
-    """The image after these entries, and how many events they held."""
+    """The image after these entries, and how many events they held; an entry without any counts as one."""
     image, count = image_of_snapshot(snapshot), 0
     for entry in entries:
         events = events_of(entry)
-        image, count = image.replay(events, index=entry.index), count + len(events)
+        image, count = image.replay(events, index=entry.index), count + max(1, len(events))
     return image, count

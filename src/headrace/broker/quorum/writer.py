@@ -1,4 +1,4 @@
-"""What the consensus core wants on the disk, carried there in order by one worker thread at a time.
+"""What the consensus core wants on the disk, carried there in order, one write at a time.
 
 Promises: a write is told as done only once it and all before it are synced; what waits while the disk is at work goes
 in one write, synced once; after a failure nothing more is written, and that is told once. The event loop never waits.
@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from headrace.base.errors import StorageFailure
+from headrace.base.limits import RAFT_WRITTEN_ON_LOOP_BYTES_MAX
 from headrace.metadata.image import MetadataImage
 from headrace.raft.events import ChunkToWrite, Ready
 from headrace.raft.messages import Entry, HardState
@@ -39,7 +41,7 @@ class LogWriter:
         self._on_written = on_written
         self._on_failure = on_failure
         self._waiting: deque[Ready | Action] = deque()
-        self._working: asyncio.Future[None] | None = None
+        self._working = False
         self._idle = asyncio.Event()
         self._idle.set()
         self._failed = False
@@ -65,14 +67,31 @@ class LogWriter:
             self._go_on()
 
     def _go_on(self) -> None:
-        if self._working is not None:
+        if self._working or self._failed:
             return
         if not self._waiting:
             self._idle.set()
             return
+        self._working = True
         batch = self._take_batch()
-        self._working = asyncio.get_running_loop().run_in_executor(None, self._carry_out, batch)
-        self._working.add_done_callback(lambda work: self._done(work, batch[-1]))
+        if isinstance(batch[0], Ready) and batch[0].chunk is None:
+            state, entries = _merged([each for each in batch if isinstance(each, Ready)])
+            if sum(len(entry.data) for entry in entries) <= RAFT_WRITTEN_ON_LOOP_BYTES_MAX:
+                self._begin(state, entries, batch[-1])
+                return
+        work = asyncio.get_running_loop().run_in_executor(None, self._carry_out, batch)
+        work.add_done_callback(lambda work: self._on_worked(work, batch[-1]))
+
+    def _begin(self, state: HardState | None, entries: Sequence[Entry], last: Ready | Action) -> None:
+        """Little is written at once, and synced without a thread of ours."""
+        try:
+            self._log.begin_append(state, entries, lambda failure: self._done(failure, last))
+        except StorageFailure as failure:
+            self._done(failure, last)
+
+    def _on_worked(self, work: asyncio.Future[None], last: Ready | Action) -> None:
+        if not work.cancelled():
+            self._done(work.exception(), last)
 
     def _take_batch(self) -> list[Ready | Action]:
         """One action, one piece of a snapshot, or as many plain writes as there are."""
@@ -81,11 +100,8 @@ class LogWriter:
             batch.append(self._waiting.popleft())
         return batch
 
-    def _done(self, work: asyncio.Future[None], last: Ready | Action) -> None:
-        self._working = None
-        if work.cancelled():
-            return
-        error = work.exception()
+    def _done(self, error: BaseException | None, last: Ready | Action) -> None:
+        self._working = False
         if error is not None:
             self._failed = True
             self._waiting.clear()

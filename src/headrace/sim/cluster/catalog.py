@@ -75,9 +75,12 @@ class Found:
     setting: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Names:
     names: frozenset[str]
+
+    def __repr__(self) -> str:
+        return f"Names({', '.join(sorted(self.names))})"  # a set's order is another in each process
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,6 +68,7 @@ class Host:
         self.clock = self._new_clock()
         self.disk = self._new_disk()
         self.boots = 0
+        self._served_boots = 0
         self._died = asyncio.Event()
         self._starting: asyncio.Task[None] | None = None
 
@@ -79,6 +80,11 @@ class Host:
     @property
     def serves(self) -> bool:
         return self.is_up and self.program is not None
+
+    @property
+    def is_starting(self) -> bool:
+        """Whether it has not served yet."""
+        return self.is_up and self._served_boots < self.boots
 
     @property
     def is_paused(self) -> bool:
@@ -116,18 +122,18 @@ class Host:
         except Exception as error:
             self.world.tell(f"{process.name} does not start: {error!r}")
             if self.is_of(process) and STILL_THERE in str(error):
-                self._end()
+                self.end()
                 await asyncio.sleep(PATIENCE_SECONDS)
                 if not self.is_up and self.process is process:
                     self.boot()
             elif self.is_of(process):
                 self.world.problem("start-failed", f"{error!r}\n{_frames(error)}")
-                self._end()
+                self.end()
             return
         if not self.is_of(process):
             return
         self.world.tell(f"{process.name} serves")
-        self.program = program
+        self.program, self._served_boots = program, self.boots
         try:
             failure = await self.within(process, program.over())
         except Gone:
@@ -137,7 +143,7 @@ class Host:
                 self.world.tell(f"{process.name} ends: {failure}")
             else:
                 self.world.problem("gave-up", f"{process.name}: {failure!r}")
-            self._end()
+            self.end()
 
     def is_of(self, process: Process) -> bool:
         """Whether this is its process, and lives."""
@@ -170,14 +176,14 @@ class Host:
         except TimeoutError:
             self.world.problem("stuck", f"{process.name} took over {STOP_SECONDS_MAX} s to stop")
         if self.is_of(process):
-            self._end()
+            self.end()
 
     def kill(self) -> None:
         """kill -9: the page cache stays."""
         if self.is_up:
             assert self.process is not None
             self.world.tell(f"{self.process.name} is killed at disk operation {self.disk.operations}")
-            self._end()
+            self.end()
 
     def power_cut(self) -> None:
         """The process and all that was not synced; and nobody is told."""
@@ -185,7 +191,7 @@ class Host:
             assert self.process is not None
             self.world.tell(f"{self.process.name} loses power at disk operation {self.disk.operations}")
             self.world.loop.network.power_off(self.address)
-            self._end()
+            self.end()
         self.disk.power_cut()
 
     def wipe(self) -> None:
@@ -206,10 +212,11 @@ class Host:
             self.world.tell(f"{self.process.name} goes on")
             self.world.loop.resume(self.process)
 
-    def _end(self) -> None:
-        assert self.process is not None
+    def end(self) -> None:
+        """The process is over, without a word."""
         self.disk.disarm()
-        self.world.loop.kill(self.process)
+        if self.process is not None:
+            self.world.loop.kill(self.process)
         self.program = None
         self._died.set()
 

@@ -11,15 +11,17 @@ import traceback
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Final
 from unittest.mock import patch
 
-from headrace.broker.metadata import MetadataDriver
+from headrace.broker.metadata import SETTINGS, MetadataDriver
 from headrace.metadata.image import MetadataImage
 from headrace.raft.core import Raft
 from headrace.raft.events import Event, Ready
 from headrace.raft.membership import Membership, Peer
 from headrace.raft.messages import Entry, VoteAnswer
+from headrace.sim.cluster.world import address_of
 from headrace.sim.process import CURRENT, Process
 
 EVERYTHING: Final = 1 << 40
@@ -34,6 +36,10 @@ class Judge:
     def __init__(self, accuse: Callable[[str, str], object], tell: Callable[[str], object]) -> None:
         self._accuse = accuse
         self._tell = tell
+        self.on_vote: Callable[[Peer], object] = _nobody
+        """Told of who has just given a vote, for whoever wants to make use of the moment."""
+        self.on_leader: Callable[[Peer], object] = _nobody
+        """The same of a new leader."""
         self._votes: dict[tuple[Peer, int], Peer] = {}
         self.leaders: dict[int, Peer] = {}
         """By term, as it became known."""
@@ -89,8 +95,11 @@ class Judge:
         self._accuse("assertion", story)
 
     def apart(self) -> str | None:
-        """Whose image lags behind the others', where all should be equal."""
-        alive = {process.name: image.index for process, image in self._of_members.items() if process.alive}
+        """Whose image lags behind the others', where all should be equal. Who was removed is not counted."""
+        running = [(process, image) for process, image in self._of_members.items() if process.alive]
+        newest = max((image for _, image in running), key=lambda image: image.index, default=None)
+        known = {address_of(node) for node in newest.brokers} if newest is not None else set()
+        alive = {process.name: image.index for process, image in running if process.host in known}
         return None if len(set(alive.values())) <= 1 else f"brokers show different states: {alive}"
 
     def _bury_the_dead(self) -> None:
@@ -105,12 +114,15 @@ class Judge:
             self._accuse("election-safety", f"{_name(other)} and {_name(core.me)} both lead in term {core.term}")
         earlier = bisect_left(self._committed_in, core.term)
         self._holds(core, self.committed[:earlier])
+        self.on_leader(core.me)
 
     def _one_vote(self, message: VoteAnswer) -> None:
         other = self._votes.setdefault((message.source, message.term), message.target)
         if other != message.target:
             both = f"{_name(other)} and {_name(message.target)}"
             self._accuse("one-vote", f"{_name(message.source)} votes in term {message.term} for {both}")
+
+        self.on_vote(message.source)
 
     def _holds(self, core: Raft, entries: Iterable[Entry]) -> None:
         log = core.log
@@ -149,9 +161,9 @@ class Judge:
 
 
 @contextmanager
-def watching(judge: Judge) -> Iterator[None]:
+def watching(judge: Judge, *, tick_ms: int, entries_kept: int) -> Iterator[None]:
     """While it lasts, the judge is told of every step of every core in a simulated process, and of every image that it
-    publishes."""
+    publishes. Times and sizes are such that a short run sees many elections and snapshots."""
     step, init = Raft.step, MetadataDriver.__init__
 
     def watched(self: Raft, event: Event) -> Ready:
@@ -166,13 +178,18 @@ def watching(judge: Judge) -> Iterator[None]:
         return ready
 
     def seen(self: MetadataDriver, *args: Any, **options: Any) -> None:
-        init(self, *args, **options)
+        settings = replace(SETTINGS, entries_kept=entries_kept)
+        init(self, *args, **(options | {"tick_ms": tick_ms, "settings": settings}))
         process = CURRENT.get()
         if process is not None:
             self.subscribe(lambda delta: judge.on_image(process, delta.after))
 
     with patch.object(Raft, "step", watched), patch.object(MetadataDriver, "__init__", seen):
         yield
+
+
+def _nobody(peer: Peer) -> None:
+    """Nobody wants to know."""
 
 
 def _name(peer: Peer) -> str:

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
+from headrace.raft.membership import Peer
 from headrace.sim.cluster.host import Host
 from headrace.sim.cluster.judges import Judge
 from headrace.sim.cluster.world import ClusterWorld
@@ -26,6 +27,9 @@ SLOW_ROAD_FACTOR_MAX: Final = 200.0
 OPERATIONS_TO_CRASH_MAX: Final = 60
 BOUNCE_PROBABILITY: Final = 0.4
 """Of the dead, how many come back at once, before anybody has missed them."""
+BOUNCE_SECONDS: Final = 0.01
+STRIKE_SECONDS_MAX: Final = 0.06
+"""From a vote or an election to what happens to its hero."""
 LEADER_PROBABILITY: Final = 0.4
 """Of what happens to one host, how often it is the leader's."""
 
@@ -41,11 +45,14 @@ class Nemesis:
         self._judge = judge
         self._random = world.chance("nemesis")
         self._tasks: set[asyncio.Task[None]] = set()
-        self.is_over = False
+        self.is_over = True
         self.acts = 0
+        self._at_votes = self._at_leaders = 0.0
+        judge.on_vote, judge.on_leader = self._on_vote, self._on_leader
 
     async def run(self, seconds: float) -> None:
         """Break things for so long. The dead may be dead, and the network cut, when it returns."""
+        self.is_over = False
         end = self._world.loop.time() + seconds
         while self._world.loop.time() < end:
             mood = self._mood()
@@ -61,6 +68,8 @@ class Nemesis:
 
     def _mood(self) -> list[tuple[Act, float]]:
         pick = self._random.choice
+        self._at_votes = pick((0.0, 0.0, 0.2, 0.6))
+        self._at_leaders = pick((0.0, 0.0, 0.3, 0.7))
         return [
             (self.kill, pick((0.0, 1.0, 4.0))),
             (self.power_cut, pick((0.0, 1.0, 4.0))),
@@ -147,6 +156,33 @@ class Nemesis:
             self._later(0.0, host.stop)
             self._boot_later(host)
 
+    def _on_vote(self, voter: Peer) -> None:
+        """Its process dies as soon as it has voted, and is back before the election is over."""
+        if not self.is_over and self._random.random() < self._at_votes:
+            self._strike(voter, self._random.choice((Host.kill, Host.power_cut)))
+
+    def _on_leader(self, leader: Peer) -> None:
+        """It dies, or is cut off with a few, with what it has just appended in few logs or none."""
+        if not self.is_over and self._random.random() < self._at_leaders:
+            self._strike(leader, self._random.choice((Host.kill, Host.power_cut, self._cut_off)))
+
+    def _strike(self, peer: Peer, act: Callable[[Host], object]) -> None:
+        host = next((each for each in self._hosts if each.node == peer.node), None)
+
+        def strike() -> None:
+            if host is not None and host.is_up and not host.is_paused:
+                self.acts += 1
+                act(host)
+                self._later(BOUNCE_SECONDS, lambda: self._boot(host))
+
+        self._later(self._random.random() * STRIKE_SECONDS_MAX, strike)
+
+    def _cut_off(self, host: Host) -> None:
+        others = [each.address for each in self._hosts if each is not host]
+        friends = set(self._random.sample(others, min(len(others), self._random.choice((0, 1, 1)))))
+        far = [other for other in others if other not in friends]
+        self._cut({link for other in far for link in ((host.address, other), (other, host.address))})
+
     def pause(self) -> None:
         if (host := self._some()) is not None:
             host.pause()
@@ -154,12 +190,12 @@ class Nemesis:
 
     def _boot_later(self, host: Host) -> None:
         bounces = self._random.random() < BOUNCE_PROBABILITY
-        self._later(0.01 if bounces else self._random.random() * DOWN_SECONDS_MAX, lambda: self._boot(host))
+        self._later(BOUNCE_SECONDS if bounces else self._random.random() * DOWN_SECONDS_MAX, lambda: self._boot(host))
 
     def _boot(self, host: Host) -> None:
         if not host.is_up:
             host.boot()
-        elif not host.serves:  # it is stopping, or just starting
+        elif not host.serves and not host.is_starting:
             self._later(DOWN_SECONDS_MAX, lambda: self._boot(host))
 
     def _later(self, seconds: float, act: Act) -> None:

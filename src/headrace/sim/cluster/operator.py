@@ -47,8 +47,7 @@ class Operator:
     async def run(self) -> None:
         """Until the world winds down."""
         asking = set[asyncio.Task[None]]()
-        while not self._world.winding_down:
-            await asyncio.sleep(self._random.random() * CHANGES_SECONDS_MAX * self._pace)
+        while await self._wait():
             roll = self._random.random()
             if roll < self._wipes:
                 self._wipe()
@@ -60,6 +59,11 @@ class Operator:
             await asyncio.wait(asking)
         for client in self._clients.values():
             client.close()
+
+    async def _wait(self) -> bool:
+        """Whether it goes on after that."""
+        await asyncio.sleep(self._random.random() * CHANGES_SECONDS_MAX * self._pace)
+        return not self._world.winding_down
 
     def _join(self) -> None:
         host = self._spare.pop()

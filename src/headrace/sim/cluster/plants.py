@@ -5,7 +5,8 @@ Each is what a plausible mistake in one function would do, and is taken out agai
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from unittest.mock import patch
 
 from headrace.base.ids import NO_LEADER
 from headrace.base.ports import Disk, File
+from headrace.broker.duties import Duties
 from headrace.broker.identity import FILE_NAME
 from headrace.broker.metadata import MetadataDriver
 from headrace.broker.quorum import member
@@ -22,11 +24,11 @@ from headrace.metadata.image import MetadataImage
 from headrace.raft.core import Raft
 from headrace.raft.leading import Leadership
 from headrace.raft.membership import Membership
-from headrace.raft.messages import AppendAnswer, HardState, Message, SnapshotMark
+from headrace.raft.messages import AppendAnswer, Entry, HardState, Message, SnapshotMark
 from headrace.sim.cluster.host import DATA, Host
 from headrace.storage import commitlog, snapshots
 from headrace.storage.commitlog import CommitLog, Recovery
-from headrace.storage.walframe import Frame, encode_frame
+from headrace.storage.walframe import encode_frame
 
 
 @contextmanager
@@ -46,10 +48,17 @@ def vote_not_persisted() -> Iterator[None]:
 def answered_before_fsync() -> Iterator[None]:
     """A write counts once it is in the page cache; its sync comes when it comes."""
 
-    def write(file: File, frame: Frame) -> None:
-        file.append([encode_frame(frame, file.size())])
+    def append(self: CommitLog, hard_state: HardState | None, entries: Sequence[Entry]) -> None:
+        frame, file = self._next_frame(hard_state, entries), self._file
+        self._guarded(lambda: file.append([encode_frame(frame, file.size())]))
 
-    with patch.object(commitlog, "_write", write):
+    def begin_append(
+        self: CommitLog, hard_state: HardState | None, entries: Sequence[Entry], done: Callable[[None], object]
+    ) -> None:
+        append(self, hard_state, entries)
+        asyncio.get_running_loop().call_soon(done, None)
+
+    with patch.multiple(CommitLog, append=append, begin_append=begin_append):
         yield
 
 
@@ -81,9 +90,25 @@ def stale_acknowledgement_counts() -> Iterator[None]:
 
 @contextmanager
 def two_changes_pending() -> Iterator[None]:
-    """A change of the membership does not wait for the one before it."""
-    with patch.object(Leadership, "change_is_pending", False):
+    """A change of the membership does not wait for the one before it, in the core or before it."""
+    init = Duties.__init__
+
+    def impatient(self: Duties, *args: Any, **options: Any) -> None:
+        init(self, *args, **options)
+        self._joining = cast("asyncio.Lock", _NoLock())
+
+    with patch.object(Leadership, "change_is_pending", False), patch.object(Duties, "__init__", impatient):
         yield
+
+
+class _NoLock:
+    """Lets everybody in."""
+
+    async def __aenter__(self) -> None:
+        """At once."""
+
+    async def __aexit__(self, *_: object) -> None:
+        """Nothing to give back."""
 
 
 @contextmanager

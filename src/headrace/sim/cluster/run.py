@@ -11,7 +11,7 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final
 from unittest.mock import patch
@@ -35,6 +35,10 @@ from headrace.sim.run import close, garbage_kept
 from headrace.wire.apis import api
 
 SIZES: Final = (3, 3, 3, 4, 5)
+TICKS_MS: Final = (10, 10, 50)
+"""As many elections as a run has time for; and now and then the shipped pace."""
+ENTRIES_KEPT: Final = (3, 1_000)
+"""Below a snapshot, for those who are a little behind."""
 SPARE: Final = (0, 1, 2)
 """Hosts that are there to join later."""
 CLIENTS: Final = 4
@@ -43,7 +47,7 @@ LIVENESS_SECONDS_MAX: Final = 60.0
 """Virtual, from the end of all faults until every broker has answered."""
 RUN_SECONDS_MAX: Final = 600.0
 EVENTS_PER_SNAPSHOT: Final = 25
-STEPS_MAX: Final = 300_000
+STEPS_MAX: Final = 60_000
 """Of the search for an order of the history."""
 
 
@@ -70,7 +74,7 @@ def run_cluster(seed: int, *, size: int | None = None) -> ClusterOutcome:
     run = Run(world, size)
     outcome = ClusterOutcome(seed, story=world.story)
     with ExitStack() as stack:
-        for each in (garbage_kept(), guarded(), _logs_in(world), watching(run.judge), _small_snapshots()):
+        for each in (garbage_kept(), guarded(), logs_in(world), run.watching(), _small_snapshots()):
             stack.enter_context(each)
         try:
             loop.run_until_complete(asyncio.wait_for(run.whole(), RUN_SECONDS_MAX))
@@ -103,6 +107,12 @@ class Run:
         self._operator = Operator(world, self.hosts, hosts[born:], self.judge)
         self._nemesis = Nemesis(world, self.hosts, self.judge)
         self._ledger = Ledger()
+        self.undecided = 0
+
+    def watching(self) -> AbstractContextManager[None]:
+        """Have the judge see everything, of a quorum in more or less of a hurry."""
+        pick = self._world.random.choice
+        return watching(self.judge, tick_ms=pick(TICKS_MS), entries_kept=pick(ENTRIES_KEPT))
 
     async def whole(self) -> None:
         """All of it, or until a problem is found."""
@@ -113,6 +123,9 @@ class Run:
         life.cancel()
         with suppress(asyncio.CancelledError):
             await life
+        for host in self.hosts:
+            host.end()
+        await asyncio.sleep(1)  # what is left of them is unwound
 
     async def _until_over(self) -> None:
         try:
@@ -194,17 +207,19 @@ class Run:
             self._world.problem("not-linearizable", f"{what}: after {last or 'nothing'}, none can be next: {stuck}")
         elif found.verdict is Verdict.UNDECIDED:
             self._world.tell(f"{what}: too many orders, undecided")
+            self.undecided += 1
 
     def figures(self) -> dict[str, float]:
         """For the table of a swarm."""
         return {
-            "operations": len(self._world.operations),
-            "answered": sum(each.returned is not None for each in self._world.operations),
-            "leaders": len(self.judge.leaders),
-            "entries": len(self.judge.committed),
             "faults": self._nemesis.acts,
-            "boots": sum(host.boots for host in self.hosts),
-            "seconds": self._world.loop.time(),
+            "starts of a broker": sum(host.boots for host in self.hosts),
+            "leaders": len(self.judge.leaders),
+            "entries committed": len(self.judge.committed),
+            "operations": len(self._world.operations),
+            "of them answered": sum(each.returned is not None for each in self._world.operations),
+            "histories too long to decide": self.undecided,
+            "virtual seconds": self._world.loop.time(),
         }
 
 
@@ -215,7 +230,7 @@ def _small_snapshots() -> Iterator[None]:
 
 
 @contextmanager
-def _logs_in(world: ClusterWorld) -> Iterator[None]:
+def logs_in(world: ClusterWorld) -> Iterator[None]:
     """The brokers' own log lines become part of the story."""
 
     def note(_: object, level: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:

@@ -1,0 +1,25 @@
+"""`headrace sim`: one simulated cluster, from one seed, with its story; the same to the letter every time.
+
+The simulator stands above everything else and is no part of a broker, so it is run as a program of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+
+def sim(
+    seed: Annotated[int, typer.Option(help="The seed to replay; with --runs, the first.")] = 0,
+    runs: Annotated[int | None, typer.Option(help="Run so many seeds, until one fails, and tell no stories.")] = None,
+    plant: Annotated[str | None, typer.Option(help="Plant this bug in the brokers first.")] = None,
+) -> None:
+    """Simulate a cluster on virtual time: brokers, clients, and all that can go wrong between them."""
+    command = [sys.executable, "-m", "headrace.sim", "--cluster", "--seed", str(seed)]
+    command += ["--runs", str(runs)] if runs is not None else []
+    command += ["--plant", plant] if plant is not None else []
+    sys.stdout.flush()
+    os.execv(sys.executable, command)

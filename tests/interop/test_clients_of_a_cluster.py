@@ -1,0 +1,67 @@
+"""librdkafka and kafka-python on a cluster of three processes: topics by any broker, records to each, and a group."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+from confluent_kafka.admin import AdminClient, NewTopic
+from kafka import KafkaAdminClient
+
+from headrace.net import loops
+from tools.broker_cluster import BrokerCluster
+
+DEADLINE_S = 60.0
+RECORDS = 600
+PARTITIONS = 6
+
+
+def test_records_reach_every_broker_and_a_group_reads_them(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with BrokerCluster(tmp_path, 3, "--config", "group.initial.rebalance.delay.ms=0") as cluster:
+            await cluster.start(1, 2, 3)
+            await asyncio.to_thread(_produce_and_consume, cluster)
+            assert await cluster.stop(1, 2, 3) == [0, 0, 0]
+
+    loops.run(work())
+
+
+def _produce_and_consume(cluster: BrokerCluster) -> None:
+    admin = AdminClient({"bootstrap.servers": str(cluster.address(3))})
+    admin.create_topics([NewTopic("orders", PARTITIONS, 1)])["orders"].result(DEADLINE_S)
+    described = admin.list_topics("orders", timeout=DEADLINE_S)
+    assert sorted({part.leader for part in described.topics["orders"].partitions.values()}) == [1, 2, 3]
+    failed: list[Any] = []
+    producer = confluent_kafka.Producer({"bootstrap.servers": str(cluster.address(1)), "enable.idempotence": True})
+    for number in range(RECORDS):
+        producer.produce(
+            "orders", str(number), partition=number % PARTITIONS, on_delivery=lambda e, _: failed.append(e)
+        )
+    assert producer.flush(DEADLINE_S) == 0
+    assert failed == [None] * RECORDS
+    assert _read_as_group(cluster, RECORDS) == [str(number).encode() for number in range(RECORDS)]
+    python = KafkaAdminClient(bootstrap_servers=str(cluster.address(2)))
+    try:
+        assert {broker["broker_id"] for broker in python.describe_cluster()["brokers"]} == {1, 2, 3}
+    finally:
+        python.close()
+
+
+def _read_as_group(cluster: BrokerCluster, count: int) -> list[bytes]:
+    """All values, in the order of their numbers; committed."""
+    options = {"bootstrap.servers": str(cluster.address(2)), "group.id": "readers", "auto.offset.reset": "earliest"}
+    consumer = confluent_kafka.Consumer(options | {"enable.auto.commit": False})
+    values: list[bytes] = []
+    try:
+        consumer.subscribe(["orders"])
+        while len(values) < count:
+            message = consumer.poll(DEADLINE_S)
+            assert message is not None, f"{len(values)} of {count} came"
+            assert message.error() is None, message.error()
+            values.append(message.value())
+        consumer.commit(asynchronous=False)
+    finally:
+        consumer.close()
+    return sorted(values, key=int)
