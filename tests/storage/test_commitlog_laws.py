@@ -251,7 +251,9 @@ def test_a_damaged_middle_is_refused_with_what_to_do_and_nothing_is_changed(
     at = data.draw(st.integers(0, len(inode.content) - last - 1))
     inode.content[at] ^= 1 << data.draw(st.integers(0, 7))
     before = bytes(inode.content)
-    with pytest.raises(CorruptData, match=r"^The metadata commit log .* is damaged .*: restore .*, or start .*\.$"):
+    with pytest.raises(
+        CorruptData, match=r"^The metadata commit log .* is damaged .*: where .* --join; where .* restore .*\.$"
+    ):
         open_commit_log(life.disk, DIRECTORY)
     assert bytes(inode.content) == before
 
