@@ -161,3 +161,69 @@ async def test_both_roads_answer_alike_after_a_wait(
 
 def _damaged(self: Contents, *args: Any, **kwargs: Any) -> memoryview:
     raise CorruptData("planted")
+
+
+@pytest.mark.parametrize("version", [11, 17])
+async def test_who_wants_more_than_an_answer_may_hold_is_not_kept_waiting(
+    version: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on Kafka, where no more is waited for than the request's most bytes."""
+    async with both(tmp_path, monkeypatch) as (short, long, taken):
+        ids = await topic_ids(short)
+        asked = request(("t", wanted((0, 4))), min_bytes=2**31 - 1, max_bytes=1, max_wait_ms=2**31 - 1)
+        asked = asked._replace(topics=tuple(topic._replace(topic_id=ids[topic.topic]) for topic in asked.topics))
+        for client in (short, long):
+            async with asyncio.timeout(20):
+                assert (await client.ask(version, asked)).responses[0].partitions[0].records
+        assert taken == [True]
+
+
+@pytest.mark.parametrize("version", [11, 17])
+async def test_of_a_reader_that_went_away_nothing_is_left(
+    version: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched: list[tuple[Partition, ParkedFetch]] = []
+    watch = Partition.watch
+
+    def counted(self: Partition, waiter: ParkedFetch) -> None:
+        watched.append((self, waiter))
+        watch(self, waiter)
+
+    monkeypatch.setattr(Partition, "watch", counted)
+    async with both(tmp_path, monkeypatch) as (short, long, taken):
+        ids = await topic_ids(short)
+        asked = request(("t", wanted((0, 9), (2, 0))), max_wait_ms=2**31 - 1)
+        asked = asked._replace(topics=tuple(topic._replace(topic_id=ids[topic.topic]) for topic in asked.topics))
+        for client in (short, long):
+            watched.clear()
+            async with RawClient(client.address) as gone:
+                gone.send(version, asked)
+                await until(lambda: len(watched) == 2)
+            await until(lambda: not any(waiter in partition._watchers for partition, waiter in watched))
+            assert all(waiter._timer.cancelled() for _, waiter in watched)
+        assert taken == [True]
+
+
+@pytest.mark.parametrize("version", [11, 17])
+async def test_a_broker_that_stops_answers_who_waits(
+    version: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched: list[ParkedFetch] = []
+    watch = Partition.watch
+
+    def counted(self: Partition, waiter: ParkedFetch) -> None:
+        watched.append(waiter)
+        watch(self, waiter)
+
+    monkeypatch.setattr(Partition, "watch", counted)
+    async with AsyncExitStack() as stack, asyncio.timeout(20):
+        broker = await stack.enter_async_context(AsyncExitStack())
+        client = await stack.enter_async_context(RawClient(await broker.enter_async_context(running(tmp_path))))
+        await create(client, "t", 1)
+        (topic,) = (await client.ask(12, MetadataRequest(topics=(MetadataRequestTopic(name="t"),)))).topics
+        asked = request(("t", wanted((0, 0))), max_wait_ms=2**31 - 1)
+        named = asked._replace(topics=(asked.topics[0]._replace(topic_id=topic.topic_id),))
+        waiting = asyncio.ensure_future(client.ask(version, named))
+        await until(lambda: bool(watched))
+        await broker.aclose()
+        assert (await waiting).responses[0].partitions[0].error_code == 0

@@ -19,6 +19,7 @@ from headrace.metadata.events import ConfigChanged, TopicCreated
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.values import PartitionImage
 from headrace.raft.membership import Demote, Refusal
+from headrace.raft.messages import AppendAnswer
 from headrace.storage.commitlog import CommitLog
 from tests.broker.quorum_simulation import Machine, World, played
 from tests.broker.quorum_world import Node, controller, count_up, equal, look, peer
@@ -115,6 +116,24 @@ async def a_controller_that_dies_is_not_waited_for(world: World) -> None:
     assert world.loop.time() - before < 0.9, "less than the shortest silence of a leader"
     assert all(old.number in node.dead for node in nodes(world))
     await old.boot()
+
+
+async def an_acknowledgement_of_what_was_never_sent_is_not_believed(world: World) -> None:
+    leader = await leading(world)
+    await count(world)
+    other = next(machine for machine in world.machines.values() if machine is not leader)
+    assert leader.node is not None
+    assert other.node is not None
+    wrong = AppendAnswer(
+        term=leader.node.driver.term, source=other.node.me, target=leader.node.me, match_index=1_000_000
+    )
+
+    async def speak(node: Node) -> None:
+        node.peers.send(wrong)
+
+    await other.ask(speak)
+    await count(world, 3)
+    await equal(nodes(world))
 
 
 async def what_is_too_large_is_refused_and_harms_nobody(world: World) -> None:
@@ -251,6 +270,7 @@ async def changes_go_one_at_a_time_and_the_last_voter_stays(world: World) -> Non
         who_does_not_know_that_another_leads_tells_nothing_old,
         a_controller_that_is_started_again_at_once_is_not_waited_for,
         a_controller_that_dies_is_not_waited_for,
+        an_acknowledgement_of_what_was_never_sent_is_not_believed,
         what_is_too_large_is_refused_and_harms_nobody,
         who_was_away_gets_a_snapshot_in_pieces,
         a_large_topic_is_applied_by_all,

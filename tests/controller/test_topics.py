@@ -115,12 +115,6 @@ def test_an_existing_name_and_a_name_twice_are_refused() -> None:
     assert unchanged == ONE
 
 
-def test_the_same_request_once_more_finds_its_own_topic() -> None:
-    image, (made,) = create(ONE, new_topic("a", partitions=2))
-    again = create_topics(image, [new_topic("a", partitions=2)], broker_configs={})
-    assert (again.events, again.result) == ((), [made])
-
-
 def test_without_a_live_broker_nothing_is_placed() -> None:
     image = cluster([None, None], fenced=(1, 2))
     assigned = new_topic("b", assignments=((0, (BrokerId(1),)),))

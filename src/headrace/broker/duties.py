@@ -17,7 +17,8 @@ import structlog
 from headrace.base.errors import HeadraceError
 from headrace.base.ids import BrokerEpoch, BrokerId, ClusterId
 from headrace.base.ports import Clock
-from headrace.broker.metadata import MetadataDriver, NotController
+from headrace.broker.metadata import ChangeRefused, MetadataDriver, NotController
+from headrace.broker.quorum.errors import ChangeTooLarge
 from headrace.broker.quorum.status import QuorumStatus
 from headrace.broker.tasks import OnBug, started
 from headrace.controller.asks import (
@@ -168,7 +169,12 @@ class Duties:
             raise NotController(None if leader is None else leader.node)
         match ask:
             case Command():
-                return await self._metadata.submit(partial(ask.decide, setting=self._setting))
+                try:
+                    return await self._metadata.submit(partial(ask.decide, setting=self._setting))
+                except ChangeTooLarge as error:
+                    return Refusal(ErrorCode.POLICY_VIOLATION, str(error))
+                except ChangeRefused as error:  # nothing was done
+                    return Refusal(ErrorCode.REQUEST_TIMED_OUT, str(error))
             case Heartbeat():
                 return await self._on_heartbeat(sessions, ask)
             case RegisterBroker():

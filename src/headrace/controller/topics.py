@@ -104,10 +104,6 @@ def create_topics(
     outcomes = []
     room = PARTITIONS_PER_REQUEST_MAX
     for request in requests:
-        known = image.topic(request.name)
-        if known is not None and known.id == request.topic_id:
-            outcomes.append(TopicOutcome(name=known.name, topic_id=known.id, topic=known))
-            continue  # the same request once more, whose answer got lost
         if named[request.name] > 1:
             verdict: TopicCreated | Refusal = Refusal(
                 ErrorCode.INVALID_REQUEST, f"Topic '{request.name}' is in the request more than once."

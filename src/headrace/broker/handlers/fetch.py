@@ -1,9 +1,9 @@
 """Fetch: whole batches from where the reader stands, up to what it may see; waits where there is too little.
 
 Reads go to the high watermark, under read_committed to the last stable offset. At least one batch is given where the
-first would be over the limits (KIP-74). A request that finds fewer than min_bytes parks until they are visible, its
-time is up, or a partition changes hands; the connection waits with it, or each of many parked fetches would bring a
-whole answer into memory at once. Sessions are incremental (KIP-227).
+first would be over the limits (KIP-74). A request that finds fewer than min_bytes, or than max_bytes where that is
+less, parks until they are visible, its time is up, or a partition changes hands; the connection waits with it, or each
+of many parked fetches would bring a whole answer into memory at once. Sessions are incremental (KIP-227).
 
 v4 the first with record batches; v5 log start offset; v7 sessions; v9 the reader's leader epoch (KIP-320); v11 rack;
 v12 flexible; v13 topics by id; v15 and v17 replica fields; v16 leader endpoints (KIP-951). Replica fetches come later.
@@ -76,7 +76,7 @@ def handle(request: FetchRequest, context: RequestContext) -> FetchResponse | De
         return FetchResponse(error_code=plan, session_id=NO_SESSION)
     reader = Reader(request, context, plan)
     attempt = reader.attempt()
-    missing = request.min_bytes - attempt.size
+    missing = min(request.min_bytes, request.max_bytes, FETCH_BYTES_MAX) - attempt.size
     if missing <= 0 or attempt.has_error or request.max_wait_ms <= 0 or not attempt.watched:
         return reader.response(attempt)
     answer = Deferred(None)

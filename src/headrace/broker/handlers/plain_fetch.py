@@ -75,7 +75,7 @@ class _Road:
         attempt = _read_all(wanted, places)
         if attempt is None:
             return None
-        missing = wanted.bytes_min - attempt.size
+        missing = min(wanted.bytes_min, wanted.bytes_max, FETCH_BYTES_MAX) - attempt.size
         if missing <= 0 or wanted.wait_ms_max <= 0:
             return _answer(wanted, attempt)
         answer = Deferred(None)

@@ -136,7 +136,9 @@ class _Promise:
         return self.is_settled
 
     def cancel(self) -> None:
+        """Also lets go of the connection: a queue of deadlines may keep this for a while."""
         self.is_settled = True
+        self._callback = None
 
     def add_done_callback(self, callback: Callable[[Any], object], /) -> None:
         self._callback = callback
@@ -253,7 +255,7 @@ class _AnswerOfMany(_Promise):
                 part.on_outcome(ErrorCode.REQUEST_TIMED_OUT)
 
     def cancel(self) -> None:
-        self.is_settled = True
+        super().cancel()
         self._topics = []
 
     def answer(self) -> Answer:

@@ -114,9 +114,9 @@ class Contents:
 
     def hold(self, placed: Placed, base: int) -> None:
         """Take batches, which begin at offset `base`, for the active segment; `write_out` writes them."""
+        self.newest.add(placed, base)  # first, for it needs memory
         self._held.append((placed, base))
         self.held_size += placed.size
-        self.newest.add(placed, base)
 
     def write_out(self, interval: int) -> None:
         """Write what is held to the active segment, with one append. Where that fails, `undo_write` is to follow."""

@@ -71,12 +71,12 @@ class Newest:
 
     def read(self, start: int, max_bytes: int, end: int, *, at_least_one: bool) -> memoryview | None:
         """Whole batches from the one at `start`, below `end`, within `max_bytes`, but for the first where that is to be
-        given anyway; None where they are not here."""
+        given anyway; None where they, or some of them, are not here."""
         found = self._batches.get(start)
         if found is None:
             return None
         parts: list[bytes] = []
-        size = 0
+        size, next_offset = 0, start
         while found is not None and found[0] <= end:
             next_offset, data = found
             size += len(data)
@@ -85,7 +85,7 @@ class Newest:
             parts.append(data)
             found = self._batches.get(next_offset)
         self._unread = 0
-        if not parts:
+        if not parts or (found is None and next_offset < end):
             return None
         return memoryview(parts[0] if len(parts) == 1 else b"".join(parts))
 
