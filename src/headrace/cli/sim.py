@@ -11,15 +11,20 @@ from typing import Annotated
 
 import typer
 
+from headrace.cli.options import DEFAULT_BOOTSTRAP, Json, NoBootstrap
+
 
 def sim(
     seed: Annotated[int, typer.Option(help="The seed to replay; with --runs, the first.")] = 0,
     runs: Annotated[int | None, typer.Option(help="Run so many seeds, until one fails, and tell no stories.")] = None,
     plant: Annotated[str | None, typer.Option(help="Plant this bug in the brokers first.")] = None,
+    bootstrap: NoBootstrap = DEFAULT_BOOTSTRAP,
+    json: Json = False,
 ) -> None:
     """Simulate a cluster on virtual time: brokers, clients, and all that can go wrong between them."""
     command = [sys.executable, "-m", "headrace.sim", "--cluster", "--seed", str(seed)]
     command += ["--runs", str(runs)] if runs is not None else []
     command += ["--plant", plant] if plant is not None else []
+    command += ["--json"] if json else []
     sys.stdout.flush()
     os.execv(sys.executable, command)

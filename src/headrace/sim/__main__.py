@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import json
 import sys
 import time
 from collections import Counter
@@ -58,6 +59,7 @@ def main() -> int:
     parser.add_argument("--runs", type=int, help="how many seeds to run")
     names = sorted({*PLANTS, *CLUSTER_PLANTS})
     parser.add_argument("--plant", choices=names, help="plant this bug in the broker, and look for it")
+    parser.add_argument("--json", action="store_true", help="of one seed, a JSON object: seed, problems, story")
     options = parser.parse_args()
     kind = CLUSTER if options.cluster else BROKER
     if options.plant is not None and options.plant not in kind.plants:
@@ -66,12 +68,15 @@ def main() -> int:
         if options.plant is not None:
             stack.enter_context(kind.plants[options.plant]())
         if options.runs is None:
-            return _replay(kind, options.seed or 0)
+            return _replay(kind, options.seed or 0, as_json=options.json)
         return _swarm(kind, options.seed or 0, options.runs)
 
 
-def _replay(kind: Kind, seed: int) -> int:
+def _replay(kind: Kind, seed: int, *, as_json: bool) -> int:
     outcome: Told = kind.run(seed)
+    if as_json:
+        print(json.dumps({"seed": seed, "problems": [*map(str, outcome.problems)], "story": outcome.story}))
+        return 0 if outcome.is_sound else 1
     print("\n".join(outcome.story))
     _show_problems(kind, outcome)
     if outcome.is_sound:
