@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
@@ -158,6 +159,19 @@ def test_a_wiped_voter_comes_back_as_a_learner(tmp_path: Path) -> None:
             async with Client(cluster.bootstrap) as client:
                 await Members(client).promote(2)
                 assert votes(await Members(client).quorum()) == {1: True, 2: True, 3: True}
+
+    run(work())
+
+
+def test_a_voter_that_has_lost_its_commit_log_alone_does_not_vote_again(tmp_path: Path) -> None:
+    """Under the directory's id it would be taken for the voter that remembers."""
+
+    async def work() -> None:
+        async with running(tmp_path, 1) as cluster:
+            await cluster.stop(1)
+            shutil.rmtree(cluster.data(1) / "metadata")
+            with pytest.raises(UsageError, match="start this one with an empty data directory and --join"):
+                await cluster.start(1)
 
     run(work())
 

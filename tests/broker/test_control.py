@@ -11,6 +11,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import pytest
+
 from headrace.base.ids import BrokerEpoch, BrokerId, ClusterId, DirectoryId, ProducerId
 from headrace.broker.control import Control
 from headrace.broker.duties import Duties
@@ -18,9 +20,12 @@ from headrace.broker.metadata import MetadataDriver
 from headrace.broker.system import SystemClock
 from headrace.controller.asks import (
     AllocateProducerIds,
+    AlterConfigs,
     Answer,
     Ask,
+    ChangeVoter,
     DeleteTopics,
+    RemoveBroker,
     TopicAnswer,
     decode_ask,
     encode_answer,
@@ -139,6 +144,45 @@ def test_what_may_not_be_done_twice_is_sent_once_and_its_outcome_is_unknown(tmp_
             assert isinstance(refusal, Refusal)
             assert refusal.code is ErrorCode.REQUEST_TIMED_OUT
             assert refusal.code.retriable
+            assert asked(other) == 1
+
+    run(work())
+
+
+def test_what_may_have_been_done_is_never_called_not_done(tmp_path: Path) -> None:
+    """It was sent, the answer was lost, and then nobody was the controller until the time was over."""
+
+    async def work() -> None:
+        async with (
+            scripted(lambda _, count: None if count == 1 else not_controller(None)) as other,
+            control(tmp_path, other.address) as here,
+        ):
+            refusal = await here.submit(IDS, wait_ms=WAIT_MS)
+            assert isinstance(refusal, Refusal)
+            assert refusal.code is ErrorCode.REQUEST_TIMED_OUT
+            assert "not known" in refusal.message
+
+    run(work())
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        RemoveBroker(broker_id=NODE),
+        ChangeVoter(broker_id=NODE, directory_id=None, voter=True),
+        AlterConfigs(resources=()),
+    ],
+)
+def test_what_would_be_refused_or_do_harm_once_it_is_done_is_sent_once(tmp_path: Path, ask: Ask[Any]) -> None:
+    async def work() -> None:
+        no = Refusal(ErrorCode.DUPLICATE_VOTER, "It is one already.")
+        async with (
+            scripted(lambda ask, count: None if count == 1 else told(ask, no)) as other,
+            control(tmp_path, other.address) as here,
+        ):
+            refusal = await here.submit(ask, wait_ms=5_000)
+            assert isinstance(refusal, Refusal)
+            assert refusal.code is ErrorCode.REQUEST_TIMED_OUT
             assert asked(other) == 1
 
     run(work())

@@ -14,15 +14,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headrace.base import limits
 from headrace.base.errors import StorageFailure
 from headrace.base.ids import BrokerEpoch, BrokerId, DirectoryId, ProducerId
-from headrace.broker.metadata import MetadataDriver, MetadataStopped
+from headrace.broker.metadata import ChangeRefused, ChangeTooLarge, MetadataDriver, MetadataStopped
 from headrace.broker.quorum import member
+from headrace.broker.quorum.transport import NoTransport
 from headrace.controller.decision import Decision
+from headrace.metadata.codec import encode_events
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.events import MetadataEvent, ProducerIdsAllocated
 from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
-from headrace.raft.membership import Peer
+from headrace.raft.membership import AddLearner, Peer
+from headrace.raft.messages import Heartbeat, Message, SnapshotAnswer, TimeoutNow
+from headrace.raft.state import Settings
 from headrace.storage.disk import LocalDisk
 from headrace.storage.metadata_log import commit_log_as_json, load_image
 from tests.metadata.histories import Entry, histories
@@ -63,6 +68,13 @@ class SlowDisk(LossyDisk):
             self.waiting.set()
             assert self.go.wait(20)
         self.syncs += 1
+
+
+class Heard(NoTransport):
+    """Gives what is said to it."""
+
+    def attach(self, receive: Callable[[Message], None]) -> None:
+        self.receive = receive
 
 
 class Watcher:
@@ -188,6 +200,66 @@ async def test_a_decision_that_raises_harms_nobody_else(disk: SlowDisk) -> None:
     await driver.start()
     with pytest.raises(KeyError):
         await driver.submit(bug)
+    assert await driver.submit(count_up) == 0
+    await driver.stop()
+
+
+async def test_what_was_decided_on_a_change_that_was_refused_is_decided_again(
+    disk: SlowDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A large decision is encoded beside the loop, and what it rests on may be refused meanwhile."""
+    refused = threading.Event()
+
+    def encode_once_refused(events: Sequence[MetadataEvent]) -> bytes:
+        assert len(events) < 300 or refused.wait(20)
+        return encode_events(events)
+
+    def count_up_at_length(image: MetadataImage) -> Decision[int]:
+        decision = count_up(image)
+        return Decision(decision.events * 300, decision.result)
+
+    monkeypatch.setattr("headrace.broker.metadata.encode_events", encode_once_refused)
+    driver = make(disk, settings=Settings(uncommitted_bytes_max=200))
+    await driver.start()
+    disk.go.clear()
+    first = asyncio.ensure_future(driver.submit(count_up))
+    await asyncio.to_thread(disk.waiting.wait, 20)
+    second, third = (asyncio.ensure_future(driver.submit(decide)) for decide in (count_up, count_up_at_length))
+    with pytest.raises(ChangeRefused):
+        await second
+    disk.go.set()
+    assert await first == 0
+    refused.set()
+    assert await third == 1, "the second was not made"
+    assert driver.image.next_producer_id == 2
+    await driver.stop()
+
+
+async def test_a_change_that_no_member_would_take_is_refused_before_it_is_in_the_log(
+    disk: SlowDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert limits.METADATA_ENTRY_BYTES_MAX < limits.PEER_FRAME_BYTES_MAX
+    monkeypatch.setattr(limits, "METADATA_ENTRY_BYTES_MAX", 1_000)
+    driver = make(disk)
+    await driver.start()
+    with pytest.raises(ChangeTooLarge):
+        await driver.submit(lambda image: Decision(count_up(image).events * 10, None))
+    assert await driver.submit(count_up) == 0
+    await driver.stop()
+
+
+async def test_hostile_messages_stop_nobody(disk: SlowDisk) -> None:
+    """A second leader in this one's term, a term after which there is none, a place that no file has."""
+    driver = make(disk, transport=(transport := Heard()))
+    await driver.start()
+    other = Peer(BrokerId(2), DirectoryId(uuid.UUID(int=2)))
+    await driver.change(AddLearner(other))
+    ends = {"source": other, "target": ME}
+    transport.receive(Heartbeat(term=driver.term, commit_index=9, round=1, **ends))
+    transport.receive(TimeoutNow(term=driver.term, **ends))
+    transport.receive(Heartbeat(term=2**64 - 1, commit_index=9, round=1, **ends))
+    transport.receive(SnapshotAnswer(term=driver.term, index=0, offset=0, next_offset=2**64 - 1, **ends))
+    assert driver.is_controller
     assert await driver.submit(count_up) == 0
     await driver.stop()
 

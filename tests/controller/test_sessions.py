@@ -72,3 +72,10 @@ def test_a_session_is_known_by_who_was_heard() -> None:
     assert at.has(ONE, 105.9)
     assert not at.has(ONE, 106.0)
     assert at.tick(image, 101.0) == []
+
+
+def test_this_node_s_own_broker_is_always_there() -> None:
+    image, at = cluster(), sessions()
+    assert at.has(BrokerId(3), 100.0)
+    assert at.tick(image, 101.0) == []
+    assert at.has(BrokerId(3), 1_000.0)

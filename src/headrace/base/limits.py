@@ -162,6 +162,8 @@ LOGS_CLOSED_AT_ONCE_MAX: Final = 4
 """Logs that a stop closes at a time, each in a worker thread: their syncs share the disk's journal commits."""
 METADATA_REPORT_MS: Final = 30_000
 """Time between two reports of the whole image to the log, where that is kept at DEBUG."""
+BROKER_TEXT_CHARS_MAX: Final = 255
+"""Longest host, listener or rack that a broker registers."""
 METADATA_PROPOSALS_MAX: Final = 10_000
 """Decisions on their way to the commit log; more wait before they are decided."""
 SNAPSHOT_PARTITIONS_PER_EVENT_MAX: Final = 200
@@ -254,6 +256,8 @@ JOIN_BACKOFF_MS: Final = 50
 JOIN_BACKOFF_MS_MAX: Final = 1_000
 
 # the quorum's driver and its network
+RAFT_NUMBER_MAX: Final = 2**62
+"""Highest term or offset that is taken from another member: one more must still have a form on the disk."""
 RAFT_TICK_MS: Final = 50
 RAFT_HEARTBEAT_TICKS: Final = 3
 RAFT_ELECTION_TICKS: Final = 20

@@ -18,7 +18,7 @@ from headrace.base.errors import HeadraceError, UsageError
 from headrace.base.ports import Clock, Disk, Lock, Objects, Random
 from headrace.broker.cleaner import CleaningRunner
 from headrace.broker.config import BrokerConfig
-from headrace.broker.identity import Identity, claim
+from headrace.broker.identity import Identity, check_memory, claim
 from headrace.broker.joining import identify
 from headrace.broker.metadata import MetadataDriver
 from headrace.broker.parts import Parts, Ports
@@ -144,6 +144,7 @@ class Broker:
         loop = asyncio.get_running_loop()
         config, ports = self._config, self._ports
         identity = await identify(ports.disk, config.data, config.broker_id, ports.random, config.join)
+        await loop.run_in_executor(None, check_memory, ports.disk, config.data)
         metadata, peers = self._open_metadata(identity)
         await metadata.start()
         bytes_max = broker_value(

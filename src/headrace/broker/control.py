@@ -27,7 +27,7 @@ from headrace.base.limits import (
     FORWARDED_BYTES_MAX,
 )
 from headrace.broker.duties import Duties
-from headrace.broker.metadata import MetadataDriver, MetadataStopped, NotController
+from headrace.broker.metadata import ChangeRefused, MetadataDriver, MetadataStopped, NotController
 from headrace.controller.asks import (
     AlterConfigs,
     Answer,
@@ -53,8 +53,8 @@ log = structlog.get_logger(__name__)
 
 CARRIED_OUT: Final = (CreateTopics, DeleteTopics, CreatePartitions, AlterConfigs)
 """Asks of clients, who may come at once for what they asked for: logs are opened and closed before the answer."""
-FINAL: Final = (StorageFailure, MetadataStopped)
-"""Failures of this node after which it commits nothing more."""
+NOT_DONE: Final = (NotController, ChangeRefused)
+"""Nothing was done, and it may be asked again."""
 
 
 class Control:
@@ -89,23 +89,26 @@ class Control:
     async def submit(self, ask: Ask[R], *, wait_ms: int = CONTROLLER_WAIT_MS_MAX) -> R | Refusal:
         """The answer, once committed and carried out here; NOT_CONTROLLER, on which a client asks again, where there
         is no controller for so long; REQUEST_TIMED_OUT where it is not known what became of it."""
+        unsure = False
         if self._metadata.is_controller:
             try:
                 result: R | Refusal = await self._duties.answer(ask)
-            except FINAL as error:
+            except MetadataStopped as error:
                 return no_controller(str(error))
-            except NotController:
+            except NOT_DONE:
                 pass
             except HeadraceError as error:
-                if not ask.REPEATABLE:
+                if not ask.REPEATABLE or isinstance(error, StorageFailure):  # others may have it, and commit it
                     return _unknown(str(error))
+                unsure = True
             else:
                 if isinstance(ask, CARRIED_OUT):
                     await self._settled()
                 return result
-        return await self._submit_elsewhere(ask, wait_ms)
+        return await self._submit_elsewhere(ask, wait_ms, unsure=unsure)
 
-    async def _submit_elsewhere(self, ask: Ask[R], wait_ms: int) -> R | Refusal:
+    async def _submit_elsewhere(self, ask: Ask[R], wait_ms: int, *, unsure: bool) -> R | Refusal:
+        """`unsure`: an earlier try may have done it."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait_ms / 1000
         backoff_ms = CONTROLLER_BACKOFF_MS
@@ -119,14 +122,14 @@ class Control:
             followed = hint is not None
             try:
                 answer, hint = await self._try(ask, data, hint, deadline)
-            except FINAL as error:
-                return no_controller(str(error))
-            except _NotSent as error:
+            except MetadataStopped as error:
+                return _unknown(str(error)) if unsure else no_controller(str(error))
+            except (_NotSent, ChangeRefused) as error:
                 reason, answer, hint = str(error), None, None
             except HeadraceError as error:
-                if not ask.REPEATABLE:
+                if not ask.REPEATABLE or isinstance(error, StorageFailure):
                     return _unknown(str(error))
-                reason, answer, hint = str(error), None, None
+                reason, answer, hint, unsure = str(error), None, None, True
             else:
                 reason = "no broker is the controller now"
             if answer is not None:
@@ -137,11 +140,11 @@ class Control:
             if hint is not None and not followed:
                 continue
             hint = None  # two brokers that take each other for the controller are not asked in turns
-            left = deadline - loop.time()
-            if left <= 0:
-                return no_controller(f"{reason.rstrip('.')}: ask again.")
+            left = deadline - loop.time() - backoff_ms / 1000
+            if left <= 0:  # what is sent at the very end has no time to be answered, and may be done
+                return _unknown(reason) if unsure else no_controller(f"{reason.rstrip('.')}: ask again.")
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), min(left, backoff_ms / 1000))
+                await asyncio.wait_for(self._changed.wait(), backoff_ms / 1000)
             backoff_ms = min(2 * backoff_ms, CONTROLLER_BACKOFF_MS_MAX)
 
     async def _try(

@@ -261,13 +261,11 @@ class Duties:
         return Refusal(ErrorCode.VOTER_NOT_FOUND, message)
 
     async def _change(self, change: AddLearner | Promote | Demote | Remove) -> Refusal | None:
-        """Change the quorum; why it could not be, as words."""
+        """Change the quorum; why it was not, as words. Raises where it is not known whether it was."""
         async with self._joining:
             try:
                 await self._metadata.change(change)
-            except NotController:
-                raise
-            except HeadraceError as error:
+            except ChangeRefused as error:
                 return Refusal(ErrorCode.REQUEST_TIMED_OUT, f"The quorum was not changed: {error}")
         log.info("the quorum was changed", change=type(change).__name__, broker_id=change.peer.node)
         return None

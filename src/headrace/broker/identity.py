@@ -102,6 +102,19 @@ def load(disk: Disk, data: Path, broker_id: BrokerId) -> Identity | None:
     return None
 
 
+def check_memory(disk: Disk, data: Path) -> None:
+    """A broker that was at work here has its commit log, which says how it voted: without it, it would vote again.
+    Blocking. Raises UsageError."""
+    metadata = data / "metadata"
+    if not disk.exists(data / "logs"):
+        return  # made after the commit log
+    if not disk.exists(metadata) or not any(name.endswith(".wal") for name in disk.list_directory(metadata)):
+        raise UsageError(
+            f"{metadata} is empty, but {data / 'logs'} is there: restore it, or, where other brokers keep the "
+            "cluster's metadata, start this one with an empty data directory and --join."
+        )
+
+
 def born(random: Random, brokers: Mapping[BrokerId, tuple[str, int] | None]) -> list[Identity]:
     """A new cluster of these brokers, all of them voters, by the addresses where they listen."""
     cluster_id = ClusterId(_new_id(random))

@@ -220,33 +220,43 @@ class MetadataDriver:
 
         Returns once the state that was decided on, and the events, are committed and published. Raises NotController
         where this node does not decide (nothing was done), OutcomeUnknown where it ceased to meanwhile, ChangeRefused
-        where too much is under way, ChangeTooLarge, StorageFailure where the disk failed (whether the events are on it
-        is then unknown), MetadataStopped after `stop`.
+        where too much is under way, ChangeTooLarge where it can never be made, StorageFailure where the disk failed
+        (whether the events are on it is then unknown), MetadataStopped after `stop`.
         """
         async with self._room:
             async with self._turn:
                 pending = self._check_active()
-                decision = decide(pending.image)
-                done = await self._decided(pending, decision.events) if decision.events else None
+                decision, done = await self._decided(pending, decide)
             if done is None:
                 await self._confirm(pending)
             else:
                 await asyncio.shield(done)
             return decision.result
 
-    async def _decided(self, pending: Pending, events: tuple[MetadataEvent, ...]) -> asyncio.Future[None]:
-        if sum(map(_weight, events)) <= _INLINE_WEIGHT:
-            data = encode_events(events)
-        else:
-            data = await asyncio.get_running_loop().run_in_executor(None, encode_events, events)
-            if self._check_active() is not pending:
-                raise self._not_controller()
+    async def _decided(
+        self, pending: Pending, decide: Callable[[MetadataImage], Decision[T]]
+    ) -> tuple[Decision[T], asyncio.Future[None] | None]:
+        """Decide; and what to wait for, where that has events. Once more where what it rests on was refused while they
+        were encoded."""
+        while True:
+            image = pending.image
+            decision = decide(image)
+            if not decision.events:
+                return decision, None
+            if sum(map(_weight, decision.events)) <= _INLINE_WEIGHT:
+                data = encode_events(decision.events)
+            else:
+                data = await asyncio.get_running_loop().run_in_executor(None, encode_events, decision.events)
+                if self._check_active() is not pending:
+                    raise self._not_controller()
+            if pending.image is image:
+                break
         if len(data) > limits.METADATA_ENTRY_BYTES_MAX:
             raise ChangeTooLarge(len(data))
-        done = pending.decide(events, data)
+        done = pending.decide(decision.events, data)
         if self._flushing is None:  # others of this turn of the loop go with it
             self._flushing = asyncio.get_running_loop().call_soon(self._flush)
-        return done
+        return decision, done
 
     def _flush(self) -> None:
         """Propose what was decided."""

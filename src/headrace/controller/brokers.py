@@ -18,7 +18,7 @@ from headrace.base.ids import (
     PartitionEpoch,
     ProducerId,
 )
-from headrace.base.limits import PRODUCER_ID_BLOCK_SIZE
+from headrace.base.limits import BROKER_TEXT_CHARS_MAX, PRODUCER_ID_BLOCK_SIZE
 from headrace.controller.decision import Decision, Refusal, decided
 from headrace.controller.elections import only_copies, returned, started_anew, taken_out
 from headrace.metadata.events import (
@@ -54,6 +54,8 @@ def register_broker(
     `cluster_id` is the one that the broker's directory carries; `in_session`: its last incarnation is known to live;
     `unfenced`: it need not ask for that once it has replayed this, for it decides itself.
     """
+    if problem := _impossible(broker_id, endpoints, rack):
+        return Decision((), Refusal(ErrorCode.INVALID_REQUEST, problem))
     if image.cluster_id and image.cluster_id != cluster_id:
         message = (
             f"The data directory of broker {broker_id} belongs to cluster {cluster_id}, but this is "
@@ -84,6 +86,19 @@ def register_broker(
         events.append(BrokerUnfenced(broker_id=broker_id, broker_epoch=epoch))
     events.extend(started_anew(image, broker_id, directory_id, live=unfenced))
     return Decision(tuple(events), epoch)
+
+
+def _impossible(broker_id: BrokerId, endpoints: tuple[Endpoint, ...], rack: str | None) -> str | None:
+    """What could not be told to clients, ever again, once it is committed."""
+    if not 0 <= broker_id < 2**31:
+        return f"{broker_id} is not a broker's id: choose one from 0 to {2**31 - 1}."
+    for endpoint in endpoints:
+        if not 0 < endpoint.port < 2**16:
+            return f"{endpoint.port} is not a port: choose one from 1 to {2**16 - 1}."
+    texts = [text for endpoint in endpoints for text in (endpoint.listener, endpoint.host)]
+    if any(len(text) > BROKER_TEXT_CHARS_MAX for text in (*texts, rack or "")):
+        return f"A listener, a host or a rack has more than {BROKER_TEXT_CHARS_MAX} characters."
+    return None
 
 
 def unfence_broker(image: MetadataImage, *, broker_id: BrokerId, broker_epoch: BrokerEpoch) -> Decision[Refusal | None]:

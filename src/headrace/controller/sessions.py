@@ -41,9 +41,9 @@ class Sessions:
         self._sessions[broker] = _Session(epoch, now)
 
     def has(self, broker: BrokerId, now: float) -> bool:
-        """Whether the broker's session goes on. At the beginning of a leadership, everyone's does."""
+        """Whether the broker's session goes on. This node's own needs none, and always does."""
         session = self._sessions.get(broker)
-        return session is not None and now - session.heard_at < self.timeout_s
+        return broker == self.me or (session is not None and now - session.heard_at < self.timeout_s)
 
     def tick(self, image: MetadataImage, now: float) -> list[tuple[BrokerId, BrokerEpoch]]:
         """The unfenced brokers whose sessions are over, by id. Time that went by in one step beyond half a session

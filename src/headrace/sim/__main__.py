@@ -59,7 +59,7 @@ def main() -> int:
     parser.add_argument("--runs", type=int, help="how many seeds to run")
     names = sorted({*PLANTS, *CLUSTER_PLANTS})
     parser.add_argument("--plant", choices=names, help="plant this bug in the broker, and look for it")
-    parser.add_argument("--json", action="store_true", help="of one seed, a JSON object: seed, problems, story")
+    parser.add_argument("--json", action="store_true", help="print one JSON object for each seed, and nothing else")
     options = parser.parse_args()
     kind = CLUSTER if options.cluster else BROKER
     if options.plant is not None and options.plant not in kind.plants:
@@ -67,16 +67,28 @@ def main() -> int:
     with ExitStack() as stack:
         if options.plant is not None:
             stack.enter_context(kind.plants[options.plant]())
+        if options.json:
+            return _as_json(kind, options.seed or 0, options.runs)
         if options.runs is None:
-            return _replay(kind, options.seed or 0, as_json=options.json)
+            return _replay(kind, options.seed or 0)
         return _swarm(kind, options.seed or 0, options.runs)
 
 
-def _replay(kind: Kind, seed: int, *, as_json: bool) -> int:
+def _as_json(kind: Kind, first: int, count: int | None) -> int:
+    """As both of the others, for programs. A story is told of a single seed only."""
+    for seed in range(first, first + (count or 1)):
+        outcome: Told = kind.run(seed)
+        told = {"seed": seed, "sound": outcome.is_sound, "problems": [str(problem) for problem in outcome.problems]}
+        if count is None:
+            told["story"] = outcome.story
+        print(json.dumps(told), flush=True)
+        if not outcome.is_sound:
+            return 1
+    return 0
+
+
+def _replay(kind: Kind, seed: int) -> int:
     outcome: Told = kind.run(seed)
-    if as_json:
-        print(json.dumps({"seed": seed, "problems": [*map(str, outcome.problems)], "story": outcome.story}))
-        return 0 if outcome.is_sound else 1
     print("\n".join(outcome.story))
     _show_problems(kind, outcome)
     if outcome.is_sound:

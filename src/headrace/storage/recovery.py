@@ -170,6 +170,6 @@ def contents(disk: Disk, path: Path) -> bytes:
 
 def damaged(path: Path, what: str) -> CorruptData:
     return CorruptData(
-        f"The metadata commit log {path} is damaged ({what}): restore its directory from a backup, "
-        "or start a new cluster in an empty data directory."
+        f"The metadata commit log {path} is damaged ({what}): where there are other brokers, start this one in an empty "
+        "data directory with --join; where there are none, restore the directory from a backup."
     )

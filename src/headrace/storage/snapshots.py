@@ -125,6 +125,6 @@ def _lines(file: File) -> Iterator[bytes]:
 
 def _damaged(path: Path) -> CorruptData:
     return CorruptData(
-        f"The metadata snapshot {path} is damaged: restore the directory {path.parent} from a backup, "
-        "or start a new cluster in an empty data directory."
+        f"The metadata snapshot {path} is damaged: where there are other brokers, start this one in an empty data "
+        "directory with --join; where there are none, restore the directory from a backup."
     )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from random import Random
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from headrace.base.ids import Offset
@@ -86,7 +87,18 @@ def test_a_log_with_any_byte_flipped_ends_before_that_batch() -> None:
         at += len(stored.bytes)
 
 
+def _epoch_bytes(batches: bytes) -> set[int]:
+    """Where the leader epochs of a segment's batches stand."""
+    found: set[int] = set()
+    at = 0
+    while at < len(batches):
+        found |= {at + within for within in EPOCH_BYTES}
+        at += 12 + int.from_bytes(batches[at + 8 : at + 12])
+    return found
+
+
 @given(st.integers(0, 8), st.integers(0, 200), st.integers(1, 400), st.randoms(use_true_random=False))
+@example(0, 12, 1, Random(0))
 @settings(max_examples=60, deadline=None)
 def test_garbage_in_any_segment_cuts_there_and_drops_what_follows(
     victim: int, skip: int, length: int, chance: object
@@ -100,8 +112,8 @@ def test_garbage_in_any_segment_cuts_there_and_drops_what_follows(
     garbage = chance.randbytes(length)  # type: ignore[attr-defined]  # a random.Random
     before = bytes(data)
     data[start : start + length] = garbage
-    if bytes(data) == before:
-        return
+    if {at for at, byte in enumerate(before) if data[at] != byte} <= _epoch_bytes(before):
+        return  # which no checksum covers
     again = open_log(disk)
     kept = read_all(again)
     assert twin.bytes_from(0).startswith(kept)

@@ -11,7 +11,7 @@ import structlog
 
 from headrace.base.errors import HeadraceError
 from headrace.broker.context import Handler, RequestContext
-from headrace.broker.metadata import NotController
+from headrace.broker.metadata import ChangeRefused, NotController
 from headrace.controller.asks import Answer, decode_ask, encode_answer, encode_leader
 from headrace.controller.decision import Refusal
 from headrace.wire.apis import ApiKey
@@ -34,6 +34,9 @@ async def handle(request: EnvelopeRequest, context: RequestContext) -> EnvelopeR
     except NotController as error:
         address = None if error.leader is None else services.address_of(error.leader)
         return EnvelopeResponse(response_data=encode_leader(address), error_code=ErrorCode.NOT_CONTROLLER)
+    except ChangeRefused as error:  # nothing was done: as where nobody is the controller
+        log.info("what another broker asked for is put off", ask=type(ask).__name__, reason=str(error))
+        return EnvelopeResponse(response_data=encode_leader(None), error_code=ErrorCode.NOT_CONTROLLER)
     except HeadraceError as error:
         log.info("what another broker asked for failed", ask=type(ask).__name__, reason=str(error))
         return EnvelopeResponse(response_data=None, error_code=ErrorCode.UNKNOWN_SERVER_ERROR)

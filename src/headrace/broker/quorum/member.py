@@ -15,7 +15,7 @@ from pathlib import Path
 import structlog
 
 from headrace.base.ids import BrokerId
-from headrace.base.limits import METADATA_EVENTS_PER_SNAPSHOT, RAFT_SNAPSHOT_CHUNK_BYTES
+from headrace.base.limits import METADATA_EVENTS_PER_SNAPSHOT, RAFT_NUMBER_MAX, RAFT_SNAPSHOT_CHUNK_BYTES
 from headrace.base.ports import Disk, Random
 from headrace.broker.quorum.applying import Applier
 from headrace.broker.quorum.reading import Reading
@@ -40,7 +40,17 @@ from headrace.raft.events import (
     Tick,
 )
 from headrace.raft.membership import Membership, Peer
-from headrace.raft.messages import AppendAnswer, Entry, Message, SnapshotMark
+from headrace.raft.messages import (
+    AppendAnswer,
+    AppendRequest,
+    Entry,
+    Heartbeat,
+    Message,
+    SnapshotAnswer,
+    SnapshotChunk,
+    SnapshotMark,
+    TimeoutNow,
+)
 from headrace.raft.state import Settings
 from headrace.storage.commitlog import CommitLog, open_commit_log
 from headrace.storage.metadata_log import events_of, image_of_snapshot, snapshot_lines
@@ -190,8 +200,18 @@ class QuorumMember:
         self.step(message)
 
     def _is_impossible(self, message: Message) -> bool:
-        """An acknowledgement of what this leader never sent: nobody of this program says so."""
-        return isinstance(message, AppendAnswer) and message.match_index > self.core.log.last_index
+        """What nobody of this program says: an acknowledgement of what this leader never sent, a second leader in its
+        term, a number that no log comes to."""
+        core = self.core
+        match message:
+            case AppendAnswer() if message.match_index > core.log.last_index:
+                return True
+            case AppendRequest() | Heartbeat() | SnapshotChunk() | TimeoutNow() if message.term == core.term:
+                return message.target == self.me and core.leader not in (None, message.source)
+            case SnapshotAnswer() if message.next_offset > RAFT_NUMBER_MAX:
+                return True
+            case _:
+                return message.term > RAFT_NUMBER_MAX
 
     def ask_read(self, context: int) -> bool:
         return self._runs and self.step(ReadIndex(context)).refusal is None

@@ -1,0 +1,110 @@
+"""What the active controller says to brokers, asked directly; its clock is the test's."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from headrace.base.errors import StorageFailure
+from headrace.base.ids import BrokerId, ClusterId, DirectoryId, IncarnationId
+from headrace.broker.duties import Duties
+from headrace.broker.metadata import MetadataDriver
+from headrace.controller.asks import RegisterBroker
+from headrace.controller.decision import Refusal
+from headrace.metadata.values import Endpoint
+from headrace.raft.membership import Peer
+from headrace.wire.errors import ErrorCode
+from tests.broker.test_metadata_driver import DIRECTORY, NODE, SlowDisk, make
+
+CLUSTER = ClusterId("c")
+
+
+class SetClock:
+    """It stands until it is set."""
+
+    def __init__(self) -> None:
+        self.seconds = 1_000.0
+
+    def now_ms(self) -> int:
+        return int(self.seconds * 1000)
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
+@asynccontextmanager
+async def duties(clock: SetClock, **rest: Any) -> AsyncIterator[tuple[Duties, MetadataDriver, SlowDisk]]:
+    """Of the only voter."""
+
+    def on_bug(error: BaseException) -> None:
+        raise AssertionError from error
+
+    disk = SlowDisk()
+    metadata = make(disk, DIRECTORY, **rest)
+    await metadata.start()
+    made = Duties(node=NODE, cluster_id=CLUSTER, configs={}, metadata=metadata, clock=clock, on_bug=on_bug)
+    try:
+        yield made, metadata, disk
+    finally:
+        made.stop()
+        await metadata.stop()
+
+
+def registration(broker: BrokerId, directory: int, incarnation: int, port: int = 9) -> RegisterBroker:
+    return RegisterBroker(
+        cluster_id=CLUSTER,
+        broker_id=broker,
+        directory_id=DirectoryId(uuid.UUID(int=directory)),
+        incarnation=IncarnationId(uuid.UUID(int=incarnation)),
+        endpoints=(Endpoint(listener="PLAINTEXT", host="h", port=port),),
+    )
+
+
+async def test_nobody_takes_the_place_of_the_controller_s_own_broker() -> None:
+    """It is there, however long ago it said so: else a second process under its id takes its vote from it."""
+    clock = SetClock()
+    async with duties(clock) as (asked, metadata, _):
+        epoch = await asked.answer(registration(NODE, directory=1, incarnation=1))
+        assert isinstance(epoch, int)
+        clock.seconds += 1_000
+        await asyncio.sleep(0)
+        answer = await asked.answer(registration(NODE, directory=2, incarnation=2))
+        assert isinstance(answer, Refusal)
+        assert answer.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+        assert metadata.image.brokers[NODE].epoch == epoch
+        assert metadata.membership.members == {Peer(NODE, DirectoryId(uuid.UUID(int=1)))}
+
+
+async def test_a_change_of_the_quorum_that_may_yet_be_made_is_not_called_not_made() -> None:
+    """Its entry went out to others before this disk failed."""
+    async with duties(SetClock()) as (asked, _, disk):
+        assert isinstance(await asked.answer(registration(NODE, directory=1, incarnation=1)), int)
+        disk.fail_sync = True
+        with pytest.raises(StorageFailure):
+            await asked.answer(registration(BrokerId(2), directory=2, incarnation=2))
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        registration(BrokerId(2**31), directory=2, incarnation=2),
+        registration(BrokerId(-1), directory=2, incarnation=2),
+        registration(BrokerId(2), directory=2, incarnation=2, port=2**40),
+        replace(registration(BrokerId(2), directory=2, incarnation=2), rack="r" * 256),
+    ],
+)
+async def test_what_no_client_could_be_told_is_not_registered(ask: RegisterBroker) -> None:
+    """Else every answer to Metadata would fail, on all brokers, after restarts too."""
+    async with duties(SetClock()) as (asked, metadata, _):
+        await asked.answer(registration(NODE, directory=1, incarnation=1))
+        answer = await asked.answer(ask)
+        assert isinstance(answer, Refusal)
+        assert answer.code is ErrorCode.INVALID_REQUEST
+        assert set(metadata.image.brokers) == {NODE}
+        assert len(metadata.membership.members) == 1
