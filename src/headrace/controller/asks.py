@@ -2,7 +2,8 @@
 another node. `Command`s are decided on the image alone; the others concern the quorum or the session of a broker.
 
 Promises: `decode_ask(encode_ask(c, x)) == (c, x)`; whatever is not such JSON raises CorruptData. To ask a second time
-what is `REPEATABLE`, because the answer got lost, does no harm and gives an answer that is as good.
+what is `REPEATABLE`, because the answer got lost, does no harm and gives an answer that is as good. Nothing that people
+ask for is: what was made may have been undone by another in between, and would be made once more.
 """
 
 from __future__ import annotations
@@ -227,6 +228,7 @@ class RemoveBroker(Ask[None]):
     """A stopped broker goes for good, also from the quorum."""
 
     RESULT: ClassVar[Any] = None
+    REPEATABLE: ClassVar[bool] = False
     broker_id: BrokerId
 
 
@@ -235,6 +237,7 @@ class ChangeVoter(Ask[None]):
     """A member becomes a voter, or a learner. Without a directory: whichever the broker has."""
 
     RESULT: ClassVar[Any] = None
+    REPEATABLE: ClassVar[bool] = False
     broker_id: BrokerId
     directory_id: DirectoryId | None
     voter: bool
