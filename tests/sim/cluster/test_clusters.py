@@ -18,8 +18,8 @@ SEEDS_AT_A_TIME: Final = 10
 FOUND: Final[dict[str, int]] = {
     "answered-before-fsync": 1,
     "decides-on-the-committed-image": 0,
-    "snapshot-renamed-before-fsync": 32,
-    "wiped-voter-votes": 0,
+    "snapshot-renamed-before-fsync": 12,
+    "wiped-voter-votes": 10,
 }
 """The first seed that finds each; where simulator or broker were changed, others do: `headrace sim --plant NAME --runs
 500`. Decision 0019 has the whole table, with those that were not found."""
