@@ -292,3 +292,23 @@ PEER_BACKOFF_MS_MAX: Final = 500
 """Pause after a connection to a member failed or did not last: doubles from the first to the last of these."""
 PEER_UNACKNOWLEDGED_MS_MAX: Final = 5_000
 """Time after which a connection whose bytes nobody acknowledges is given up."""
+
+# replication
+REPLICA_ANSWER_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Batches in one answer to a follower, but for one first batch of any size: it checks them on its event loop."""
+REPLICA_IDLE_MS: Final = 500
+"""Longest that a follower's frame waits for an answer while there is nothing to copy (replica.fetch.wait.max.ms)."""
+REPLICA_NEWS_MS_MAX: Final = 20
+"""Time after which a follower that copies nothing is told that the high watermark has risen."""
+REPLICA_SILENCE_MS_MAX: Final = 5_000
+"""Silence of a leader after which the connection to it is given up."""
+REPLICA_UNFLUSHED_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Bytes from one leader that a follower has taken and not yet flushed, at which it asks for no more."""
+REPLICA_FRAME_ROWS_MAX: Final = 10_000
+"""Partitions that one frame to a leader names; more go with the next."""
+REPLICA_BACKOFF_MS_MIN: Final = 20
+REPLICA_BACKOFF_MS_MAX: Final = 1_000
+"""Pause after a connection to a leader failed, or before a partition that it refused is asked for again: doubles from
+the first to the last of these."""
+ISR_PROPOSALS_MAX: Final = 1_000
+"""Partitions whose ISR one ask of the controller is about; more go with the next."""

@@ -36,10 +36,10 @@ class CommitParking:
         at = next(index for index, (other, _) in enumerate(self._waiting) if other > end)
         self._waiting.insert(at, (end, waiter))
 
-    def wake_below(self, high_watermark: Offset) -> None:
-        """Everything below `high_watermark` is committed."""
+    def wake_below(self, high_watermark: Offset, outcome: ErrorCode = ErrorCode.NONE) -> None:
+        """Everything below `high_watermark` is committed; `outcome`: or committed by too few."""
         while self._waiting and self._waiting[0][0] <= high_watermark:
-            self._waiting.popleft()[1].on_outcome(ErrorCode.NONE)
+            self._waiting.popleft()[1].on_outcome(outcome)
 
     def refuse_all(self, error: ErrorCode) -> None:
         """The leadership under which these were taken ended, or the disk failed."""

@@ -1,28 +1,28 @@
 """One partition that this broker leads: its log, its leader core and its producers, joined.
 
-Promises: an append is acknowledged at acks=all only when the high watermark has passed it; readers see nothing at or
-above it; a failed disk takes the partition offline at once, and all that waited is told so. Loop-only, but for the
-sync of a FlushTicket.
+Promises: an append is acknowledged at acks=all only when the high watermark has passed it, with enough replicas in sync;
+readers see nothing at or above it; followers are given what is appended, flushed or not, and count by what they have
+flushed. A failed disk takes the partition offline at once, and all that waited is told so. Loop-only, but for the sync
+of a FlushTicket.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
-from typing import Final, NamedTuple, assert_never
+from typing import Final, Protocol, Unpack, assert_never
 
-import structlog
-
-from headrace.base.errors import CorruptData, StorageFailure
-from headrace.base.ids import BrokerId, LeaderEpoch, Offset, TopicPartition
-from headrace.base.limits import PRODUCER_SNAPSHOT_INTERVAL_BYTES, REPACKED_BATCH_BYTES_MAX, WALKED_ON_LOOP_BYTES_MAX
-from headrace.base.ports import Buffer, Clock
-from headrace.broker.flusher import Flusher
+from headrace.base.errors import StorageFailure
+from headrace.base.ids import BrokerEpoch, BrokerId, LeaderEpoch, Offset, PartitionEpoch
+from headrace.base.limits import REPACKED_BATCH_BYTES_MAX, WALKED_ON_LOOP_BYTES_MAX
+from headrace.base.ports import Buffer
 from headrace.broker.parking import Commit, CommitParking, FlushParking, ParkedFetch
-from headrace.broker.partition_settings import PartitionSettings
+from headrace.broker.replica import Common, Refusal, Replica
 from headrace.broker.repacking import Overflow, Repacker, RepackLine
-from headrace.replica.leader import AdvanceHighWatermark, Effect, Leader
-from headrace.replica.producers import ACCEPT, ProducerStates, Refuse
-from headrace.storage.engine import Appended, DamagedRange, FlushTicket, PartitionLog
+from headrace.metadata.values import PartitionImage
+from headrace.replica.leader import AdvanceHighWatermark, Effect, Effects, Leader, ProposeIsr
+from headrace.replica.producers import ACCEPT, Refuse
+from headrace.storage.engine import Appended
 from headrace.wire.batches import (
     COMPRESSION_MASK,
     CONTROL,
@@ -41,64 +41,49 @@ from headrace.wire.compression import Compression
 from headrace.wire.errors import ErrorCode
 from headrace.wire.records import Walked
 
-log = structlog.get_logger(__name__)
+class Tail(Protocol):
+    """One follower's fetching, as the partition sees it."""
+
+    def on_appended(self, partition: Partition) -> None:
+        """There is more to copy."""
+
+    def on_news(self, partition: Partition) -> None:
+        """The high watermark has risen."""
+
+    def on_epoch_end(self, partition: Partition) -> None:
+        """The epoch is over; it is not watched any more."""
+
+
+Propose = Callable[["Partition", ProposeIsr], None]
+"""Told of an ISR that the controller is to be asked for."""
 
 UNUSUAL: Final = CONTROL | TRANSACTIONAL | LOG_APPEND_TIME
 """Attributes of batches that a broker refuses, of clients, or most of the time."""
 
 
-class Refusal(NamedTuple):
-    """Why nothing was appended, for the client."""
-
-    error: ErrorCode
-    message: str
-
-
-Suspect = Callable[["Partition", Offset | None], bool]
-"""Told where a log could not be read (None: somewhere): whether it will be looked at."""
-
-
-class Partition:
+class Partition(Replica):
     """See the module. Made by `Partitions` when this broker becomes the leader; `close` ends the epoch."""
 
     def __init__(
         self,
         *,
-        topic: str,
-        topic_partition: TopicPartition,
-        partition_log: PartitionLog,
         leader: Leader,
-        isr_size: int,
-        producers: ProducerStates,
-        settings: PartitionSettings,
-        flusher: Flusher,
         repacker: Repacker,
-        clock: Clock,
-        suspect: Suspect,
+        propose: Propose,
+        **common: Unpack[Common],
     ) -> None:
-        self.topic = topic
-        self.topic_partition = topic_partition
-        self.log = partition_log
-        self.settings = settings
-        self.producers = producers
+        super().__init__(**common)
         self._leader = leader
-        self._isr_size = isr_size
-        self._flusher = flusher
-        self._clock = clock
-        self._suspect = suspect
+        self._propose = propose
         self._commits = CommitParking()
         self._flushes = FlushParking()
         self._line = RepackLine(repacker)
         self._watchers: dict[ParkedFetch, None] = {}
-        self._appended_bytes = 0
         self._visible_bytes = 0
         self._flushing_bytes = 0
-        self._snapshot_at_bytes = PRODUCER_SNAPSHOT_INTERVAL_BYTES
-        self._ended = ErrorCode.NONE
-        has_records = partition_log.log_end_offset > partition_log.log_start_offset
-        self.open_since_ms: int | None = clock.now_ms() if has_records else None
-        """When the oldest record that `roll` has not yet closed off was appended, by the wall clock; None: there is
-        none. May be earlier than that where the log rolled by itself."""
+        self._flushed: deque[tuple[Offset, int]] = deque()
+        """Flushed ends that the high watermark has not reached, and the bytes appended below each."""
+        self._tails: dict[Tail, None] = {}
 
     # what is known
 
@@ -111,24 +96,9 @@ class Partition:
         return self._leader.high_watermark
 
     @property
-    def last_stable_offset(self) -> Offset:
-        """Where read_committed readers stop. There are no open transactions yet, so the high watermark."""
-        return self._leader.high_watermark
-
-    @property
-    def is_exported(self) -> bool:
-        """Durable history has no gaps: what is compacted, or ever was, is not exported."""
-        return self.settings.durable and not self.log.is_compacted
-
-    @property
     def latest_is_known(self) -> bool:
         """Whether the high watermark has reached this epoch's start (KIP-207)."""
         return self._leader.epoch_is_committed
-
-    @property
-    def availability(self) -> ErrorCode:
-        """NONE while it serves; else why not."""
-        return self._ended
 
     def check_epoch(self, believed: int) -> ErrorCode:
         """A client's idea of the leader epoch (-1: none) against ours (KIP-320)."""
@@ -147,10 +117,10 @@ class Partition:
             return Refusal(self._ended, "The partition is not served here; refresh metadata and retry.")
         if self.log.read_only is not None:
             return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, f"The partition is for reading only: {self.log.read_only}")
-        if needs_isr and self._isr_size < self.settings.min_insync_replicas:
+        if needs_isr and self._leader.in_sync < self.settings.min_insync_replicas:
             return Refusal(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"{self._isr_size} in-sync replicas are fewer than min.insync.replicas="
+                f"{self._leader.in_sync} in-sync replicas are fewer than min.insync.replicas="
                 f"{self.settings.min_insync_replicas}.",
             )
         if len(records) > self.settings.max_message_bytes:
@@ -240,26 +210,9 @@ class Partition:
         if self._appended_bytes >= self._snapshot_at_bytes:
             self.snapshot_producers()
         self._after_write()
+        for tail in self._tails:
+            tail.on_appended(self)
         return appended
-
-    def write_out(self) -> Refusal | None:
-        """See `PartitionLog`: for the flusher, for an acknowledgement that waits for no flush, and for who looks into
-        the log's files from another thread."""
-        try:
-            self.log.write_out()
-        except StorageFailure as error:
-            return self._failed(error)
-        return None
-
-    def _failed(self, error: Exception) -> Refusal:
-        self._fail(error)
-        return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, "The log's disk failed; the partition is offline.")
-
-    def snapshot_producers(self) -> None:
-        """Keep the producers' state as of the log's end, so that recovery reads no further back than here."""
-        self._snapshot_at_bytes = self._appended_bytes + PRODUCER_SNAPSHOT_INTERVAL_BYTES
-        if len(self.producers):
-            self.log.write_producer_snapshot(self.producers.snapshot(), self.log.log_end_offset)
 
     def _after_write(self) -> None:
         """Under `flush.policy=os` the log counts as flushed at once, and the flusher only keeps house."""
@@ -299,40 +252,79 @@ class Partition:
         else:
             self._commits.park(end, waiter)
 
-    def lead(self, epoch: LeaderEpoch, isr: tuple[BrokerId, ...], isr_size: int) -> None:
-        """Go on leading, under a new epoch or with another ISR. What waits belongs to the old epoch and fails.
-        `isr_size`: how many of it count for min.insync.replicas."""
-        self._isr_size = isr_size
-        if epoch == self._leader.epoch:
+    def lead(self, partition: PartitionImage) -> None:
+        """Go on leading, under a new epoch or with other replicas. What waits belongs to the old epoch and fails."""
+        if partition.leader_epoch == self._leader.epoch:
+            leader, effects = self._leader.on_isr(partition.isr, partition.partition_epoch)
+            self._leader = leader.on_replicas(partition.replicas, partition.partition_epoch)
+            self._carry_out_all(effects)
             return
         self._commits.refuse_all(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        self.log.assign_epoch(epoch)
+        self.log.assign_epoch(partition.leader_epoch)
         self._leader = Leader.elected(
             node=self._leader.node,
-            epoch=epoch,
-            isr=isr,
+            epoch=partition.leader_epoch,
+            isr=partition.isr,
             flushed_end=self.log.flushed_end,
             high_watermark=self._leader.high_watermark,
+            log_end=self.log.log_end_offset,
+            partition_epoch=partition.partition_epoch,
+            replicas=partition.replicas,
+            now=self._clock.monotonic(),
         )
         self.wake_readers()
+        self._tell_tails_of_the_end()
+
+    # followers
+
+    def on_follower(
+        self, replica: BrokerId, broker_epoch: BrokerEpoch, flushed_end: Offset, *, may_join: bool
+    ) -> None:
+        """A follower, whose log goes on as ours does up to its end, has flushed so much. See `Leader.on_fetch`."""
+        leader, effects = self._leader.on_fetch(
+            replica,
+            broker_epoch,
+            flushed_end=flushed_end,
+            log_end=self.log.log_end_offset,
+            now=self._clock.monotonic(),
+            may_join=may_join,
+        )
+        self._leader = leader
+        self._carry_out_all(effects)
+
+    def read_tail(self, offset: Offset, bytes_max: int, *, at_least_one: bool) -> Buffer:
+        """Whole batches from `offset` to the log's end, for a follower. Raises as `read`."""
+        return self.log.read(offset, bytes_max, self.log.log_end_offset, at_least_one=at_least_one)
+
+    def watch_tail(self, tail: Tail) -> None:
+        """Tell `tail` of appends, of a high watermark that rises, and of the end of this epoch."""
+        self._tails[tail] = None
+
+    def unwatch_tail(self, tail: Tail) -> None:
+        self._tails.pop(tail, None)
+
+    @property
+    def standings(self) -> Leader:
+        """Who is in sync, and how far each follower is."""
+        return self._leader
+
+    @property
+    def has_followers(self) -> bool:
+        """Whether other brokers are to hold it."""
+        return len(self._leader.replicas) > 1
+
+    def check_followers(self, lag_max_s: float) -> None:
+        """Have those taken out of the ISR that have not caught up for so long."""
+        self._leader, effects = self._leader.on_time(self._clock.monotonic(), lag_max_s)
+        self._carry_out_all(effects)
+
+    def on_isr_refused(self, leader_epoch: LeaderEpoch, partition_epoch: PartitionEpoch) -> None:
+        """What was proposed in this epoch, on that partition epoch, will never be."""
+        if leader_epoch == self._leader.epoch:
+            self._leader, effects = self._leader.on_refused(partition_epoch)
+            self._carry_out_all(effects)
 
     # keeping house
-
-    def keep_house(self, now_ms: int, *, deletable_end: Offset, producers_since_ms: int) -> None:
-        """Drop segments past their retention, none that reaches above `deletable_end` or the high watermark, and forget
-        producers that have not written since `producers_since_ms`."""
-        if self._ended is not ErrorCode.NONE or self.log.read_only is not None:
-            return
-        self.producers.expire(producers_since_ms)
-        try:
-            self.log.apply_retention(now_ms, Offset(min(deletable_end, self.high_watermark)))
-        except CorruptData as error:
-            self.on_unreadable(error, None)
-        except (OSError, StorageFailure) as error:
-            self._fail(error)
-            return
-        if self.log.needs_flush:
-            self._flusher.request(self)
 
     def delete_records(self, before: Offset, waiter: Commit) -> None:
         """Move the log's start up to `before`, which is at most the high watermark, and tell `waiter` once that is
@@ -355,63 +347,54 @@ class Partition:
         if needs_flush:
             self._flusher.request(self)
 
-    def roll(self) -> None:
-        """Close the active segment, so that it can be exported."""
-        if self.log.read_only is not None:
-            return
-        try:
-            self.log.roll()
-        except (OSError, StorageFailure) as error:
-            self._fail(error)
-            return
-        self.open_since_ms = None
-        if self.log.needs_flush:
-            self._flusher.request(self)
-
     # flushing
 
-    def begin_flush(self) -> FlushTicket | None:
-        """Flusher: what is to be synced now."""
-        if self._ended is not ErrorCode.NONE:
-            return None
+    def _before_flush(self) -> None:
         self._flushing_bytes = self._appended_bytes
-        try:
-            ticket = self.log.begin_flush()
-        except StorageFailure as error:
-            self._fail(error)
-            return None
-        if ticket is not None:
-            self._flushes.begin()
-        elif self.log.failed and self.log.read_only is None:
-            self._fail(StorageFailure("what it held could not be written"))
-        return ticket
 
-    def finish_flush(self, ticket: FlushTicket, failure: OSError | None) -> None:
-        """Flusher: the sync ended."""
-        if failure is not None:
-            self.log.fail_flush(ticket)
-            self._fail(failure)
-            return
-        flushed_end = self.log.finish_flush(ticket)  # also where the epoch is over: the log is still to be closed
-        if self._ended is ErrorCode.NONE:
-            self._flushes.finish()
-            self._on_durable(flushed_end, self._flushing_bytes)
+    def _on_flush_begun(self) -> None:
+        self._flushes.begin()
+
+    def _on_flush_done(self, flushed_end: Offset) -> None:
+        self._flushes.finish()
+        self._on_durable(flushed_end, self._flushing_bytes)
 
     def _on_durable(self, end: Offset, appended_bytes: int) -> None:
+        if self._flushed or len(self._leader.isr_ends) > 1:
+            self._flushed.append((end, appended_bytes))
         self._leader, effects = self._leader.on_flushed(end)
         for effect in effects:
             self._carry_out(effect, appended_bytes)
 
+    def _carry_out_all(self, effects: Effects) -> None:
+        for effect in effects:
+            self._carry_out(effect, self._visible_bytes)
+
     def _carry_out(self, effect: Effect, appended_bytes: int) -> None:
         match effect:
             case AdvanceHighWatermark(offset=offset):
-                self._commits.wake_below(offset)
+                enough = self._leader.in_sync >= self.settings.min_insync_replicas
+                self._commits.wake_below(
+                    offset, ErrorCode.NONE if enough else ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+                )
+                if self._flushed:
+                    appended_bytes = self._bytes_below(offset)
                 visible, self._visible_bytes = appended_bytes - self._visible_bytes, appended_bytes
-                if self._watchers:
-                    for watcher in list(self._watchers):
-                        watcher.on_visible(visible)
+                for watcher in list(self._watchers):
+                    watcher.on_visible(max(visible, 1))
+                for tail in self._tails:
+                    tail.on_news(self)
+            case ProposeIsr():
+                self._propose(self, effect)
             case _:
                 assert_never(effect)
+
+    def _bytes_below(self, offset: Offset) -> int:
+        """Appended below the last flush that the high watermark has reached: it may be a little above that."""
+        found = self._visible_bytes
+        while self._flushed and self._flushed[0][0] <= offset:
+            found = self._flushed.popleft()[1]
+        return found
 
     # reading
 
@@ -433,17 +416,6 @@ class Partition:
             return ErrorCode.KAFKA_STORAGE_ERROR
         return ErrorCode.NONE if log.log_start_offset <= offset <= log.log_end_offset else ErrorCode.OFFSET_OUT_OF_RANGE
 
-    def on_unreadable(self, error: Exception, offset: Offset | None) -> ErrorCode:
-        """What a reader is told, who met `error` at `offset` (None: somewhere). CORRUPT_MESSAGE is for what is known to
-        be damaged, and final; until that is known the reader may come again, for it may be an index."""
-        if isinstance(error, StorageFailure) and self.log.failed and self.log.read_only is None:
-            self._fail(error)  # what it was to be read from could not be written; the journal has what is acknowledged
-        if isinstance(error, DamagedRange):
-            return ErrorCode.CORRUPT_MESSAGE
-        if isinstance(error, CorruptData) and not self._suspect(self, offset):
-            return ErrorCode.CORRUPT_MESSAGE
-        return ErrorCode.KAFKA_STORAGE_ERROR
-
     def watch(self, waiter: ParkedFetch) -> None:
         """Tell `waiter` of bytes that become visible, and of the end of this epoch."""
         self._watchers[waiter] = None
@@ -453,30 +425,20 @@ class Partition:
     def unwatch(self, waiter: ParkedFetch) -> None:
         self._watchers.pop(waiter, None)
 
-    def fail_cleaning(self, cause: Exception) -> None:
-        """Cleaner: it got stuck half-way, and only a recovery of the log can finish it."""
-        self._fail(cause)
-
     # ending
 
-    def _fail(self, cause: Exception) -> None:
-        """The disk failed: nothing unflushed is acknowledged, now or later, and nothing more is taken."""
-        if self._ended is ErrorCode.NONE:
-            log.error(
-                "partition offline: its disk failed; replace the disk or free space, then restart the broker",
-                topic=self.topic,
-                partition=self.topic_partition.partition,
-                exc_info=cause,
-            )
-            self.end(ErrorCode.KAFKA_STORAGE_ERROR)
-
     def end(self, error: ErrorCode) -> None:
-        """End this leadership: all that waits is answered with `error`, and so is all that comes."""
-        self._ended = error
+        super().end(error)
         self._commits.refuse_all(error)
         self._flushes.refuse_all(error)
         for watcher in list(self._watchers):
             watcher.wake()
+        self._tell_tails_of_the_end()
+
+    def _tell_tails_of_the_end(self) -> None:
+        tails, self._tails = self._tails, {}
+        for tail in tails:
+            tail.on_epoch_end(self)
 
     def wake_readers(self) -> None:
         """Answer the parked fetches with what there is (the broker stops)."""

@@ -1,9 +1,10 @@
-"""All partitions that this broker leads, kept in step with the metadata image.
+"""All partitions that this broker holds, those that it leads and those that it copies, in step with the metadata image.
 
-Promises: a log is opened where the image says that this broker leads, and nowhere else, and closed where it leads no
-more; carrying out the same change twice changes nothing; a deleted topic's waiting requests are answered before its
-files go. What cannot be opened is offline, answered with KAFKA_STORAGE_ERROR and logged, and keeps nothing else from
-being served. Never decides who leads.
+Promises: a log is opened where the image says that this broker is a replica, and nowhere else, and closed where it is
+none any more; one log has one role at a time, and none while a flush or a cut of an earlier one is under way; carrying
+out the same change twice changes nothing; a deleted topic's waiting requests are answered before its files go. What
+cannot be opened is offline, answered with KAFKA_STORAGE_ERROR and logged, and keeps nothing else from being served.
+Never decides who leads.
 """
 
 from __future__ import annotations
@@ -12,26 +13,29 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
 import structlog
 
-from headrace.base.errors import CorruptData, HeadraceError
-from headrace.base.ids import BrokerId, DirectoryId, Offset, PartitionIndex, TopicId, TopicPartition
-from headrace.base.limits import LOGS_CLOSED_AT_ONCE_MAX, LOGS_OPENED_AT_ONCE_MAX, LOGS_TAKEN_UP_PER_TURN_MAX
+from headrace.base.errors import HeadraceError
+from headrace.base.ids import NO_LEADER, BrokerId, DirectoryId, Offset, PartitionIndex, TopicId, TopicPartition
+from headrace.base.limits import LOGS_CLOSED_AT_ONCE_MAX, LOGS_TAKEN_UP_PER_TURN_MAX
 from headrace.base.ports import Clock, Space
 from headrace.broker.flusher import Flusher
-from headrace.broker.partition import Partition, Suspect
-from headrace.broker.partition_settings import log_config, partition_settings
+from headrace.broker.following import FollowerPartition
+from headrace.broker.opening import Opened, Opener, in_thread
+from headrace.broker.partition import Partition, Propose
+from headrace.broker.partition_settings import PartitionSettings, log_config, partition_settings
+from headrace.broker.replica import Common, Replica, Suspect
 from headrace.broker.repacking import Repacker
 from headrace.broker.tasks import OnBug, started
 from headrace.metadata.configs import TopicConfig, topic_config
 from headrace.metadata.delta import ImageDelta, LocalPartition
 from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
 from headrace.metadata.values import PartitionImage, TopicImage
-from headrace.replica.leader import Leader
+from headrace.replica.leader import Leader, ProposeIsr
 from headrace.replica.producers import ProducerStates
-from headrace.storage.engine import Damage, LogEngine, LogIdentity, LogOpening, PartitionLog
+from headrace.storage.engine import Damage, LogEngine, LogIdentity, PartitionLog
 from headrace.storage.log.names import DAMAGED, LOG, numbered
 from headrace.wire.errors import ErrorCode
 
@@ -42,11 +46,24 @@ Place: TypeAlias = tuple[str | TopicId, PartitionIndex]
 """A partition as clients call it: by its topic's name or id."""
 
 
-class Opened(NamedTuple):
-    """A log, and the producers that wrote to it."""
+class Feeding(Protocol):
+    """Whoever brings followers what their leaders have (`broker.copying`)."""
 
-    log: PartitionLog
-    producers: ProducerStates
+    def copy(self, partition: FollowerPartition) -> None:
+        """From the leader that it follows now, in the epoch that it follows now."""
+
+    def drop(self, key: TopicPartition) -> None:
+        """Copy it no more."""
+
+
+class NoFeeding:
+    """Before there is any."""
+
+    def copy(self, partition: FollowerPartition) -> None:
+        """It stays as it is."""
+
+    def drop(self, key: TopicPartition) -> None:
+        """Nothing is copied."""
 
 
 class Partitions:
@@ -71,15 +88,19 @@ class Partitions:
         self._repacker = Repacker(on_bug)
         self._broker_configs = broker_configs
         self._on_bug = on_bug
+        self._opener = Opener(engine, clock)
+        self.feeding: Feeding = NoFeeding()
+        self.propose: Propose = _nobody_decides
+        """Whom partitions tell of an ISR that they want."""
         self._image = EMPTY_IMAGE
         """As of the last change."""
         self._serving: dict[TopicPartition, Partition] = {}
+        """What is led here."""
+        self._following: dict[TopicPartition, FollowerPartition] = {}
         self._places: dict[Place, Partition] = {}
         """The same by all that clients call them."""
         self.on_departure: list[Callable[[], object]] = []
         """Told when a partition is served no more: what was found before is to be looked for again."""
-        self._resigning: set[TopicPartition] = set()
-        """What is led by others, or by nobody, and still to be closed here."""
         self._offline: dict[TopicPartition, str] = {}
         """What could not be opened, and why."""
         self.before_closing: list[Callable[[Sequence[PartitionLog]], Awaitable[None]]] = []
@@ -92,10 +113,20 @@ class Partitions:
     # asking
 
     def __iter__(self) -> Iterator[Partition]:
+        """Those that are led here."""
         return iter(self._serving.values())
 
     def __len__(self) -> int:
         return len(self._serving)
+
+    @property
+    def replicas(self) -> list[Replica]:
+        """All that are held here, led or copied."""
+        return [*self._serving.values(), *self._following.values()]
+
+    def follower(self, key: TopicPartition) -> FollowerPartition | None:
+        """Where it is copied here."""
+        return self._following.get(key)
 
     def find(self, key: TopicPartition, image: MetadataImage) -> Partition | ErrorCode:
         """The partition where this broker serves it, else the error for the client."""
@@ -123,7 +154,7 @@ class Partitions:
 
     async def space(self) -> Space:
         """Of the volume that the logs are on. Raises OSError."""
-        return await self._in_thread(self._engine.space)
+        return await in_thread(self._engine.space)
 
     @property
     def offline(self) -> Mapping[TopicPartition, str]:
@@ -144,32 +175,45 @@ class Partitions:
         for topic in changes.reconfigured:
             self._reconfigure(topic, delta.after)
         for key in changes.deleted:
-            if (partition := self._serving.get(key)) is not None:
-                partition.end(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        resigned = [local.key for local in changes.followers if self._resign(local.key)]
+            self._end(key, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         gone = [self._identity(_topic(delta.before, key), key.partition) for key in changes.deleted]
-        led = [local for local in changes.leaders if not self._lead_on(local)]
-        if gone or resigned or led:
-            work = self._carry_out(self._work, gone, resigned, led)
+        touched = [local for local in (*changes.leaders, *changes.followers) if not self._goes_on(local)]
+        if gone or touched:
+            work = self._carry_out(self._work, gone, [local.key for local in touched])
             self._work = started(work, "opening and deleting of logs", self._on_bug)
 
-    def _lead_on(self, local: LocalPartition) -> bool:
-        """A partition that is served already goes on under its new epoch; False where it is not served."""
-        serving = self._serving.get(local.key)
-        if serving is None or local.key in self._resigning:
-            return False
-        serving.lead(local.partition.leader_epoch, local.partition.isr, in_sync(local.partition))
-        return True
+    def _goes_on(self, local: LocalPartition) -> bool:
+        """What has its role already goes on in it, under its new epoch. Else what role it has is over, and it is to get
+        the other: False."""
+        key, image = local.key, local.partition
+        leads = image.leader == self._node
+        if leads and (serving := self._serving.get(key)) is not None and not serving.has_stepped_down:
+            serving.lead(image)
+            return True
+        if not leads and (copy := self._following.get(key)) is not None and not copy.has_stepped_down:
+            self._follow_on(copy, image)
+            return True
+        self._end(key, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return False
 
-    def _resign(self, key: TopicPartition) -> bool:
-        """What is held here is not led here (any more): False where there is nothing to end."""
-        self._offline.pop(key, None)
-        if (serving := self._serving.get(key)) is not None:
-            serving.end(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        elif self._work is None or self._work.done():
-            return False
-        self._resigning.add(key)
-        return True
+    def _follow_on(self, copy: FollowerPartition, image: PartitionImage) -> None:
+        if (copy.leader, copy.leader_epoch) == (image.leader, image.leader_epoch):
+            return
+        copy.follow(image.leader, image.leader_epoch)
+        self._feed(copy)
+
+    def _feed(self, copy: FollowerPartition) -> None:
+        if copy.leader != NO_LEADER and copy.availability is ErrorCode.NONE:
+            self.feeding.copy(copy)
+        else:
+            self.feeding.drop(copy.topic_partition)
+
+    def _end(self, key: TopicPartition, error: ErrorCode) -> None:
+        """Whatever role it has is over."""
+        self.feeding.drop(key)
+        for role in (self._serving.get(key), self._following.get(key)):
+            if role is not None:
+                role.step_down(error)
 
     def _identity(self, topic: TopicImage, partition: PartitionIndex) -> LogIdentity:
         return LogIdentity(
@@ -177,47 +221,58 @@ class Partitions:
         )
 
     async def _carry_out(
-        self,
-        before: asyncio.Task[None] | None,
-        gone: Sequence[LogIdentity],
-        resigned: Sequence[TopicPartition],
-        led: Sequence[LocalPartition],
+        self, before: asyncio.Task[None] | None, gone: Sequence[LogIdentity], touched: Sequence[TopicPartition]
     ) -> None:
         if before is not None:
             await asyncio.wait([before])
         if gone:
             await self._remove(gone)
-        if resigned:
-            await self._close_resigned(resigned)
-        if opened := [local for local in led if not self._lead_on(local)]:
-            topics = {local.topic.id: local.topic for local in opened}
-            image = self._image
-            configs = {topic_id: self._config(topic, image) async for topic_id, topic in _by_turns(topics.items())}
-            results = await self._open_all(opened, configs)
-            async for local, result in _by_turns(zip(opened, results, strict=True)):
-                self._take_up(local, configs[local.topic.id], result)
-            if self._image is not image:
-                self._reconfigure_all(topics)
+        if changing := [key for key in touched if self._role(key) is not None]:
+            await self._change_roles(changing)
+        if wanted := [local for key in touched if self._role(key) is None and (local := self._local(key)) is not None]:
+            await self._open(wanted)
 
-    async def _close_resigned(self, resigned: Sequence[TopicPartition]) -> None:
-        """Flush and close, so that whoever leads next finds all there is."""
-        ended = [partition for key in resigned if (partition := self._forget(key)) is not None]
-        self._resigning.difference_update(resigned)
+    def _role(self, key: TopicPartition) -> Replica | None:
+        return self._serving.get(key) or self._following.get(key)
+
+    def _local(self, key: TopicPartition) -> LocalPartition | None:
+        """As the image has it now; None where this broker does not hold it."""
+        topic = self._image.topics.get(key.topic_id)
+        if topic is None or not 0 <= key.partition < len(topic.partitions):
+            return None
+        partition = topic.partitions[key.partition]
+        return LocalPartition(topic, partition) if self._node in partition.replicas else None
+
+    async def _change_roles(self, keys: Sequence[TopicPartition]) -> None:
+        """Of logs that are open: what led follows now, or the other way round."""
+        ended = [role for key in keys if (role := self._role(key)) is not None and role.has_stepped_down]
         if not ended:
             return
         for tell in self.on_departure:
             tell()
-        await self._flush(ended)
-        logs = [partition.log for partition in ended]
+        await self.quiet([role.log for role in ended])
+        for role in ended:
+            await role.settled()
+        async for role in _by_turns(ended):
+            key = role.topic_partition
+            local = self._local(key)
+            if self._role(key) is not role or local is None:
+                continue  # it is deleted
+            self._forget(key)
+            self._assume(local, role.log, role.producers, role.settings, role.high_watermark, failed=role.has_failed)
+
+    async def quiet(self, logs: Sequence[PartitionLog]) -> None:
+        """No flush of them is under way, and nobody else works on them, on return. Nothing may be flushed of them then:
+        who calls this has seen to that."""
+        await self._flusher.round_over()
         for let_go in self.before_closing:
             await let_go(logs)
-        for partition in ended:
-            if not partition.log.failed:
-                partition.snapshot_producers()
-        await self._in_thread(partial(_close_all, logs, clean=True))
 
-    def _forget(self, key: TopicPartition) -> Partition | None:
-        """It is served no more; None where it was not."""
+    def _forget(self, key: TopicPartition) -> Replica | None:
+        """It has no role any more; None where it had none."""
+        if (copy := self._following.pop(key, None)) is not None:
+            self.feeding.drop(key)
+            return copy
         partition = self._serving.pop(key, None)
         if partition is not None:
             del self._places[key]
@@ -225,13 +280,25 @@ class Partitions:
                 del self._places[by_name]
         return partition
 
-    async def _flush(self, ended: Sequence[Partition]) -> None:
-        """Nothing is appended to them any more: one round more than is under way has all of it."""
-        for _ in range(2):
-            for partition in ended:
-                if partition.log.needs_flush and not partition.log.failed:
-                    self._flusher.request(partition)
-            await self._flusher.round_over()
+    async def _open(self, wanted: Sequence[LocalPartition]) -> None:
+        topics = {local.topic.id: local.topic for local in wanted}
+        image = self._image
+        configs = {topic_id: self._config(topic, image) async for topic_id, topic in _by_turns(topics.items())}
+        asked = [
+            (self._identity(local.topic, local.partition.index), log_config(configs[local.topic.id]))
+            for local in wanted
+        ]
+        results = await self._opener.open_all(asked)
+        unwanted: list[PartitionLog] = []
+        async for local, result in _by_turns(zip(wanted, results, strict=True)):
+            now = self._local(local.key)
+            if now is not None:
+                self._take_up(now, configs[local.topic.id], result)
+            elif not isinstance(result, Exception):  # deleted meanwhile: what comes behind this deletes its files
+                unwanted.append(result.log)
+        await in_thread(partial(_close_all, unwanted, clean=True))
+        if self._image is not image:
+            self._reconfigure_all(topics)
 
     async def _remove(self, gone: Sequence[LogIdentity]) -> None:
         """Close and delete, once no flush of theirs is under way."""
@@ -239,18 +306,16 @@ class Partitions:
         for identity in gone:
             key = TopicPartition(identity.topic_id, identity.partition)
             self._offline.pop(key, None)
-            if (partition := self._forget(key)) is not None:
-                partition.end(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-                logs.append(partition.log)
+            if (role := self._forget(key)) is not None:
+                role.step_down(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                await role.settled()
+                logs.append(role.log)
         for tell in self.on_departure:
             tell()
         await self._flusher.round_over()
         for let_go in self.before_closing:
             await let_go(logs)
-        await self._in_thread(lambda: self._delete(logs, gone))
-
-    async def _in_thread(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(None, work)
+        await in_thread(lambda: self._delete(logs, gone))
 
     def _delete(self, logs: Sequence[PartitionLog], gone: Sequence[LogIdentity]) -> None:
         """In a worker thread."""
@@ -261,50 +326,6 @@ class Partitions:
                 self._engine.delete(identity)
             except (OSError, HeadraceError) as error:
                 log.warning("a deleted partition's files are left", topic=identity.topic_name, reason=str(error))
-
-    async def _open_all(
-        self, led: Sequence[LocalPartition], configs: Mapping[TopicId, TopicConfig]
-    ) -> list[Opened | Exception]:
-        """Read one after the other, for that takes the processor; then several at a time wait for the disk."""
-        begun = await self._in_thread(lambda: [self._begin_open(local, configs[local.topic.id]) for local in led])
-        waiting = [at for at, each in enumerate(begun) if not isinstance(each, Exception) and each.must_sync]
-        at_once = LOGS_OPENED_AT_ONCE_MAX if len(waiting) >= LOGS_OPENED_AT_ONCE_MAX else 1
-        slow = [waiting[first::at_once] for first in range(at_once)]
-        slow_ones = set(waiting)
-        quick = [at for at in range(len(begun)) if at not in slow_ones]
-        opened: dict[int, Opened | Exception] = {}
-
-        def finish(share: Sequence[int]) -> None:
-            for at in share:
-                opened[at] = self._finish_open(begun[at])
-
-        await asyncio.gather(*(self._in_thread(partial(finish, share)) for share in [quick, *slow] if share))
-        return [opened[at] for at in range(len(begun))]
-
-    def _begin_open(self, local: LocalPartition, config: TopicConfig) -> LogOpening | Exception:
-        """In a worker thread."""
-        try:
-            return self._engine.begin_open(self._identity(local.topic, local.partition.index), log_config(config))
-        except (OSError, HeadraceError) as error:
-            return error
-
-    def _finish_open(self, begun: LogOpening | Exception) -> Opened | Exception:
-        """In a worker thread: recover the log, then the producers' state from its snapshot and what follows it."""
-        if isinstance(begun, Exception):
-            return begun
-        try:
-            opened = begun.finish()
-            try:
-                producers = _recover_producers(opened, self._clock.now_ms())
-            except CorruptData as error:
-                log.warning(
-                    "a log is examined: its batches cannot be walked", log=str(opened.directory), reason=str(error)
-                )
-                _examine_all(opened)
-                producers = _recover_producers(opened, self._clock.now_ms())
-        except (OSError, HeadraceError) as error:
-            return error
-        return Opened(opened, producers)
 
     def _take_up(
         self,
@@ -338,31 +359,69 @@ class Partitions:
                 reason=partition_log.read_only,
             )
         tell_damage(local.topic.name, local.partition.index, partition_log, partition_log.damages)
-        partition_log.assign_epoch(local.partition.leader_epoch)
-        leader = Leader.elected(
-            node=self._node,
-            epoch=local.partition.leader_epoch,
-            isr=local.partition.isr,
-            flushed_end=partition_log.flushed_end,
-            high_watermark=partition_log.flushed_end,
-        )
-        partition = Partition(
+        settings = partition_settings(config)
+        self._assume(local, partition_log, producers, settings, partition_log.log_start_offset)
+
+    def _assume(
+        self,
+        local: LocalPartition,
+        partition_log: PartitionLog,
+        producers: ProducerStates,
+        settings: PartitionSettings,
+        high_watermark: Offset,
+        *,
+        failed: bool = False,
+    ) -> None:
+        """Give the log the role that the image says. `high_watermark`: known to be committed; `failed`: the log's disk
+        has, and it serves nothing."""
+        image = local.partition
+        common = Common(
             topic=local.topic.name,
             topic_partition=local.key,
             partition_log=partition_log,
-            leader=leader,
-            isr_size=in_sync(local.partition),
             producers=producers,
-            settings=partition_settings(config),
+            settings=settings,
             flusher=self._flusher,
-            repacker=self._repacker,
             clock=self._clock,
-            suspect=lambda partition, offset: self.suspect(partition, offset),
+            suspect=lambda replica, offset: self.suspect(replica, offset),
         )
-        self._serving[local.key] = self._places[local.key] = partition
-        self._places[partition.topic, local.key.partition] = partition
-        if local.key in self._resigning:  # while it was being opened, another was elected
-            partition.end(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        role: Replica
+        if image.leader == self._node:
+            role = self._lead(image, common, high_watermark)
+        else:
+            role = self._following[local.key] = FollowerPartition(
+                **common, leader=image.leader, leader_epoch=image.leader_epoch, high_watermark=high_watermark
+            )
+        if failed:
+            role.end(ErrorCode.KAFKA_STORAGE_ERROR)
+        if isinstance(role, FollowerPartition):
+            role.begin()
+            self._feed(role)
+
+    def _lead(self, image: PartitionImage, common: Common, high_watermark: Offset) -> Partition:
+        partition_log = common["partition_log"]
+        partition_log.assign_epoch(image.leader_epoch)
+        leader = Leader.elected(
+            node=self._node,
+            epoch=image.leader_epoch,
+            isr=image.isr,
+            flushed_end=partition_log.flushed_end,
+            high_watermark=high_watermark,
+            log_end=partition_log.log_end_offset,
+            partition_epoch=image.partition_epoch,
+            replicas=image.replicas,
+            now=self._clock.monotonic(),
+        )
+        partition = Partition(
+            **common,
+            leader=leader,
+            repacker=self._repacker,
+            propose=lambda which, wanted: self.propose(which, wanted),
+        )
+        key = partition.topic_partition
+        self._serving[key] = self._places[key] = partition
+        self._places[partition.topic, key.partition] = partition
+        return partition
 
     # configuration
 
@@ -378,10 +437,10 @@ class Partitions:
     def _reconfigure(self, topic: TopicImage, image: MetadataImage) -> None:
         config = self._config(topic, image)
         for partition in topic.partitions:
-            serving = self._serving.get(TopicPartition(topic.id, partition.index))
-            if serving is not None:
-                serving.settings = partition_settings(config)
-                serving.log.reconfigure(log_config(config))
+            role = self._role(TopicPartition(topic.id, partition.index))
+            if role is not None:
+                role.settings = partition_settings(config)
+                role.log.reconfigure(log_config(config))
 
     # ending
 
@@ -402,22 +461,17 @@ class Partitions:
         nothing more is written, and the next start recovers."""
         await self.settled()
         await self._flusher.idle()
-        for partition in self._serving.values():
-            partition.end(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-            if clean and not partition.log.failed:
-                partition.snapshot_producers()
-        logs = [partition.log for partition in self._serving.values()]
+        for role in self.replicas:
+            role.step_down(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            if clean and not role.log.failed:
+                role.snapshot_producers()
+        logs = [role.log for role in self.replicas]
         shares = [logs[first::LOGS_CLOSED_AT_ONCE_MAX] for first in range(LOGS_CLOSED_AT_ONCE_MAX)]
-        await asyncio.gather(*(self._in_thread(partial(_close_all, share, clean=clean)) for share in shares if share))
-        await self._in_thread(partial(self._close_engine, clean=clean))
+        await asyncio.gather(*(in_thread(partial(_close_all, share, clean=clean)) for share in shares if share))
+        await in_thread(partial(self._close_engine, clean=clean))
         self._serving.clear()
+        self._following.clear()
         self._places.clear()
-
-
-def in_sync(partition: PartitionImage) -> int:
-    """How many replicas count for min.insync.replicas. Followers do not copy yet: where there are to be some, nobody
-    counts, so that acks=all is refused (NOT_ENOUGH_REPLICAS, which clients retry) rather than taken for replicated."""
-    return 1 if len(partition.replicas) == 1 else 0
 
 
 async def _by_turns(things: Iterable[T]) -> AsyncIterator[T]:
@@ -428,8 +482,12 @@ async def _by_turns(things: Iterable[T]) -> AsyncIterator[T]:
             await asyncio.sleep(0)
 
 
-def _nobody_looks(_: Partition, __: Offset | None) -> bool:
+def _nobody_looks(_: Replica, __: Offset | None) -> bool:
     return False
+
+
+def _nobody_decides(_: Partition, __: ProposeIsr) -> None:
+    """Before there is anybody."""
 
 
 def tell_damage(topic: str, partition: int, partition_log: PartitionLog, damages: Sequence[Damage]) -> None:
@@ -466,28 +524,3 @@ def _close(partition_log: PartitionLog, *, clean: bool) -> None:
         partition_log.close(clean=clean)
     except (OSError, HeadraceError) as error:
         log.warning("a log was not closed cleanly", directory=str(partition_log.directory), reason=str(error))
-
-
-def _examine_all(partition_log: PartitionLog) -> None:
-    """In a worker thread, before anybody else has the log."""
-    for base in partition_log.segments:
-        if (examination := partition_log.begin_examination(base)) is not None:
-            examination.run()
-            partition_log.end_examination(examination, done=True)
-
-
-def _recover_producers(partition_log: PartitionLog, now_ms: int) -> ProducerStates:
-    """When a batch behind the snapshot was appended is not known: it counts as appended now, so that no producer is
-    forgotten too early."""
-    snapshot = partition_log.latest_producer_snapshot()
-    producers = ProducerStates()
-    start = partition_log.log_start_offset
-    if snapshot is not None and snapshot[0] <= partition_log.log_end_offset:
-        try:
-            producers = ProducerStates.restore(snapshot[1])
-            start = Offset(max(start, snapshot[0]))
-        except CorruptData as error:
-            log.warning("producers are rebuilt from the whole log", log=str(partition_log.directory), reason=str(error))
-    for header in partition_log.batches_from(start):
-        producers.on_appended(header, Offset(header.base_offset), now_ms)
-    return producers

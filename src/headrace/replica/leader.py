@@ -1,15 +1,17 @@
-"""The leader of one partition: who has flushed how far, and so what may be acknowledged and read.
+"""The leader of one partition: who has flushed how far, and so what may be acknowledged and read, and who is in sync.
 
-Promises: the high watermark is the smallest flushed end over the ISR, and never falls within an epoch. Never does:
-reads a clock, a file or a socket. Sources: Kafka's replication design; KIP-101 (leader epochs); DESIGN "data path".
+Promises: the high watermark is the smallest flushed end over the ISR, and never falls within an epoch; a follower counts
+only by what it has reported in this epoch; while a change of the ISR is proposed the high watermark counts the larger
+set, and min.insync.replicas the smaller. Never does: reads a clock, a file or a socket. Sources: Kafka's replication
+design; KIP-101 (leader epochs), KIP-497 (AlterPartition), KIP-841 (who may join); DESIGN "data path".
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple, Self, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple, Self, TypeAlias
 
-from headrace.base.ids import BrokerId, LeaderEpoch, Offset
+from headrace.base.ids import BrokerEpoch, BrokerId, LeaderEpoch, Offset, PartitionEpoch
 
 
 class AdvanceHighWatermark(NamedTuple):
@@ -18,14 +20,39 @@ class AdvanceHighWatermark(NamedTuple):
     offset: Offset
 
 
-Effect: TypeAlias = AdvanceHighWatermark
+class ProposeIsr(NamedTuple):
+    """Ask the controller for this ISR (KIP-497). Until it has answered, nothing else is proposed."""
+
+    leader_epoch: LeaderEpoch
+    partition_epoch: PartitionEpoch
+    isr: tuple[tuple[BrokerId, BrokerEpoch], ...]
+    """Each member in the incarnation that the leader knows; -1: whichever it is."""
+
+
+Effect: TypeAlias = AdvanceHighWatermark | ProposeIsr
+Effects: TypeAlias = tuple[Effect, ...]
+
+ANY_EPOCH: Final = BrokerEpoch(-1)
+
+
+class Progress(NamedTuple):
+    """What one follower has reported in this epoch."""
+
+    broker_epoch: BrokerEpoch
+    flushed_end: Offset
+    """Exclusive."""
+    log_end_at_fetch: Offset
+    """The leader's, when it last fetched."""
+    fetched_at: float
+    caught_up_at: float
+    """When it had last flushed all that the leader had then: monotonic seconds, as all times here."""
 
 
 class Leader(NamedTuple):
     """The leader's view of one partition.
 
     Invariants: ``high_watermark`` never falls within an epoch, is at most every end in ``isr_ends`` once it has
-    advanced in this epoch, and ``isr_ends`` is never empty and holds the leader itself.
+    advanced in this epoch, and ``isr_ends`` is never empty, holds the leader itself, and is of `isr` and `proposed`.
     """
 
     node: BrokerId
@@ -33,8 +60,16 @@ class Leader(NamedTuple):
     start_offset: Offset
     """Log end offset when this epoch began."""
     isr_ends: Mapping[BrokerId, Offset]
-    """Flushed end (exclusive) of each in-sync replica, the leader among them."""
+    """Flushed end (exclusive) of each replica that is in sync, or would be as proposed; the leader among them."""
     high_watermark: Offset
+    partition_epoch: PartitionEpoch = PartitionEpoch(0)
+    replicas: tuple[BrokerId, ...] = ()
+    isr: tuple[BrokerId, ...] = ()
+    """As committed."""
+    proposed: tuple[BrokerId, ...] | None = None
+    """As asked for, and not yet answered."""
+    followers: Mapping[BrokerId, Progress] = {}
+    began_at: float = 0.0
 
     @classmethod
     def elected(
@@ -45,6 +80,10 @@ class Leader(NamedTuple):
         isr: tuple[BrokerId, ...],
         flushed_end: Offset,
         high_watermark: Offset,
+        log_end: Offset | None = None,
+        partition_epoch: PartitionEpoch = PartitionEpoch(0),
+        replicas: tuple[BrokerId, ...] = (),
+        now: float = 0.0,
     ) -> Self:
         """Begin an epoch. Followers count from the high watermark until they report in this epoch."""
         assert node in isr, "a leader is in its ISR"
@@ -52,23 +91,128 @@ class Leader(NamedTuple):
         return cls(
             node=node,
             epoch=epoch,
-            start_offset=flushed_end,
+            start_offset=flushed_end if log_end is None else log_end,
             isr_ends=ends,
             high_watermark=max(high_watermark, min(ends.values())),
+            partition_epoch=partition_epoch,
+            replicas=replicas or isr,
+            isr=isr,
+            began_at=now,
         )
 
-    def on_flushed(self, end: Offset) -> tuple[Leader, tuple[Effect, ...]]:
+    # what is flushed
+
+    def on_flushed(self, end: Offset) -> tuple[Leader, Effects]:
         """This node's own log is durable below `end`."""
         if end <= self.isr_ends[self.node]:
             return self, ()
         return self._with_ends({**self.isr_ends, self.node: end})
 
-    def _with_ends(self, ends: Mapping[BrokerId, Offset]) -> tuple[Leader, tuple[Effect, ...]]:
+    def on_fetch(
+        self,
+        replica: BrokerId,
+        broker_epoch: BrokerEpoch,
+        *,
+        flushed_end: Offset,
+        log_end: Offset,
+        now: float,
+        may_join: bool,
+    ) -> tuple[Leader, Effects]:
+        """A follower, whose log does not diverge from ours, fetches and reports what it has flushed. `log_end`: ours;
+        `may_join`: it is live, in this incarnation, as far as is known."""
+        if replica == self.node or replica not in self.replicas:
+            return self, ()
+        known = self.followers.get(replica)
+        progress = _progress(known, self.began_at, broker_epoch, flushed_end, log_end, now)
+        leader = self._replace(followers={**self.followers, replica: progress})
+        if replica in leader.isr_ends:
+            if flushed_end == leader.isr_ends[replica]:
+                return leader, ()
+            return leader._with_ends({**leader.isr_ends, replica: flushed_end})
+        if may_join and leader.proposed is None and flushed_end >= max(leader.high_watermark, leader.start_offset):
+            wanted = tuple(each for each in leader.replicas if each in leader.isr or each == replica)
+            return leader._propose(wanted)
+        return leader, ()
+
+    @property
+    def flushed_ends(self) -> Mapping[BrokerId, Offset]:
+        """Of the followers that have reported in this epoch."""
+        return {replica: progress.flushed_end for replica, progress in self.followers.items()}
+
+    # who is in sync
+
+    def on_time(self, now: float, lag_max_s: float) -> tuple[Leader, Effects]:
+        """Propose to take out who has not caught up for so long (replica.lag.time.max.ms)."""
+        if self.proposed is not None or len(self.isr) == 1:
+            return self, ()
+        late = [each for each in self.isr if each != self.node and now - self._caught_up_at(each) > lag_max_s]
+        return self._propose(tuple(each for each in self.isr if each not in late)) if late else (self, ())
+
+    def _caught_up_at(self, replica: BrokerId) -> float:
+        known = self.followers.get(replica)
+        return self.began_at if known is None else known.caught_up_at
+
+    def on_isr(self, isr: tuple[BrokerId, ...], partition_epoch: PartitionEpoch) -> tuple[Leader, Effects]:
+        """The ISR, as now committed in this epoch."""
+        if partition_epoch <= self.partition_epoch:
+            return self, ()
+        assert self.node in isr, "a leader is in its ISR"
+        leader = self._replace(isr=isr, partition_epoch=partition_epoch, proposed=None)
+        return leader._with_ends(leader._ends_of(isr))
+
+    def on_replicas(self, replicas: tuple[BrokerId, ...], partition_epoch: PartitionEpoch) -> Leader:
+        """Who holds the partition, as now committed in this epoch."""
+        followers = {each: known for each, known in self.followers.items() if each in replicas}
+        return self._replace(
+            replicas=replicas, followers=followers, partition_epoch=max(partition_epoch, self.partition_epoch)
+        )
+
+    def on_refused(self, partition_epoch: PartitionEpoch) -> tuple[Leader, Effects]:
+        """What was proposed on that partition epoch was not done and will not be: the committed ISR stands."""
+        if self.proposed is None or partition_epoch != self.partition_epoch:
+            return self, ()
+        leader = self._replace(proposed=None)
+        return leader._with_ends(leader._ends_of(self.isr))
+
+    def _propose(self, isr: tuple[BrokerId, ...]) -> tuple[Leader, Effects]:
+        ends = self._ends_of((*self.isr, *(each for each in isr if each not in self.isr)))
+        leader = self._replace(proposed=isr, isr_ends=ends)
+        return leader, (leader.proposal,)
+
+    @property
+    def proposal(self) -> ProposeIsr:
+        """What is proposed now, to be asked for (again)."""
+        assert self.proposed is not None, "something is proposed"
+        members = tuple((each, self._epoch_of(each)) for each in self.proposed)
+        return ProposeIsr(self.epoch, self.partition_epoch, members)
+
+    def _epoch_of(self, replica: BrokerId) -> BrokerEpoch:
+        known = self.followers.get(replica)
+        return ANY_EPOCH if known is None else known.broker_epoch
+
+    @property
+    def in_sync(self) -> int:
+        """How many replicas count for min.insync.replicas."""
+        if self.proposed is None:
+            return len(self.isr)
+        return sum(each in self.proposed for each in self.isr)
+
+    # the high watermark
+
+    def _ends_of(self, members: Sequence[BrokerId]) -> Mapping[BrokerId, Offset]:
+        """Who has not reported in this epoch counts from the high watermark."""
+        reported = self.flushed_ends
+        unknown = min(self.high_watermark, self.isr_ends[self.node])
+        return {
+            each: self.isr_ends[self.node] if each == self.node else reported.get(each, unknown) for each in members
+        }
+
+    def _with_ends(self, ends: Mapping[BrokerId, Offset]) -> tuple[Leader, Effects]:
         reached = min(ends.values())
         advanced = reached > self.high_watermark
         high_watermark = reached if advanced else self.high_watermark
         leader = tuple.__new__(
-            Leader, (self.node, self.epoch, self.start_offset, ends, high_watermark)
+            Leader, (self.node, self.epoch, self.start_offset, ends, high_watermark, *self[5:])
         )  # the quick way
         return leader, (AdvanceHighWatermark(reached),) if advanced else ()
 
@@ -76,3 +220,20 @@ class Leader(NamedTuple):
     def epoch_is_committed(self) -> bool:
         """Whether the high watermark has reached this epoch's start: until then "latest" is not known (KIP-207)."""
         return self.high_watermark >= self.start_offset
+
+
+def _progress(
+    known: Progress | None,
+    began_at: float,
+    broker_epoch: BrokerEpoch,
+    flushed_end: Offset,
+    log_end: Offset,
+    now: float,
+) -> Progress:
+    """Caught up: it has flushed all there is now, or all there was when it last fetched (Kafka's rule)."""
+    caught_up_at = began_at if known is None else known.caught_up_at
+    if known is not None and known.broker_epoch == broker_epoch and flushed_end >= known.log_end_at_fetch:
+        caught_up_at = max(caught_up_at, known.fetched_at)
+    if flushed_end >= log_end:
+        caught_up_at = now
+    return Progress(broker_epoch, flushed_end, log_end, now, caught_up_at)

@@ -270,8 +270,11 @@ class PartitionLog(Protocol):
         as with `apply_retention`, which also sees to those that a cleaning holds now."""
 
     def truncate_to(self, offset: Offset) -> None:
-        """Cut all batches that reach above `offset`, durably. Blocking: in a worker thread, with no other call to
-        this log under way and no ticket out. Raises StorageFailure."""
+        """Cut all batches that reach above `offset`, durably, and forget epochs that begin at the end. Blocking: in a
+        worker thread, with no other call to this log under way and no ticket out. Raises StorageFailure."""
+
+    def restart_at(self, offset: Offset) -> None:
+        """Drop everything, durably; the next append is at `offset`. As `truncate_to`."""
 
     @property
     def is_compacted(self) -> bool:

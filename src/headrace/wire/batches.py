@@ -166,6 +166,15 @@ def iterate_headers(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
         at += header.size
 
 
+def end_of(batches: Buffer) -> Offset:
+    """The offset after the last of these whole batches. CRCs are not checked. Raises CorruptBatch where one is cut."""
+    at, end, last = 0, len(batches), 0
+    while at < end:
+        last = at
+        at += LENGTH_END + OFFSET_AND_LENGTH.unpack_from(batches, at)[1]
+    return Offset(parse_header(batches, last).next_offset)
+
+
 def whole_batches(buffer: Buffer) -> int:
     """Bytes of the whole batches that `buffer` opens with: a fetch may cut the last one. CRCs are not checked."""
     at, end = 0, len(buffer)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from headrace.base.errors import CorruptData, StorageFailure
-from headrace.base.ids import LeaderEpoch, Offset
+from headrace.base.ids import NO_OFFSET, LeaderEpoch, Offset
 from headrace.base.ports import Buffer, Disk
 from headrace.storage.engine import (
     Appended,
@@ -574,12 +574,33 @@ class LocalLog:
     def truncate_to(self, offset: Offset) -> None:
         assert self._ticket is None, "no flush is under way"
         if offset >= self.log_end_offset:
+            self._epochs_changed = self._epochs.cut_from(self.log_end_offset) or self._epochs_changed
             return
+        self._cutting(lambda: self._truncate(offset))
+
+    def restart_at(self, offset: Offset) -> None:
+        assert self._ticket is None, "no flush is under way"
+        self._cutting(lambda: self._restart(offset))
+
+    def _cutting(self, work: Callable[[], None]) -> None:
         try:
-            self._truncate(offset)
+            work()
         except OSError as error:
             self.failed = True
             raise StorageFailure(f"The log of {self.directory.name} cannot be cut: {error}.") from error
+
+    def _restart(self, offset: Offset) -> None:
+        """First empty, where it is, and only then elsewhere: a crash in between leaves an empty log."""
+        self._truncate(self.log_start_offset)
+        for path in self._snapshots.cut_above(NO_OFFSET):
+            if self._disk.exists(path):
+                self._disk.remove(path)
+        self._epochs_changed = self._epochs.cut_from(Offset(0)) or self._epochs_changed
+        self.log_start_offset = self.log_end_offset = self.flushed_end = self._owed = offset
+        self._flushed_position = 0
+        self._collected = Collected(offset)
+        if self._exists:
+            self._lower_checkpoint(offset, all_gone=True)
 
     def _truncate(self, offset: Offset) -> None:
         """Lower the recovery point, then cut, all of it durably: what is appended below the old recovery point must be

@@ -1,0 +1,409 @@
+"""The follower's side of copying: one connection to each broker that leads something which is copied here.
+
+Promises: what is appended is what the leader sent for this generation, in order; a log is cut where the leader's goes
+on otherwise, with no flush of it under way; what is told as flushed is durable; a leader that cannot be reached is tried
+again for as long as the image says that it leads. Loop-only; logs are cut and emptied in worker threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from itertools import islice
+from typing import Any, NamedTuple
+
+import structlog
+
+from headrace.base.errors import CorruptData, HeadraceError, StorageFailure
+from headrace.base.ids import BrokerEpoch, BrokerId, ClusterId, Offset, TopicPartition
+from headrace.base.limits import (
+    PEER_CONNECT_MS_MAX,
+    REPLICA_ANSWER_BYTES_MAX,
+    REPLICA_BACKOFF_MS_MAX,
+    REPLICA_BACKOFF_MS_MIN,
+    REPLICA_FRAME_ROWS_MAX,
+    REPLICA_UNFLUSHED_BYTES_MAX,
+)
+from headrace.broker.following import FollowerPartition
+from headrace.broker.tasks import OnBug, started
+from headrace.net.client.address import Address
+from headrace.net.copylink import CopyLink, open_link
+from headrace.storage.engine import EpochEnd, PartitionLog
+from headrace.wire.errors import ErrorCode
+from headrace.wire.replica_fetch import Copied, Flushed, Placed, ReplicaFetch, decode_answer, encode_request
+
+log = structlog.get_logger(__name__)
+
+
+class Me(NamedTuple):
+    """Who copies."""
+
+    cluster_id: ClusterId
+    node: BrokerId
+    broker_epoch: Callable[[], BrokerEpoch]
+    address_of: Callable[[BrokerId], Address | None]
+    """Where a broker is reached, where that is known."""
+    quiet: Callable[[Sequence[PartitionLog]], Awaitable[None]]
+    """Until no flush of these logs is under way, and nobody else works on them."""
+    on_bug: OnBug
+
+
+class Source:
+    """One leader, and all that is copied from it."""
+
+    def __init__(self, me: Me, leader: BrokerId) -> None:
+        self._me = me
+        self._leader = leader
+        self._loop = asyncio.get_running_loop()
+        self._copies: dict[TopicPartition, FollowerPartition] = {}
+        self._generations: dict[TopicPartition, int] = {}
+        """Of those that the leader was told of, or is to be."""
+        self._generation = 0
+        self._to_place: dict[TopicPartition, None] = {}
+        self._to_forget: dict[TopicPartition, None] = {}
+        self._flushed: dict[TopicPartition, None] = {}
+        """Whose flushed end is to be told."""
+        self._refused: dict[TopicPartition, int] = {}
+        """How often in a row each was refused."""
+        self._unflushed: dict[TopicPartition, int] = {}
+        """Bytes that were appended and not yet flushed."""
+        self._unflushed_bytes = 0
+        self._link: CopyLink | None = None
+        self._opening: asyncio.Task[None] | None = None
+        self._cutting: set[asyncio.Task[None]] = set()
+        self._timers: dict[TopicPartition | None, asyncio.TimerHandle] = {}
+        """Pauses: of partitions, and (None) before the next connection."""
+        self._due = False
+        self._failures = 0
+        self._stopped = False
+
+    # what is copied
+
+    def add(self, copy: FollowerPartition) -> None:
+        """Copy it from here, from where its log ends."""
+        key = copy.topic_partition
+        self._copies[key] = copy
+        copy.on_flushed = self._on_flushed
+        self._refused.pop(key, None)
+        self._place(key)
+
+    def drop(self, key: TopicPartition) -> None:
+        """Copy it no more."""
+        copy = self._copies.pop(key, None)
+        if copy is not None:
+            copy.on_flushed = None
+        self._withdraw(key)
+        if self._generations.pop(key, None) is not None:
+            self._to_forget[key] = None
+            self._send_soon()
+
+    def _withdraw(self, key: TopicPartition) -> None:
+        """Whatever is planned for it is not to be done any more."""
+        self._to_place.pop(key, None)
+        self._flushed.pop(key, None)
+        self._unflushed_bytes -= self._unflushed.pop(key, 0)
+        if (timer := self._timers.pop(key, None)) is not None:
+            timer.cancel()
+
+    def __len__(self) -> int:
+        return len(self._copies)
+
+    def _place(self, key: TopicPartition) -> None:
+        self._withdraw(key)
+        self._generation += 1
+        self._generations[key] = self._generation
+        self._to_forget.pop(key, None)
+        self._to_place[key] = None
+        self._send_soon()
+
+    # what the leader is told
+
+    def _send_soon(self) -> None:
+        if self._link is None:
+            self._open_soon()
+        elif not self._due:
+            self._due = True
+            self._loop.call_soon(self._send)
+
+    def _send(self) -> None:
+        """All that is to be told, and whether more is wanted."""
+        self._due = False
+        link = self._link
+        if link is None or self._stopped:
+            return
+        placed = [self._placed(key) for key in _some(self._to_place)]
+        flushed = [self._told_flushed(key) for key in _some(self._flushed)]
+        forgotten = _some(self._to_forget)
+        wants = not link.awaited and self._unflushed_bytes < REPLICA_UNFLUSHED_BYTES_MAX and bool(self._generations)
+        if not (wants or placed or flushed or forgotten):
+            return
+        frame = ReplicaFetch(
+            self._me.cluster_id,
+            self._me.node,
+            self._me.broker_epoch(),
+            self._leader,
+            wants,
+            REPLICA_ANSWER_BYTES_MAX,
+            placed,
+            flushed,
+            forgotten,
+        )
+        link.send(encode_request(frame), answered=wants)
+        if self._to_place or self._flushed or self._to_forget:
+            self._send_soon()
+
+    def _placed(self, key: TopicPartition) -> Placed:
+        position = self._copies[key].position
+        return Placed(key, self._generations[key], *position)
+
+    def _told_flushed(self, key: TopicPartition) -> Flushed:
+        return Flushed(key, self._generations[key], self._copies[key].log.flushed_end)
+
+    def _on_flushed(self, copy: FollowerPartition) -> None:
+        key = copy.topic_partition
+        self._unflushed_bytes -= self._unflushed.pop(key, 0)
+        if copy.has_ended:
+            self.drop(key)
+        elif key in self._generations and key not in self._to_place:
+            self._flushed[key] = None
+            self._send_soon()
+
+    # what the leader gives
+
+    def _on_frame(self, frame: memoryview) -> None:
+        """Raises CorruptData, for which the link is given up."""
+        self._failures = 0
+        for row in decode_answer(frame):
+            copy = self._copies.get(row.key)
+            if copy is not None and self._generations.get(row.key) == row.generation and row.key not in self._to_place:
+                self._on_row(copy, row)
+        self._send_soon()
+
+    def _on_row(self, copy: FollowerPartition, row: Copied) -> None:
+        key = row.key
+        if row.error == ErrorCode.OFFSET_OUT_OF_RANGE:
+            self._work(copy, self._start_over(copy, row.log_start))
+        elif row.error:
+            self._on_refused(copy, row.error)
+        elif row.diverging_epoch != -1:
+            self._work(copy, self._cut(copy, EpochEnd(row.diverging_epoch, row.diverging_end)))
+        else:
+            self._refused.pop(key, None)
+            if row.records and not self._append(copy, row):
+                return
+            copy.on_marks(row.high_watermark, row.log_start)
+
+    def _append(self, copy: FollowerPartition, row: Copied) -> bool:
+        key = row.key
+        size = len(row.records)
+        self._unflushed[key] = self._unflushed.get(key, 0) + size
+        self._unflushed_bytes += size
+        try:
+            copy.append(row.records)
+        except StorageFailure:
+            return False  # it is offline, and was dropped
+        except CorruptData as error:
+            log.error(
+                "what the leader sent cannot be appended",
+                topic=copy.topic,
+                partition=key.partition,
+                leader=self._leader,
+                reason=str(error),
+            )
+            self._pause(key)
+            return False
+        if copy.is_flushed:
+            self._on_flushed(copy)
+        return True
+
+    def _on_refused(self, copy: FollowerPartition, error: int) -> None:
+        """The leader's image may be behind ours, or ours behind its own: it is asked again, unless ours changes."""
+        log.debug(
+            "a leader refuses a copy",
+            topic=copy.topic,
+            partition=copy.topic_partition.partition,
+            leader=self._leader,
+            error=error,
+        )
+        self._pause(copy.topic_partition)
+
+    def _pause(self, key: TopicPartition) -> None:
+        self._withdraw(key)
+        self._generations.pop(key, None)
+        count = self._refused[key] = self._refused.get(key, 0) + 1
+        seconds = backoff_s(count)
+        self._timers[key] = self._loop.call_later(seconds, self._after_pause, key)
+
+    def _after_pause(self, key: TopicPartition) -> None:
+        del self._timers[key]
+        if key in self._copies:
+            self._place(key)
+
+    # where the logs differ
+
+    def _work(self, copy: FollowerPartition, work: Coroutine[Any, Any, None]) -> None:
+        key = copy.topic_partition
+        self._withdraw(key)
+        self._generations.pop(key, None)
+        task = started(work, "cutting of a copy", self._me.on_bug)
+        self._cutting.add(task)
+        task.add_done_callback(self._cutting.discard)
+
+    async def _cut(self, copy: FollowerPartition, diverging: EpochEnd) -> None:
+        offset = copy.where_to_cut(diverging)
+        log.info(
+            "a copy is cut: the leader's log goes on otherwise",
+            topic=copy.topic,
+            partition=copy.topic_partition.partition,
+            offset=offset,
+            log_end=copy.log.log_end_offset,
+            leader=self._leader,
+        )
+        await self._change(copy, lambda: copy.cut(offset))
+
+    async def _start_over(self, copy: FollowerPartition, log_start: Offset) -> None:
+        log.warning(
+            "a copy is begun anew: the leader does not have what comes next any more",
+            topic=copy.topic,
+            partition=copy.topic_partition.partition,
+            log_end=copy.log.log_end_offset,
+            offset=log_start,
+            leader=self._leader,
+        )
+        await self._change(copy, lambda: copy.start_over(log_start))
+
+    async def _change(self, copy: FollowerPartition, change: Callable[[], None]) -> None:
+        """While it is not fed, and not flushed."""
+        async with copy.changing:
+            if copy.availability is not ErrorCode.NONE or copy.has_stepped_down:
+                return
+            copy.is_changing = True
+            await self._me.quiet([copy.log])
+            try:
+                await self._loop.run_in_executor(None, change)
+            except HeadraceError as error:
+                copy.fail(error)
+            finally:
+                copy.is_changing = False
+                copy.flush_soon()
+        if self._copies.get(copy.topic_partition) is copy:
+            self._place(copy.topic_partition)
+
+    # the connection
+
+    def _open_soon(self) -> None:
+        if self._opening is None and None not in self._timers and not self._stopped and self._copies:
+            self._opening = started(self._open(), f"connection to leader {self._leader}", self._me.on_bug)
+
+    async def _open(self) -> None:
+        try:
+            address = self._me.address_of(self._leader)
+            if address is None:
+                raise OSError(f"nobody has said where broker {self._leader} listens")
+            link = await open_link(address, self._on_frame, self._on_lost, timeout_ms=PEER_CONNECT_MS_MAX)
+        except (OSError, TimeoutError) as error:
+            self._opening = None
+            self._try_later(str(error))
+            return
+        self._opening = None
+        if self._stopped:
+            link.close()
+            return
+        self._link = link
+        self._to_forget.clear()
+        for key in self._copies:
+            if key in self._generations:
+                self._place(key)
+        self._send_soon()
+
+    def _on_lost(self, reason: str) -> None:
+        self._link = None
+        self._try_later(reason)
+
+    def _try_later(self, reason: str) -> None:
+        if self._stopped or None in self._timers:
+            return
+        self._failures += 1
+        level = log.info if self._failures == 1 else log.debug
+        level("a leader cannot be copied from; tried again", leader=self._leader, reason=reason)
+        self._timers[None] = self._loop.call_later(backoff_s(self._failures), self._try_again)
+
+    def _try_again(self) -> None:
+        del self._timers[None]
+        self._open_soon()
+
+    def reconnect(self) -> None:
+        """The leader is said to be somewhere else, or another process."""
+        self._failures = 0
+        if (timer := self._timers.pop(None, None)) is not None:
+            timer.cancel()
+        if self._link is None:
+            self._open_soon()
+
+    async def stop(self) -> None:
+        """Copy nothing more."""
+        self._stopped = True
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        for key in list(self._copies):
+            self.drop(key)
+        if self._link is not None:
+            self._link.close()
+            self._link = None
+        if self._opening is not None:
+            self._opening.cancel()
+        waiting = [task for task in (self._opening, *self._cutting) if task is not None]
+        await asyncio.gather(*waiting, return_exceptions=True)
+
+
+class Copying:
+    """All sources of this broker."""
+
+    def __init__(self, me: Me) -> None:
+        self._me = me
+        self._sources: dict[BrokerId, Source] = {}
+        self._of: dict[TopicPartition, BrokerId] = {}
+
+    def copy(self, partition: FollowerPartition) -> None:
+        """From the leader that it follows now, in the epoch that it follows now."""
+        key = partition.topic_partition
+        self.drop(key)
+        source = self._sources.get(partition.leader)
+        if source is None:
+            source = self._sources[partition.leader] = Source(self._me, partition.leader)
+        self._of[key] = partition.leader
+        source.add(partition)
+
+    def drop(self, key: TopicPartition) -> None:
+        """Copy it no more."""
+        leader = self._of.pop(key, None)
+        if leader is not None:
+            self._sources[leader].drop(key)
+
+    def reconnect(self, leaders: Iterable[BrokerId]) -> None:
+        """These are other processes now."""
+        for leader in leaders:
+            if (source := self._sources.get(leader)) is not None:
+                source.reconnect()
+
+    async def stop(self) -> None:
+        self._of.clear()
+        await asyncio.gather(*(source.stop() for source in self._sources.values()))
+
+
+def backoff_s(count: int) -> float:
+    """The pause after so many failures in a row."""
+    return min(REPLICA_BACKOFF_MS_MIN << min(count - 1, 10), REPLICA_BACKOFF_MS_MAX) / 1000
+
+
+def _some(keys: dict[TopicPartition, None]) -> list[TopicPartition]:
+    """Take as many as one frame names."""
+    if len(keys) <= REPLICA_FRAME_ROWS_MAX:
+        taken = list(keys)
+        keys.clear()
+        return taken
+    taken = list(islice(keys, REPLICA_FRAME_ROWS_MAX))
+    for key in taken:
+        del keys[key]
+    return taken

@@ -1,0 +1,350 @@
+"""The leader's side of copying: where each follower stands in all that is led here, and what there is for it.
+
+A follower says once where it stands in a partition, and from then on is sent all that is appended; each of its frames
+that wants an answer gets one, as soon as there is anything. Promises: what a follower says counts only in the leader
+epoch, and for the process of the follower, that it was said in; nothing waits for anybody's clock; what is sent and not
+yet flushed there is bounded by the follower, which asks for no more. Loop-only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
+
+import structlog
+
+from headrace.base.errors import CorruptData, StorageFailure
+from headrace.base.ids import NO_EPOCH, BrokerEpoch, BrokerId, ClusterId, LeaderEpoch, Offset, TopicPartition
+from headrace.base.limits import REPLICA_ANSWER_BYTES_MAX, REPLICA_IDLE_MS, REPLICA_NEWS_MS_MAX
+from headrace.base.ports import Buffer
+from headrace.broker.deferred import Deferred
+from headrace.broker.partition import Partition
+from headrace.broker.partitions import Partitions
+from headrace.metadata.image import MetadataImage
+from headrace.net.connection import Answer, Connection
+from headrace.replica.follower import diverges
+from headrace.storage.engine import DamagedRange, EpochEnd
+from headrace.wire.batches import end_of
+from headrace.wire.errors import ErrorCode
+from headrace.wire.replica_fetch import Copied, Flushed, Placed, ReplicaFetch, decode_request, encode_answer
+
+log = structlog.get_logger(__name__)
+
+NOWHERE: Final = EpochEnd(NO_EPOCH, Offset(-1))
+NO_SUCH_EPOCH: Final = LeaderEpoch(-2)
+"""In an answer: the leader's log has nothing so old."""
+SESSION: Final = "follower"
+"""Under which a connection keeps its session."""
+
+
+class Place(NamedTuple):
+    """Where a follower stands in one partition."""
+
+    partition: Partition
+    generation: int
+    next_offset: Offset
+    """What it is to be sent next."""
+
+
+class FollowerSession:
+    """One connection of one process of one follower."""
+
+    def __init__(self, replica: BrokerId, broker_epoch: BrokerEpoch, services: Followers) -> None:
+        self.replica = replica
+        self.broker_epoch = broker_epoch
+        self.heard_at = 0.0
+        """When it last said anything, in monotonic seconds."""
+        self._followers = services
+        self._loop = asyncio.get_running_loop()
+        self._places: dict[TopicPartition, Place] = {}
+        self._ready: dict[TopicPartition, None] = {}
+        """Of which there is more to send; what was served last goes to the back."""
+        self._news: dict[TopicPartition, None] = {}
+        """Whose high watermark has risen since it was told."""
+        self._told: dict[TopicPartition, Copied] = {}
+        """To be told once, whatever else: refusals and divergences."""
+        self._waiting: Waiting | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    # what the follower says
+
+    def on_frame(self, frame: ReplicaFetch, image: MetadataImage) -> Waiting | None:
+        """The answer that it wants, if any, to come."""
+        self.heard_at = self._loop.time()
+        for key in frame.forgotten:
+            self._forget(key)
+        for placed in frame.placed:
+            self._place(placed, image)
+        may_join = self._may_join(image)
+        for flushed in frame.flushed:
+            self._on_flushed(flushed, may_join=may_join)
+        if not frame.wants_answer:
+            return None
+        self.answer_now()
+        waiting = self._waiting = Waiting(self, min(frame.bytes_max, REPLICA_ANSWER_BYTES_MAX))
+        if self._ready or self._told:
+            self.answer_now()
+        else:
+            self._timer = self._loop.call_later(REPLICA_IDLE_MS / 1000, self.answer_now)
+            if self._news:
+                self._hurry()
+        return waiting
+
+    def _may_join(self, image: MetadataImage) -> bool:
+        broker = image.brokers.get(self.replica)
+        return broker is not None and not broker.fenced and broker.epoch == self.broker_epoch
+
+    def _place(self, placed: Placed, image: MetadataImage) -> None:
+        key = placed.key
+        self._forget(key)
+        found = self._followers.partitions.find(key, image)
+        if not isinstance(found, Partition):
+            self._tell(placed, found)
+            return
+        if error := found.check_epoch(placed.leader_epoch):
+            self._tell(placed, error)
+            return
+        our_log = found.log
+        ours = our_log.end_offset_for_epoch(placed.last_epoch) if placed.last_epoch >= 0 else NOWHERE
+        if diverges(ours, placed.last_epoch, placed.log_end):
+            self._tell(placed, ErrorCode.NONE, found, ours)
+            return
+        if not our_log.log_start_offset <= placed.log_end <= our_log.log_end_offset:
+            self._tell(placed, ErrorCode.OFFSET_OUT_OF_RANGE, found)
+            return
+        self._places[key] = Place(found, placed.generation, placed.log_end)
+        found.watch_tail(self)
+        self._news[key] = None
+        if placed.log_end < our_log.log_end_offset:
+            self._ready[key] = None
+        found.on_follower(self.replica, self.broker_epoch, placed.flushed_end, may_join=self._may_join(image))
+
+    def _on_flushed(self, flushed: Flushed, *, may_join: bool) -> None:
+        place = self._places.get(flushed.key)
+        if place is None or place.generation != flushed.generation:
+            return  # it was said of an epoch, or a log, that is over
+        if flushed.flushed_end > place.next_offset:
+            raise CorruptData(f"broker {self.replica} has flushed what it was not sent")
+        place.partition.on_follower(self.replica, self.broker_epoch, flushed.flushed_end, may_join=may_join)
+
+    def _forget(self, key: TopicPartition) -> None:
+        """It is not copied any more, or stands elsewhere now."""
+        self._told.pop(key, None)
+        self._ready.pop(key, None)
+        self._news.pop(key, None)
+        if (place := self._places.pop(key, None)) is not None:
+            place.partition.unwatch_tail(self)
+
+    def _tell(
+        self,
+        placed: Placed,
+        error: ErrorCode,
+        partition: Partition | None = None,
+        diverging: EpochEnd | None = None,
+    ) -> None:
+        start = Offset(-1) if partition is None else partition.log.log_start_offset
+        epoch, end = NOWHERE if diverging is None else diverging
+        if diverging is not None and epoch < 0:
+            epoch = NO_SUCH_EPOCH
+        self._told[placed.key] = Copied(placed.key, placed.generation, error, Offset(-1), start, epoch, end, b"")
+
+    # what there is for it
+
+    def take(self, bytes_max: int) -> list[Copied]:
+        """All that there is to be told now, within so many bytes, but for one first batch of any size."""
+        rows, self._told = list(self._told.values()), {}
+        size = 0
+        for key in list(self._ready):
+            if size >= bytes_max:
+                break
+            place = self._places[key]
+            records, error = self._read(place, bytes_max - size, at_least_one=size == 0)
+            rows.append(_row(place, error, records))
+            if error:
+                self._forget(key)  # until it is placed again
+                continue
+            if not records:
+                continue  # there was no room for a whole batch
+            size += len(records)
+            self._news.pop(key, None)
+            self._went_on(key, place, records)
+        news, self._news = self._news, {}
+        rows += [_row(self._places[key], ErrorCode.NONE, b"") for key in news]
+        return rows
+
+    def _went_on(self, key: TopicPartition, place: Place, records: Buffer) -> None:
+        next_offset = end_of(records)
+        self._places[key] = place._replace(next_offset=next_offset)
+        del self._ready[key]
+        if next_offset < place.partition.log.log_end_offset:
+            self._ready[key] = None
+
+    def _read(self, place: Place, room: int, *, at_least_one: bool) -> tuple[Buffer, ErrorCode]:
+        partition = place.partition
+        try:
+            return partition.read_tail(place.next_offset, room, at_least_one=at_least_one), ErrorCode.NONE
+        except (CorruptData, StorageFailure, OSError) as error:
+            if not isinstance(error, DamagedRange):
+                log.warning(
+                    "a follower cannot be served: the log could not be read",
+                    topic=partition.topic,
+                    partition=partition.topic_partition.partition,
+                    offset=place.next_offset,
+                    reason=str(error),
+                )
+            return b"", partition.on_unreadable(error, place.next_offset)
+
+    def answer_now(self) -> None:
+        """Whatever there is: the frame that waits for an answer, if any, gets it."""
+        waiting, self._waiting = self._waiting, None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if waiting is not None:
+            waiting.settle_now()
+
+    def _answer_soon(self) -> None:
+        if self._waiting is not None and not self._waiting.is_due:
+            self._waiting.is_due = True
+            self._loop.call_soon(self.answer_now)  # with all that comes in this turn
+
+    def _hurry(self) -> None:
+        """Who copies nothing now is still told before long how far it may be read."""
+        if self._timer is None or self._waiting is None or self._waiting.is_hurried:
+            return
+        self._waiting.is_hurried = True
+        self._timer.cancel()
+        self._timer = self._loop.call_later(REPLICA_NEWS_MS_MAX / 1000, self.answer_now)
+
+    # what the partitions say
+
+    def on_appended(self, partition: Partition) -> None:
+        self._ready[partition.topic_partition] = None
+        self._answer_soon()
+
+    def on_news(self, partition: Partition) -> None:
+        self._news[partition.topic_partition] = None
+        self._hurry()
+
+    def on_epoch_end(self, partition: Partition) -> None:
+        key = partition.topic_partition
+        place = self._places.get(key)
+        self._forget(key)
+        if place is not None:
+            self._told[key] = _row(place, ErrorCode.NOT_LEADER_OR_FOLLOWER, b"")
+            self._answer_soon()
+
+    def end(self) -> None:
+        """The connection is over, or another has come in its place."""
+        for key in list(self._places):
+            self._forget(key)
+        self.answer_now()
+        self._followers.forget(self)
+
+
+class Waiting(Deferred):
+    """A frame that waits for its answer; as a `Later` of the connection."""
+
+    __slots__ = ("_bytes_max", "_session", "is_due", "is_hurried", "pipelined")
+
+    def __init__(self, session: FollowerSession, bytes_max: int) -> None:
+        super().__init__(None)
+        self.pipelined = True
+        self._session = session
+        self._bytes_max = bytes_max
+        self.is_due = self.is_hurried = False
+
+    def settle_now(self) -> None:
+        self.settle(lambda: encode_answer(self._session.take(self._bytes_max)))
+
+    def cancel(self) -> bool:
+        """The connection is gone."""
+        cancelled = super().cancel()
+        if cancelled:
+            self._session.end()
+        return cancelled
+
+    def answer(self) -> Answer | None:
+        """As it was put together when there was something."""
+        if self.cancelled():
+            return None
+        error = self.exception()
+        if error is not None:
+            raise error
+        answer: Answer = self.result()
+        return answer
+
+
+class Followers:
+    """The sessions of all brokers that copy from this one: one for each."""
+
+    def __init__(
+        self,
+        *,
+        cluster_id: ClusterId,
+        node: BrokerId,
+        partitions: Partitions,
+        image: Callable[[], MetadataImage],
+    ) -> None:
+        self.partitions = partitions
+        self._cluster_id = cluster_id
+        self._node = node
+        self._image = image
+        self._sessions: dict[BrokerId, FollowerSession] = {}
+
+    def serve(self, frame: memoryview, connection: Connection) -> Waiting | None:
+        """A frame from a broker that copies. Raises CorruptData, for which the listener closes the connection."""
+        request = decode_request(frame)
+        if request.cluster_id != self._cluster_id or request.leader != self._node:
+            raise CorruptData(
+                f"broker {request.replica} takes this broker {self._node} of cluster {self._cluster_id!r} for "
+                f"{request.leader} of {request.cluster_id!r:.60}: correct its addresses"
+            )
+        image = self._image()
+        broker = image.brokers.get(request.replica)
+        if request.replica == self._node or broker is None or broker.epoch != request.broker_epoch:
+            connection.abort()  # it will be known, or is not any more; whoever has a right comes again
+            return None
+        session = connection.session.get(SESSION)
+        if not isinstance(session, FollowerSession) or session.broker_epoch != request.broker_epoch:
+            session = self._begin(request)
+            connection.session[SESSION] = session
+        elif self._sessions.get(request.replica) is not session:
+            connection.abort()  # a newer connection has taken its place
+            return None
+        return session.on_frame(request, image)
+
+    def _begin(self, request: ReplicaFetch) -> FollowerSession:
+        known = self._sessions.get(request.replica)
+        if known is not None:
+            known.end()
+        session = self._sessions[request.replica] = FollowerSession(request.replica, request.broker_epoch, self)
+        return session
+
+    def forget(self, session: FollowerSession) -> None:
+        if self._sessions.get(session.replica) is session:
+            del self._sessions[session.replica]
+
+    def heard_at(self) -> Mapping[BrokerId, float]:
+        """When each was last heard of, in monotonic seconds of the loop."""
+        return {replica: session.heard_at for replica, session in self._sessions.items()}
+
+    def answer_all(self) -> None:
+        """The broker stops."""
+        for session in list(self._sessions.values()):
+            session.answer_now()
+
+
+def _row(place: Place, error: ErrorCode, records: Buffer) -> Copied:
+    partition = place.partition
+    return Copied(
+        partition.topic_partition,
+        place.generation,
+        error,
+        partition.high_watermark,
+        partition.log.log_start_offset,
+        NO_EPOCH,
+        Offset(-1),
+        records,
+    )

@@ -1,0 +1,184 @@
+"""One partition that this broker copies: its log goes on as the leader's does, batch by batch.
+
+Promises: what is appended here is what the leader has, verbatim and checked; where the two logs differ, ours is cut,
+by leader epochs, before anything more is appended; what is told to the leader as flushed is durable here. Loop-only,
+but for `cut` and the sync of a FlushTicket. Sources: KIP-101, KIP-279, KIP-595 (the diverging epoch in a fetch).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Unpack
+
+import structlog
+
+from headrace.base.errors import HeadraceError, StorageFailure
+from headrace.base.ids import NO_EPOCH, BrokerId, LeaderEpoch, Offset
+from headrace.base.ports import Buffer
+from headrace.broker.opening import recover_producers
+from headrace.broker.replica import Common, Replica
+from headrace.replica.follower import Position, cut_at
+from headrace.replica.producers import ProducerStates
+from headrace.storage.engine import EpochEnd, FlushTicket
+from headrace.wire.batches import check_batches
+from headrace.wire.errors import ErrorCode
+
+log = structlog.get_logger(__name__)
+
+
+class FollowerPartition(Replica):
+    """See the module. Made by `Partitions`; `Fetcher` feeds it."""
+
+    def __init__(
+        self,
+        *,
+        leader: BrokerId,
+        leader_epoch: LeaderEpoch,
+        high_watermark: Offset,
+        **common: Unpack[Common],
+    ) -> None:
+        super().__init__(**common)
+        self.leader = leader
+        self._epoch = leader_epoch
+        self._high_watermark = high_watermark
+        self.on_flushed: Callable[[FollowerPartition], None] | None = None
+        """Told when all that was appended is durable, or never will be."""
+        self.changing = asyncio.Lock()
+        """Held while the log is cut: nothing is appended, and no other role begins, meanwhile."""
+        self.is_changing = False
+
+    @property
+    def leader_epoch(self) -> LeaderEpoch:
+        return self._epoch
+
+    @property
+    def high_watermark(self) -> Offset:
+        """As far as the leader has told, and the log goes."""
+        return min(self._high_watermark, self.log.log_end_offset)
+
+    @property
+    def position(self) -> Position:
+        """What the next fetch says of it."""
+        end = self.log.log_end_offset
+        has_any = end > self.log.log_start_offset
+        last_epoch = self.log.epoch_at(Offset(end - 1)) if has_any else NO_EPOCH
+        return Position(self._epoch, end, last_epoch, self.log.flushed_end)
+
+    @property
+    def availability(self) -> ErrorCode:
+        """NONE while it is copied, and others may work on its log."""
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER if self.is_changing else self._ended
+
+    def begin(self) -> None:
+        """The log is a follower's from now on: epochs that it led, and wrote nothing in, are none of it."""
+        if not self.log.failed:
+            self.log.truncate_to(self.log.log_end_offset)
+
+    def follow(self, leader: BrokerId, epoch: LeaderEpoch) -> None:
+        """Another leader, or the same in another epoch."""
+        self.leader, self._epoch = leader, epoch
+
+    # what the leader gives
+
+    def append(self, records: Buffer) -> None:
+        """Append what the leader gave for our log's end. Raises CorruptBatch: nothing of it is taken; StorageFailure:
+        the disk failed, and the partition with it."""
+        now_ms = self._clock.now_ms()
+        headers = check_batches(records)
+        try:
+            self.log.append_verbatim(records, headers, now_ms=now_ms)
+        except (OSError, StorageFailure) as error:
+            self._fail(error)
+            raise StorageFailure(str(error)) from error
+        for _, header in headers:
+            self.producers.on_appended(header, Offset(header.base_offset), now_ms)
+        self._appended_bytes += len(records)
+        if self._appended_bytes >= self._snapshot_at_bytes:
+            self.snapshot_producers()
+        if self.open_since_ms is None:
+            self.open_since_ms = now_ms
+        if self.log.needs_flush:
+            self._flusher.request(self)
+
+    def on_marks(self, high_watermark: Offset, log_start: Offset) -> None:
+        """The leader's high watermark, and where its log starts: what it has deleted goes here too."""
+        if high_watermark >= 0:
+            self._high_watermark = max(self._high_watermark, high_watermark)
+        before = min(log_start, self.high_watermark)
+        if self._ended is not ErrorCode.NONE or before <= self.log.log_start_offset:
+            return
+        try:
+            self.snapshot_producers()
+            self.log.delete_records_before(before)
+        except (OSError, StorageFailure) as error:
+            self._fail(error)
+        if self.log.needs_flush:
+            self._flusher.request(self)
+
+    @property
+    def is_flushed(self) -> bool:
+        """Whether all that was appended is durable."""
+        return self.log.flushed_end == self.log.log_end_offset
+
+    def where_to_cut(self, diverging: EpochEnd) -> Offset:
+        """See `cut_at`: the leader's log goes on otherwise from there."""
+        return cut_at(self.log.end_offset_for_epoch(diverging.epoch), diverging, self.log.log_end_offset)
+
+    def cut(self, offset: Offset) -> None:
+        """Drop all at and above `offset`, or, where that is below our start, everything. Blocking: in a worker thread,
+        with no flush under way. Raises StorageFailure."""
+        if offset < self.high_watermark:
+            log.error(
+                "records below the high watermark are cut: the new leader does not have them",
+                topic=self.topic,
+                partition=self.topic_partition.partition,
+                offset=offset,
+                high_watermark=self.high_watermark,
+            )
+            self._high_watermark = offset
+        self.log.truncate_to(offset)
+        self.producers = recover_producers(self.log, self._clock.now_ms())
+
+    def start_over(self, offset: Offset) -> None:
+        """Drop everything; what comes next is at `offset`, where the leader's log starts. As `cut`."""
+        self.log.restart_at(offset)
+        self.producers = ProducerStates()
+        self._high_watermark = offset
+
+    def fail(self, cause: HeadraceError) -> None:
+        """Fetcher: its log could not be cut."""
+        self._fail(cause)
+
+    # flushing and ending
+
+    def begin_flush(self) -> FlushTicket | None:
+        return None if self.is_changing else super().begin_flush()
+
+    def _on_flush_done(self, flushed_end: Offset) -> None:
+        if self.log.needs_flush:
+            self._flusher.request(self)
+        if flushed_end == self.log.log_end_offset:
+            self._tell_flushed()
+
+    def end(self, error: ErrorCode) -> None:
+        super().end(error)
+        self._tell_flushed()
+
+    async def settled(self) -> None:
+        async with self.changing:
+            return
+
+    @property
+    def has_ended(self) -> bool:
+        """It takes nothing any more."""
+        return self._ended is not ErrorCode.NONE
+
+    def flush_soon(self) -> None:
+        """What a change of the log has kept from being flushed, or has left to be."""
+        if not self.has_ended and self.log.needs_flush:
+            self._flusher.request(self)
+
+    def _tell_flushed(self) -> None:
+        if self.on_flushed is not None:
+            self.on_flushed(self)

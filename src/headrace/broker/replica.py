@@ -1,0 +1,232 @@
+"""What this broker keeps of one partition, whoever leads it: its log and the producers that wrote to it.
+
+`Partition` is one that is led here, `FollowerPartition` one that is copied here. They follow each other over the same
+log, one at a time: `end` ends the one for good before the other is made. Promises: a failed disk ends it at once, and
+nothing unflushed counts, now or later. Loop-only, but for the sync of a FlushTicket.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import NamedTuple, TypedDict, Unpack
+
+import structlog
+
+
+from headrace.base.errors import CorruptData, StorageFailure
+from headrace.base.ids import LeaderEpoch, Offset, TopicPartition
+from headrace.base.limits import PRODUCER_SNAPSHOT_INTERVAL_BYTES
+from headrace.base.ports import Clock
+from headrace.broker.flusher import Flusher
+from headrace.broker.partition_settings import PartitionSettings
+from headrace.replica.producers import ProducerStates
+from headrace.storage.engine import DamagedRange, FlushTicket, PartitionLog
+from headrace.wire.errors import ErrorCode
+
+log = structlog.get_logger(__name__)
+
+
+class Refusal(NamedTuple):
+    """Why nothing was appended, for the client."""
+
+    error: ErrorCode
+    message: str
+
+
+Suspect = Callable[["Replica", Offset | None], bool]
+"""Told where a log could not be read (None: somewhere): whether it will be looked at."""
+
+
+class Common(TypedDict):
+    """What either role is made of."""
+
+    topic: str
+    topic_partition: TopicPartition
+    partition_log: PartitionLog
+    producers: ProducerStates
+    settings: PartitionSettings
+    flusher: Flusher
+    clock: Clock
+    suspect: Suspect
+
+
+class Replica(ABC):
+    """See the module."""
+
+    def __init__(self, **common: Unpack[Common]) -> None:
+        self.topic = common["topic"]
+        self.topic_partition = common["topic_partition"]
+        self.log = partition_log = common["partition_log"]
+        self.settings = common["settings"]
+        self.producers = common["producers"]
+        self._flusher = common["flusher"]
+        self._clock = clock = common["clock"]
+        self._suspect = common["suspect"]
+        self._appended_bytes = 0
+        self._snapshot_at_bytes = PRODUCER_SNAPSHOT_INTERVAL_BYTES
+        self._ended = ErrorCode.NONE
+        self.has_stepped_down = False
+        """The role is over."""
+        has_records = partition_log.log_end_offset > partition_log.log_start_offset
+        self.open_since_ms: int | None = clock.now_ms() if has_records else None
+        """When the oldest record that `roll` has not yet closed off was appended, by the wall clock; None: there is
+        none. May be earlier than that where the log rolled by itself."""
+
+    # what is known
+
+    @property
+    @abstractmethod
+    def leader_epoch(self) -> LeaderEpoch: ...
+
+    @property
+    @abstractmethod
+    def high_watermark(self) -> Offset: ...
+
+    @property
+    def last_stable_offset(self) -> Offset:
+        """Where read_committed readers stop. There are no open transactions yet, so the high watermark."""
+        return self.high_watermark
+
+    @property
+    def is_exported(self) -> bool:
+        """Durable history has no gaps: what is compacted, or ever was, is not exported."""
+        return self.settings.durable and not self.log.is_compacted
+
+    @property
+    def availability(self) -> ErrorCode:
+        """NONE while it serves; else why not."""
+        return self._ended
+
+    @property
+    def has_failed(self) -> bool:
+        """Its disk has: it serves nothing, until the broker is started again."""
+        return self._ended is ErrorCode.KAFKA_STORAGE_ERROR
+
+    # keeping house
+
+    def keep_house(self, now_ms: int, *, deletable_end: Offset, producers_since_ms: int) -> None:
+        """Drop segments past their retention, none that reaches above `deletable_end` or the high watermark, and forget
+        producers that have not written since `producers_since_ms`."""
+        if self._ended is not ErrorCode.NONE or self.log.read_only is not None:
+            return
+        self.producers.expire(producers_since_ms)
+        try:
+            self.log.apply_retention(now_ms, Offset(min(deletable_end, self.high_watermark)))
+        except CorruptData as error:
+            self.on_unreadable(error, None)
+        except (OSError, StorageFailure) as error:
+            self._fail(error)
+            return
+        if self.log.needs_flush:
+            self._flusher.request(self)
+
+    def roll(self) -> None:
+        """Close the active segment, so that it can be exported."""
+        if self.log.read_only is not None:
+            return
+        try:
+            self.log.roll()
+        except (OSError, StorageFailure) as error:
+            self._fail(error)
+            return
+        self.open_since_ms = None
+        if self.log.needs_flush:
+            self._flusher.request(self)
+
+    def snapshot_producers(self) -> None:
+        """Keep the producers' state as of the log's end, so that recovery reads no further back than here."""
+        self._snapshot_at_bytes = self._appended_bytes + PRODUCER_SNAPSHOT_INTERVAL_BYTES
+        if len(self.producers):
+            self.log.write_producer_snapshot(self.producers.snapshot(), self.log.log_end_offset)
+
+    def write_out(self) -> Refusal | None:
+        """See `PartitionLog`: for the flusher, for an acknowledgement that waits for no flush, and for who looks into
+        the log's files from another thread."""
+        try:
+            self.log.write_out()
+        except StorageFailure as error:
+            return self._failed(error)
+        return None
+
+    # flushing
+
+    def begin_flush(self) -> FlushTicket | None:
+        """Flusher: what is to be synced now."""
+        if self._ended is not ErrorCode.NONE:
+            return None
+        self._before_flush()
+        try:
+            ticket = self.log.begin_flush()
+        except StorageFailure as error:
+            self._fail(error)
+            return None
+        if ticket is not None:
+            self._on_flush_begun()
+        elif self.log.failed and self.log.read_only is None:
+            self._fail(StorageFailure("what it held could not be written"))
+        return ticket
+
+    def finish_flush(self, ticket: FlushTicket, failure: OSError | None) -> None:
+        """Flusher: the sync ended."""
+        if failure is not None:
+            self.log.fail_flush(ticket)
+            self._fail(failure)
+            return
+        flushed_end = self.log.finish_flush(ticket)  # also where the epoch is over: the log is still to be closed
+        if self._ended is ErrorCode.NONE:
+            self._on_flush_done(flushed_end)
+
+    def _before_flush(self) -> None:
+        """A flush will take up what is unsynced now, if anything is."""
+
+    def _on_flush_begun(self) -> None:
+        """A flush has."""
+
+    @abstractmethod
+    def _on_flush_done(self, flushed_end: Offset) -> None: ...
+
+    # failing and ending
+
+    def on_unreadable(self, error: Exception, offset: Offset | None) -> ErrorCode:
+        """What a reader is told, who met `error` at `offset` (None: somewhere). CORRUPT_MESSAGE is for what is known to
+        be damaged, and final; until that is known the reader may come again, for it may be an index."""
+        if isinstance(error, StorageFailure) and self.log.failed and self.log.read_only is None:
+            self._fail(error)  # what it was to be read from could not be written; the journal has what is acknowledged
+        if isinstance(error, DamagedRange):
+            return ErrorCode.CORRUPT_MESSAGE
+        if isinstance(error, CorruptData) and not self._suspect(self, offset):
+            return ErrorCode.CORRUPT_MESSAGE
+        return ErrorCode.KAFKA_STORAGE_ERROR
+
+    def fail_cleaning(self, cause: Exception) -> None:
+        """Cleaner: it got stuck half-way, and only a recovery of the log can finish it."""
+        self._fail(cause)
+
+    def _failed(self, error: Exception) -> Refusal:
+        self._fail(error)
+        return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, "The log's disk failed; the partition is offline.")
+
+    def _fail(self, cause: Exception) -> None:
+        """The disk failed: nothing unflushed is acknowledged, now or later, and nothing more is taken."""
+        if self._ended is ErrorCode.NONE:
+            log.error(
+                "partition offline: its disk failed; replace the disk or free space, then restart the broker",
+                topic=self.topic,
+                partition=self.topic_partition.partition,
+                exc_info=cause,
+            )
+            self.end(ErrorCode.KAFKA_STORAGE_ERROR)
+
+    def end(self, error: ErrorCode) -> None:
+        """All that waits is answered with `error`, and so is all that comes."""
+        self._ended = error
+
+    def step_down(self, error: ErrorCode) -> None:
+        """The role is over: as `end`, and the log is for another one now, or for none."""
+        self.has_stepped_down = True
+        if not self.has_failed:
+            self.end(error)
+
+    async def settled(self) -> None:
+        """Nothing of this role's own is under way on return. It has stepped down."""

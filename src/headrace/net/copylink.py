@@ -1,0 +1,111 @@
+"""A follower's connection to one leader: frames of `wire.replica_fetch`, one way and the other. Loop-only.
+
+Promises: `on_frame` is called with each answer, in order; `on_lost` once, whatever ends it, with a sentence; silence
+for longer than REPLICA_SILENCE_MS_MAX while an answer is awaited ends it. Never reconnects.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from typing import cast
+
+from headrace.base.errors import CorruptData
+from headrace.base.limits import REPLICA_ANSWER_BYTES_MAX, REPLICA_SILENCE_MS_MAX, REQUEST_BYTES_MAX
+from headrace.net.client.address import Address
+from headrace.wire.frames import FrameSplitter
+
+FRAME_BYTES_MAX = REQUEST_BYTES_MAX + REPLICA_ANSWER_BYTES_MAX
+
+
+class CopyLink(asyncio.Protocol):
+    """See the module. Make it with `open_link`."""
+
+    def __init__(self, on_frame: Callable[[memoryview], None], on_lost: Callable[[str], None]) -> None:
+        self._on_frame = on_frame
+        self._on_lost = on_lost
+        self._loop = asyncio.get_running_loop()
+        self._splitter = FrameSplitter(FRAME_BYTES_MAX)
+        self._transport: asyncio.Transport | None = None
+        self._awaited = 0
+        self._heard_at = 0.0
+        self._watch: asyncio.TimerHandle | None = None
+        self._is_over = False
+
+    @property
+    def awaited(self) -> int:
+        """Answers that are still to come."""
+        return self._awaited
+
+    def send(self, frame: bytes, *, answered: bool) -> None:
+        """One frame; `answered`: it wants an answer."""
+        if self._transport is None or self._is_over:
+            return
+        if answered:
+            if not self._awaited:
+                self._heard_at = self._loop.time()
+                self._look_after()
+            self._awaited += 1
+        self._transport.write(frame)
+
+    def _look_after(self) -> None:
+        if self._watch is None and not self._is_over:
+            self._watch = self._loop.call_later(REPLICA_SILENCE_MS_MAX / 1000, self._look)
+
+    def _look(self) -> None:
+        self._watch = None
+        if self._awaited and self._loop.time() - self._heard_at >= REPLICA_SILENCE_MS_MAX / 1000:
+            self._end(f"it was silent for {REPLICA_SILENCE_MS_MAX} ms")
+        elif self._awaited:
+            self._look_after()
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's transports have its methods, not its type
+        own: socket.socket | None = transport.get_extra_info("socket")
+        if own is not None:  # a machine that lost its power never says goodbye
+            own.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+    def data_received(self, data: bytes) -> None:
+        self._heard_at = self._loop.time()
+        try:
+            for frame in self._splitter.feed(data):
+                if self._is_over:
+                    return
+                self._awaited -= 1
+                self._on_frame(memoryview(frame))
+        except CorruptData as error:
+            self._end(str(error))
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end("the connection broke" if exc is not None else "it closed the connection")
+
+    def _end(self, reason: str) -> None:
+        if self._is_over:
+            return
+        self.close()
+        self._on_lost(reason)
+
+    def close(self) -> None:
+        """End it; `on_lost` is not called any more."""
+        self._is_over = True
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
+        if self._transport is not None:
+            self._transport.abort()
+
+
+async def open_link(
+    address: Address, on_frame: Callable[[memoryview], None], on_lost: Callable[[str], None], *, timeout_ms: int
+) -> CopyLink:
+    """Connect. Raises OSError, TimeoutError."""
+    loop = asyncio.get_running_loop()
+    async with asyncio.timeout(timeout_ms / 1000):
+        _, link = await loop.create_connection(lambda: CopyLink(on_frame, on_lost), *address)
+    return link

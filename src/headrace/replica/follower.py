@@ -1,0 +1,53 @@
+"""A follower's view of one partition: what it says of itself, and where its log has to give way to the leader's.
+
+Never does: reads a clock, a file or a socket. Sources: KIP-101, KIP-279 (cut by leader epochs, not by the high
+watermark), KIP-595 (the leader tells of the divergence in its answer to a fetch).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from headrace.base.ids import LeaderEpoch, Offset
+
+
+class Position(NamedTuple):
+    """What a fetch tells the leader."""
+
+    leader_epoch: LeaderEpoch
+    """That the follower follows."""
+    log_end: Offset
+    last_epoch: LeaderEpoch
+    """Of its last batch; -1 where it has none."""
+    flushed_end: Offset
+    """Everything below is durable. At most `log_end`."""
+
+
+class End(Protocol):
+    """Where an epoch ends in one of the two logs; (-1, -1) where it has none so old."""
+
+    @property
+    def epoch(self) -> LeaderEpoch: ...
+
+    @property
+    def end(self) -> Offset: ...
+
+
+def cut_at(ours: End, leaders: End, log_end: Offset) -> Offset:
+    """Where to cut the follower's log, whose last batch is of an epoch, or at an offset, that the leader does not have.
+
+    `leaders`: the leader's largest epoch not above that of the follower's last batch, and its end there. `ours`: our
+    largest epoch not above that one, and its end here. Where it is the same epoch, both logs have the same batches up to
+    the lower of the two ends. Where ours is older, what we have above it is of epochs that the leader does not know;
+    the next fetch asks again, from there.
+    """
+    if leaders.epoch < 0 or ours.epoch < 0:
+        return Offset(0)
+    common = min(ours.end, leaders.end) if ours.epoch == leaders.epoch else ours.end
+    return Offset(min(common, log_end))
+
+
+def diverges(leaders: End, last_epoch: LeaderEpoch, log_end: Offset) -> bool:
+    """Leader: whether a follower's log, whose last batch is of `last_epoch` and ends at `log_end`, is not a beginning of
+    ours. `leaders`: our largest epoch not above `last_epoch`, and its end."""
+    return last_epoch >= 0 and (leaders.epoch != last_epoch or leaders.end < log_end)
