@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from headrace.base.ids import Offset
-from headrace.broker.handlers.plain_produce import _AnswerOfMany
+from headrace.broker.handlers.plain_produce import _AnswerOfMany, _Road
 from headrace.broker.parking import Commit
 from headrace.broker.partition import Partition, Refusal
 from headrace.storage.engine import Appended
@@ -38,7 +38,7 @@ def at(base: int) -> Scripted:
 
 
 def asked(*partitions: Scripted, needs_isr: bool = True) -> _AnswerOfMany:
-    answer = _AnswerOfMany(7)
+    answer = _AnswerOfMany(cast("_Road", None), 7)  # which is asked only where another leads
     batches = [(number, memoryview(b"")) for number in range(len(partitions))]
     answer.take(TOPIC, batches, cast("list[Partition]", list(partitions)), needs_isr=needs_isr)
     answer.all_are_taken()

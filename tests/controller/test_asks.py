@@ -18,6 +18,7 @@ from headrace.base.ids import (
     DirectoryId,
     IncarnationId,
     LeaderEpoch,
+    PartitionEpoch,
     PartitionIndex,
     ProducerId,
     TopicId,
@@ -26,6 +27,7 @@ from headrace.controller import asks
 from headrace.controller.asks import ASKS, Answer, Ask, decode_answer, decode_ask, encode_answer, encode_ask
 from headrace.controller.configs import Alteration, ResourceAlteration
 from headrace.controller.decision import Refusal
+from headrace.controller.isr import IsrMember, IsrProposal
 from headrace.controller.topic_changes import NewPartitions, TopicRef
 from headrace.controller.topics import NewTopic
 from headrace.metadata.values import Endpoint
@@ -66,6 +68,22 @@ CASES: list[tuple[Ask[Any], Any]] = [
             previous_hash="h",
         ),
         None,
+    ),
+    (
+        asks.AlterIsr(
+            broker_id=ONE,
+            broker_epoch=EPOCH,
+            proposals=(
+                IsrProposal(
+                    topic_id=TOPIC,
+                    partition=PartitionIndex(0),
+                    leader_epoch=LeaderEpoch(2),
+                    partition_epoch=PartitionEpoch(3),
+                    isr=(IsrMember(broker_id=ONE, broker_epoch=EPOCH),),
+                ),
+            ),
+        ),
+        (ErrorCode.NONE, ErrorCode.INVALID_UPDATE_VERSION),
     ),
     (
         asks.RegisterBroker(

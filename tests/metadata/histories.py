@@ -8,7 +8,17 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from headrace.base.ids import BrokerId, ClusterId, DirectoryId, LeaderEpoch, Offset, PartitionIndex, TopicId
+from headrace.base.ids import (
+    NO_LEADER,
+    BrokerId,
+    ClusterId,
+    DirectoryId,
+    LeaderEpoch,
+    Offset,
+    PartitionEpoch,
+    PartitionIndex,
+    TopicId,
+)
 from headrace.controller.brokers import (
     allocate_producer_ids,
     fence_broker,
@@ -19,6 +29,7 @@ from headrace.controller.brokers import (
 from headrace.controller.configs import Alteration, AlterOp, ResourceAlteration, ResourceType, alter_configs
 from headrace.controller.decision import Decision
 from headrace.controller.durable import publish_segment
+from headrace.controller.isr import IsrMember, IsrProposal, alter_isr
 from headrace.controller.topic_changes import NewPartitions, TopicRef, create_partitions, delete_topics
 from headrace.controller.topics import NewTopic, create_topics
 from headrace.metadata import events as ev
@@ -119,6 +130,34 @@ def _publish(name: str, partition: int, records: int) -> Command:
     return decide
 
 
+def _alter_isr(name: str, partition: int, isr: list[BrokerId], behind: int) -> Command:
+    """The leader proposes; `behind`: from a partition epoch that was."""
+
+    def decide(image: MetadataImage) -> Decision[Any]:
+        topic = image.topic(name)
+        if topic is None or partition >= len(topic.partitions):
+            return Decision((), None)
+        known = topic.partitions[partition]
+        if known.leader == NO_LEADER:
+            return Decision((), None)
+        members = tuple(
+            IsrMember(broker_id=broker, broker_epoch=image.brokers[broker].epoch)
+            for broker in dict.fromkeys((known.leader, *isr))
+            if broker in image.brokers
+        )
+        proposal = IsrProposal(
+            topic_id=topic.id,
+            partition=known.index,
+            leader_epoch=known.leader_epoch,
+            partition_epoch=PartitionEpoch(known.partition_epoch - behind),
+            isr=members,
+        )
+        epoch = image.brokers[known.leader].epoch
+        return alter_isr(image, broker_id=known.leader, broker_epoch=epoch, proposals=[proposal])
+
+    return decide
+
+
 def descriptor(start: int, records: int, leader_epoch: int) -> SegmentDescriptor:
     """A possible segment of so many records."""
     return SegmentDescriptor(
@@ -164,6 +203,13 @@ creations = st.builds(
     st.dictionaries(st.sampled_from(["segment.bytes", "retention.ms"]), st.sampled_from(["2048", "4096"])),
 )
 publications = st.builds(_publish, names, st.integers(0, 1), st.integers(1, 3))
+isr_changes = st.builds(
+    _alter_isr,
+    names,
+    st.integers(0, 1),
+    st.lists(brokers, max_size=3, unique=True),
+    st.sampled_from([0, 0, 0, 1]),
+)
 commands = st.one_of(
     registrations,
     creations,
@@ -177,6 +223,8 @@ commands = st.one_of(
     st.builds(_allocate, brokers),
     publications,
     publications,
+    isr_changes,
+    isr_changes,
 )
 
 

@@ -245,6 +245,8 @@ CONTROLLER_LINKS_MAX: Final = 16
 """Brokers to which such connections are kept."""
 FORWARDED_BYTES_MAX: Final = 4 * 1024 * 1024
 """Largest request that is carried to the controller."""
+ISR_PROPOSALS_PER_ASK_MAX: Final = 2_000
+"""Partitions whose ISR a leader may ask to be changed at once: they are decided in one step, and are one entry."""
 LEAVE_WAIT_MS_MAX: Final = 3_000
 """Longest that a broker that stops waits for others to lead what it led."""
 REGISTRATION_PATIENCE_MS: Final = 10_000

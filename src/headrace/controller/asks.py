@@ -32,12 +32,14 @@ from headrace.controller.brokers import allocate_producer_ids
 from headrace.controller.configs import ResourceAlteration, alter_configs
 from headrace.controller.decision import Decision, Refusal
 from headrace.controller.durable import publish_segment
+from headrace.controller.isr import IsrProposal, alter_isr
 from headrace.controller.topic_changes import NewPartitions, TopicRef, create_partitions, delete_topics
 from headrace.controller.topics import NewTopic, TopicOutcome, create_topics
 from headrace.metadata.codec import shape_of
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.segments import SegmentDescriptor
 from headrace.metadata.values import Endpoint
+from headrace.wire.errors import ErrorCode
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -195,6 +197,19 @@ class PublishSegment(Command[None]):
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterIsr(Command[tuple[ErrorCode, ...]]):
+    """A leader asks for other in-sync replicas. One error code for each proposal, in order."""
+
+    RESULT: ClassVar[Any] = tuple[ErrorCode, ...]
+    broker_id: BrokerId
+    broker_epoch: BrokerEpoch
+    proposals: tuple[IsrProposal, ...]
+
+    def decide(self, image: MetadataImage, setting: Setting) -> Decision[tuple[ErrorCode, ...] | Refusal]:
+        return alter_isr(image, broker_id=self.broker_id, broker_epoch=self.broker_epoch, proposals=self.proposals)
+
+
 # what is more than a decision on the image
 
 
@@ -279,6 +294,7 @@ ASKS: Final[Mapping[str, type[Ask[Any]]]] = {
             AlterConfigs,
             AllocateProducerIds,
             PublishSegment,
+            AlterIsr,
             RegisterBroker,
             Heartbeat,
             RemoveBroker,

@@ -6,7 +6,8 @@ less, parks until they are visible, its time is up, or a partition changes hands
 of many parked fetches would bring a whole answer into memory at once. Sessions are incremental (KIP-227).
 
 v4 the first with record batches; v5 log start offset; v7 sessions; v9 the reader's leader epoch (KIP-320); v11 rack;
-v12 flexible; v13 topics by id; v15 and v17 replica fields; v16 leader endpoints (KIP-951). Replica fetches come later.
+v12 flexible; v13 topics by id; v15 and v17 replica fields; v16 the current leader and its address with
+NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH (KIP-951). Replica fetches come later.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from headrace.base.ids import TopicId, TopicPartition
 from headrace.base.limits import FETCH_BYTES_MAX
 from headrace.base.ports import Buffer
 from headrace.broker.context import Handler, RequestContext, Services
+from headrace.broker.current_leaders import told_in_fetch
 from headrace.broker.deferred import Deferred
 from headrace.broker.fetch_sessions import NO_SESSION, FetchPlan, PartitionKey, Wanted
 from headrace.broker.handlers import plain_fetch
@@ -214,10 +216,14 @@ class Reader:
                 topics[key.topic].append(data)
             else:
                 topics[key.topic] = [data]
-        return FetchResponse(
+        response = FetchResponse(
             session_id=NO_SESSION if session is None else session.session_id,
             responses=tuple(_topic_response(topic, partitions) for topic, partitions in topics.items()),
         )
+        if not attempt.has_error:
+            return response
+        context = self._context
+        return told_in_fetch(response, version=context.version, image=context.services.metadata.image)
 
 
 _NO_EXTRAS: Final = PartitionData(aborted_transactions=None)[5:10]

@@ -8,17 +8,21 @@ not take batches as they come, nothing is done and the whole request is left to 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, cast
 from uuid import UUID
 
 from headrace.base.ids import NO_OFFSET, Offset, PartitionIndex, TopicId
 from headrace.base.limits import PLACES_REMEMBERED_MAX
 from headrace.broker.context import Services, Shortcut
+from headrace.broker.current_leaders import MOVED, told_in_produce
 from headrace.broker.partition import Partition, Refusal
 from headrace.net.listener import Answer, Later
 from headrace.storage.engine import Appended
+from headrace.wire.apis import Api, ApiKey, api
 from headrace.wire.codec import new
 from headrace.wire.errors import ErrorCode
+from headrace.wire.headers import encode_response_frame
+from headrace.wire.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
 from headrace.wire.plain_produce import (
     TOPIC_ID_VERSION,
     VERSIONS,
@@ -32,23 +36,24 @@ from headrace.wire.plain_produce import (
 
 ACKS_ALL: Final = -1
 ACKS_LEADER: Final = 1
+_CODEC: Final = cast("Api", api(ApiKey.PRODUCE))
 NOT_APPENDED: Final = Appended(NO_OFFSET, NO_OFFSET)
 
 
 def shortcuts(services: Services) -> dict[int, Shortcut]:
-    """By version: topics are named up to 12, and known by their ids from 13 on."""
-    by_name, by_id = _Road(services, by_id=False), _Road(services, by_id=True)
-    return {version: (by_id if version >= TOPIC_ID_VERSION else by_name).serve for version in VERSIONS}
+    """By version."""
+    return {version: _Road(services, version).serve for version in VERSIONS}
 
 
 class _Road:
-    """Remembers which partition stands at which place."""
+    """Remembers which partition stands at which place, for requests of one version."""
 
-    def __init__(self, services: Services, *, by_id: bool) -> None:
+    def __init__(self, services: Services, version: int) -> None:
         self._partitions = services.partitions
         self._metadata = services.metadata
         self._deadlines = services.deadlines
-        self._by_id = by_id
+        self._version = version
+        self._by_id = version >= TOPIC_ID_VERSION
         self._known: dict[tuple[bytes, int], Partition] = {}
         services.partitions.on_departure.append(self._known.clear)
 
@@ -69,7 +74,7 @@ class _Road:
             appended = partition.append(records, needs_isr=acks == ACKS_ALL)
             if isinstance(appended, Refusal):  # nothing was done
                 return None
-            answer = _Answer(correlation_id, topic, index, appended, partition.log.log_start_offset)
+            answer = _Answer(self, correlation_id, topic, index, appended, partition.log.log_start_offset)
             if acks == ACKS_ALL:
                 partition.park_commit(appended.end, answer)
             else:
@@ -78,7 +83,7 @@ class _Road:
             found = [self._find_all(topic, batches) for topic, batches in topics]
             if None in found:
                 return None
-            answer = _AnswerOfMany(correlation_id)
+            answer = _AnswerOfMany(self, correlation_id)
             for (topic, batches), partitions in zip(topics, found, strict=True):
                 answer.take(topic, batches, partitions or [], needs_isr=acks == ACKS_ALL)
             answer.all_are_taken()
@@ -116,6 +121,29 @@ class _Road:
             self._known[topic, index] = partition
         return partition
 
+    def answer_of_leaders(self, correlation_id: int, told: list[tuple[bytes, list[PlainAnswer]]]) -> Answer:
+        """As the long road gives it, where some partitions are led by others now."""
+        response = ProduceResponse(responses=tuple(self._general(topic, parts) for topic, parts in told))
+        response = told_in_produce(response, version=self._version, image=self._metadata.image)
+        return encode_response_frame(_CODEC, self._version, correlation_id, response)
+
+    def _general(self, topic: bytes, parts: list[PlainAnswer]) -> TopicProduceResponse:
+        place = topic_of(topic, by_id=self._by_id)
+        responses = tuple(
+            PartitionProduceResponse(
+                index=part.partition,
+                error_code=part.error_code,
+                base_offset=part.base_offset,
+                log_append_time_ms=part.log_append_time_ms,
+                log_start_offset=part.log_start_offset,
+                error_message=part.message,
+            )
+            for part in parts
+        )
+        if self._by_id:
+            return TopicProduceResponse(topic_id=UUID(bytes=place), partition_responses=responses)
+        return TopicProduceResponse(name=place.decode(), partition_responses=responses)
+
 
 class _Promise:
     """A `Later` that waits for commits, and for its deadline."""
@@ -147,13 +175,14 @@ class _Promise:
 class _Answer(_Promise):
     """To a request with one batch, of which it is the `Commit` too."""
 
-    __slots__ = ("_appended", "_correlation_id", "_error", "_index", "_log_start_offset", "_topic")
+    __slots__ = ("_appended", "_correlation_id", "_error", "_index", "_log_start_offset", "_road", "_topic")
 
     def __init__(
-        self, correlation_id: int, topic: bytes, index: int, appended: Appended, log_start_offset: Offset
+        self, road: _Road, correlation_id: int, topic: bytes, index: int, appended: Appended, log_start_offset: Offset
     ) -> None:
         self._callback = None
         self.is_settled = False
+        self._road = road
         self._correlation_id = correlation_id
         self._topic = topic
         self._index = index
@@ -175,6 +204,9 @@ class _Answer(_Promise):
         error = self._error
         offset, _, time_ms = self._appended if error is ErrorCode.NONE else NOT_APPENDED
         start = self._log_start_offset
+        if error is not ErrorCode.NONE and error in MOVED:
+            part = PlainAnswer(self._index, error, offset, time_ms, start)
+            return self._road.answer_of_leaders(self._correlation_id, [(self._topic, [part])])
         return [write_single_answer(self._correlation_id, self._topic, self._index, error, offset, time_ms, start)]
 
 
@@ -200,6 +232,7 @@ class _Part:
             if error is not ErrorCode.NONE:
                 self.error = error
                 self.base_offset, _, self.time_ms = NOT_APPENDED
+                self._answer.has_error = True
             self._answer.on_settled()
 
     def told(self) -> PlainAnswer:
@@ -210,12 +243,14 @@ class _Part:
 class _AnswerOfMany(_Promise):
     """To a request with several."""
 
-    __slots__ = ("_correlation_id", "_topics", "_waiting")
+    __slots__ = ("_correlation_id", "_road", "_topics", "_waiting", "has_error")
 
-    def __init__(self, correlation_id: int) -> None:
+    def __init__(self, road: _Road, correlation_id: int) -> None:
         super().__init__()
+        self._road = road
         self._correlation_id = correlation_id
         self._topics: list[tuple[bytes, list[_Part]]] = []
+        self.has_error = False
         self._waiting = 1
         """Parts that are not settled, and one more until all are taken."""
 
@@ -229,6 +264,7 @@ class _AnswerOfMany(_Promise):
             if isinstance(appended, Refusal):
                 part.is_settled = True
                 part.error, part.message = appended
+                self.has_error = True
                 continue
             part.base_offset, end, part.time_ms = appended
             part.log_start_offset = partition.log.log_start_offset
@@ -262,4 +298,6 @@ class _AnswerOfMany(_Promise):
         """Once. Lets go of the parts, which know it, so that nothing is left for the garbage collector."""
         told = [(topic, [part.told() for part in parts]) for topic, parts in self._topics]
         self._topics = []
+        if self.has_error and any(part.error_code in MOVED for _, parts in told for part in parts):
+            return self._road.answer_of_leaders(self._correlation_id, told)
         return [write_plain_answer(self._correlation_id, told)]

@@ -7,7 +7,7 @@ timeout (the batch may still be committed later: the client retries, and an idem
 
 Internal topics belong to their coordinators: INVALID_TOPIC_EXCEPTION.
 
-v3 the first with record batches; v8 a message with the error; v9 flexible; v10 the current leader with
+v3 the first with record batches; v8 a message with the error; v9 flexible; v10 the current leader and its address with
 NOT_LEADER_OR_FOLLOWER (KIP-951); v11-v12 for transactions, the same here; v13 topics by id.
 """
 
@@ -19,6 +19,7 @@ from headrace.base.errors import HeadraceError
 from headrace.base.ids import NO_OFFSET, Offset, PartitionIndex, TopicId, TopicPartition
 from headrace.base.ports import Buffer
 from headrace.broker.context import Handler, RequestContext
+from headrace.broker.current_leaders import told_in_produce
 from headrace.broker.deferred import Deferred
 from headrace.broker.handlers.plain_produce import ACKS_ALL, shortcuts
 from headrace.broker.partition import Partition, Refusal
@@ -218,17 +219,17 @@ class ProduceJob:
         if self._acks == ACKS_NONE:
             self._check_unanswered()
             return None
-        return ProduceResponse(
-            responses=tuple(
-                [
-                    TopicProduceResponse(
-                        name=name,
-                        topic_id=topic_id,
-                        partition_responses=tuple([outcome.response() for outcome in outcomes]),
-                    )
-                    for name, topic_id, outcomes in self._topics
-                ]
+        responses = [
+            TopicProduceResponse(
+                name=name,
+                topic_id=topic_id,
+                partition_responses=tuple([outcome.response() for outcome in outcomes]),
             )
+            for name, topic_id, outcomes in self._topics
+        ]
+        context = self._context
+        return told_in_produce(
+            ProduceResponse(responses=tuple(responses)), version=context.version, image=context.services.metadata.image
         )
 
 

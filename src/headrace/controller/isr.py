@@ -1,0 +1,114 @@
+"""Decides on the in-sync replicas that leaders propose: who may be counted on for what is acknowledged.
+
+Promises: only the leader of the current epoch changes an ISR, from the state that it knows; no member is fenced or of
+another incarnation than the leader has seen; the ISR is never empty and never without its leader; each partition is
+decided for itself, wholly or not at all; what is asked twice changes nothing the second time. Sources: KIP-497
+(AlterPartition), KIP-841 (no fenced members), KIP-903 (members by broker epoch).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from headrace.base.ids import (
+    BrokerEpoch,
+    BrokerId,
+    LeaderEpoch,
+    PartitionEpoch,
+    PartitionIndex,
+    TopicId,
+    TopicPartition,
+)
+from headrace.base.limits import ISR_PROPOSALS_PER_ASK_MAX
+from headrace.controller.brokers import stale
+from headrace.controller.decision import Decision, Refusal
+from headrace.metadata.events import IsrChanged
+from headrace.metadata.image import MetadataImage
+from headrace.metadata.values import PartitionImage
+from headrace.wire.errors import ErrorCode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IsrMember:
+    """A replica in the incarnation in which it has fetched from the leader; for the leader its own."""
+
+    broker_id: BrokerId
+    broker_epoch: BrokerEpoch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IsrProposal:
+    """What a leader wants the ISR to be, in any order, and the state that it wants to change."""
+
+    topic_id: TopicId
+    partition: PartitionIndex
+    leader_epoch: LeaderEpoch
+    partition_epoch: PartitionEpoch
+    isr: tuple[IsrMember, ...]
+
+
+def alter_isr(
+    image: MetadataImage, *, broker_id: BrokerId, broker_epoch: BrokerEpoch, proposals: Sequence[IsrProposal]
+) -> Decision[tuple[ErrorCode, ...] | Refusal]:
+    """One error code for each proposal, in order: NONE; UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION;
+    FENCED_LEADER_EPOCH for who does not lead (any more); NOT_CONTROLLER for an epoch that is not known here yet;
+    INVALID_UPDATE_VERSION where the partition has changed since; INELIGIBLE_REPLICA where a member is fenced or another
+    incarnation; INVALID_REQUEST for what can be no ISR. A Refusal of all for an old incarnation of the asker, or more
+    than ISR_PROPOSALS_PER_ASK_MAX."""
+    asker = image.brokers.get(broker_id)
+    if asker is None or asker.epoch != broker_epoch:
+        return Decision((), stale(broker_id, broker_epoch))
+    if len(proposals) > ISR_PROPOSALS_PER_ASK_MAX:
+        message = f"One request changes the ISR of at most {ISR_PROPOSALS_PER_ASK_MAX} partitions: split it."
+        return Decision((), Refusal(ErrorCode.POLICY_VIOLATION, message))
+    changed: dict[TopicPartition, PartitionImage] = {}
+    events: list[IsrChanged] = []
+    codes = []
+    for proposal in proposals:
+        key = TopicPartition(proposal.topic_id, proposal.partition)
+        known = changed.get(key) or image.partition(key)
+        verdict = _decide(image, broker_id, known, proposal)
+        if isinstance(verdict, ErrorCode):
+            codes.append(verdict)
+            continue
+        assert known is not None
+        changed[key] = replace(known, isr=verdict.isr, partition_epoch=verdict.partition_epoch)
+        events.append(verdict)
+        codes.append(ErrorCode.NONE)
+    return Decision(tuple(events), tuple(codes))
+
+
+def _decide(
+    image: MetadataImage, leader: BrokerId, known: PartitionImage | None, proposal: IsrProposal
+) -> IsrChanged | ErrorCode:
+    if known is None:
+        there = image.topic_by_id(proposal.topic_id) is not None
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if there else ErrorCode.UNKNOWN_TOPIC_ID
+    if proposal.leader_epoch > known.leader_epoch:
+        return ErrorCode.NOT_CONTROLLER  # it was elected by a later controller than this one, as Kafka has it
+    if proposal.leader_epoch < known.leader_epoch or known.leader != leader:
+        return ErrorCode.FENCED_LEADER_EPOCH
+    wished = {member.broker_id for member in proposal.isr}
+    isr = tuple(replica for replica in known.replicas if replica in wished)
+    possible = leader in isr and len(isr) == len(proposal.isr)
+    if possible and isr == known.isr and 0 <= known.partition_epoch - proposal.partition_epoch <= 1:
+        return ErrorCode.NONE  # asked twice
+    if proposal.partition_epoch != known.partition_epoch:
+        return ErrorCode.INVALID_UPDATE_VERSION
+    if not possible:
+        return ErrorCode.INVALID_REQUEST
+    if not all(_eligible(image, member) for member in proposal.isr):
+        return ErrorCode.INELIGIBLE_REPLICA
+    return IsrChanged(
+        topic_id=proposal.topic_id,
+        partition=known.index,
+        leader_epoch=known.leader_epoch,
+        partition_epoch=PartitionEpoch(known.partition_epoch + 1),
+        isr=isr,
+    )
+
+
+def _eligible(image: MetadataImage, member: IsrMember) -> bool:
+    broker = image.brokers.get(member.broker_id)
+    return broker is not None and not broker.fenced and broker.epoch == member.broker_epoch
