@@ -10,7 +10,8 @@ import pytest
 from headrace.base.ids import Offset
 from headrace.broker.handlers.plain_produce import _AnswerOfMany, _Road
 from headrace.broker.parking import Commit
-from headrace.broker.partition import Partition, Refusal
+from headrace.broker.partition import Partition
+from headrace.broker.replica import Refusal
 from headrace.storage.engine import Appended
 from headrace.wire.apis import ApiKey, api
 from headrace.wire.errors import ErrorCode

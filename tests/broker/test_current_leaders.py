@@ -13,7 +13,7 @@ from headrace.base.ids import BrokerId, DirectoryId, LeaderEpoch, Offset, TopicI
 from headrace.broker.context import Services
 from headrace.broker.current_leaders import told_in_fetch, told_in_produce
 from headrace.broker.handlers.plain_produce import _Answer, _AnswerOfMany, _Road
-from headrace.broker.partition import Refusal
+from headrace.broker.replica import Refusal
 from headrace.controller.brokers import fence_broker, register_broker
 from headrace.controller.topics import NewTopic, create_topics
 from headrace.metadata.image import EMPTY_IMAGE, MetadataImage

@@ -13,6 +13,7 @@ from headrace.broker.config import BrokerConfig
 from headrace.broker.exporter import Exporter
 from headrace.broker.group_shard import GroupShard
 from headrace.broker.groups import GroupService
+from headrace.broker.opening import Opener
 from headrace.broker.partition import Partition
 from headrace.broker.partitions import Partitions
 from headrace.broker.system import SystemClock, system_random
@@ -95,14 +96,14 @@ async def test_a_configuration_that_changes_while_a_log_is_being_opened_holds(
         RawClient(f"{broker.host}:{broker.port}") as other,
     ):
         opening, go_on = asyncio.Event(), asyncio.Event()
-        in_thread = Partitions._in_thread
+        open_all = Opener.open_all
 
-        async def slowly(self: Partitions, work: Any) -> Any:
+        async def slowly(self: Opener, wanted: Any) -> Any:
             opening.set()
             await go_on.wait()
-            return await in_thread(self, work)
+            return await open_all(self, wanted)
 
-        monkeypatch.setattr(Partitions, "_in_thread", slowly)
+        monkeypatch.setattr(Opener, "open_all", slowly)
         topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1)
         creating = asyncio.ensure_future(one.ask(7, CreateTopicsRequest(topics=(topic,), timeout_ms=10_000)))
         await opening.wait()

@@ -312,5 +312,6 @@ REPLICA_BACKOFF_MS_MIN: Final = 20
 REPLICA_BACKOFF_MS_MAX: Final = 1_000
 """Pause after a connection to a leader failed, or before a partition that it refused is asked for again: doubles from
 the first to the last of these."""
-ISR_PROPOSALS_MAX: Final = 1_000
-"""Partitions whose ISR one ask of the controller is about; more go with the next."""
+
+ISR_BACKOFF_MS: Final = 100
+"""Pause before an ISR is proposed again that the controller has not decided on."""

@@ -17,8 +17,8 @@ import structlog
 
 from headrace.base.errors import CorruptData
 from headrace.base.ports import Clock, Disk, Random
-from headrace.broker.partition import Partition
 from headrace.broker.partitions import Partitions
+from headrace.broker.replica import Replica
 from headrace.broker.tasks import OnBug, started
 from headrace.storage.engine import PartitionLog
 from headrace.storage.log.cleaning import Cleaned, CleaningJob, Stopped, clean
@@ -105,11 +105,11 @@ class Cleaner:
             except TimeoutError:
                 continue
 
-    def _dirtiest(self) -> Partition | None:
+    def _dirtiest(self) -> Replica | None:
         now_ms = self._clock.now_ms()
-        found: Partition | None = None
+        found: Replica | None = None
         most = 0.0
-        for partition in self._partitions:
+        for partition in self._partitions.replicas:
             usable = partition.availability is ErrorCode.NONE and partition.log not in self._failed
             if not (partition.settings.compact and usable):
                 continue
@@ -123,7 +123,7 @@ class Cleaner:
                 found, most = partition, dirtiness
         return found
 
-    def _give_up(self, partition: Partition, error: Exception) -> None:
+    def _give_up(self, partition: Replica, error: Exception) -> None:
         """Where damage is behind it, that is looked for, and what lies before it may be compacted another time."""
         self._failed.add(partition.log)
         partition.on_unreadable(error, None)
@@ -134,7 +134,7 @@ class Cleaner:
             reason=str(error),
         )
 
-    async def _clean(self, partition: Partition) -> None:
+    async def _clean(self, partition: Replica) -> None:
         token = f"{self._random.getrandbits(64):016x}"
         up_to, remembered = partition.last_stable_offset, partition.producers.remembered()
         try:
@@ -157,7 +157,7 @@ class Cleaner:
             self._at = None
             self._free.set()
 
-    async def _carry_out(self, partition: Partition, cleaning: Cleaning) -> None:
+    async def _carry_out(self, partition: Replica, cleaning: Cleaning) -> None:
         before = partition.log.size_bytes
         try:
             cleaned = await self._run(cleaning.job, self._letting_go, self._bytes_per_second)
@@ -179,7 +179,7 @@ class Cleaner:
                 bytes_after=partition.log.size_bytes,
             )
 
-    async def _swap(self, partition: Partition, cleaning: Cleaning, cleaned: Cleaned) -> None:
+    async def _swap(self, partition: Replica, cleaning: Cleaning, cleaned: Cleaned) -> None:
         """File by file, the oldest first: what a tombstone replaced goes no later than the tombstone."""
         await _in_thread(partial(cleaning.note, cleaned))
         for file in cleaned.files:
@@ -194,7 +194,7 @@ class Cleaner:
         await _in_thread(partial(cleaning.conclude, cleaned))
 
 
-def _roll_if_late(partition: Partition, now_ms: int) -> None:
+def _roll_if_late(partition: Replica, now_ms: int) -> None:
     """The active segment is never cleaned, so it may not stay so for longer than `max.compaction.lag.ms`."""
     since_ms = partition.open_since_ms
     if since_ms is not None and now_ms - since_ms > partition.log.config.max_compaction_lag_ms:

@@ -1,8 +1,8 @@
 """The follower's side of copying: one connection to each broker that leads something which is copied here.
 
 Promises: what is appended is what the leader sent for this generation, in order; a log is cut where the leader's goes
-on otherwise, with no flush of it under way; what is told as flushed is durable; a leader that cannot be reached is tried
-again for as long as the image says that it leads. Loop-only; logs are cut and emptied in worker threads.
+on otherwise, with no flush of it under way; what is told as flushed is durable; a leader that cannot be reached is
+tried again for as long as the image says that it leads. Loop-only; logs are cut and emptied in worker threads.
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ import structlog
 from headrace.base.ids import Offset
 from headrace.base.limits import SUSPICIONS_MAX
 from headrace.base.ports import Clock
-from headrace.broker.partition import Partition
 from headrace.broker.partitions import Partitions, tell_damage
+from headrace.broker.replica import Replica
 from headrace.broker.tasks import OnBug, started
 from headrace.storage.engine import PartitionLog
 from headrace.storage.log.damage import Examination
@@ -56,9 +56,9 @@ class Examiner:
         self._interval_s = interval_ms / 1000
         self._bytes_per_second = bytes_per_second
         self._on_bug = on_bug
-        self._suspicions: dict[tuple[Partition, Offset], None] = {}
+        self._suspicions: dict[tuple[Replica, Offset], None] = {}
         self._examined: WeakKeyDictionary[PartitionLog, dict[Offset, float]] = WeakKeyDictionary()
-        self._pass: Iterator[tuple[Partition, Offset]] | None = None
+        self._pass: Iterator[tuple[Replica, Offset]] | None = None
         self._next_pass = clock.monotonic() + min(self._interval_s, FIRST_PASS_AFTER_S)
         self._at: PartitionLog | None = None
         self._letting_go = False
@@ -80,7 +80,7 @@ class Examiner:
         if self._task is not None:
             await asyncio.wait([self._task])
 
-    def suspect(self, partition: Partition, offset: Offset | None) -> bool:
+    def suspect(self, partition: Replica, offset: Offset | None) -> bool:
         """A log could not be read at `offset` (None: somewhere). Whether it will be looked at now: not where that has
         just been done."""
         partition_log, now = partition.log, self._clock.monotonic()
@@ -123,7 +123,7 @@ class Examiner:
         except TimeoutError:
             return
 
-    def _due(self) -> tuple[Partition, Offset] | None:
+    def _due(self) -> tuple[Replica, Offset] | None:
         """The next segment of the pass over all of them."""
         now = self._clock.monotonic()
         if self._pass is None and self._interval_s >= 0 and now >= self._next_pass:
@@ -133,12 +133,12 @@ class Examiner:
             self._pass = None
         return found
 
-    def _everything(self) -> Iterator[tuple[Partition, Offset]]:
-        for partition in list(self._partitions):
+    def _everything(self) -> Iterator[tuple[Replica, Offset]]:
+        for partition in self._partitions.replicas:
             for base in partition.log.segments:
                 yield partition, base
 
-    async def _examine(self, partition: Partition, base: Offset, *, is_suspected: bool) -> None:
+    async def _examine(self, partition: Replica, base: Offset, *, is_suspected: bool) -> None:
         partition_log = partition.log
         partition.write_out()
         if partition.availability is not ErrorCode.NONE or base not in partition_log.segments:

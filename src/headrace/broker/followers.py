@@ -17,7 +17,7 @@ import structlog
 from headrace.base.errors import CorruptData, StorageFailure
 from headrace.base.ids import NO_EPOCH, BrokerEpoch, BrokerId, ClusterId, LeaderEpoch, Offset, TopicPartition
 from headrace.base.limits import REPLICA_ANSWER_BYTES_MAX, REPLICA_IDLE_MS, REPLICA_NEWS_MS_MAX
-from headrace.base.ports import Buffer
+from headrace.base.ports import Buffer, Clock
 from headrace.broker.deferred import Deferred
 from headrace.broker.partition import Partition
 from headrace.broker.partitions import Partitions
@@ -71,7 +71,7 @@ class FollowerSession:
 
     def on_frame(self, frame: ReplicaFetch, image: MetadataImage) -> Waiting | None:
         """The answer that it wants, if any, to come."""
-        self.heard_at = self._loop.time()
+        self.heard_at = self._followers.clock.monotonic()
         for key in frame.forgotten:
             self._forget(key)
         for placed in frame.placed:
@@ -286,11 +286,13 @@ class Followers:
         node: BrokerId,
         partitions: Partitions,
         image: Callable[[], MetadataImage],
+        clock: Clock,
     ) -> None:
         self.partitions = partitions
         self._cluster_id = cluster_id
         self._node = node
         self._image = image
+        self.clock = clock
         self._sessions: dict[BrokerId, FollowerSession] = {}
 
     def serve(self, frame: memoryview, connection: Connection) -> Waiting | None:
@@ -327,7 +329,7 @@ class Followers:
             del self._sessions[session.replica]
 
     def heard_at(self) -> Mapping[BrokerId, float]:
-        """When each was last heard of, in monotonic seconds of the loop."""
+        """When each was last heard of, in monotonic seconds."""
         return {replica: session.heard_at for replica, session in self._sessions.items()}
 
     def answer_all(self) -> None:

@@ -19,7 +19,8 @@ from headrace.base.errors import CorruptData
 from headrace.base.ids import Offset, TopicId
 from headrace.base.limits import GROUP_LOAD_BYTES, GROUPS_PER_SHARD_MAX
 from headrace.base.ports import Buffer, Clock
-from headrace.broker.partition import Partition, Refusal
+from headrace.broker.partition import Partition
+from headrace.broker.replica import Refusal
 from headrace.coordinators.groups import records
 from headrace.coordinators.groups.events import (
     AnyReply,

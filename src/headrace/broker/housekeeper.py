@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from headrace.base.ids import BrokerId, Offset
 from headrace.base.ports import Clock
 from headrace.broker.metadata import MetadataDriver
-from headrace.broker.partition import Partition
 from headrace.broker.partitions import Partitions
+from headrace.broker.replica import Replica
 from headrace.broker.tasks import OnBug
 from headrace.metadata.configs import broker_value
 from headrace.metadata.image import MetadataImage
@@ -57,7 +57,7 @@ class Housekeeper:
         now_ms, image = self._clock.now_ms(), self._metadata.image
         expiration_ms = self._config("producer.id.expiration.ms")
         try:
-            for partition in list(self._partitions):
+            for partition in self._partitions.replicas:
                 partition.keep_house(
                     now_ms,
                     deletable_end=deletable_end(partition, image, durable=self._durable),
@@ -69,7 +69,7 @@ class Housekeeper:
             self.start()
 
 
-def deletable_end(partition: Partition, image: MetadataImage, *, durable: bool) -> Offset:
+def deletable_end(partition: Replica, image: MetadataImage, *, durable: bool) -> Offset:
     """Below it, records may be deleted here: local deletion needs the range in the catalog, where the partition is
     exported. `durable`: whether the broker has a durable store."""
     if not (durable and partition.is_exported):

@@ -1,6 +1,6 @@
 """Opening the logs of partitions, many at a time: recovery, and the producers that wrote to each.
 
-Promises: what cannot be opened keeps nothing else from being opened; nothing here runs on the event loop but the waiting.
+Promises: what cannot be opened keeps nothing else from being opened; the event loop only waits for it.
 """
 
 from __future__ import annotations

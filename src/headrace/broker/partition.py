@@ -1,15 +1,15 @@
 """One partition that this broker leads: its log, its leader core and its producers, joined.
 
-Promises: an append is acknowledged at acks=all only when the high watermark has passed it, with enough replicas in sync;
-readers see nothing at or above it; followers are given what is appended, flushed or not, and count by what they have
-flushed. A failed disk takes the partition offline at once, and all that waited is told so. Loop-only, but for the sync
-of a FlushTicket.
+Promises: an append is acknowledged at acks=all only when the high watermark has passed it, with enough replicas in
+sync; readers see nothing at or above it; followers are given what is appended, flushed or not, and count by what they
+have flushed. A failed disk takes the partition offline at once, and all that waited is told so. Loop-only, but for the
+sync of a FlushTicket.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, Protocol, Unpack, assert_never
 
 from headrace.base.errors import StorageFailure
@@ -17,8 +17,8 @@ from headrace.base.ids import BrokerEpoch, BrokerId, LeaderEpoch, Offset, Partit
 from headrace.base.limits import REPACKED_BATCH_BYTES_MAX, WALKED_ON_LOOP_BYTES_MAX
 from headrace.base.ports import Buffer
 from headrace.broker.parking import Commit, CommitParking, FlushParking, ParkedFetch
-from headrace.broker.replica import Common, Refusal, Replica
 from headrace.broker.repacking import Overflow, Repacker, RepackLine
+from headrace.broker.replica import Common, Refusal, Replica
 from headrace.metadata.values import PartitionImage
 from headrace.replica.leader import AdvanceHighWatermark, Effect, Effects, Leader, ProposeIsr
 from headrace.replica.producers import ACCEPT, Refuse
@@ -40,6 +40,7 @@ from headrace.wire.batches import (
 from headrace.wire.compression import Compression
 from headrace.wire.errors import ErrorCode
 from headrace.wire.records import Walked
+
 
 class Tail(Protocol):
     """One follower's fetching, as the partition sees it."""
@@ -277,9 +278,7 @@ class Partition(Replica):
 
     # followers
 
-    def on_follower(
-        self, replica: BrokerId, broker_epoch: BrokerEpoch, flushed_end: Offset, *, may_join: bool
-    ) -> None:
+    def on_follower(self, replica: BrokerId, broker_epoch: BrokerEpoch, flushed_end: Offset, *, may_join: bool) -> None:
         """A follower, whose log goes on as ours does up to its end, has flushed so much. See `Leader.on_fetch`."""
         leader, effects = self._leader.on_fetch(
             replica,
@@ -313,9 +312,11 @@ class Partition(Replica):
         """Whether other brokers are to hold it."""
         return len(self._leader.replicas) > 1
 
-    def check_followers(self, lag_max_s: float) -> None:
+    def check_followers(self, lag_max_s: float, heard_at: Mapping[BrokerId, float]) -> None:
         """Have those taken out of the ISR that have not caught up for so long."""
-        self._leader, effects = self._leader.on_time(self._clock.monotonic(), lag_max_s)
+        self._leader, effects = self._leader.on_time(
+            self._clock.monotonic(), lag_max_s, log_end=self.log.log_end_offset, heard_at=heard_at
+        )
         self._carry_out_all(effects)
 
     def on_isr_refused(self, leader_epoch: LeaderEpoch, partition_epoch: PartitionEpoch) -> None:

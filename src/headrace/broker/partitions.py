@@ -26,8 +26,8 @@ from headrace.broker.following import FollowerPartition
 from headrace.broker.opening import Opened, Opener, in_thread
 from headrace.broker.partition import Partition, Propose
 from headrace.broker.partition_settings import PartitionSettings, log_config, partition_settings
-from headrace.broker.replica import Common, Replica, Suspect
 from headrace.broker.repacking import Repacker
+from headrace.broker.replica import Common, Replica, Suspect
 from headrace.broker.tasks import OnBug, started
 from headrace.metadata.configs import TopicConfig, topic_config
 from headrace.metadata.delta import ImageDelta, LocalPartition

@@ -12,6 +12,7 @@ from headrace.broker.cleaner import Cleaner, CleaningRunner, in_thread
 from headrace.broker.config import BrokerConfig
 from headrace.broker.context import Services
 from headrace.broker.control import Control
+from headrace.broker.copying import Copying, Me
 from headrace.broker.deferred import Deadlines
 from headrace.broker.dispatch import Dispatcher
 from headrace.broker.duties import Duties
@@ -19,10 +20,12 @@ from headrace.broker.examiner import Examiner
 from headrace.broker.exporter import Exporter
 from headrace.broker.fetch_sessions import FetchSessions
 from headrace.broker.flusher import Flusher
+from headrace.broker.followers import Followers
 from headrace.broker.groups import GroupService
 from headrace.broker.handlers import ALL
 from headrace.broker.housekeeper import Housekeeper
 from headrace.broker.identity import Identity
+from headrace.broker.isr import IsrKeeper
 from headrace.broker.membership import Membership
 from headrace.broker.metadata import MetadataDriver
 from headrace.broker.partitions import Partitions
@@ -38,6 +41,7 @@ from headrace.net.peerframes import API_KEY as PEERS_API
 from headrace.net.peers import Peers
 from headrace.net.room import Bounds
 from headrace.storage.engine import LogEngine
+from headrace.wire.replica_fetch import API_KEY as REPLICA_API
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,8 +111,38 @@ class Parts:
             on_end=on_bug,
         )
         self._services = self._make_services()
+        followers = Followers(
+            cluster_id=identity.cluster_id,
+            node=config.broker_id,
+            partitions=self.partitions,
+            image=lambda: metadata.image,
+            clock=ports.clock,
+        )
+        self._copying = Copying(
+            Me(
+                cluster_id=identity.cluster_id,
+                node=config.broker_id,
+                broker_epoch=lambda: self.membership.epoch,
+                address_of=self._address_of,
+                quiet=self.partitions.quiet,
+                on_bug=on_bug,
+            )
+        )
+        self.partitions.feeding = self._copying
+        self._isr = IsrKeeper(
+            node=config.broker_id,
+            broker_epoch=lambda: self.membership.epoch,
+            partitions=self.partitions,
+            control=self.control,
+            image=lambda: metadata.image,
+            heard_at=followers.heard_at,
+            clock=ports.clock,
+            lag_max_s=self._number("replica.lag.time.max.ms") / 1000,
+            on_bug=on_bug,
+        )
+        self._followers = followers
         handlers = {handler.key: handler for handler in ALL}
-        private = {PEERS_API: peers.serve}
+        private = {PEERS_API: peers.serve, REPLICA_API: followers.serve}
         dispatcher = Dispatcher(self._services, handlers, private=private, on_bug=on_bug)
         self.listener = Listener(dispatcher.serve, self._bounds())
         self._reporter = Reporter(lambda: metadata.image, on_bug)
@@ -182,6 +216,7 @@ class Parts:
             on_bug=self._on_bug,
         )
         self._housekeeper.start()
+        self._isr.start()
         if self._config.report_metadata:
             self._reporter.start()
         self._cleaner = self._make_cleaner()
@@ -233,9 +268,12 @@ class Parts:
         if self._exporter is not None:
             await self._exporter.stop()
         self.partitions.wake_readers()
+        self._followers.answer_all()
         self._services.groups.begin_stop()
         await self.listener.stop()
         await self._services.groups.stop()
+        await self._isr.stop()
+        await self._copying.stop()
         await self.partitions.close(clean=clean)
         self._services.deadlines.close()
         await self.control.stop()

@@ -13,7 +13,6 @@ from typing import NamedTuple, TypedDict, Unpack
 
 import structlog
 
-
 from headrace.base.errors import CorruptData, StorageFailure
 from headrace.base.ids import LeaderEpoch, Offset, TopicPartition
 from headrace.base.limits import PRODUCER_SNAPSHOT_INTERVAL_BYTES
@@ -177,10 +176,10 @@ class Replica(ABC):
         if self._ended is ErrorCode.NONE:
             self._on_flush_done(flushed_end)
 
-    def _before_flush(self) -> None:
+    def _before_flush(self) -> None:  # noqa: B027 - not every role has to do something
         """A flush will take up what is unsynced now, if anything is."""
 
-    def _on_flush_begun(self) -> None:
+    def _on_flush_begun(self) -> None:  # noqa: B027
         """A flush has."""
 
     @abstractmethod
@@ -228,5 +227,5 @@ class Replica(ABC):
         if not self.has_failed:
             self.end(error)
 
-    async def settled(self) -> None:
+    async def settled(self) -> None:  # noqa: B027
         """Nothing of this role's own is under way on return. It has stepped down."""

@@ -315,6 +315,14 @@ _BROKER_ONLY: Final = (
         doc="How often a broker tells the controller that it lives.",
     ),
     ConfigDef(
+        key="replica.lag.time.max.ms",
+        type=ConfigType.LONG,
+        default="30000",
+        low=100,
+        dynamic=False,
+        doc="Time after which a follower that has not caught up leaves the in-sync replicas.",
+    ),
+    ConfigDef(
         key="broker.session.timeout.ms",
         type=ConfigType.INT,
         default="6000",

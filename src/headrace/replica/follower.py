@@ -37,8 +37,8 @@ def cut_at(ours: End, leaders: End, log_end: Offset) -> Offset:
     """Where to cut the follower's log, whose last batch is of an epoch, or at an offset, that the leader does not have.
 
     `leaders`: the leader's largest epoch not above that of the follower's last batch, and its end there. `ours`: our
-    largest epoch not above that one, and its end here. Where it is the same epoch, both logs have the same batches up to
-    the lower of the two ends. Where ours is older, what we have above it is of epochs that the leader does not know;
+    largest epoch not above that one, and its end here. Where it is the same epoch, both logs have the same batches up
+    to the lower of the two ends. Where ours is older, what we have above it is of epochs that the leader does not know;
     the next fetch asks again, from there.
     """
     if leaders.epoch < 0 or ours.epoch < 0:
@@ -48,6 +48,6 @@ def cut_at(ours: End, leaders: End, log_end: Offset) -> Offset:
 
 
 def diverges(leaders: End, last_epoch: LeaderEpoch, log_end: Offset) -> bool:
-    """Leader: whether a follower's log, whose last batch is of `last_epoch` and ends at `log_end`, is not a beginning of
+    """Leader: whether a follower's log, whose last batch is of `last_epoch` and ends at `log_end`, is no beginning of
     ours. `leaders`: our largest epoch not above `last_epoch`, and its end."""
     return last_epoch >= 0 and (leaders.epoch != last_epoch or leaders.end < log_end)

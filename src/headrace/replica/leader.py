@@ -1,9 +1,9 @@
 """The leader of one partition: who has flushed how far, and so what may be acknowledged and read, and who is in sync.
 
-Promises: the high watermark is the smallest flushed end over the ISR, and never falls within an epoch; a follower counts
-only by what it has reported in this epoch; while a change of the ISR is proposed the high watermark counts the larger
-set, and min.insync.replicas the smaller. Never does: reads a clock, a file or a socket. Sources: Kafka's replication
-design; KIP-101 (leader epochs), KIP-497 (AlterPartition), KIP-841 (who may join); DESIGN "data path".
+Promises: the high watermark is the smallest flushed end over the ISR, and never falls within an epoch; a follower
+counts only by what it has reported in this epoch; while a change of the ISR is proposed the high watermark counts the
+larger set, and min.insync.replicas the smaller. Never does: reads a clock, a file or a socket. Sources: Kafka's
+replication design; KIP-101 (leader epochs), KIP-497 (AlterPartition), KIP-841 (who may join); DESIGN "data path".
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ Effect: TypeAlias = AdvanceHighWatermark | ProposeIsr
 Effects: TypeAlias = tuple[Effect, ...]
 
 ANY_EPOCH: Final = BrokerEpoch(-1)
+FIRST_EPOCH: Final = PartitionEpoch(0)
 
 
 class Progress(NamedTuple):
@@ -62,7 +63,7 @@ class Leader(NamedTuple):
     isr_ends: Mapping[BrokerId, Offset]
     """Flushed end (exclusive) of each replica that is in sync, or would be as proposed; the leader among them."""
     high_watermark: Offset
-    partition_epoch: PartitionEpoch = PartitionEpoch(0)
+    partition_epoch: PartitionEpoch = FIRST_EPOCH
     replicas: tuple[BrokerId, ...] = ()
     isr: tuple[BrokerId, ...] = ()
     """As committed."""
@@ -81,7 +82,7 @@ class Leader(NamedTuple):
         flushed_end: Offset,
         high_watermark: Offset,
         log_end: Offset | None = None,
-        partition_epoch: PartitionEpoch = PartitionEpoch(0),
+        partition_epoch: PartitionEpoch = FIRST_EPOCH,
         replicas: tuple[BrokerId, ...] = (),
         now: float = 0.0,
     ) -> Self:
@@ -141,10 +142,17 @@ class Leader(NamedTuple):
 
     # who is in sync
 
-    def on_time(self, now: float, lag_max_s: float) -> tuple[Leader, Effects]:
-        """Propose to take out who has not caught up for so long (replica.lag.time.max.ms)."""
+    def on_time(
+        self, now: float, lag_max_s: float, *, log_end: Offset, heard_at: Mapping[BrokerId, float]
+    ) -> tuple[Leader, Effects]:
+        """Propose to take out who has not caught up for so long (replica.lag.time.max.ms). `heard_at`: when each was
+        last heard of, whatever it said: who has flushed all that there is says nothing more of it."""
         if self.proposed is not None or len(self.isr) == 1:
             return self, ()
+        for each, progress in self.followers.items():
+            if progress.flushed_end >= log_end and heard_at.get(each, 0.0) > progress.caught_up_at:
+                idle = progress._replace(caught_up_at=heard_at[each])
+                self = self._replace(followers={**self.followers, each: idle})
         late = [each for each in self.isr if each != self.node and now - self._caught_up_at(each) > lag_max_s]
         return self._propose(tuple(each for each in self.isr if each not in late)) if late else (self, ())
 

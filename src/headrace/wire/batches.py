@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 from crc32c import crc32c
 
 from headrace.base.errors import CorruptData
+from headrace.base.ids import Offset
 from headrace.base.limits import DECOMPRESSED_BATCH_BYTES_MAX, REPACKED_BATCH_BYTES_MAX, UNPACKED_RECORDS_MAX
 from headrace.base.ports import Buffer
 from headrace.wire.codec import new

@@ -1,11 +1,11 @@
 """Frames by which one broker copies what another leads: a private API, on the leader's ordinary listener.
 
-The follower's frame says where it stands (`placed`: from there on it wants all that is appended), how far it has flushed
-since (`flushed`), and what it copies no more; and whether it wants an answer: the next batches, as soon as there are
-any. Answers come in order. `generation` is the follower's number for one placing of one partition: what was sent for an
-earlier one is told by it. Kafka's Fetch (replica id, one fetch at a time) could say neither when a log is flushed while
-a fetch waits, nor what is on its way already; decision 0020. Sans-IO. Promises: what is not such a frame raises
-CorruptData and nothing else, and sets nothing aside beyond the frame's own size.
+The follower's frame says where it stands (`placed`: from there on it wants all that is appended), how far it has
+flushed since (`flushed`), and what it copies no more; and whether it wants an answer: the next batches, as soon as
+there are any. Answers come in order. `generation` is the follower's number for one placing of one partition: what was
+sent for an earlier one is told by it. Kafka's Fetch (replica id, one fetch at a time) could say neither when a log is
+flushed while a fetch waits, nor what is on its way already; decision 0020. Sans-IO. Promises: what is not such a frame
+raises CorruptData and nothing else, and sets nothing aside beyond the frame's own size.
 """
 
 from __future__ import annotations
@@ -88,7 +88,8 @@ class Copied(NamedTuple):
     high_watermark: Offset
     log_start: Offset
     diverging_epoch: LeaderEpoch
-    """-1: it does not diverge. Else the leader's largest epoch not above that of the follower's last batch; -2: none."""
+    """-1: it does not diverge. Else the leader's largest epoch not above that of the follower's last batch; -2: it has
+    none so old."""
     diverging_end: Offset
     records: Buffer
     """Whole batches that follow on those sent before."""

@@ -15,7 +15,8 @@ from headrace.base.ids import NO_OFFSET, Offset, PartitionIndex, TopicId
 from headrace.base.limits import PLACES_REMEMBERED_MAX
 from headrace.broker.context import Services, Shortcut
 from headrace.broker.current_leaders import MOVED, told_in_produce
-from headrace.broker.partition import Partition, Refusal
+from headrace.broker.partition import Partition
+from headrace.broker.replica import Refusal
 from headrace.net.listener import Answer, Later
 from headrace.storage.engine import Appended
 from headrace.wire.apis import Api, ApiKey, api

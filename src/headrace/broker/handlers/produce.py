@@ -22,7 +22,8 @@ from headrace.broker.context import Handler, RequestContext
 from headrace.broker.current_leaders import told_in_produce
 from headrace.broker.deferred import Deferred
 from headrace.broker.handlers.plain_produce import ACKS_ALL, shortcuts
-from headrace.broker.partition import Partition, Refusal
+from headrace.broker.partition import Partition
+from headrace.broker.replica import Refusal
 from headrace.storage.engine import Appended
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode

@@ -1,0 +1,157 @@
+"""Who is in sync: what the leaders here want of the controller, and who is too late.
+
+Promises: one ask is under way at a time, with all that is wanted by then; what is refused for good is taken back, what
+may yet be done is asked again, until the image shows its outcome. Loop-only. Sources: KIP-497, KIP-841.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import structlog
+
+from headrace.base.errors import HeadraceError
+from headrace.base.ids import BrokerEpoch, BrokerId, TopicPartition
+from headrace.base.limits import ISR_BACKOFF_MS, ISR_PROPOSALS_PER_ASK_MAX
+from headrace.base.ports import Clock
+from headrace.broker.control import Control
+from headrace.broker.partition import Partition
+from headrace.broker.partitions import Partitions
+from headrace.broker.tasks import OnBug, started
+from headrace.controller.asks import AlterIsr
+from headrace.controller.decision import Refusal
+from headrace.controller.isr import IsrMember, IsrProposal
+from headrace.metadata.image import MetadataImage
+from headrace.replica.leader import ANY_EPOCH, ProposeIsr
+from headrace.wire.errors import ErrorCode
+
+log = structlog.get_logger(__name__)
+
+ASKED_AGAIN: Final = (ErrorCode.INVALID_UPDATE_VERSION, ErrorCode.NOT_CONTROLLER)
+"""What was decided on is not what is known here: one of the two is behind, and an earlier ask may have been heard."""
+CHECKS_PER_LAG: Final = 2
+"""Looks at the followers in the time after which one is too late, as in Kafka."""
+
+
+class IsrKeeper:
+    """One per broker."""
+
+    def __init__(
+        self,
+        *,
+        node: BrokerId,
+        broker_epoch: Callable[[], BrokerEpoch],
+        partitions: Partitions,
+        control: Control,
+        image: Callable[[], MetadataImage],
+        heard_at: Callable[[], Mapping[BrokerId, float]],
+        clock: Clock,
+        lag_max_s: float,
+        on_bug: OnBug,
+    ) -> None:
+        self._node = node
+        self._broker_epoch = broker_epoch
+        self._partitions = partitions
+        self._control = control
+        self._image = image
+        self._heard_at = heard_at
+        self._clock = clock
+        self._lag_max_s = lag_max_s
+        self._on_bug = on_bug
+        self._wanted: dict[TopicPartition, Partition] = {}
+        self._asking: asyncio.Task[None] | None = None
+        self._looking: asyncio.Task[None] | None = None
+        self._stopped = False
+        partitions.propose = self.propose
+
+    def start(self) -> None:
+        self._looking = started(self._look(), "looks at followers", self._on_bug)
+
+    def propose(self, partition: Partition, _: ProposeIsr) -> None:
+        """Ask for what it proposes, at the latest state of that."""
+        self._wanted[partition.topic_partition] = partition
+        if self._asking is None and not self._stopped:
+            self._asking = started(self._ask(), "proposals of in-sync replicas", self._on_bug)
+
+    async def _ask(self) -> None:
+        try:
+            await asyncio.sleep(0)  # with all that is wanted in this turn
+            while self._wanted and not self._stopped:
+                keys = list(self._wanted)[:ISR_PROPOSALS_PER_ASK_MAX]
+                partitions = [self._wanted.pop(key) for key in keys]
+                await self._ask_for([each for each in partitions if each.standings.proposed is not None])
+        finally:
+            self._asking = None
+
+    async def _ask_for(self, partitions: list[Partition]) -> None:
+        proposals = [(each, each.standings.proposal) for each in partitions if each.availability is ErrorCode.NONE]
+        if not proposals:
+            return
+        ask = AlterIsr(
+            broker_id=self._node,
+            broker_epoch=self._broker_epoch(),
+            proposals=tuple(self._asked(partition, wanted) for partition, wanted in proposals),
+        )
+        answer: tuple[ErrorCode, ...] | Refusal
+        try:
+            answer = await self._control.submit(ask)
+        except HeadraceError as error:
+            answer = Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, str(error))
+        if isinstance(answer, Refusal):
+            log.info("the controller did not answer for the in-sync replicas; asked again", reason=answer.message)
+            self._again([partition for partition, _ in proposals])
+            return
+        behind = []
+        for (partition, wanted), code in zip(proposals, answer, strict=True):
+            if code in ASKED_AGAIN:
+                behind.append(partition)
+            elif code is not ErrorCode.NONE:
+                partition.on_isr_refused(wanted.leader_epoch, wanted.partition_epoch)
+        if behind:
+            self._again(behind)
+
+    def _again(self, partitions: list[Partition]) -> None:
+        """After a while; whatever the image tells by then may have settled it."""
+
+        def ask_again() -> None:
+            for partition in partitions:
+                if (wanted := partition.standings).proposed is not None:
+                    self.propose(partition, wanted.proposal)
+
+        asyncio.get_running_loop().call_later(ISR_BACKOFF_MS / 1000, ask_again)
+
+    def _asked(self, partition: Partition, wanted: ProposeIsr) -> IsrProposal:
+        topic_id, index = partition.topic_partition
+        return IsrProposal(
+            topic_id=topic_id,
+            partition=index,
+            leader_epoch=wanted.leader_epoch,
+            partition_epoch=wanted.partition_epoch,
+            isr=tuple(
+                IsrMember(broker_id=member, broker_epoch=self._epoch(member, seen)) for member, seen in wanted.isr
+            ),
+        )
+
+    def _epoch(self, member: BrokerId, seen: BrokerEpoch) -> BrokerEpoch:
+        """Of the leader, and of a member that has not fetched in this epoch: as is known."""
+        if seen != ANY_EPOCH:
+            return seen
+        known = self._image().brokers.get(member)
+        return ANY_EPOCH if known is None else known.epoch
+
+    async def _look(self) -> None:
+        while not self._stopped:
+            await asyncio.sleep(self._lag_max_s / CHECKS_PER_LAG)
+            heard_at = self._heard_at()
+            for partition in list(self._partitions):
+                if partition.has_followers:
+                    partition.check_followers(self._lag_max_s, heard_at)
+
+    async def stop(self) -> None:
+        self._stopped = True
+        tasks = [task for task in (self._asking, self._looking) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
