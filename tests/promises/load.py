@@ -71,11 +71,21 @@ class Producer:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """Stop sending, and wait until all that was sent is delivered or has failed."""
+        if kind is None:
+            self.stop()
+        else:
+            self._stop_sending()
+            self._client.flush(1.0)
+
+    def stop(self) -> None:
+        """Stop sending, and wait until all that was sent is delivered or has failed. Idempotent."""
+        self._stop_sending()
+        left = self._client.flush(DEADLINE_S)
+        assert left == 0, f"{self.topic}: {left} messages neither delivered nor failed"
+
+    def _stop_sending(self) -> None:
         self._stopping.set()
         self._thread.join()
-        left = self._client.flush(DEADLINE_S if kind is None else 1.0)
-        assert kind is not None or left == 0, f"{self.topic}: {left} messages neither delivered nor failed"
 
     def _run(self) -> None:
         while not self._stopping.is_set():

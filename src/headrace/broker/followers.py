@@ -21,6 +21,7 @@ from headrace.base.ports import Buffer, Clock
 from headrace.broker.deferred import Deferred
 from headrace.broker.partition import Partition
 from headrace.broker.partitions import Partitions
+from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import MetadataImage
 from headrace.net.connection import Answer, Connection
 from headrace.replica.follower import diverges
@@ -94,6 +95,12 @@ class FollowerSession:
     def _may_join(self, image: MetadataImage) -> bool:
         broker = image.brokers.get(self.replica)
         return broker is not None and not broker.fenced and broker.epoch == self.broker_epoch
+
+    def on_liveness(self, image: MetadataImage) -> None:
+        """It may have been fenced, or unfenced."""
+        may_join = self._may_join(image)
+        for place in self._places.values():
+            place.partition.on_liveness(self.replica, may_join=may_join)
 
     def _place(self, placed: Placed, image: MetadataImage) -> None:
         key = placed.key
@@ -327,6 +334,12 @@ class Followers:
     def forget(self, session: FollowerSession) -> None:
         if self._sessions.get(session.replica) is session:
             del self._sessions[session.replica]
+
+    def on_delta(self, delta: ImageDelta) -> None:
+        """Follow who is live."""
+        if delta.before.brokers is not delta.after.brokers:
+            for session in list(self._sessions.values()):
+                session.on_liveness(delta.after)
 
     def heard_at(self) -> Mapping[BrokerId, float]:
         """When each was last heard of, in monotonic seconds."""

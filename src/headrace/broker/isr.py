@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final
 
 import structlog
@@ -107,8 +108,8 @@ class IsrKeeper:
         for (partition, wanted), code in zip(proposals, answer, strict=True):
             if code in ASKED_AGAIN:
                 behind.append(partition)
-            elif code is not ErrorCode.NONE:
-                partition.on_isr_refused(wanted.leader_epoch, wanted.partition_epoch)
+            elif code is not ErrorCode.NONE:  # after a while, for it may want the same again at once
+                self._later(partial(partition.on_isr_refused, wanted.leader_epoch, wanted.partition_epoch))
         if behind:
             self._again(behind)
 
@@ -120,7 +121,10 @@ class IsrKeeper:
                 if (wanted := partition.standings).proposed is not None:
                     self.propose(partition, wanted.proposal)
 
-        asyncio.get_running_loop().call_later(ISR_BACKOFF_MS / 1000, ask_again)
+        self._later(ask_again)
+
+    def _later(self, work: Callable[[], None]) -> None:
+        asyncio.get_running_loop().call_later(ISR_BACKOFF_MS / 1000, work)
 
     def _asked(self, partition: Partition, wanted: ProposeIsr) -> IsrProposal:
         topic_id, index = partition.topic_partition

@@ -291,6 +291,11 @@ class Partition(Replica):
         self._leader = leader
         self._carry_out_all(effects)
 
+    def on_liveness(self, replica: BrokerId, *, may_join: bool) -> None:
+        """See `Leader.on_liveness`."""
+        self._leader, effects = self._leader.on_liveness(replica, may_join=may_join)
+        self._carry_out_all(effects)
+
     def read_tail(self, offset: Offset, bytes_max: int, *, at_least_one: bool) -> Buffer:
         """Whole batches from `offset` to the log's end, for a follower. Raises as `read`."""
         return self.log.read(offset, bytes_max, self.log.log_end_offset, at_least_one=at_least_one)

@@ -141,6 +141,7 @@ class Parts:
             on_bug=on_bug,
         )
         self._followers = followers
+        metadata.subscribe(followers.on_delta)
         handlers = {handler.key: handler for handler in ALL}
         private = {PEERS_API: peers.serve, REPLICA_API: followers.serve}
         dispatcher = Dispatcher(self._services, handlers, private=private, on_bug=on_bug)

@@ -47,6 +47,8 @@ class Progress(NamedTuple):
     fetched_at: float
     caught_up_at: float
     """When it had last flushed all that the leader had then: monotonic seconds, as all times here."""
+    may_join: bool
+    """It is live, in this incarnation, as far as is known."""
 
 
 class Leader(NamedTuple):
@@ -119,21 +121,36 @@ class Leader(NamedTuple):
         now: float,
         may_join: bool,
     ) -> tuple[Leader, Effects]:
-        """A follower, whose log does not diverge from ours, fetches and reports what it has flushed. `log_end`: ours;
-        `may_join`: it is live, in this incarnation, as far as is known."""
+        """A follower, whose log does not diverge from ours, reports what it has flushed. `log_end`: ours."""
         if replica == self.node or replica not in self.replicas:
             return self, ()
         known = self.followers.get(replica)
-        progress = _progress(known, self.began_at, broker_epoch, flushed_end, log_end, now)
+        progress = _progress(known, self.began_at, broker_epoch, flushed_end, log_end, now, may_join)
         leader = self._replace(followers={**self.followers, replica: progress})
         if replica in leader.isr_ends:
             if flushed_end == leader.isr_ends[replica]:
                 return leader, ()
             return leader._with_ends({**leader.isr_ends, replica: flushed_end})
-        if may_join and leader.proposed is None and flushed_end >= max(leader.high_watermark, leader.start_offset):
-            wanted = tuple(each for each in leader.replicas if each in leader.isr or each == replica)
-            return leader._propose(wanted)
-        return leader, ()
+        return leader._let_join()
+
+    def on_liveness(self, replica: BrokerId, *, may_join: bool) -> tuple[Leader, Effects]:
+        """A follower that has reported is live now, or is not any more."""
+        known = self.followers.get(replica)
+        if known is None or known.may_join == may_join:
+            return self, ()
+        return self._replace(followers={**self.followers, replica: known._replace(may_join=may_join)})._let_join()
+
+    def _let_join(self) -> tuple[Leader, Effects]:
+        """Propose those that have flushed all that is committed, and all that there was when the epoch began."""
+        if self.proposed is not None or len(self.isr) == len(self.replicas):
+            return self, ()
+        wanted = tuple(each for each in self.replicas if each in self.isr or self._may_join(each))
+        return self._propose(wanted) if wanted != self.isr else (self, ())
+
+    def _may_join(self, replica: BrokerId) -> bool:
+        known = self.followers.get(replica)
+        enough = max(self.high_watermark, self.start_offset)
+        return known is not None and known.may_join and known.flushed_end >= enough
 
     @property
     def flushed_ends(self) -> Mapping[BrokerId, Offset]:
@@ -165,8 +182,7 @@ class Leader(NamedTuple):
         if partition_epoch <= self.partition_epoch:
             return self, ()
         assert self.node in isr, "a leader is in its ISR"
-        leader = self._replace(isr=isr, partition_epoch=partition_epoch, proposed=None)
-        return leader._with_ends(leader._ends_of(isr))
+        return self._replace(isr=isr, partition_epoch=partition_epoch, proposed=None)._settle()
 
     def on_replicas(self, replicas: tuple[BrokerId, ...], partition_epoch: PartitionEpoch) -> Leader:
         """Who holds the partition, as now committed in this epoch."""
@@ -179,8 +195,13 @@ class Leader(NamedTuple):
         """What was proposed on that partition epoch was not done and will not be: the committed ISR stands."""
         if self.proposed is None or partition_epoch != self.partition_epoch:
             return self, ()
-        leader = self._replace(proposed=None)
-        return leader._with_ends(leader._ends_of(self.isr))
+        return self._replace(proposed=None)._settle()
+
+    def _settle(self) -> tuple[Leader, Effects]:
+        """Nothing is proposed any more: the committed ISR counts, and others may be waiting to join it."""
+        settled, effects = self._with_ends(self._ends_of(self.isr))
+        settled, more = settled._let_join()
+        return settled, effects + more
 
     def _propose(self, isr: tuple[BrokerId, ...]) -> tuple[Leader, Effects]:
         ends = self._ends_of((*self.isr, *(each for each in isr if each not in self.isr)))
@@ -237,6 +258,7 @@ def _progress(
     flushed_end: Offset,
     log_end: Offset,
     now: float,
+    may_join: bool,
 ) -> Progress:
     """Caught up: it has flushed all there is now, or all there was when it last fetched (Kafka's rule)."""
     caught_up_at = began_at if known is None else known.caught_up_at
@@ -244,4 +266,4 @@ def _progress(
         caught_up_at = max(caught_up_at, known.fetched_at)
     if flushed_end >= log_end:
         caught_up_at = now
-    return Progress(broker_epoch, flushed_end, log_end, now, caught_up_at)
+    return Progress(broker_epoch, flushed_end, log_end, now, caught_up_at, may_join)
