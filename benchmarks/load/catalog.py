@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from benchmarks.load.cases import About, Better, Case, Target
 from benchmarks.load.clusters import HEADRACE_CLUSTER, KAFKA_CLUSTER
 from benchmarks.load.controllers import CreateTopics, Failover
 from benchmarks.load.end_to_end import EndToEnd, StartUp
+from benchmarks.load.failover import End, LongestPause
 from benchmarks.load.many_readers import FetchTogether, FetchTogetherRaw
 from benchmarks.load.mixed import Mixed
 from benchmarks.load.perf_tools import Fetch, Filled, Produce
@@ -175,6 +177,19 @@ REPLICATED: Final[tuple[Case, ...]] = (
     _replicated_unbatched("replicated-unbatched-page-cache", PAGE_CACHE, 4.0),
     _replicated_unbatched("replicated-unbatched", FSYNC, 1.5),
 )
+
+
+def _failover(name: str, title: str, end: End) -> LongestPause:
+    about = _cluster(name, f"three brokers: longest pause of a partition after {title}", "ms", 0.15)
+    return LongestPause(about=replace(about, replicas=3), end=end)
+
+
+FAILOVERS: Final[tuple[LongestPause, ...]] = (
+    _failover("failover-kill", "kill -9 of the broker that is controller and leader", End.KILL),
+    _failover("failover-stop", "SIGTERM of the broker that is controller and leader", End.STOP),
+    _failover("failover-pause", "SIGSTOP of the broker that is controller and leader", End.PAUSE),
+)
+"""`make bench-failover`; `make bench` leaves them out."""
 CASES: Final[tuple[Case, ...]] = (
     _produce_1k("produce-1k", 300_000, FSYNC, PAGE_CACHE, 1.0),
     _produce_1k("produce-1k-long", MILLION, FSYNC, PAGE_CACHE, 1.4),
