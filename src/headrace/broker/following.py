@@ -138,7 +138,10 @@ class FollowerPartition(Replica):
             )
             self._high_watermark = offset
         self.log.truncate_to(offset)
-        self.producers = recover_producers(self.log, self._clock.now_ms())
+        try:
+            self.producers = recover_producers(self.log, self._clock.now_ms())
+        except OSError as error:
+            raise StorageFailure(f"The producers of {self.log.directory.name} cannot be read: {error}.") from error
 
     def start_over(self, offset: Offset) -> None:
         """Drop everything; what comes next is at `offset`, where the leader's log starts. As `cut`."""

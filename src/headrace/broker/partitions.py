@@ -397,6 +397,8 @@ class Partitions:
         if isinstance(role, FollowerPartition):
             role.begin()
             self._feed(role)
+        if partition_log.needs_flush:  # what the role before this one had asked for is not done for it any more
+            self._flusher.request(role)
 
     def _lead(self, image: PartitionImage, common: Common, high_watermark: Offset) -> Partition:
         partition_log = common["partition_log"]
