@@ -15,6 +15,7 @@ from headrace.broker.control import Control
 from headrace.broker.deferred import Deadlines
 from headrace.broker.dispatch import Dispatcher
 from headrace.broker.duties import Duties
+from headrace.broker.elector import Elector
 from headrace.broker.examiner import Examiner
 from headrace.broker.exporter import Exporter
 from headrace.broker.fetch_sessions import FetchSessions
@@ -90,6 +91,7 @@ class Parts:
             on_bug=on_bug,
         )
         peers.on_peer_dead(self.duties.on_peer_dead)
+        self._elector = Elector(node=config.broker_id, configs=config.configs, metadata=metadata, on_bug=on_bug)
         self.control = Control(
             metadata=metadata,
             duties=self.duties,
@@ -223,6 +225,7 @@ class Parts:
         if clean:
             await self.membership.leave()
         self.duties.stop()
+        self._elector.stop()
         self._reporter.stop()
         if self._housekeeper is not None:
             self._housekeeper.stop()

@@ -33,6 +33,7 @@ from headrace.controller.configs import ResourceAlteration, alter_configs
 from headrace.controller.decision import Decision, Refusal
 from headrace.controller.durable import publish_segment
 from headrace.controller.isr import IsrProposal, alter_isr
+from headrace.controller.leaders import Election, ElectionOutcome, PartitionRef, elect_leaders
 from headrace.controller.topic_changes import NewPartitions, TopicRef, create_partitions, delete_topics
 from headrace.controller.topics import NewTopic, TopicOutcome, create_topics
 from headrace.metadata.codec import shape_of
@@ -166,6 +167,19 @@ class AlterConfigs(Command[Refusals]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ElectLeaders(Command[tuple[ElectionOutcome, ...]]):
+    """As `elect_leaders`."""
+
+    RESULT: ClassVar[Any] = tuple[ElectionOutcome, ...]
+    REPEATABLE: ClassVar[bool] = False  # whom it made lead may have been moved by another meanwhile
+    election: Election
+    partitions: tuple[PartitionRef, ...] | None
+
+    def decide(self, image: MetadataImage, setting: Setting) -> Decision[tuple[ElectionOutcome, ...] | Refusal]:
+        return elect_leaders(image, self.election, self.partitions)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AllocateProducerIds(Command[tuple[ProducerId, int]]):
     """The first of a block of ids, and how many they are."""
 
@@ -292,6 +306,7 @@ ASKS: Final[Mapping[str, type[Ask[Any]]]] = {
             DeleteTopics,
             CreatePartitions,
             AlterConfigs,
+            ElectLeaders,
             AllocateProducerIds,
             PublishSegment,
             AlterIsr,

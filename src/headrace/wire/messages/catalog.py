@@ -139,7 +139,7 @@ FACTS: Final = (
     (40, "ExpireDelegationToken", 1, 2, 2, None),
     (41, "DescribeDelegationToken", 1, 3, 2, None),
     (42, "DeleteGroups", 0, 2, 2, "delete_groups"),
-    (43, "ElectLeaders", 0, 2, 2, None),
+    (43, "ElectLeaders", 0, 2, 2, "elect_leaders"),
     (44, "IncrementalAlterConfigs", 0, 1, 1, "incremental_alter_configs"),
     (45, "AlterPartitionReassignments", 0, 1, 0, None),
     (46, "ListPartitionReassignments", 0, 0, 0, None),
