@@ -29,6 +29,7 @@ from headrace.controller.configs import Alteration, ResourceAlteration
 from headrace.controller.decision import Refusal
 from headrace.controller.isr import IsrMember, IsrProposal
 from headrace.controller.leaders import Election, ElectionOutcome, PartitionRef
+from headrace.controller.reassignments import Reassignment
 from headrace.controller.topic_changes import NewPartitions, TopicRef
 from headrace.controller.topics import NewTopic
 from headrace.metadata.values import Endpoint
@@ -62,6 +63,16 @@ CASES: list[tuple[Ask[Any], Any]] = [
     (
         asks.ElectLeaders(election=Election.UNCLEAN, partitions=(PartitionRef("t", PartitionIndex(0)),)),
         (ElectionOutcome(topic="t", partition=PartitionIndex(0), refusal=REFUSAL),),
+    ),
+    (
+        asks.ReassignPartitions(
+            partitions=(
+                Reassignment(topic="t", partition=PartitionIndex(0), replicas=(ONE,)),
+                Reassignment(topic="t", partition=PartitionIndex(1), replicas=None),
+            ),
+            factor_may_change=False,
+        ),
+        (None, REFUSAL),
     ),
     (asks.AllocateProducerIds(broker_id=ONE, broker_epoch=EPOCH), (ProducerId(5), 10)),
     (

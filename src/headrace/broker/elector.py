@@ -1,5 +1,6 @@
 """What the active controller does about leaders by itself, beside fencing: it has partitions led by their first replica
-again, and, where a topic allows it, by a replica that is not in sync rather than by nobody.
+again, and, where a topic allows it, by a replica that is not in sync rather than by nobody; and it finishes what
+reassignments no change of an ISR has finished.
 
 Promises: nothing is decided while this node is not the controller; leaders are moved back a few at a time. Every broker
 says so in its log, at ERROR, where it leads a partition without being known to have all of it, and the controller where
@@ -27,6 +28,7 @@ from headrace.base.limits import (
 from headrace.broker.metadata import MetadataDriver
 from headrace.broker.tasks import OnBug, started
 from headrace.controller.leaders import balance_leaders, elect_uncleanly, unclean_topics
+from headrace.controller.reassignments import finish_reassignments
 from headrace.metadata.configs import broker_value
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.values import PartitionImage, TopicImage
@@ -73,7 +75,7 @@ class Elector:
             try:
                 again = await self._elect_uncleanly()
                 if wait_s <= 0:
-                    more = self._boolean("auto.leader.rebalance.enable") and await self._balance()
+                    more = await self._finish_reassignments() or await self._balance()
                     looked_at = looked_at if more else loop.time()
                     again = again or more
             except HeadraceError as error:
@@ -97,8 +99,15 @@ class Elector:
         )
         return await self._metadata.submit(decide) == ELECTIONS_PER_ENTRY_MAX
 
+    async def _finish_reassignments(self) -> bool:
+        """Those that could be finished when no leader proposed an ISR. Whether there may be more to do."""
+        decide = partial(finish_reassignments, partitions_max=LEADERS_MOVED_PER_ROUND_MAX)
+        return await self._metadata.submit(decide) == LEADERS_MOVED_PER_ROUND_MAX
+
     async def _balance(self) -> bool:
         """Whether there may be more to do."""
+        if not self._boolean("auto.leader.rebalance.enable"):
+            return False
         moved = await self._metadata.submit(partial(balance_leaders, elections_max=LEADERS_MOVED_PER_ROUND_MAX))
         if moved:
             log.info("partitions are led by their first replica again", partitions=moved)

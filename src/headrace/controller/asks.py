@@ -34,6 +34,7 @@ from headrace.controller.decision import Decision, Refusal
 from headrace.controller.durable import publish_segment
 from headrace.controller.isr import IsrProposal, alter_isr
 from headrace.controller.leaders import Election, ElectionOutcome, PartitionRef, elect_leaders
+from headrace.controller.reassignments import Reassignment, reassign_partitions
 from headrace.controller.topic_changes import NewPartitions, TopicRef, create_partitions, delete_topics
 from headrace.controller.topics import NewTopic, TopicOutcome, create_topics
 from headrace.metadata.codec import shape_of
@@ -91,7 +92,7 @@ class TopicAnswer:
             name=topic.name,
             topic_id=topic.id,
             partitions=len(topic.partitions),
-            replication_factor=len(topic.partitions[0].replicas),
+            replication_factor=topic.replication_factor,
             configs=dict(topic.configs),
         )
 
@@ -177,6 +178,19 @@ class ElectLeaders(Command[tuple[ElectionOutcome, ...]]):
 
     def decide(self, image: MetadataImage, setting: Setting) -> Decision[tuple[ElectionOutcome, ...] | Refusal]:
         return elect_leaders(image, self.election, self.partitions)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReassignPartitions(Command[Refusals]):
+    """One answer for each partition, in order; None: it is on its way."""
+
+    RESULT: ClassVar[Any] = Refusals
+    REPEATABLE: ClassVar[bool] = False  # another may have wished otherwise meanwhile
+    partitions: tuple[Reassignment, ...]
+    factor_may_change: bool = True
+
+    def decide(self, image: MetadataImage, setting: Setting) -> Decision[Refusals | Refusal]:
+        return reassign_partitions(image, self.partitions, factor_may_change=self.factor_may_change)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -307,6 +321,7 @@ ASKS: Final[Mapping[str, type[Ask[Any]]]] = {
             CreatePartitions,
             AlterConfigs,
             ElectLeaders,
+            ReassignPartitions,
             AllocateProducerIds,
             PublishSegment,
             AlterIsr,

@@ -142,11 +142,11 @@ def _preferred(
 def _unclean(
     topic: TopicImage, partition: PartitionImage, live: Mapping[BrokerId, DirectoryId]
 ) -> LeaderChanged | None:
-    """The first live replica that is not in sync leads; where there is none, the one whose disk was lost, for then it
-    is the only one. What only others have is lost."""
+    """The first live replica that is not in sync leads, one that is only being added last of them; where there is none,
+    the one whose disk was lost, for then it is the only one. What only others have is lost."""
     assert partition.leader == NO_LEADER, "a live member of the ISR leads, or its disk was lost"
     alive = [replica for replica in partition.replicas if replica in live]
-    leader = min(alive, key=lambda replica: replica in partition.isr, default=None)
+    leader = min(alive, key=lambda replica: (replica in partition.isr, replica in partition.adding), default=None)
     return None if leader is None else _led_by(topic, partition, leader, (leader,))
 
 

@@ -12,6 +12,7 @@ from headrace.broker.context import Handler
 from headrace.broker.handlers import (
     add_raft_voter,
     alter_configs,
+    alter_partition_reassignments,
     api_versions,
     create_partitions,
     create_topics,
@@ -36,6 +37,7 @@ from headrace.broker.handlers import (
     leave_group,
     list_groups,
     list_offsets,
+    list_partition_reassignments,
     metadata,
     offset_commit,
     offset_fetch,
@@ -51,6 +53,7 @@ ALL: Final[tuple[Handler, ...]] = tuple(
     for module in (
         add_raft_voter,
         alter_configs,
+        alter_partition_reassignments,
         api_versions,
         create_partitions,
         create_topics,
@@ -75,6 +78,7 @@ ALL: Final[tuple[Handler, ...]] = tuple(
         leave_group,
         list_groups,
         list_offsets,
+        list_partition_reassignments,
         metadata,
         offset_commit,
         offset_fetch,
