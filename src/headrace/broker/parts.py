@@ -16,6 +16,7 @@ from headrace.broker.copying import Copying, Me
 from headrace.broker.deferred import Deadlines
 from headrace.broker.dispatch import Dispatcher
 from headrace.broker.duties import Duties
+from headrace.broker.elector import Elector
 from headrace.broker.examiner import Examiner
 from headrace.broker.exporter import Exporter
 from headrace.broker.fetch_sessions import FetchSessions
@@ -94,6 +95,7 @@ class Parts:
             on_bug=on_bug,
         )
         peers.on_peer_dead(self.duties.on_peer_dead)
+        self._elector = Elector(node=config.broker_id, configs=config.configs, metadata=metadata, on_bug=on_bug)
         self.control = Control(
             metadata=metadata,
             duties=self.duties,
@@ -259,6 +261,7 @@ class Parts:
         if clean:
             await self.membership.leave()
         self.duties.stop()
+        self._elector.stop()
         self._reporter.stop()
         if self._housekeeper is not None:
             self._housekeeper.stop()

@@ -1,4 +1,4 @@
-"""`headrace topic`: create, list, describe, alter and delete topics."""
+"""`headrace topic`: create, list, describe, alter and delete topics; elect their leaders."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ T = TypeVar("T")
 topic = typer.Typer(name="topic", help="Create, list, describe, alter and delete topics.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.", show_default=False)]
+NOT_NEEDED = "ELECTION_NOT_NEEDED"
 IGNORED_IF_THERE = "TOPIC_ALREADY_EXISTS"
 
 
@@ -164,6 +165,35 @@ def alter(
         print_json({"topic": name, "altered": True, "partitions": partitions, "set": configs, "deleted": removed})
     else:
         print_line(f"altered topic {name}")
+
+
+@topic.command()
+def elect(
+    name: Name,
+    partition: Annotated[list[int] | None, typer.Option(help="Only this partition; may be given again.")] = None,
+    unclean: Annotated[
+        bool,
+        typer.Option("--unclean", help="Where nobody leads, let a replica that is not in sync: RECORDS ARE LOST."),
+    ] = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    json: Json = False,
+) -> None:
+    """Have partitions led by their first replica again."""
+    from headrace.net.client.elections import Elected, elect_leaders
+
+    async def action(cluster: Cluster, _: Admin) -> tuple[Elected, ...]:
+        view = await cluster.existing_topic(name)
+        chosen = partition or [part.index for part in view.partitions]
+        return await elect_leaders(cluster, name, chosen, unclean=unclean)
+
+    results = _with_admin(bootstrap, action)
+    for one in results:
+        if json:
+            print_json({"topic": name, "partition": one.partition, "error": one.error.name, "detail": one.detail})
+        else:
+            print_line(f"{name}-{one.partition}: {one.detail or one.error.message if one.error else 'elected'}")
+    if any(one.error and one.error.name != NOT_NEEDED for one in results):
+        raise typer.Exit(1)
 
 
 @topic.command()

@@ -33,6 +33,8 @@ from headrace.controller.configs import ResourceAlteration, alter_configs
 from headrace.controller.decision import Decision, Refusal
 from headrace.controller.durable import publish_segment
 from headrace.controller.isr import IsrProposal, alter_isr
+from headrace.controller.leaders import Election, ElectionOutcome, PartitionRef, elect_leaders
+from headrace.controller.reassignments import Reassignment, reassign_partitions
 from headrace.controller.topic_changes import NewPartitions, TopicRef, create_partitions, delete_topics
 from headrace.controller.topics import NewTopic, TopicOutcome, create_topics
 from headrace.metadata.codec import shape_of
@@ -90,7 +92,7 @@ class TopicAnswer:
             name=topic.name,
             topic_id=topic.id,
             partitions=len(topic.partitions),
-            replication_factor=len(topic.partitions[0].replicas),
+            replication_factor=topic.replication_factor,
             configs=dict(topic.configs),
         )
 
@@ -163,6 +165,32 @@ class AlterConfigs(Command[Refusals]):
     def decide(self, image: MetadataImage, setting: Setting) -> Decision[Refusals | Refusal]:
         decision = alter_configs(image, self.resources, replace_all=self.replace_all, validate_only=self.validate_only)
         return Decision(decision.events, tuple(decision.result))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ElectLeaders(Command[tuple[ElectionOutcome, ...]]):
+    """As `elect_leaders`."""
+
+    RESULT: ClassVar[Any] = tuple[ElectionOutcome, ...]
+    REPEATABLE: ClassVar[bool] = False  # whom it made lead may have been moved by another meanwhile
+    election: Election
+    partitions: tuple[PartitionRef, ...] | None
+
+    def decide(self, image: MetadataImage, setting: Setting) -> Decision[tuple[ElectionOutcome, ...] | Refusal]:
+        return elect_leaders(image, self.election, self.partitions)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReassignPartitions(Command[Refusals]):
+    """One answer for each partition, in order; None: it is on its way."""
+
+    RESULT: ClassVar[Any] = Refusals
+    REPEATABLE: ClassVar[bool] = False  # another may have wished otherwise meanwhile
+    partitions: tuple[Reassignment, ...]
+    factor_may_change: bool = True
+
+    def decide(self, image: MetadataImage, setting: Setting) -> Decision[Refusals | Refusal]:
+        return reassign_partitions(image, self.partitions, factor_may_change=self.factor_may_change)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -292,6 +320,8 @@ ASKS: Final[Mapping[str, type[Ask[Any]]]] = {
             DeleteTopics,
             CreatePartitions,
             AlterConfigs,
+            ElectLeaders,
+            ReassignPartitions,
             AllocateProducerIds,
             PublishSegment,
             AlterIsr,

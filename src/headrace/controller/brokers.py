@@ -15,12 +15,12 @@ from headrace.base.ids import (
     ClusterId,
     DirectoryId,
     IncarnationId,
-    PartitionEpoch,
     ProducerId,
 )
 from headrace.base.limits import BROKER_TEXT_CHARS_MAX, PRODUCER_ID_BLOCK_SIZE
 from headrace.controller.decision import Decision, Refusal, decided
 from headrace.controller.elections import only_copies, returned, started_anew, taken_out
+from headrace.controller.reassignments import changes, without_broker
 from headrace.metadata.events import (
     BrokerFenced,
     BrokerRegistered,
@@ -29,7 +29,6 @@ from headrace.metadata.events import (
     ClusterBorn,
     MetadataEvent,
     ProducerIdsAllocated,
-    ReplicasChanged,
 )
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.values import BrokerImage, Endpoint
@@ -151,12 +150,7 @@ def _replicas_without(image: MetadataImage, broker_id: BrokerId) -> Iterator[Met
     """A fenced broker is in no ISR but those of which it is the last member."""
     for topic, partition in image.all_partitions():
         if broker_id in partition.replicas:
-            yield ReplicasChanged(
-                topic_id=topic.id,
-                partition=partition.index,
-                partition_epoch=PartitionEpoch(partition.partition_epoch + 1),
-                replicas=tuple(replica for replica in partition.replicas if replica != broker_id),
-            )
+            yield from changes(topic.id, partition, without_broker(partition, broker_id))[0]
 
 
 def allocate_producer_ids(

@@ -293,7 +293,6 @@ TOPIC_DEFS: Final[Mapping[str, ConfigDef]] = {
             "false",
             "unclean.leader.election.enable",
             "Whether a replica that is not in sync may lead where no other is left, at the price of lost records.",
-            honoured=("false",),
         ),
     )
 }
@@ -305,6 +304,12 @@ _BROKER_ONLY: Final = (
         type=ConfigType.BOOLEAN,
         default="true",
         doc="Whether a metadata request that allows it makes a topic that is not there.",
+    ),
+    ConfigDef(
+        key="auto.leader.rebalance.enable",
+        type=ConfigType.BOOLEAN,
+        default="true",
+        doc="Whether the controller has partitions led by their first replica again, where that is in sync.",
     ),
     ConfigDef(
         key="broker.heartbeat.interval.ms",
@@ -399,6 +404,13 @@ _BROKER_ONLY: Final = (
         low=1,
         dynamic=False,
         doc="Shortest session that a member of a group may ask for.",
+    ),
+    ConfigDef(
+        key="leader.imbalance.check.interval.seconds",
+        type=ConfigType.LONG,
+        default="300",
+        low=1,
+        doc="How often the controller looks for partitions that their first replica could lead, and does not.",
     ),
     ConfigDef(
         key="log.cleaner.backoff.ms",
