@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Final
 
 import structlog
@@ -108,8 +107,9 @@ class IsrKeeper:
         for (partition, wanted), code in zip(proposals, answer, strict=True):
             if code in ASKED_AGAIN:
                 behind.append(partition)
-            elif code is not ErrorCode.NONE:  # after a while, for it may want the same again at once
-                self._later(partial(partition.on_isr_refused, wanted.leader_epoch, wanted.partition_epoch))
+            elif code is not ErrorCode.NONE:
+                partition.on_isr_refused(wanted.leader_epoch, wanted.partition_epoch)
+                self._later(partition.propose_again)
         if behind:
             self._again(behind)
 
