@@ -87,7 +87,7 @@ class Cluster:
                 except ClientError as error:
                     last = error
             if round_ < rounds:
-                await asyncio.sleep(self.backoff.pause_ms(round_) / 1000)
+                await asyncio.sleep(self.backoff.pause_s(round_))
         raise NoBrokerError(self._candidates(), last, retriable=self._was_connected) from last
 
     async def broker_connection(self, broker: BrokerId, lane: str = "") -> Connection:
