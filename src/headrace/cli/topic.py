@@ -109,12 +109,14 @@ def describe(name: Name, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json: Json = 
 
     async def action(cluster: Cluster, admin: Admin) -> dict[str, Any]:
         from headrace.net.client.offsets import EARLIEST, LATEST, list_offsets
+        from headrace.net.client.standings import standings
 
         view = await cluster.existing_topic(name)
         online = [part.index for part in view.partitions if part.leader >= 0]
         first = await list_offsets(cluster, name, online, EARLIEST)
         end = await list_offsets(cluster, name, online, LATEST)
         configs = await admin.topic_configs(name)
+        replicas = await standings(cluster, name, online)
         partitions = [
             {
                 "partition": part.index,
@@ -124,6 +126,7 @@ def describe(name: Name, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json: Json = 
                 "isr": list(part.isr),
                 "start_offset": first[part.index].offset if part.index in first else None,
                 "end_offset": end[part.index].offset if part.index in end else None,
+                "lags": {str(replica): one.lag for replica, one in replicas.get(part.index, {}).items()},
             }
             for part in view.partitions
         ]
@@ -252,10 +255,11 @@ def _print_description(found: dict[str, Any]) -> None:
             ",".join(map(str, part["isr"])),
             "-" if part["start_offset"] is None else part["start_offset"],
             "-" if part["end_offset"] is None else part["end_offset"],
+            ",".join(f"{replica}:{'?' if lag is None else lag}" for replica, lag in part["lags"].items()) or "-",
         )
         for part in found["partitions"]
     ]
-    print_table(("PARTITION", "LEADER", "EPOCH", "REPLICAS", "ISR", "START", "END"), rows)
+    print_table(("PARTITION", "LEADER", "EPOCH", "REPLICAS", "ISR", "START", "END", "LAG"), rows)
     print_line("")
     configs = found["configs"]
     print_table(
