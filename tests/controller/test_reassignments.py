@@ -241,6 +241,8 @@ def test_who_leads_instead_lives_also_while_a_fencing_is_being_carried_out() -> 
     half = propose(reassign(cluster(1, 2), wish(3, 4)), 1, 2, 3)
     led = half.replay(elect_leaders(half, Election.PREFERRED, [PartitionRef("t", PartitionIndex(0))]).events)
     assert refusal(dead(led, 1, 2), CANCEL)[0] == "INVALID_REPLICA_ASSIGNMENT"
+    for gone, leader in ((dead(cluster(1, 2), 1), 2), (dead(cluster(1, 2), 1, 2), NO_LEADER)):
+        assert view(gone.replay(remove_broker(gone, broker_id=BrokerId(1)).events)) == (leader, (2,), (2,), (), ())
 
 
 def test_what_no_proposal_finished_is_finished_by_the_controller() -> None:

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from headrace.base.ids import BrokerId, LeaderEpoch, PartitionEpoch, PartitionIndex, TopicId, TopicPartition
+from headrace.base.ids import NO_LEADER, BrokerId, LeaderEpoch, PartitionEpoch, PartitionIndex, TopicId, TopicPartition
 from headrace.base.limits import PARTITIONS_PER_REQUEST_MAX
 from headrace.controller.decision import Decision, Refusal
 from headrace.controller.elections import live_directories
@@ -119,9 +119,10 @@ def finished(partition: PartitionImage, live: Collection[BrokerId]) -> Partition
 
 
 def without_broker(partition: PartitionImage, broker: BrokerId, live: Collection[BrokerId]) -> PartitionImage:
-    """The partition once a broker that is in none of its ISR, but a replica, is gone for good. Where it is all that the
-    partition was to be moved to, that is cancelled."""
-    without = _without(partition, (broker,), live)
+    """The partition once a broker that does not live is gone for good. Where it is all that the partition was to be
+    moved to, that is cancelled; where it leads still and nobody else in sync lives, nobody leads."""
+    leaderless = replace(partition, leader=NO_LEADER)
+    without = _without(partition, (broker,), live) or _without(leaderless, (broker,), live)
     assert without is not None, "a broker that alone is in sync is not removed"
     if set(without.replicas) <= set(without.removing):
         without = replace(without, removing=())
