@@ -22,7 +22,7 @@ from headrace.controller.leaders import (
     unclean_topics,
 )
 from headrace.controller.topics import NewTopic, create_topics
-from headrace.metadata.events import BrokerFenced, ConfigChanged
+from headrace.metadata.events import BrokerFenced, BrokerUnfenced, ConfigChanged
 from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
 from headrace.wire.errors import ErrorCode
 from tests.controller.test_brokers import KEY, TOPIC, fence, register, state, unfence, with_topic
@@ -83,6 +83,18 @@ def test_an_unclean_election_is_held_only_where_nobody_leads() -> None:
     assert elected(image, PREFERRED, T0)[1] == ["PREFERRED_LEADER_NOT_AVAILABLE"]
     image, codes = elected(image, UNCLEAN, T0)
     assert (codes, state(image)) == (["NONE"], (3, 2, (3,))), "the first replica that lives, alone"
+
+
+def test_nothing_is_lost_where_one_in_sync_has_come_back_and_does_not_lead_yet() -> None:
+    image = fence(with_isr(three(), 2), 2)
+    known = image.brokers[BrokerId(2)]
+    image = image.replay([BrokerUnfenced(broker_id=known.id, broker_epoch=known.epoch)])  # its election is to follow
+    wanting = configured(image, "true", TOPIC)
+    for events in (
+        elect_leaders(image, UNCLEAN, [T0]).events,
+        elect_uncleanly(wanting, broker_configs={}, node=ONE, elections_max=9).events,
+    ):
+        assert state(wanting.replay(events)) == (2, 2, (2,))
 
 
 def test_where_no_replica_lives_there_is_no_election_at_any_price() -> None:

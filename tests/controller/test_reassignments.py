@@ -17,7 +17,7 @@ from headrace.controller.leaders import Election, PartitionRef, elect_leaders
 from headrace.controller.reassignments import Reassignment, finish_reassignments, reassign_partitions
 from headrace.metadata.codec import decode_event, encode_event
 from headrace.metadata.delta import ImageDelta
-from headrace.metadata.events import IsrChanged, LeaderChanged, MetadataEvent, ReplicasChanged
+from headrace.metadata.events import BrokerFenced, IsrChanged, LeaderChanged, MetadataEvent, ReplicasChanged
 from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
 from headrace.metadata.values import PartitionImage
 from headrace.wire.errors import ErrorCode
@@ -221,6 +221,28 @@ def test_nobody_goes_while_nobody_who_stays_can_lead() -> None:
     assert view(image)[3:] == ((3,), (1,))
     assert finish_reassignments(image, partitions_max=9).events == ()
     assert view(reassign(image, wish(2)))[1] == (2, 1), "1 alone has what was acknowledged"
+
+
+def test_who_leads_instead_lives_also_while_a_fencing_is_being_carried_out() -> None:
+    """A broker with very many partitions is fenced first, and leaves its ISRs in later entries."""
+
+    def dead(image: MetadataImage, *brokers: int) -> MetadataImage:
+        known = [image.brokers[BrokerId(broker)] for broker in brokers]
+        return image.replay([BrokerFenced(broker_id=one.id, broker_epoch=one.epoch) for one in known])
+
+    image = dead(cluster(1, 2, 3), 2)
+    (event, _) = reassign_partitions(image, [wish(2, 3)]).events
+    assert isinstance(event, LeaderChanged)
+    assert event.leader == 3
+    stuck = reassign_partitions(image, [wish(2)])
+    assert view(image.replay(stuck.events)) == (1, (2, 1, 3), (2, 1, 3), (), (1, 3)), (
+        "until it is back, or they are in sync"
+    )
+    half = propose(reassign(cluster(1, 2), wish(3, 4)), 1, 2, 3)
+    led = half.replay(elect_leaders(half, Election.PREFERRED, [PartitionRef("t", PartitionIndex(0))]).events)
+    assert refusal(dead(led, 1, 2), CANCEL)[0] == "INVALID_REPLICA_ASSIGNMENT"
+    for gone, leader in ((dead(cluster(1, 2), 1), 2), (dead(cluster(1, 2), 1, 2), NO_LEADER)):
+        assert view(gone.replay(remove_broker(gone, broker_id=BrokerId(1)).events)) == (leader, (2,), (2,), (), ())
 
 
 def test_what_no_proposal_finished_is_finished_by_the_controller() -> None:

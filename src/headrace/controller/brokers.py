@@ -19,7 +19,7 @@ from headrace.base.ids import (
 )
 from headrace.base.limits import BROKER_TEXT_CHARS_MAX, PRODUCER_ID_BLOCK_SIZE
 from headrace.controller.decision import Decision, Refusal, decided
-from headrace.controller.elections import only_copies, returned, started_anew, taken_out
+from headrace.controller.elections import live_directories, only_copies, returned, started_anew, taken_out
 from headrace.controller.reassignments import changes, without_broker
 from headrace.metadata.events import (
     BrokerFenced,
@@ -148,9 +148,10 @@ def _removed(broker: BrokerImage) -> BrokerRemoved:
 
 def _replicas_without(image: MetadataImage, broker_id: BrokerId) -> Iterator[MetadataEvent]:
     """A fenced broker is in no ISR but those of which it is the last member."""
+    live = live_directories(image).keys()
     for topic, partition in image.all_partitions():
         if broker_id in partition.replicas:
-            yield from changes(topic.id, partition, without_broker(partition, broker_id))[0]
+            yield from changes(topic.id, partition, without_broker(partition, broker_id, live))[0]
 
 
 def allocate_producer_ids(

@@ -23,6 +23,7 @@ from headrace.base.ids import (
 from headrace.base.limits import ISR_PROPOSALS_PER_ASK_MAX
 from headrace.controller.brokers import stale
 from headrace.controller.decision import Decision, Refusal
+from headrace.controller.elections import live_directories
 from headrace.controller.reassignments import changes, finished
 from headrace.metadata.events import MetadataEvent
 from headrace.metadata.image import MetadataImage
@@ -63,6 +64,7 @@ def alter_isr(
     if len(proposals) > ISR_PROPOSALS_PER_ASK_MAX:
         message = f"One request changes the ISR of at most {ISR_PROPOSALS_PER_ASK_MAX} partitions: split it."
         return Decision((), Refusal(ErrorCode.POLICY_VIOLATION, message))
+    live = live_directories(image).keys()
     after: dict[TopicPartition, PartitionImage] = {}
     events: list[MetadataEvent] = []
     codes = []
@@ -77,7 +79,7 @@ def alter_isr(
         if isinstance(verdict, ErrorCode):
             codes.append(verdict)
             continue
-        done, after[key] = changes(key.topic_id, known, finished(replace(known, isr=verdict)))
+        done, after[key] = changes(key.topic_id, known, finished(replace(known, isr=verdict), live))
         events += done
         codes.append(ErrorCode.NONE)
     return Decision(tuple(events), tuple(codes))

@@ -143,8 +143,12 @@ def _unclean(
     topic: TopicImage, partition: PartitionImage, live: Mapping[BrokerId, DirectoryId]
 ) -> LeaderChanged | None:
     """The first live replica that is not in sync leads, one that is only being added last of them; where there is none,
-    the one whose disk was lost, for then it is the only one. What only others have is lost."""
-    assert partition.leader == NO_LEADER, "a live member of the ISR leads, or its disk was lost"
+    the one whose disk was lost, for then it is the only one. What only others have is lost. Where one in sync has just
+    come back and is about to lead, it does so at once, and nothing is lost."""
+    assert partition.leader == NO_LEADER, "it is held where nobody leads"
+    for member in partition.isr:
+        if member in live and partition.kept_in in (None, live[member]):
+            return _led_by(topic, partition, member, partition.isr)
     alive = [replica for replica in partition.replicas if replica in live]
     leader = min(alive, key=lambda replica: (replica in partition.isr, replica in partition.adding), default=None)
     return None if leader is None else _led_by(topic, partition, leader, (leader,))

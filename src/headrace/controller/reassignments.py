@@ -12,9 +12,10 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from headrace.base.ids import BrokerId, LeaderEpoch, PartitionEpoch, PartitionIndex, TopicId, TopicPartition
+from headrace.base.ids import NO_LEADER, BrokerId, LeaderEpoch, PartitionEpoch, PartitionIndex, TopicId, TopicPartition
 from headrace.base.limits import PARTITIONS_PER_REQUEST_MAX
 from headrace.controller.decision import Decision, Refusal
+from headrace.controller.elections import live_directories
 from headrace.metadata.events import IsrChanged, LeaderChanged, MetadataEvent, ReplicasChanged
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.values import PartitionImage, TopicImage
@@ -37,6 +38,7 @@ def reassign_partitions(
     if len(wishes) > PARTITIONS_PER_REQUEST_MAX:
         message = f"One request reassigns at most {PARTITIONS_PER_REQUEST_MAX} partitions: split it."
         return Decision((), Refusal(ErrorCode.POLICY_VIOLATION, message))
+    live = live_directories(image).keys()
     after: dict[TopicPartition, PartitionImage] = {}
     events: list[MetadataEvent] = []
     refusals: list[Refusal | None] = []
@@ -48,11 +50,11 @@ def reassign_partitions(
             continue
         key = TopicPartition(topic.id, partition.index)
         partition = after.get(key, partition)
-        wanted = _wanted(image, topic, partition, wish, factor_may_change=factor_may_change)
+        wanted = _wanted(image, topic, partition, wish, live, factor_may_change=factor_may_change)
         if isinstance(wanted, Refusal):
             refusals.append(wanted)
             continue
-        done, after[key] = changes(topic.id, partition, finished(wanted))
+        done, after[key] = changes(topic.id, partition, finished(wanted, live))
         events += done
         refusals.append(None)
     return Decision(tuple(events), tuple(refusals))
@@ -63,20 +65,21 @@ def _wanted(
     topic: TopicImage,
     partition: PartitionImage,
     wish: Reassignment,
+    live: Collection[BrokerId],
     *,
     factor_may_change: bool,
 ) -> PartitionImage | Refusal:
     """The partition on its way to what is wished, or why it cannot be."""
     name = f"{topic.name}-{partition.index}"
     if wish.replicas is None:
-        return _cancelled(name, partition)
+        return _cancelled(name, partition, live)
     if problem := _impossible(image, wish.replicas):
         return Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{name} cannot be on {list(wish.replicas)}: {problem}.")
     if not factor_may_change and len(wish.replicas) != partition.replication_factor:
         message = f"{name} has {partition.replication_factor} replicas, and would have {len(wish.replicas)}."
         return Refusal(ErrorCode.INVALID_REPLICATION_FACTOR, message)
     dropped = _rest(partition.adding, wish.replicas)
-    partition = (_without(partition, dropped) or partition) if dropped else partition
+    partition = (_without(partition, dropped, live) or partition) if dropped else partition
     removing = _rest(partition.replicas, wish.replicas)
     replicas = (*wish.replicas, *removing)
     return replace(
@@ -97,42 +100,48 @@ def _impossible(image: MetadataImage, replicas: tuple[BrokerId, ...]) -> str | N
     return None if unknown is None else f"broker {unknown} is not registered"
 
 
-def _cancelled(name: str, partition: PartitionImage) -> PartitionImage | Refusal:
+def _cancelled(name: str, partition: PartitionImage, live: Collection[BrokerId]) -> PartitionImage | Refusal:
     if not partition.is_reassigned:
         return Refusal(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, f"{name} is not being reassigned.")
-    without = _without(replace(partition, removing=()), partition.adding)
+    without = _without(replace(partition, removing=()), partition.adding, live)
     if without is None:
-        message = f"The reassignment of {name} cannot be cancelled: only brokers that it adds are in sync."
+        message = f"The reassignment of {name} cannot be cancelled: only brokers that it adds are in sync and live."
         return Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
     return without
 
 
-def finished(partition: PartitionImage) -> PartitionImage:
+def finished(partition: PartitionImage, live: Collection[BrokerId]) -> PartitionImage:
     """The partition without the replicas that go, if those that come are all in sync; else as it is."""
     if not partition.is_reassigned or not set(partition.adding) <= set(partition.isr):
         return partition
-    without = _without(partition, partition.removing)
+    without = _without(partition, partition.removing, live)
     return partition if without is None else replace(without, adding=(), removing=())
 
 
-def without_broker(partition: PartitionImage, broker: BrokerId) -> PartitionImage:
-    """The partition once a broker that is in none of its ISR, but a replica, is gone for good. Where it is all that the
-    partition was to be moved to, that is cancelled."""
-    without = _without(partition, (broker,))
+def without_broker(partition: PartitionImage, broker: BrokerId, live: Collection[BrokerId]) -> PartitionImage:
+    """The partition once a broker that does not live is gone for good. Where it is all that the partition was to be
+    moved to, that is cancelled; where it leads still and nobody else in sync lives, nobody leads."""
+    leaderless = replace(partition, leader=NO_LEADER)
+    without = _without(partition, (broker,), live) or _without(leaderless, (broker,), live)
     assert without is not None, "a broker that alone is in sync is not removed"
     if set(without.replicas) <= set(without.removing):
         without = replace(without, removing=())
-    return finished(without)
+    return finished(without, live)
 
 
-def _without(partition: PartitionImage, gone: Collection[BrokerId]) -> PartitionImage | None:
-    """With another leader where its own goes; None where nobody who stays is in sync."""
+def _without(
+    partition: PartitionImage, gone: Collection[BrokerId], live: Collection[BrokerId]
+) -> PartitionImage | None:
+    """With another leader where its own goes; None where nobody who stays is in sync, or can lead instead."""
     isr = _rest(partition.isr, gone)
-    if not isr:
+    leader: BrokerId | None = partition.leader
+    if leader in gone:
+        leader = next((member for member in isr if member in live), None)
+    if not isr or leader is None:
         return None
     return replace(
         partition,
-        leader=isr[0] if partition.leader in gone else partition.leader,  # an ISR of several is of live brokers
+        leader=leader,
         replicas=_rest(partition.replicas, gone),
         isr=isr,
         adding=_rest(partition.adding, gone),
@@ -204,12 +213,14 @@ def _next(partition: PartitionImage, *, elected: bool = False) -> PartitionImage
 
 def finish_reassignments(image: MetadataImage, *, partitions_max: int) -> Decision[int]:
     """Those that can be finished, and were not when the ISR changed: so many of them. The result is their number."""
-    found = list(islice(_finishable(image), partitions_max))
+    found = list(islice(_finishable(image, live_directories(image).keys()), partitions_max))
     events = [event for topic, partition, after in found for event in changes(topic.id, partition, after)[0]]
     return Decision(tuple(events), len(found))
 
 
-def _finishable(image: MetadataImage) -> Iterator[tuple[TopicImage, PartitionImage, PartitionImage]]:
+def _finishable(
+    image: MetadataImage, live: Collection[BrokerId]
+) -> Iterator[tuple[TopicImage, PartitionImage, PartitionImage]]:
     for topic, partition in image.all_partitions():
-        if partition.is_reassigned and (after := finished(partition)) is not partition:
+        if partition.is_reassigned and (after := finished(partition, live)) is not partition:
             yield topic, partition, after

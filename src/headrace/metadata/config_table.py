@@ -355,10 +355,11 @@ _BROKER_ONLY: Final = (
     ConfigDef(
         key="default.replication.factor",
         type=ConfigType.INT,
-        default="1",
+        default="3",
         low=1,
         high=32767,
-        doc="Replicas of a partition whose creator names no number; fewer while fewer brokers are registered.",
+        doc="Replicas of a partition whose creator names no number. Where nobody sets it, fewer while fewer brokers "
+        "are live.",
     ),
     ConfigDef(
         key="delete.topic.enable",
@@ -505,11 +506,11 @@ _BROKER_ONLY: Final = (
     ConfigDef(
         key="offsets.topic.replication.factor",
         type=ConfigType.SHORT,
-        default="1",
+        default="3",
         low=1,
         high=32767,
         dynamic=False,
-        doc="Replicas of __consumer_offsets, when it is made; fewer while fewer brokers are registered.",
+        doc="Replicas of __consumer_offsets, when it is made; fewer while fewer brokers are live.",
     ),
     ConfigDef(
         key="offsets.topic.segment.bytes",
