@@ -1,8 +1,9 @@
 """What the active controller does besides deciding: answers what brokers ask, keeps their sessions, grows the quorum.
 
-Promises: every change goes through `MetadataDriver.submit`; nothing is decided while this node does not lead; a broker
-is fenced for silence, or at once where its process is plainly dead, never for this node's own pauses. Sources: KIP-631,
-KIP-853; DESIGN "Birth, identity, membership".
+Promises: every change goes through `MetadataDriver.submit`; nothing is decided while this node does not lead; what is
+told, refusals too, rests on what is committed and was the newest when it was seen; a broker is fenced for silence, or
+at once where its process is plainly dead, never for this node's own pauses. Sources: KIP-631, KIP-853; DESIGN "Birth,
+identity, membership".
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import structlog
 
@@ -40,11 +41,15 @@ from headrace.metadata.configs import broker_value
 from headrace.metadata.events import QuorumGrown
 from headrace.metadata.image import MetadataImage
 from headrace.raft.membership import AddLearner, Demote, Peer, Promote, Remove
+from headrace.raft.membership import Refusal as QuorumRefusal
 from headrace.wire.errors import ErrorCode
 
 log = structlog.get_logger(__name__)
 
+T = TypeVar("T")
 TICKS_PER_SESSION: Final = 6
+FINAL: Final = (QuorumRefusal.LAST_VOTER, QuorumRefusal.NO_LIVE_QUORUM)
+"""What no second try changes: somebody has to."""
 
 
 class Duties:
@@ -173,8 +178,8 @@ class Duties:
                     return await self._metadata.submit(partial(ask.decide, setting=self._setting))
                 except ChangeTooLarge as error:
                     return Refusal(ErrorCode.POLICY_VIOLATION, str(error))
-                except ChangeRefused as error:  # nothing was done
-                    return Refusal(ErrorCode.REQUEST_TIMED_OUT, str(error))
+                except ChangeRefused as error:
+                    return _not_done(str(error))
             case Heartbeat():
                 return await self._on_heartbeat(sessions, ask)
             case RegisterBroker():
@@ -184,9 +189,15 @@ class Duties:
             case ChangeVoter():
                 return await self._change_voter(ask)
             case ReadQuorum():
-                return _view(self._metadata.quorum())
+                return await self._confirmed(_view(self._metadata.quorum()))
             case _:
                 raise AssertionError(f"nobody answers {type(ask).__name__}")
+
+    async def _confirmed(self, seen: T) -> T:
+        """What was seen just now, once it may be told: this node may have been deposed and not know it, and what it
+        has decided may never be committed. Raises NotController."""
+        await self._metadata.confirmed()
+        return seen
 
     async def _register(self, sessions: Sessions, ask: RegisterBroker) -> BrokerEpoch | Refusal:
         if ask.cluster_id != self.cluster_id:
@@ -210,7 +221,7 @@ class Duties:
         peer = Peer(ask.broker_id, ask.directory_id)
         if all(member.peer != peer for member in self._metadata.quorum().members):
             if isinstance(refusal := decide(self._metadata.image).result, Refusal):
-                return refusal  # and the quorum is not changed for it
+                return await self._confirmed(refusal)  # and the quorum is not changed for it
             if (problem := await self._change(AddLearner(peer))) is not None:
                 return problem
         epoch = await self._metadata.submit(decide)
@@ -222,7 +233,7 @@ class Duties:
         image = self._metadata.image
         known = image.brokers.get(ask.broker_id)
         if known is None or known.epoch != ask.broker_epoch:
-            return stale(ask.broker_id, ask.broker_epoch)
+            return await self._confirmed(stale(ask.broker_id, ask.broker_epoch))
         sessions.heard(ask.broker_id, ask.broker_epoch, self._clock.monotonic())
         if ask.stopping and not known.fenced:
             refusal = await self._metadata.submit(partial(fence_broker, broker_id=known.id, broker_epoch=known.epoch))
@@ -240,7 +251,7 @@ class Duties:
         decide = partial(remove_broker, broker_id=ask.broker_id)
         refusal = decide(self._metadata.image).result
         if refusal is not None:
-            return refusal
+            return await self._confirmed(refusal)
         for member in self._metadata.quorum().members:
             if member.peer.node == ask.broker_id:
                 problem = await self._change(Remove(member.peer))
@@ -255,10 +266,10 @@ class Duties:
                 if member.is_voter == ask.voter:
                     what = "is a voter" if ask.voter else "is no voter"
                     code = ErrorCode.DUPLICATE_VOTER if ask.voter else ErrorCode.VOTER_NOT_FOUND
-                    return Refusal(code, f"Broker {ask.broker_id} {what} already.")
+                    return await self._confirmed(Refusal(code, f"Broker {ask.broker_id} {what} already."))
                 return await self._change(Promote(peer) if ask.voter else Demote(peer))
         message = f"Broker {ask.broker_id} is no member of the quorum, or has another directory: see 'headrace quorum'."
-        return Refusal(ErrorCode.VOTER_NOT_FOUND, message)
+        return await self._confirmed(Refusal(ErrorCode.VOTER_NOT_FOUND, message))
 
     async def _change(self, change: AddLearner | Promote | Demote | Remove) -> Refusal | None:
         """Change the quorum; why it was not, as words. Raises where it is not known whether it was."""
@@ -266,7 +277,9 @@ class Duties:
             try:
                 await self._metadata.change(change)
             except ChangeRefused as error:
-                return Refusal(ErrorCode.REQUEST_TIMED_OUT, f"The quorum was not changed: {error}")
+                if error.refusal not in FINAL:
+                    return _not_done(str(error))
+                return await self._confirmed(Refusal(ErrorCode.INVALID_REQUEST, str(error)))
         log.info("the quorum was changed", change=type(change).__name__, broker_id=change.peer.node)
         return None
 
@@ -278,6 +291,11 @@ def register_refusal(theirs: ClusterId, ours: ClusterId, broker_id: BrokerId) ->
         f"The data directory of broker {broker_id} belongs to cluster {theirs}, but this is {ours}: start it with "
         "another directory, or name addresses of its own cluster.",
     )
+
+
+def _not_done(reason: str) -> Refusal:
+    """Nothing was done, and the same may be asked again: as where nobody is the controller."""
+    return Refusal(ErrorCode.NOT_CONTROLLER, reason)
 
 
 def _grown(image: MetadataImage, *, voters: int) -> Decision[None]:
