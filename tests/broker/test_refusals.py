@@ -112,13 +112,14 @@ async def registered(old: Machine) -> int:
     numbers = list(old.world.machines)
     other = next(number for number in numbers if number != old.number)
 
-    async def register(made: Duties) -> None:
+    async def register(made: Duties) -> bool:
         for number in numbers:
             epoch = await made.answer(registration(number, 1))
             beat = Heartbeat(broker_id=BrokerId(number), broker_epoch=epoch, ready=True)
             assert await made.answer(beat) is True
+        return True
 
-    await ask(old, register)
+    assert await ask(old, register)
     return other
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import fields
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -21,6 +22,7 @@ from headrace.base.ports import Clock
 from headrace.broker.metadata import ChangeRefused, MetadataDriver, NotController
 from headrace.broker.quorum.errors import ChangeTooLarge
 from headrace.broker.quorum.status import QuorumStatus
+from headrace.broker.settling import Settling
 from headrace.broker.tasks import OnBug, started
 from headrace.controller.asks import (
     Ask,
@@ -34,7 +36,7 @@ from headrace.controller.asks import (
     Replica,
     Setting,
 )
-from headrace.controller.brokers import fence_broker, register_broker, remove_broker, stale, unfence_broker
+from headrace.controller.brokers import refused_registration, register_broker, remove_broker, stale
 from headrace.controller.decision import Decision, Refusal
 from headrace.controller.sessions import Sessions
 from headrace.metadata.configs import broker_value
@@ -75,6 +77,8 @@ class Duties:
         self._voters = broker_value(metadata.image, configs, "controller.voters").number()
         self._sessions: Sessions | None = None
         """Of this leadership; None: there is none."""
+        self._settling = Settling(metadata)
+        """Of the last leadership."""
         self._joining = asyncio.Lock()
         """One change of the quorum at a time."""
         self._ticks: asyncio.Task[None] | None = None
@@ -97,6 +101,7 @@ class Duties:
         self._sessions = self._ticks = None
         if active:
             now = self._clock.monotonic()
+            self._settling = Settling(self._metadata)
             self._sessions = sessions = Sessions(timeout_s=self._session_s, me=self._node, now=now)
             self._ticks = started(self._tick(sessions), "controller's sessions", self._on_bug)
             seen, self._seen_dead = self._seen_dead, {}
@@ -110,6 +115,7 @@ class Duties:
             try:
                 for broker, epoch in sessions.tick(self._metadata.image, self._clock.monotonic()):
                     await self._fence(broker, epoch, f"it was silent for {self._session_s:g} s")
+                await self._settling.go_on()
                 await self._readmit()
                 await self.grow()
             except HeadraceError as error:
@@ -135,8 +141,8 @@ class Duties:
             log.info("a dead broker is left to its session", broker_id=broker, reason=str(error))
 
     async def _fence(self, broker: BrokerId, epoch: BrokerEpoch, reason: str) -> None:
-        refusal = await self._metadata.submit(partial(fence_broker, broker_id=broker, broker_epoch=epoch))
-        if refusal is None:
+        known = self._metadata.image.brokers.get(broker)
+        if known is not None and known.epoch == epoch and await self._settling.fence(known) is None:
             log.warning("broker fenced", broker_id=broker, reason=reason)
 
     async def _readmit(self) -> None:
@@ -202,28 +208,21 @@ class Duties:
     async def _register(self, sessions: Sessions, ask: RegisterBroker) -> BrokerEpoch | Refusal:
         if ask.cluster_id != self.cluster_id:
             return register_refusal(ask.cluster_id, self.cluster_id, ask.broker_id)
-        in_session = sessions.has(ask.broker_id, self._clock.monotonic())
+        wanted: dict[str, Any] = {field.name: getattr(ask, field.name) for field in fields(ask)}
+        wanted["in_session"] = sessions.has(ask.broker_id, self._clock.monotonic())
 
         def decide(image: MetadataImage) -> Decision[BrokerEpoch | Refusal]:
             alone = ask.broker_id == self._node and set(image.brokers) <= {self._node}
-            return register_broker(
-                image,
-                cluster_id=ask.cluster_id,
-                broker_id=ask.broker_id,
-                directory_id=ask.directory_id,
-                endpoints=ask.endpoints,
-                rack=ask.rack,
-                incarnation=ask.incarnation,
-                in_session=in_session,
-                unfenced=alone,
-            )
+            unfenced = alone and not self._settling.is_large(ask.broker_id)
+            return register_broker(image, **wanted, unfenced=unfenced)
 
+        if (refusal := refused_registration(self._metadata.image, **wanted)) is not None:
+            return await self._confirmed(refusal)  # and nothing is changed for it
         peer = Peer(ask.broker_id, ask.directory_id)
-        if all(member.peer != peer for member in self._metadata.quorum().members):
-            if isinstance(refusal := decide(self._metadata.image).result, Refusal):
-                return await self._confirmed(refusal)  # and the quorum is not changed for it
-            if (problem := await self._change(AddLearner(peer))) is not None:
-                return problem
+        is_member = any(member.peer == peer for member in self._metadata.quorum().members)
+        if not is_member and (problem := await self._change(AddLearner(peer))) is not None:
+            return problem
+        await self._settling.make_way(ask)
         epoch = await self._metadata.submit(decide)
         if not isinstance(epoch, Refusal):
             sessions.heard(ask.broker_id, epoch, self._clock.monotonic())
@@ -236,11 +235,11 @@ class Duties:
             return await self._confirmed(stale(ask.broker_id, ask.broker_epoch))
         sessions.heard(ask.broker_id, ask.broker_epoch, self._clock.monotonic())
         if ask.stopping and not known.fenced:
-            refusal = await self._metadata.submit(partial(fence_broker, broker_id=known.id, broker_epoch=known.epoch))
+            refusal = await self._settling.fence(known)
             log.info("broker stops", broker_id=ask.broker_id)
             return False if refusal is None else refusal
         if ask.ready and not ask.stopping and known.fenced:
-            refusal = await self._metadata.submit(partial(unfence_broker, broker_id=known.id, broker_epoch=known.epoch))
+            refusal = await self._settling.unfence(known)
             if refusal is not None:
                 return refusal
             log.info("broker unfenced", broker_id=ask.broker_id)
@@ -252,6 +251,7 @@ class Duties:
         refusal = decide(self._metadata.image).result
         if refusal is not None:
             return await self._confirmed(refusal)
+        await self._settling.settle(ask.broker_id)
         for member in self._metadata.quorum().members:
             if member.peer.node == ask.broker_id:
                 problem = await self._change(Remove(member.peer))
