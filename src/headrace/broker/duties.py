@@ -211,10 +211,13 @@ class Duties:
         wanted: dict[str, Any] = {field.name: getattr(ask, field.name) for field in fields(ask)}
         wanted["in_session"] = sessions.has(ask.broker_id, self._clock.monotonic())
 
-        def decide(image: MetadataImage) -> Decision[BrokerEpoch | Refusal]:
+        def at_once(image: MetadataImage) -> bool:
+            """A broker that is alone need not ask to be unfenced, for it decides itself."""
             alone = ask.broker_id == self._node and set(image.brokers) <= {self._node}
-            unfenced = alone and not self._settling.is_large(ask.broker_id)
-            return register_broker(image, **wanted, unfenced=unfenced)
+            return alone and self._settling.may_come_at_once(ask.broker_id)
+
+        def decide(image: MetadataImage) -> Decision[BrokerEpoch | Refusal]:
+            return register_broker(image, **wanted, unfenced=at_once(image))
 
         if (refusal := refused_registration(self._metadata.image, **wanted)) is not None:
             return await self._confirmed(refusal)  # and nothing is changed for it
@@ -222,7 +225,8 @@ class Duties:
         is_member = any(member.peer == peer for member in self._metadata.quorum().members)
         if not is_member and (problem := await self._change(AddLearner(peer))) is not None:
             return problem
-        await self._settling.make_way(ask)
+        if not at_once(self._metadata.image):
+            await self._settling.make_way(ask)
         epoch = await self._metadata.submit(decide)
         if not isinstance(epoch, Refusal):
             sessions.heard(ask.broker_id, epoch, self._clock.monotonic())

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from headrace.base.ids import BrokerId, TopicPartition
-from headrace.base.limits import SETTLED_PER_ENTRY_MAX
+from headrace.base.limits import SETTLED_ALONE_MAX, SETTLED_PER_ENTRY_MAX
 from headrace.broker.metadata import MetadataDriver
 from headrace.controller.asks import RegisterBroker
 from headrace.controller.brokers import fence_broker, lose_disk, settle_broker, unfence_broker
@@ -36,6 +36,10 @@ class Settling:
     def is_large(self, broker: BrokerId) -> bool:
         """Whether it holds more than goes into one entry."""
         return self._metadata.image.copies.get(broker, 0) > SETTLED_PER_ENTRY_MAX
+
+    def may_come_at_once(self, broker: BrokerId) -> bool:
+        """Whether a broker that is alone is registered and unfenced in one entry."""
+        return self._metadata.image.copies.get(broker, 0) <= SETTLED_ALONE_MAX
 
     async def fence(self, known: BrokerImage) -> Refusal | None:
         """Once it is fenced and leads nothing that others could."""
