@@ -129,7 +129,7 @@ class Admin:
     async def _exists(self, name: str) -> bool:
         """As the controller has it, and not as a broker that is behind: whether a topic of this name may be made."""
         try:
-            await self.create_topic(name, validate_only=True)
+            await self.create_topic(name, partitions=1, replication_factor=1, validate_only=True)
         except RefusedError as error:
             if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise
