@@ -238,6 +238,12 @@ RAFT_READS_WAITING_MAX: Final = 10_000
 RAFT_ENTRIES_KEPT: Final = 1_000
 """Entries below a snapshot that a leader keeps, so that who is a little behind needs no snapshot."""
 
+SETTLED_PER_ENTRY_MAX: Final = 1_000
+"""Partitions of which a broker's coming or going is one entry; of a broker that has more, slices of so many follow it:
+deciding and applying one holds the event loop for some 10 ms."""
+SETTLED_ALONE_MAX: Final = 50_000
+"""As much, of a broker that is alone in its cluster and starts: nobody is served while the loop is held."""
+
 # the way to the controller
 CONTROLLER_WAIT_MS_MAX: Final = 5_000
 """Longest that a broker waits for the controller's answer, or for there to be one, before it refuses."""

@@ -69,7 +69,7 @@ def create(
             raise
         return {
             "topic": made.name,
-            "created": not dry_run,
+            "created": None if not made.acknowledged else not dry_run,  # None: by this command, or by another
             "id": made.id,
             "partitions": made.partitions,
             "replication_factor": made.replication_factor,
@@ -80,6 +80,10 @@ def create(
         print_json(result)
     elif dry_run:
         print_line(f"topic {name} could be created with {result['partitions']} partitions")
+    elif result["created"] is None:
+        print_line(
+            f"topic {name} is there with {result['partitions']} partitions (the answer that it was made was lost)"
+        )
     elif not result["created"]:
         print_line(f"topic {name} is already there")
     else:
