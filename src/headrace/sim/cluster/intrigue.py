@@ -153,17 +153,26 @@ class Intriguer(Nemesis):
             self.heal()
             return
         self._set_cut(held)
-        await asyncio.sleep(self._random.random() * ELECTION_SECONDS)
+        await asyncio.sleep(self._random.random() * ELECTION_SECONDS / 2)
         self._set_cut({*held, *((other, one) for one, other in held)})
-        for _ in range(TRIES_MAX):
-            await asked(second, lambda driver: driver.transfer(peer_of(first.node)), ELECTION_SECONDS)
-            if self._leader() is first:
-                await asyncio.sleep(self._random.choice((0.0, REIGN_SECONDS_MAX * self._random.random())))
-                far = self._but(first, *self._random.sample(self._but(first, *friends), 1))
-                self._set_cut({(first.address, host.address) for host in far})
-                await asyncio.sleep(ELECTION_SECONDS)
-                break
+        if await self._succeeds(first, second):
+            await asyncio.sleep(self._random.choice((0.0, REIGN_SECONDS_MAX * self._random.random())))
+            far = self._but(first, *self._random.sample(self._but(first, *friends), 1))
+            self._set_cut({(first.address, host.address) for host in far})
+            await asyncio.sleep(ELECTION_SECONDS)
         self.heal()
+
+    async def _succeeds(self, heir: Host, leader: Host) -> bool:
+        """Whether it is elected, where the leader dies or hands over to it."""
+        if self._random.random() < 0.5:
+            leader.kill()
+            self._later(2 * ELECTION_SECONDS, lambda: self._boot(leader))
+            return await self._until(lambda other: other is heir) is not None
+        for _ in range(TRIES_MAX):
+            await asked(leader, lambda driver: driver.transfer(peer_of(heir.node)), ELECTION_SECONDS)
+            if await self._until(lambda other: other is heir, ELECTION_SECONDS / 2) is not None:
+                return True
+        return False
 
     async def figure_eight(self) -> None:
         """Figure 8 of the Raft paper: a leader is cut off with what nobody else has, and so is the next one; the first
@@ -273,10 +282,10 @@ class Intriguer(Nemesis):
         finally:
             self._ambush = None
 
-    async def _until(self, holds: Callable[[Host], bool]) -> Host | None:
-        """Wait, not for ever, until such a one leads."""
+    async def _until(self, holds: Callable[[Host], bool], seconds_max: float = 4 * ELECTION_SECONDS) -> Host | None:
+        """Wait until such a one leads."""
         try:
-            async with asyncio.timeout(4 * ELECTION_SECONDS):
+            async with asyncio.timeout(seconds_max):
                 while (leader := self._leader()) is None or not holds(leader):
                     await self._crowned.wait()
         except TimeoutError:

@@ -1,8 +1,8 @@
 """What must hold of a quorum after every step of every member, whatever happened, and of the images made of it.
 
 Told of every step of the shipped core by `watching`. Looks at what changed only. Promises in one line each: one leader
-in a term, and one vote of a member; two logs that agree at an entry agree below it; what is committed is in the log
-of every later leader, and was on the disks of a quorum; all commit, and see, the same. Source: the Raft paper, figure 3.
+in a term, and one vote of a member; two logs that agree at an entry agree below it; what is committed is on the disks
+of a quorum, and in the log of every later leader; all commit, and see, the same. Source: the Raft paper, figure 3.
 """
 
 from __future__ import annotations

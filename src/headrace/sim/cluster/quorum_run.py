@@ -25,21 +25,22 @@ from headrace.sim.cluster.quorums import QuorumPrograms, asked, driver_of, peer_
 from headrace.sim.cluster.tickets import Ticket, faults_in
 from headrace.sim.cluster.world import ClusterWorld
 
-SIZES: Final = (3, 3, 4, 5, 5, 5, 7)
+SIZES: Final = (3, 3, 4, 5, 5, 5)
 SPARE: Final = (0, 1, 2)
 """Hosts that are no members at first."""
-TICK_MS: Final = 5
-QUICK: Final = replace(SETTINGS, election_ticks=10, heartbeat_ticks=3)
+TICK_MS: Final = 10
+QUICK: Final = replace(SETTINGS, election_ticks=5, heartbeat_ticks=2)
 APPEND_BYTES_MAX: Final = (1, 1, SETTINGS.append_bytes_max)
 """Of entries: one at a time, or all there are."""
 WINDOWS: Final = (1, SETTINGS.window_messages_max)
 ENTRIES_KEPT: Final = (3, 1_000)
 CLIENTS: Final = 3
-BURSTS: Final = (1, 1, 1, 4)
+PACES: Final = ((0.04, (1, 1, 1, 4)), (0.3, (2, 4, 12)))
+"""Seconds at most that a client thinks, and how many requests it has at a time: a steady stream, or bursts."""
 LOOK_PROBABILITY: Final = 0.2
-THINK_SECONDS_MAX: Final = 0.04
-ANSWER_SECONDS_MAX: Final = 1.0
-FAULTS_SECONDS: Final = (3.0, 8.0)
+ANSWER_SECONDS_MAX: Final = (0.02, 1.0)
+"""Who is impatient goes on asking a leader that is cut off, and so fills its log with what nobody else has."""
+FAULTS_SECONDS: Final = (2.0, 6.0)
 
 
 def take(image: MetadataImage) -> Decision[int]:
@@ -68,6 +69,8 @@ class QuorumRun(Play):
         programs.birth(self.hosts)
         world.loop.network.links.resend_seconds_max *= TEMPO
         self._intriguer = Intriguer(world, self.hosts, self.judge)
+        self._think_seconds_max, self._bursts = world.random.choice(PACES)
+        self._patience = world.random.choice(ANSWER_SECONDS_MAX)
         self._history: list[Ticket] = []
         self._moment = 0
 
@@ -111,9 +114,9 @@ class QuorumRun(Play):
         world = self._world
         while not world.winding_down:
             if (host := self._some_host()) is not None:
-                burst = world.random.choice(BURSTS)
+                burst = world.random.choice(self._bursts)
                 await asyncio.gather(*(self._ask(host) for _ in range(burst)))
-            await world.think(THINK_SECONDS_MAX)
+            await world.think(self._think_seconds_max)
 
     def _some_host(self) -> Host | None:
         pick = self._world.random.choice
@@ -124,7 +127,7 @@ class QuorumRun(Play):
         """One ticket, and what it says, where there is an answer."""
         taken = self._world.random.random() >= LOOK_PROBABILITY if taken is None else taken
         called = self._next_moment()
-        answer = await asked(host, lambda driver: driver.submit(take if taken else look), ANSWER_SECONDS_MAX)
+        answer = await asked(host, lambda driver: driver.submit(take if taken else look), self._patience)
         known = isinstance(answer, int)
         returned = self._next_moment() if known else None
         self._history.append(Ticket(taken, called, answer if known else -1, returned))
@@ -138,17 +141,19 @@ class QuorumRun(Play):
 
     async def _progress(self) -> None:
         """A number can be taken, and every member comes to know of it."""
+        world, controller, behind = self._world, None, None
         try:
             async with asyncio.timeout(LIVENESS_SECONDS_MAX):
+                self._patience = LIVENESS_SECONDS_MAX
                 while (controller := self._some_host()) is None or await self._ask(controller, taken=True) is None:
-                    await asyncio.sleep(0.05)
+                    await world.think(0.1)
                 driver = driver_of(controller)
                 index = driver.image.index if driver is not None else 0
                 while (behind := self._behind(index)) is not None:  # noqa: ASYNC110 - virtual time
                     await asyncio.sleep(0.05)
         except TimeoutError:
-            where = f"; broker {behind.node} is behind index {index}" if controller is not None else ""
-            self._world.problem("liveness", f"no progress in {LIVENESS_SECONDS_MAX} s{where}")
+            where = "" if behind is None else f"; broker {behind.node} is behind"
+            world.problem("liveness", f"no progress in {LIVENESS_SECONDS_MAX} s{where}")
             raise Over from None
 
     def _behind(self, index: int) -> Host | None:
