@@ -87,7 +87,7 @@ class Intriguer(Nemesis):
         if self._ambush is not None and self._ambush(host):
             self._cut_apart([host], self._but(host))
         elif not self._plotting and self._random.random() < self._at_crowns:
-            self._depose(leader, self._random.choice((0.0, REIGN_SECONDS_MAX * self._random.random())))
+            self._depose(host, self._random.choice((0.0, REIGN_SECONDS_MAX * self._random.random())))
         elif not self._plotting:
             super()._on_leader(leader)
 
@@ -100,10 +100,10 @@ class Intriguer(Nemesis):
             self._marked = None
             self._cut_apart([host], self._but(host))
         elif not self._plotting and self._random.random() < self._at_commits:
-            self._depose(leader, 0.0)
+            self._depose(host, 0.0)
 
-    def _depose(self, leader: Peer, seconds: float) -> None:
-        host = self._host(leader)
+    def _depose(self, host: Host, seconds: float) -> None:
+        """After so long; where that is nothing, before it has said anything."""
         if seconds:
             self._later(seconds, lambda: self._part(host))
         else:

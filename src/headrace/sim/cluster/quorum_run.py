@@ -111,7 +111,7 @@ class QuorumRun(Play):
     # the workload
 
     async def _work(self) -> None:
-        """One client: asks those who say that they decide, and now and then anybody, until the world winds down."""
+        """One client: asks those who believe that they decide, deposed ones too, until the world winds down."""
         world = self._world
         while not world.winding_down:
             if (host := self._some_host()) is not None:
