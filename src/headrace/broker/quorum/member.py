@@ -230,7 +230,7 @@ class QuorumMember:
             self.leader_died(leader, self.core.term)
 
     def _tick(self) -> None:
-        """Time passes where there are others, and until the only one leads: whom it followed may have removed itself."""
+        """Time passes where there are others, and until the only one leads: whom it followed may be removed."""
         self._ticks = None
         if self._runs and (self._members - {self.me} or (self.is_alone and not self.core.leads)):
             self._ticks = asyncio.get_running_loop().call_later(self._tick_seconds, self._on_tick)
