@@ -107,7 +107,7 @@ class Replica(ABC):
     def keep_house(self, now_ms: int, *, deletable_end: Offset, producers_since_ms: int) -> None:
         """Drop segments past their retention, none that reaches above `deletable_end` or the high watermark, and forget
         producers that have not written since `producers_since_ms`."""
-        if self._ended is not ErrorCode.NONE or self.log.read_only is not None:
+        if self.availability is not ErrorCode.NONE or self.log.read_only is not None:
             return
         self.producers.expire(producers_since_ms)
         try:
