@@ -10,8 +10,8 @@ from headrace.broker.following import FollowerPartition
 from headrace.broker.partition_settings import PartitionSettings
 from headrace.broker.system import SystemClock
 from headrace.replica.producers import ProducerStates
+from headrace.storage.engine import FlushTicket
 from headrace.storage.log.engine import LocalLogEngine
-from headrace.storage.log.partition import LocalLog
 from headrace.wire.batches import PREFIX
 from tests.storage.log.log_world import IDENTITY, ROOT, SMALL, batch, new_disk
 
@@ -71,3 +71,21 @@ async def test_nobody_deletes_from_a_log_that_is_being_cut() -> None:
     copy.is_changing = False
     copy.keep_house(2**62, deletable_end=Offset(10), producers_since_ms=0)
     assert copy.log.log_start_offset > 0
+
+
+async def test_what_is_flushed_is_told_though_more_was_appended_meanwhile() -> None:
+    """Where something always is, the leader would hear of nothing, and acknowledge nothing."""
+    copy = copied()
+    told: list[tuple[int, int]] = []
+    copy.on_flushed = lambda copy: told.append((copy.log.flushed_end, copy.log.log_end_offset))
+    ended = copy.finish_flush
+
+    def append_meanwhile(ticket: FlushTicket, failure: OSError | None) -> None:
+        if copy.log.log_end_offset < 3:
+            copy.append(as_led(copy.log.log_end_offset))
+        ended(ticket, failure)
+
+    copy.finish_flush = append_meanwhile  # type: ignore[method-assign]
+    copy.append(as_led(0))
+    await copy._flusher.idle()
+    assert told == [(1, 2), (2, 3), (3, 3)]
