@@ -48,6 +48,7 @@ def copied() -> FollowerPartition:
         flusher=Flusher(engine, no_bug),
         clock=SystemClock(),
         suspect=lambda *_: False,
+        failed=lambda _: None,
     )
 
 

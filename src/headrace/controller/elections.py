@@ -6,10 +6,10 @@ on another disk than the one that it came back with. Sources: KIP-631; DESIGN "P
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 
-from headrace.base.ids import NO_LEADER, BrokerId, DirectoryId, LeaderEpoch, PartitionEpoch
+from headrace.base.ids import NO_LEADER, BrokerId, DirectoryId, LeaderEpoch, PartitionEpoch, TopicPartition
 from headrace.metadata.events import IsrChanged, LeaderChanged, MetadataEvent
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.values import BrokerImage, PartitionImage, TopicImage
@@ -20,6 +20,18 @@ def taken_out(image: MetadataImage, broker_id: BrokerId) -> Iterator[MetadataEve
     live = live_directories(image, without=broker_id)
     for topic, partition in image.all_partitions():
         if broker_id in partition.isr:
+            yield from _changed(topic, partition, _without(partition, broker_id), live, anew=broker_id)
+
+
+def copies_failed(
+    image: MetadataImage, broker_id: BrokerId, partitions: Iterable[TopicPartition]
+) -> Iterator[MetadataEvent]:
+    """The broker is there, but the disk with its copies of these partitions is not: it leaves their ISRs, but for those
+    of which it is the last member, and others lead."""
+    live = live_directories(image, without=broker_id)
+    for key in dict.fromkeys(partitions):
+        topic, partition = image.topics.get(key.topic_id), image.partition(key)
+        if topic is not None and partition is not None and broker_id in partition.isr and len(partition.isr) > 1:
             yield from _changed(topic, partition, _without(partition, broker_id), live, anew=broker_id)
 
 
