@@ -6,13 +6,14 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
+from headrace.base.errors import StorageFailure
 from headrace.base.ports import Buffer
 from headrace.net import loops
 from headrace.wire.batches import decode_records, iterate_headers
 from tests.broker.cluster import running
 from tests.broker.data_path import batch, delete_records, fetch, produce
 from tests.broker.group_broker import RawClient
-from tests.broker.replicas import elect, follower, held_rounds, known, leader, make_topic, until
+from tests.broker.replicas import elect, follower, held_rounds, known, leader, make_topic, set_isr, until
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
@@ -81,3 +82,53 @@ def values(records: Buffer) -> list[tuple[int, bytes | None]]:
     for at, header in iterate_headers(data):
         found += [(record.offset, record.value) for record in decode_records(data[at : at + header.size])]
     return found
+
+
+def test_who_copies_no_more_is_not_proposed(tmp_path: Path) -> None:
+    """It would be refused, and proposed again, and nothing acknowledged meanwhile."""
+
+    async def work() -> None:
+        async with running(tmp_path, 3) as cluster:
+            key = await make_topic(cluster, "t", 2)
+            partition = known(await cluster.agree(), key)
+            first = partition.leader
+            (other,) = set(partition.replicas) - {first}
+            leads = leader(cluster, first, key)
+            async with RawClient(str(cluster.address(first))) as client:
+                assert (await produce(client, "t", batch(b"a"))).error_code == 0
+            await cluster.brokers[other].parts._copying.stop()
+            await until(lambda: not cluster.brokers[first].parts._followers._sessions)
+            await set_isr(cluster, key, [first])
+            await cluster.until(first, lambda image: known(image, key).isr == (first,))
+            assert leads.standings.isr == (first,)
+            assert leads.standings.proposed is None
+
+    run(work())
+
+
+def test_others_lead_at_once_what_a_failed_disk_held_and_count_on_it_no_more(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with running(tmp_path, 3) as cluster:
+            key = await make_topic(cluster, "t", 3, min_insync_replicas="1")
+            first = known(await cluster.agree(), key).leader
+            async with RawClient(str(cluster.address(first))) as client:
+                assert (await produce(client, "t", batch(b"a"))).error_code == 0
+            leader(cluster, first, key)._fail(StorageFailure("planted"))
+            await cluster.until(first, lambda image: known(image, key).leader not in (first, -1))
+            await cluster.settled(first)
+            image = await cluster.agree()
+            second = known(image, key).leader
+            assert first not in known(image, key).isr
+            (third,) = {1, 2, 3} - {first, second}
+            await cluster.settled(second)
+            await cluster.settled(third)
+            follower(cluster, third, key)._fail(StorageFailure("planted"))
+            await cluster.until(second, lambda image: known(image, key).isr == (second,))
+            async with RawClient(str(cluster.address(second))) as client:
+                answer = await produce(client, "t", batch(b"b"))
+                assert (answer.error_code, answer.base_offset) == (0, 1)
+            leader(cluster, second, key)._fail(StorageFailure("planted"))
+            await cluster.brokers[second].parts._isr._asking  # type: ignore[misc]
+            assert known(await cluster.agree(), key).leader == second, "nobody else has all of it"
+
+    run(work())

@@ -85,6 +85,7 @@ CASES: list[tuple[Ask[Any], Any]] = [
         ),
         None,
     ),
+    (asks.LeaveIsr(broker_id=ONE, broker_epoch=EPOCH, partitions=((TOPIC, PartitionIndex(0)),)), None),
     (
         asks.AlterIsr(
             broker_id=ONE,

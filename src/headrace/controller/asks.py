@@ -27,12 +27,13 @@ from headrace.base.ids import (
     PartitionIndex,
     ProducerId,
     TopicId,
+    TopicPartition,
 )
 from headrace.controller.brokers import allocate_producer_ids
 from headrace.controller.configs import ResourceAlteration, alter_configs
 from headrace.controller.decision import Decision, Refusal
 from headrace.controller.durable import publish_segment
-from headrace.controller.isr import IsrProposal, alter_isr
+from headrace.controller.isr import IsrProposal, alter_isr, leave_isr
 from headrace.controller.leaders import Election, ElectionOutcome, PartitionRef, elect_leaders
 from headrace.controller.reassignments import Reassignment, reassign_partitions
 from headrace.controller.topic_changes import NewPartitions, TopicRef, create_partitions, delete_topics
@@ -238,6 +239,20 @@ class AlterIsr(Command[tuple[ErrorCode, ...]]):
         return alter_isr(image, broker_id=self.broker_id, broker_epoch=self.broker_epoch, proposals=self.proposals)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaveIsr(Command[None]):
+    """The disk under a broker's copies of these partitions failed: others are to lead, and to be counted on."""
+
+    RESULT: ClassVar[Any] = None
+    broker_id: BrokerId
+    broker_epoch: BrokerEpoch
+    partitions: tuple[tuple[TopicId, PartitionIndex], ...]
+
+    def decide(self, image: MetadataImage, setting: Setting) -> Decision[Refusal | None]:
+        keys = [TopicPartition(*each) for each in self.partitions]
+        return leave_isr(image, broker_id=self.broker_id, broker_epoch=self.broker_epoch, partitions=keys)
+
+
 # what is more than a decision on the image
 
 
@@ -325,6 +340,7 @@ ASKS: Final[Mapping[str, type[Ask[Any]]]] = {
             AllocateProducerIds,
             PublishSegment,
             AlterIsr,
+            LeaveIsr,
             RegisterBroker,
             Heartbeat,
             RemoveBroker,

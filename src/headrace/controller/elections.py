@@ -25,6 +25,18 @@ def taken_out(image: MetadataImage, broker_id: BrokerId, among: Among = None) ->
         yield from _changed(topic, partition, _without(partition, broker_id), live, anew=broker_id)
 
 
+def copies_failed(
+    image: MetadataImage, broker_id: BrokerId, partitions: Iterable[TopicPartition]
+) -> Iterator[MetadataEvent]:
+    """The broker is there, but the disk with its copies of these partitions is not: it leaves their ISRs, but for those
+    of which it is the last member, and others lead."""
+    live = live_directories(image, without=broker_id)
+    for key in dict.fromkeys(partitions):
+        topic, partition = image.topics.get(key.topic_id), image.partition(key)
+        if topic is not None and partition is not None and broker_id in partition.isr and len(partition.isr) > 1:
+            yield from _changed(topic, partition, _without(partition, broker_id), live, anew=broker_id)
+
+
 def started_anew(
     image: MetadataImage, broker_id: BrokerId, directory: DirectoryId, *, live: bool
 ) -> Iterator[MetadataEvent]:

@@ -22,8 +22,8 @@ from headrace.base.ids import (
 )
 from headrace.base.limits import ISR_PROPOSALS_PER_ASK_MAX
 from headrace.controller.brokers import stale
-from headrace.controller.decision import Decision, Refusal
-from headrace.controller.elections import live_directories
+from headrace.controller.decision import Decision, Refusal, decided
+from headrace.controller.elections import copies_failed, live_directories
 from headrace.controller.reassignments import changes, finished
 from headrace.metadata.events import MetadataEvent
 from headrace.metadata.image import MetadataImage
@@ -62,8 +62,7 @@ def alter_isr(
     if asker is None or asker.epoch != broker_epoch:
         return Decision((), stale(broker_id, broker_epoch))
     if len(proposals) > ISR_PROPOSALS_PER_ASK_MAX:
-        message = f"One request changes the ISR of at most {ISR_PROPOSALS_PER_ASK_MAX} partitions: split it."
-        return Decision((), Refusal(ErrorCode.POLICY_VIOLATION, message))
+        return Decision((), _too_many())
     live = live_directories(image).keys()
     after: dict[TopicPartition, PartitionImage] = {}
     events: list[MetadataEvent] = []
@@ -83,6 +82,24 @@ def alter_isr(
         events += done
         codes.append(ErrorCode.NONE)
     return Decision(tuple(events), tuple(codes))
+
+
+def leave_isr(
+    image: MetadataImage, *, broker_id: BrokerId, broker_epoch: BrokerEpoch, partitions: Sequence[TopicPartition]
+) -> Decision[Refusal | None]:
+    """A broker whose copies of these are of no use any more (their disk failed) leaves their ISRs, and leads none of
+    them, but for those of which nobody else is in sync. A Refusal as by `alter_isr`."""
+    asker = image.brokers.get(broker_id)
+    if asker is None or asker.epoch != broker_epoch:
+        return decided(stale(broker_id, broker_epoch))
+    if len(partitions) > ISR_PROPOSALS_PER_ASK_MAX:
+        return decided(_too_many())
+    return decided([*copies_failed(image, broker_id, partitions)])
+
+
+def _too_many() -> Refusal:
+    message = f"One request changes the ISR of at most {ISR_PROPOSALS_PER_ASK_MAX} partitions: split it."
+    return Refusal(ErrorCode.POLICY_VIOLATION, message)
 
 
 def _decide(
