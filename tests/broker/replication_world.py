@@ -1,5 +1,5 @@
-"""Three brokers that hold each other's partitions, as tests of replication see them: who leads, who copies, how far each
-is, and disks that keep a flush waiting for as long as a test wants."""
+"""Three brokers that hold each other's partitions, as tests of replication see them: who leads, who copies, how far
+each is, and disks that keep a flush waiting for as long as a test wants."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ BY_HAND = {"broker.heartbeat.interval.ms": "3600000"}
 class HeldRound(NamedTuple):
     """A round of flushes that begins when it is let go."""
 
-    round: FlushRound
+    begun: FlushRound
     held: list[Callable[[], None]]
 
     def begin(self, done: Callable[[Outcomes], object]) -> None:
-        self.held.append(lambda: self.round.begin(done))
+        self.held.append(lambda: self.begun.begin(done))
 
 
 class HeldRounds:
@@ -49,11 +49,11 @@ class HeldRounds:
         self._held: list[Callable[[], None]] | None = []
 
     def begin_round(self, tickets: Sequence[FlushTicket]) -> FlushRound:
-        round = self._engine.begin_round(tickets)
-        return round if self._held is None else HeldRound(round, self._held)
+        begun = self._engine.begin_round(tickets)
+        return begun if self._held is None else HeldRound(begun, self._held)
 
     def end_round(self, ended: FlushRound) -> None:
-        self._engine.end_round(ended.round if isinstance(ended, HeldRound) else ended)
+        self._engine.end_round(ended.begun if isinstance(ended, HeldRound) else ended)
 
     def begin_upkeep(self) -> UpkeepWork | None:
         return self._engine.begin_upkeep()

@@ -1,4 +1,4 @@
-"""Three brokers hold the same: what is acknowledged, shown and kept, whoever leads, and what becomes of what was not."""
+"""Three brokers hold the same: what is acknowledged, shown and kept, whoever leads, and what becomes of the rest."""
 
 from __future__ import annotations
 
@@ -272,8 +272,7 @@ def test_what_a_deposed_leader_alone_has_is_cut(tmp_path: Path, values: int) -> 
         new = world.leader("t")
         assert new != old
         expected: list[tuple[int, bytes | None]] = [(0, b"kept")]
-        for number in range(values):
-            expected.append((await write(world, "t", b"%d" % number), b"%d" % number))
+        expected += [(await write(world, "t", b"%d" % number), b"%d" % number) for number in range(values)]
         await world.unfence(old)
         await world.in_sync("t")
         assert world.leader("t") == new

@@ -3,7 +3,8 @@ ISR to be those that keep up. The oracle is plain sums over all that was ever re
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Set as AbstractSet
+from typing import NamedTuple, TypeAlias
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,6 +21,7 @@ LAG_S = 30.0
 
 others = st.sampled_from(OTHERS)
 few = st.integers(0, 6)
+Brokers: TypeAlias = AbstractSet[BrokerId]
 
 
 def members(*ids: int) -> tuple[BrokerId, ...]:
@@ -128,6 +130,21 @@ def test_an_old_answer_settles_nothing() -> None:
     assert state.on_refused(PartitionEpoch(9)) == (state, ())
     assert state.on_isr(members(1), PartitionEpoch(0)) == (state, ())
     assert state.proposed == members(1, 2)
+
+
+def test_what_is_refused_holds_nothing_back_and_is_wanted_again_after_a_pause() -> None:
+    state = leader(isr=(1,), flushed_end=10, high_watermark=10, replicas=2)
+    state, effects = fetched(state, 2, 10)
+    assert wanted(effects) == [members(1, 2)]
+    state, effects = state.on_flushed(Offset(11))
+    assert effects == ()
+    state, effects = state.on_refused(PartitionEpoch(0))
+    assert effects == (AdvanceHighWatermark(Offset(11)),)
+    assert state.on_pause_over() == (state, ()), "it is behind now"
+    state, effects = fetched(state, 2, 11)
+    state, _ = state.on_refused(PartitionEpoch(0))
+    state, effects = state.on_pause_over()
+    assert wanted(effects) == [members(1, 2)]
 
 
 def test_who_is_idle_and_heard_of_is_not_late_and_who_is_silent_is() -> None:
@@ -241,8 +258,9 @@ class Leading(RuleBasedStateMachine):
     def late(self) -> set[BrokerId]:
         return {each for each in self.isr - {ME} if self.now - self.caught_up.get(each, 5.0) > LAG_S}
 
-    def check(self, outcome: tuple[Leader, Effects], *, leaving: set[BrokerId] | None = None) -> None:
-        """What an event has given. `leaving`: who is late, where that was asked."""
+    def check(self, outcome: tuple[Leader, Effects], *, joins: bool = False, leaving: Brokers = frozenset()) -> None:
+        """What an event has given. `joins`: it is one at which others may join; `leaving`: who is late, where that was
+        asked."""
         self.state, effects = outcome
         shown = [effect.offset for effect in effects if isinstance(effect, AdvanceHighWatermark)]
         before, self.shown = self.shown, self.committed()
@@ -251,10 +269,10 @@ class Leading(RuleBasedStateMachine):
         if asked:
             assert len(asked) == 1
             assert self.proposed is None, "one at a time"
-        joining = self.eligible() if leaving is None else set()
+        joining = self.eligible() if joins else set()
         if self.proposed is None and (joining or leaving):
             assert len(asked) == 1
-            self.check_proposal(asked[0], (self.isr | joining) - (leaving or set()))
+            self.check_proposal(asked[0], (self.isr | joining) - leaving)
         else:
             assert asked == []
 
@@ -294,7 +312,8 @@ class Leading(RuleBasedStateMachine):
                 log_end=Offset(self.log_end),
                 now=self.now,
                 may_join=live,
-            )
+            ),
+            joins=replica in self.replicas - self.isr,
         )
 
     def note(self, replica: BrokerId, report: Report) -> None:
@@ -309,9 +328,10 @@ class Leading(RuleBasedStateMachine):
 
     @rule(replica=others, live=st.booleans())
     def hear_of(self, replica: BrokerId, live: bool) -> None:
-        if replica in self.reports:
+        is_news = replica in self.reports and self.live[replica] != live
+        if is_news:
             self.live[replica] = live
-        self.check(self.state.on_liveness(replica, may_join=live))
+        self.check(self.state.on_liveness(replica, may_join=live), joins=is_news)
 
     @rule(seconds=st.sampled_from([1, 20, 40]), heard=st.dictionaries(others, st.integers(0, 3)))
     def pass_time(self, seconds: int, heard: dict[BrokerId, int]) -> None:
@@ -341,13 +361,17 @@ class Leading(RuleBasedStateMachine):
     def change(self, isr: set[BrokerId]) -> None:
         self.isr, self.proposed = isr, None
         self.partition_epoch += 1
-        self.check(self.state.on_isr(self.ordered(isr), PartitionEpoch(self.partition_epoch)))
+        self.check(self.state.on_isr(self.ordered(isr), PartitionEpoch(self.partition_epoch)), joins=True)
 
     @rule(ago=st.sampled_from([0, 0, 1]))
     def refuse(self, ago: int) -> None:
         if ago == 0:
             self.proposed = None
         self.check(self.state.on_refused(PartitionEpoch(self.partition_epoch - ago)))
+
+    @rule()
+    def try_again(self) -> None:
+        self.check(self.state.on_pause_over(), joins=True)
 
     @rule(isr=st.sets(others))
     def hear_what_is_old(self, isr: set[BrokerId]) -> None:
@@ -367,7 +391,7 @@ class Leading(RuleBasedStateMachine):
         self.partition_epoch += 1
         self.proposed = None
         epoch = PartitionEpoch(self.partition_epoch)
-        self.check(self.state.on_isr(self.ordered(self.isr), epoch))
+        self.check(self.state.on_isr(self.ordered(self.isr), epoch), joins=True)
         self.state = self.state.on_replicas(self.ordered(self.replicas), epoch)
 
     @invariant()

@@ -158,6 +158,7 @@ class FollowerSession:
         self._news.pop(key, None)
         if (place := self._places.pop(key, None)) is not None:
             place.partition.unwatch_tail(self)
+            place.partition.on_liveness(self.replica, may_join=False)  # who copies no more is not waited for
 
     def _tell(
         self,
