@@ -180,7 +180,7 @@ class Source:
             copy = self._copies.get(row.key)
             if copy is not None and self._generations.get(row.key) == row.generation and row.key not in self._to_place:
                 self._on_row(copy, row)
-        self._send_soon()
+        self._send()  # at once: the leader waits for it, and all that this answer brought is taken
 
     def _on_row(self, copy: FollowerPartition, row: Copied) -> None:
         key = row.key
