@@ -33,6 +33,9 @@ log = structlog.get_logger(__name__)
 
 ASKED_AGAIN: Final = (ErrorCode.INVALID_UPDATE_VERSION, ErrorCode.NOT_CONTROLLER)
 """What was decided on is not what is known here: one of the two is behind, and an earlier ask may have been heard."""
+NOT_DONE: Final = (ErrorCode.INELIGIBLE_REPLICA, ErrorCode.INVALID_REQUEST)
+"""It was decided on the state that is known here, and is not done. Whatever else is refused, this broker does not lead
+any more: an earlier ask may have been heard before that, and nothing is taken back until the image tells."""
 CHECKS_PER_LAG: Final = 2
 """Looks at the followers in the time after which one is too late, as in Kafka."""
 
@@ -140,7 +143,7 @@ class IsrKeeper:
         for (partition, wanted), code in zip(proposals, answer, strict=True):
             if code in ASKED_AGAIN:
                 behind.append(partition)
-            elif code is not ErrorCode.NONE:  # after a while, for it may want the same again at once
+            elif code in NOT_DONE:  # after a while, for it may want the same again at once
                 self._later(partial(partition.on_isr_refused, wanted.leader_epoch, wanted.partition_epoch))
         if behind:
             self._again(behind)
