@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headrace.base.errors import StorageFailure
-from headrace.base.ids import Offset
+from headrace.base.ids import BrokerId, Offset
 from headrace.base.ports import Buffer
 from headrace.net import loops
 from headrace.wire.batches import decode_records, encode_batch, iterate_headers
@@ -191,3 +191,27 @@ async def everything(client: RawClient) -> AsyncIterator[tuple[int, bytes | None
         for pair in found:
             yield pair
         at = found[-1][0] + 1
+
+
+def test_a_leader_that_has_lost_what_was_flushed_has_nobody_cut_his_copy_of_it(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with running(tmp_path, 2) as cluster:
+            key = await make_topic(cluster, "t", 2)
+            first = known(await cluster.agree(), key).leader
+            other = 3 - first
+            async with RawClient(str(cluster.address(first))) as client:
+                assert (await produce(client, "t", batch(b"a"))).error_code == 0
+                await cluster.brokers[other].parts._copying.stop()
+                await set_isr(cluster, key, [first])
+                assert (await produce(client, "t", batch(b"lost"))).error_code == 0
+            damaged = follower(cluster, other, key).log
+            damaged.read_only = "planted"  # type: ignore[misc]
+            await elect(cluster, key, other, [other])
+            await cluster.until(first, lambda image: known(image, key).leader == other)
+            await cluster.settled(first)
+            await cluster.settled(other)
+            source = cluster.brokers[first].parts._copying._sources[BrokerId(other)]
+            await until(lambda: source._refused.get(key, 0) >= 2)
+            assert follower(cluster, first, key).log.log_end_offset == 2
+
+    run(work())

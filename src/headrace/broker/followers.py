@@ -115,7 +115,10 @@ class FollowerSession:
         our_log = found.log
         ours = our_log.end_offset_for_epoch(placed.last_epoch) if placed.last_epoch >= 0 else NOWHERE
         if diverges(ours, placed.last_epoch, placed.log_end):
-            self._tell(placed, ErrorCode.NONE, found, ours)
+            if our_log.read_only is None:
+                self._tell(placed, ErrorCode.NONE, found, ours)
+            else:  # what was flushed here is gone: it may be what the follower has
+                self._tell(placed, ErrorCode.KAFKA_STORAGE_ERROR)
             return
         next_offset = placed.log_end
         if not our_log.log_start_offset <= next_offset <= our_log.log_end_offset:
