@@ -10,6 +10,7 @@ import pytest
 
 from headrace.broker import isr as isr_module
 from headrace.controller.asks import AlterIsr
+from headrace.controller.decision import Refusal
 from headrace.net import loops
 from headrace.wire.errors import ErrorCode
 from tests.broker.cluster import Cluster, running
@@ -63,3 +64,45 @@ def held_answer(cluster: Cluster, broker: int, codes: tuple[ErrorCode, ...]) -> 
 
     control.submit = answered  # type: ignore[method-assign]
     return asked, answer
+
+
+def test_what_may_yet_be_heard_is_taken_back_only_once_it_cannot_be_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An ask whose answer is lost may be on its way still, when a later one is refused for a member that is fenced just
+    then."""
+    monkeypatch.setattr(isr_module, "ISR_BACKOFF_MS", 0)
+
+    async def work() -> None:
+        async with running(tmp_path, 2) as cluster:
+            key = await make_topic(cluster, "t", 2)
+            first = known(await cluster.agree(), key).leader
+            leads = leader(cluster, first, key)
+            control = cluster.brokers[first].parts.control
+            submit, asked, late = control.submit, list[AlterIsr](), asyncio.Event()
+
+            async def answered(ask: Any, **more: Any) -> Any:
+                if not isinstance(ask, AlterIsr):
+                    return await submit(ask, **more)
+                asked.append(ask)
+                await late.wait()
+                if len(asked) == 1:
+                    return Refusal(ErrorCode.REQUEST_TIMED_OUT, "planted: the answer was lost")
+                if len(asked) == 2:
+                    return (ErrorCode.INELIGIBLE_REPLICA,)
+                assert leads.high_watermark == 0, "it may yet be in sync"
+                return await submit(ask, **more)
+
+            control.submit = answered  # type: ignore[method-assign]
+            await set_isr(cluster, key, [first])
+            await until(lambda: len(asked) == 1)
+            await cluster.brokers[3 - first].parts._copying.stop()
+            async with RawClient(str(cluster.address(first))) as client:
+                assert (await produce(client, "t", batch(b"alone"), acks=1)).error_code == 0
+            await until(lambda: leads.log.flushed_end == 1)
+            late.set()
+            await until(lambda: leads.high_watermark == 1)
+            assert [[member.broker_id for member in ask.proposals[0].isr] for ask in asked][2:] == [[first]]
+            assert await submit(asked[0]) == (ErrorCode.INVALID_UPDATE_VERSION,)
+
+    loops.run(work())
