@@ -204,14 +204,17 @@ class Source:
             self._work(copy, self._cut(copy, EpochEnd(row.diverging_epoch, row.diverging_end)))
         else:
             self._refused.pop(key, None)
-            if row.records and not self._append(copy, row):
+            if not self._append(copy, row):
                 return
             copy.on_marks(row.high_watermark, row.log_start)
 
     def _append(self, copy: FollowerPartition, row: Copied) -> bool:
         key = row.key
         try:
-            copy.append(row.records)
+            if row.records:
+                copy.append(row.records, gaps_below=row.gaps_below)
+            if copy.log.log_end_offset < row.skip_to <= row.gaps_below:
+                copy.skip_to(row.skip_to)
         except StorageFailure:
             return False  # it is offline, and was dropped
         except CorruptData as error:
@@ -224,6 +227,8 @@ class Source:
             )
             self._pause(key)
             return False
+        if not row.records:
+            return True
         self._unflushed.setdefault(key, deque()).append((copy.log.log_end_offset, len(row.records)))
         self._unflushed_bytes += len(row.records)
         if copy.is_flushed:
