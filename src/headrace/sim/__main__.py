@@ -1,6 +1,7 @@
 """`python -m headrace.sim`: replay one seed and tell its story, or run a swarm of them until one fails.
 
-Without `--cluster`: one broker, its disk and its clients. With it, and by `headrace sim`: three to five brokers.
+Without `--cluster`: one broker, its disk and its clients. With it, and by `headrace sim`: a cluster, of whole brokers
+where the seed is even and of their quorum alone where it is odd.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ class Kind:
     """One of the two simulations. `figures`: of many outcomes, in words."""
 
     run: Callable[[int], Any]
+    virtual_seconds: Callable[[Any], float]
     figures: Callable[[Sequence[Any]], str]
     plants: Mapping[str, Callable[[], AbstractContextManager[None]]]
     options: str
@@ -114,7 +116,11 @@ def _swarm(kind: Kind, first: int, count: int) -> int:
         outcomes[-1].story.clear()
         gc.collect()
         _show_progress(kind, outcomes, count, time.perf_counter() - began)
-    print(f"seeds {first} to {first + count - 1}: all sound; {kind.figures(outcomes)}")
+    minutes, hours = (time.perf_counter() - began) / 60, sum(map(kind.virtual_seconds, outcomes)) / 3600
+    print(
+        f"seeds {first} to {first + count - 1}: all sound, {hours:.2f} virtual hours in {minutes:.1f} real minutes; "
+        f"{kind.figures(outcomes)}"
+    )
     return 0
 
 
@@ -154,8 +160,10 @@ def _cluster_figures(outcomes: Sequence[ClusterOutcome]) -> str:
     return ", ".join(f"{value:.0f} {name}" for name, value in all_of.items())
 
 
-BROKER: Final = Kind(run, _figures, PLANTS, "")
-CLUSTER: Final = Kind(run_cluster, _cluster_figures, CLUSTER_PLANTS, "--cluster ")
+BROKER: Final = Kind(run, lambda outcome: outcome.virtual_seconds, _figures, PLANTS, "")
+CLUSTER: Final = Kind(
+    run_cluster, lambda outcome: outcome.figures["virtual seconds"], _cluster_figures, CLUSTER_PLANTS, "--cluster "
+)
 
 
 if __name__ == "__main__":

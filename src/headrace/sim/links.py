@@ -50,6 +50,7 @@ class Links:
         self._down: set[str] = set()
         self._slowness: dict[Link, float] = {}
         self._held: dict[Link, deque[_Held]] = {}
+        self.resend_seconds_max = RESEND_SECONDS_MAX
 
     @property
     def cut(self) -> frozenset[Link]:
@@ -111,7 +112,7 @@ class Links:
         for (source, target), held in self._held.items():
             if held and not self.blocks(source, target):
                 self._loop.call_later(
-                    self._random.random() * RESEND_SECONDS_MAX,
+                    self._random.random() * self.resend_seconds_max,
                     self._resend,
                     (source, target),
                     context=self._loop.no_process,

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from typing import Any
 
+from headrace.broker.metadata import SETTINGS
 from headrace.sim.client import Client, Lost
 from headrace.sim.cluster.brokers import BrokerPrograms
 from headrace.sim.cluster.clients import APIS
@@ -55,7 +56,7 @@ class Script:
                 garbage_kept(),
                 guarded(),
                 logs_in(self.world),
-                watching(self.judge, tick_ms=50, entries_kept=1_000),
+                watching(self.judge, tick_ms=50, settings=SETTINGS),
             ):
                 stack.enter_context(each)
             try:

@@ -1,8 +1,8 @@
 """What must hold of a quorum after every step of every member, whatever happened, and of the images made of it.
 
 Told of every step of the shipped core by `watching`. Looks at what changed only. Promises in one line each: one leader
-in a term, and one vote of a member; two logs that agree at an entry agree below it; what is committed is in the log
-of every later leader; all commit, and see, the same. Source: the Raft paper, figure 3.
+in a term, and one vote of a member; two logs that agree at an entry agree below it; what is committed is on the disks
+of a quorum, and in the log of every later leader; all commit, and see, the same. Source: the Raft paper, figure 3.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ import traceback
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any, Final
 from unittest.mock import patch
 
-from headrace.broker.metadata import SETTINGS, MetadataDriver
+from headrace.broker.metadata import MetadataDriver
 from headrace.metadata.image import MetadataImage
 from headrace.raft.core import Raft
 from headrace.raft.events import Event, Ready
 from headrace.raft.membership import Membership, Peer
 from headrace.raft.messages import Entry, VoteAnswer
+from headrace.raft.state import Settings
 from headrace.sim.cluster.world import address_of
 from headrace.sim.process import CURRENT, Process
 
@@ -40,6 +40,10 @@ class Judge:
         """Told of who has just given a vote, for whoever wants to make use of the moment."""
         self.on_leader: Callable[[Peer], object] = _nobody
         """The same of a new leader."""
+        self.on_commit: Callable[[Peer], object] = _nobody
+        """The same of a leader that has committed something."""
+        self._newest: dict[Peer, Raft] = {}
+        """By member: its core, as it was when it was last seen, those of dead processes included."""
         self._votes: dict[tuple[Peer, int], Peer] = {}
         self.leaders: dict[int, Peer] = {}
         """By term, as it became known."""
@@ -64,7 +68,7 @@ class Judge:
         """A member took a step."""
         if self._cores.get(process) is not core:
             self._bury_the_dead()
-            self._cores[process] = core
+            self._cores[process] = self._newest[core.me] = core
         self._steps += 1
         if self._steps % STEPS_PER_VALIDATION == 0:
             core.validate()
@@ -78,6 +82,8 @@ class Judge:
             if isinstance(message, VoteAnswer) and message.granted and not message.pre:
                 self._one_vote(message)
         if core.log.commit_index > self._known.get(core, core.log.base_index):
+            if core.leads:
+                self._commitment(core)
             self._commits(core)
 
     def on_image(self, process: Process, image: MetadataImage) -> None:
@@ -141,6 +147,16 @@ class Judge:
             if found != (entry, before):
                 self._accuse("log-matching", f"{_name(core.me)} has {(entry, before)}, another {found}")
 
+    def _commitment(self, leader: Raft) -> None:
+        """What a leader says to be committed is on the disks of a quorum; a disk that was lost meanwhile had it."""
+        index, voters = leader.log.commit_index, leader.membership.voters
+        term = leader.log.term_at(index)
+        without = [_name(peer) for peer in sorted(voters) if not _has(self._newest.get(peer), index, term)]
+        if len(voters) - len(without) < leader.membership.quorum:
+            entry = f"entry {index} of term {term}"
+            self._accuse("commitment", f"{_name(leader.me)} commits {entry}, which {', '.join(without)} lack")
+        self.on_commit(leader.me)
+
     def _commits(self, core: Raft) -> None:
         log = core.log
         start = max(self._known.get(core, 0), log.base_index)
@@ -161,7 +177,7 @@ class Judge:
 
 
 @contextmanager
-def watching(judge: Judge, *, tick_ms: int, entries_kept: int) -> Iterator[None]:
+def watching(judge: Judge, *, tick_ms: int, settings: Settings) -> Iterator[None]:
     """While it lasts, the judge is told of every step of every core in a simulated process, and of every image that it
     publishes. Times and sizes are such that a short run sees many elections and snapshots."""
     step, init = Raft.step, MetadataDriver.__init__
@@ -178,7 +194,6 @@ def watching(judge: Judge, *, tick_ms: int, entries_kept: int) -> Iterator[None]
         return ready
 
     def seen(self: MetadataDriver, *args: Any, **options: Any) -> None:
-        settings = replace(SETTINGS, entries_kept=entries_kept)
         init(self, *args, **(options | {"tick_ms": tick_ms, "settings": settings}))
         process = CURRENT.get()
         if process is not None:
@@ -186,6 +201,13 @@ def watching(judge: Judge, *, tick_ms: int, entries_kept: int) -> Iterator[None]
 
     with patch.object(Raft, "step", watched), patch.object(MetadataDriver, "__init__", seen):
         yield
+
+
+def _has(core: Raft | None, index: int, term: int | None) -> bool:
+    """Whether this entry is on its disk, or in its snapshot."""
+    if core is None or core.log.durable_index < index:
+        return False
+    return index < core.log.base_index or core.log.term_at(index) == term
 
 
 def _nobody(peer: Peer) -> None:

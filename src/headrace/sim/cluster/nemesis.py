@@ -37,11 +37,12 @@ Act = Callable[[], Awaitable[None] | None]
 
 
 class Nemesis:
-    """See the module. `hosts` is the run's own list, which may grow."""
+    """See the module. `hosts` is the run's own list, which may grow. `tempo`: what its times are multiplied by."""
 
-    def __init__(self, world: ClusterWorld, hosts: Sequence[Host], judge: Judge) -> None:
+    def __init__(self, world: ClusterWorld, hosts: Sequence[Host], judge: Judge, *, tempo: float = 1.0) -> None:
         self._world = world
         self._hosts = hosts
+        self._tempo = tempo
         self._judge = judge
         self._random = world.chance("nemesis")
         self._tasks: set[asyncio.Task[None]] = set()
@@ -56,8 +57,8 @@ class Nemesis:
         end = self._world.loop.time() + seconds
         while self._world.loop.time() < end:
             mood = self._mood()
-            pause = 0.05 + self._random.random() * self._random.choice((0.3, 1.0, 2.0))
-            mood_end = self._world.loop.time() + self._random.random() * MOOD_SECONDS_MAX
+            pause = self._tempo * (0.05 + self._random.random() * self._random.choice((0.3, 1.0, 2.0)))
+            mood_end = self._world.loop.time() + self._within(MOOD_SECONDS_MAX)
             while self._world.loop.time() < min(mood_end, end):
                 [act] = self._random.choices([act for act, _ in mood], [weight for _, weight in mood])
                 self.acts += 1
@@ -175,7 +176,7 @@ class Nemesis:
                 act(host)
                 self._later(BOUNCE_SECONDS, lambda: self._boot(host))
 
-        self._later(self._random.random() * STRIKE_SECONDS_MAX, strike)
+        self._later(self._within(STRIKE_SECONDS_MAX), strike)
 
     def _cut_off(self, host: Host) -> None:
         others = [each.address for each in self._hosts if each is not host]
@@ -186,17 +187,21 @@ class Nemesis:
     def pause(self) -> None:
         if (host := self._some()) is not None:
             host.pause()
-            self._later(self._random.random() * PAUSE_SECONDS_MAX, host.resume)
+            self._later(self._within(PAUSE_SECONDS_MAX), host.resume)
 
     def _boot_later(self, host: Host) -> None:
         bounces = self._random.random() < BOUNCE_PROBABILITY
-        self._later(BOUNCE_SECONDS if bounces else self._random.random() * DOWN_SECONDS_MAX, lambda: self._boot(host))
+        self._later(BOUNCE_SECONDS if bounces else self._within(DOWN_SECONDS_MAX), lambda: self._boot(host))
 
     def _boot(self, host: Host) -> None:
         if not host.is_up:
             host.boot()
         elif not host.serves and not host.is_starting:
-            self._later(DOWN_SECONDS_MAX, lambda: self._boot(host))
+            self._later(self._tempo * DOWN_SECONDS_MAX, lambda: self._boot(host))
+
+    def _within(self, seconds: float) -> float:
+        """Some time up to that, at this run's tempo."""
+        return self._tempo * self._random.random() * seconds
 
     def _later(self, seconds: float, act: Act) -> None:
         async def wait() -> None:
@@ -238,7 +243,7 @@ class Nemesis:
     def _cut(self, cut: set[Link]) -> None:
         self._world.tell(f"cut: {', '.join(f'{one[7:]}>{other[7:]}' for one, other in sorted(cut))}")
         self._world.loop.network.links.set_cut(cut)
-        self._later(self._random.random() * CUT_SECONDS_MAX, self.heal)
+        self._later(self._within(CUT_SECONDS_MAX), self.heal)
 
     def heal(self) -> None:
         if self._world.loop.network.links.cut:
@@ -254,7 +259,7 @@ class Nemesis:
             if one != other and self._random.random() < 0.3
         }
         self._world.loop.network.links.set_slow(slow)
-        self._later(self._random.random() * CUT_SECONDS_MAX, lambda: self._world.loop.network.links.set_slow({}))
+        self._later(self._within(CUT_SECONDS_MAX), lambda: self._world.loop.network.links.set_slow({}))
 
     def reset(self) -> None:
         ends = list(self._world.loop.network.transports)
@@ -268,7 +273,7 @@ class Nemesis:
         if (host := self._some()) is not None:
             host.disk.slowness = 1 + self._random.random() * SLOW_DISK_FACTOR_MAX
             self._world.tell(f"the disk of broker {host.node} is {host.disk.slowness:.0f} times slower")
-            self._later(self._random.random() * CUT_SECONDS_MAX, lambda: setattr(host.disk, "slowness", 1.0))
+            self._later(self._within(CUT_SECONDS_MAX), lambda: setattr(host.disk, "slowness", 1.0))
 
     def jump(self) -> None:
         if (host := self._some()) is not None:
