@@ -26,7 +26,7 @@ IMAGE ?= 100000
 CASE ?=
 PROFILE ?=
 
-.PHONY: venv demo test check format bench bench-micro partitions image soak promises swarm lock clean help
+.PHONY: venv demo test check format bench bench-failover bench-micro partitions image soak promises swarm lock clean help
 
 venv: $(VENV)/.made/core ## .venv with the command `headrace`, from the locked requirements
 	@echo "$(BIN)/headrace is ready"
@@ -54,6 +54,9 @@ format: $(VENV)/.made/dev ## put the code into the project's format
 
 bench: $(VENV)/.made/test ## side by side with Apache Kafka (needs Java and Maven); CASE=produce-1k for one case, PROFILE=1 for flame graphs
 	@$(BIN)/python -m benchmarks.load $(if $(CASE),--case $(CASE)) $(if $(PROFILE),--profile)
+
+bench-failover: $(VENV)/.made/test ## the longest pause when a controller and leader goes, beside Kafka (needs Java and Maven)
+	@$(BIN)/python -m benchmarks.load --pairs 3 --case failover-kill --case failover-stop --case failover-pause
 
 bench-micro: $(VENV)/.made/test ## how long the hot functions take, one by one
 	@$(BIN)/python -m pytest benchmarks/micro --benchmark-sort=name --benchmark-max-time=0.5 \

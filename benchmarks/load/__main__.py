@@ -18,7 +18,7 @@ from rich.table import Table
 
 from benchmarks.load import results
 from benchmarks.load.cases import Better, Case, delete_topics
-from benchmarks.load.catalog import CASES
+from benchmarks.load.catalog import CASES, FAILOVERS
 from benchmarks.load.clusters import CLUSTERS, HEADRACE_CLUSTER, KAFKA_CLUSTER
 from benchmarks.load.contest import Outcome, Run, contest
 from benchmarks.load.profiles import NoProfile, hottest, profile
@@ -33,7 +33,8 @@ LABELS: Final = {KAFKA: "Kafka", WITHOUT_JOURNAL: "without its journal", KAFKA_C
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.load", description="Headrace beside Apache Kafka.")
-    names = [case.about.name for case in CASES]
+    known = (*CASES, *FAILOVERS)
+    names = [case.about.name for case in known]
     parser.add_argument("--case", action="append", choices=names, help="only this case; may be given more than once")
     parser.add_argument("--pairs", type=int, default=5, help="measured runs of each broker, after the warm-up")
     parser.add_argument("--dir", type=Path, help="where the brokers keep their data (default: a temporary directory)")
@@ -46,7 +47,7 @@ def main() -> int:
         console.print(f"The benchmark needs Java and Maven, and {why}.")
         return 1
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that both brokers are stopped
-    wanted = [case for case in CASES if case.about.name in (options.case or names)]
+    wanted = [case for case in known if case.about.name in options.case] if options.case else CASES
     made = tempfile.TemporaryDirectory(prefix="headrace-bench-", dir=options.dir)
     with made as directory, Rivals(Path(directory), CLUSTERS) as rivals:
         for case in wanted:

@@ -6,8 +6,9 @@ profiles.
 
 from __future__ import annotations
 
+import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -16,11 +17,12 @@ from typing import Final, NamedTuple, Protocol
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from benchmarks.load.raw_links import Link, log_ends
+from benchmarks.load.raw_links import LEADER_POLL_S, Link, log_ends
 from benchmarks.load.rivals import HEADRACE, KAFKA, Durability, Rival
 
 ANSWER_TIMEOUT_S: Final = 60.0
 MEGABYTE: Final = 1024 * 1024
+REPLICAS_WITH_TWO_IN_SYNC: Final = 3
 CPU_RATIO_MAX: Final = 0.3
 MEMORY_RATIO_MAX: Final = 0.15
 """What is wanted of every case beside Kafka: processor time and resident memory of the broker."""
@@ -38,6 +40,8 @@ class Entrant(NamedTuple):
 
     rival: Rival
     durability: Durability
+    replicas: int = 1
+    """Of each partition; with three of them, two have to be in sync."""
 
 
 class Target(NamedTuple):
@@ -103,12 +107,14 @@ class About:
     """Processor time, per GB where the case moves gigabytes, and resident memory after the run."""
     warms_up: bool = True
     """Whether it is run until the one beside us gets no faster before it is measured."""
+    replicas: int = 1
+    """Of each partition."""
     restarts: bool = False
     """Whether a run ends the broker's process, so that it cannot be profiled."""
 
     def entrant(self, rival: Rival) -> Entrant:
         """The rival, with what its acknowledgements have to mean here."""
-        return Entrant(rival, self.theirs if rival.name == self.against else self.ours)
+        return Entrant(rival, self.theirs if rival.name == self.against else self.ours, self.replicas)
 
 
 def portion(amount: int, factor: float) -> int:
@@ -129,13 +135,37 @@ def topic_on(entrant: Entrant, name: str, partitions: int) -> Iterator[str]:
 
 
 def make_topic(entrant: Entrant, topic: str, partitions: int) -> None:
-    """With the durability that is asked for; on return the broker leads all of it."""
+    """With the durability that is asked for; on return all of it is led, and every replica in sync."""
     admin = AdminClient({"bootstrap.servers": entrant.rival.bootstrap, "log_level": 0})
-    wanted = NewTopic(topic, partitions, 1, config=entrant.rival.topic_config(entrant.durability))
+    config = dict(entrant.rival.topic_config(entrant.durability))
+    if entrant.replicas >= REPLICAS_WITH_TWO_IN_SYNC:
+        config["min.insync.replicas"] = "2"
+    wanted = NewTopic(topic, partitions, entrant.replicas, config=config)
     admin.create_topics([wanted])[topic].result(ANSWER_TIMEOUT_S)
-    link = Link(entrant.rival.bootstrap)
-    log_ends(link, topic, range(partitions))
-    link.close()
+    for address, led in leaders(entrant, topic, partitions).items():
+        link = Link(address)
+        log_ends(link, topic, led)
+        link.close()
+
+
+def leaders(entrant: Entrant, topic: str, partitions: int) -> Mapping[str, Sequence[int]]:
+    """HOST:PORT of each broker that leads any of it, and what it leads; once every replica is in sync."""
+    admin = AdminClient({"bootstrap.servers": entrant.rival.bootstrap, "log_level": 0})
+    deadline = time.monotonic() + ANSWER_TIMEOUT_S
+    while True:
+        told = admin.list_topics(topic, timeout=ANSWER_TIMEOUT_S)
+        found = told.topics[topic].partitions
+        if len(found) == partitions and all(
+            each.leader in told.brokers and len(each.isrs) == entrant.replicas for each in found.values()
+        ):
+            break
+        assert time.monotonic() < deadline, f"not all of {topic} is led and in sync"
+        time.sleep(LEADER_POLL_S)
+    led: dict[str, list[int]] = {}
+    for number, each in sorted(found.items()):
+        broker = told.brokers[each.leader]
+        led.setdefault(f"{broker.host}:{broker.port}", []).append(number)
+    return led
 
 
 def delete_topics(rival: Rival, case: str) -> None:

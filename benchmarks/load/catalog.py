@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from benchmarks.load.cases import About, Better, Case, Target
 from benchmarks.load.clusters import HEADRACE_CLUSTER, KAFKA_CLUSTER
 from benchmarks.load.controllers import CreateTopics, Failover
 from benchmarks.load.end_to_end import EndToEnd, StartUp
+from benchmarks.load.failover import End, LongestPause
 from benchmarks.load.many_readers import FetchTogether, FetchTogetherRaw
 from benchmarks.load.mixed import Mixed
 from benchmarks.load.perf_tools import Fetch, Filled, Produce
@@ -107,6 +109,87 @@ def _cluster(name: str, title: str, unit: str, reach: float) -> About:
     )
 
 
+def _replicated(
+    name: str,
+    title: str,
+    ours: Durability,
+    theirs: Durability,
+    target: Target,
+    *,
+    unit: str = "MB/s",
+    p99: float | None = None,
+) -> About:
+    """Three replicas on three brokers, of which two have to be in sync, beside Kafka's three."""
+    cpu = 0.35 if ours is PAGE_CACHE else 0.6
+    return About(
+        name=name,
+        title=f"three brokers, three replicas: {title}",
+        unit=unit,
+        who=HEADRACE_CLUSTER,
+        against=KAFKA_CLUSTER,
+        ours=ours,
+        theirs=theirs,
+        target=target,
+        more_targets={} if p99 is None else {"latency_p99_ms": at_most(p99)},
+        cost_targets={"cpu": at_most(cpu), "memory_mb": at_most(0.1)},
+        replicas=3,
+    )
+
+
+def _replicated_1k(name: str, ours: Durability, theirs: Durability, reach: float, p99: float) -> Produce:
+    title = "produce 300,000 records of 1 KB, acks=all, 1 partition"
+    about = _replicated(name, title, ours, theirs, at_least(reach), p99=p99)
+    return Produce(about=about, records=300_000, record_bytes=1024)
+
+
+def _replicated_100b(name: str, ours: Durability, reach: float) -> Produce:
+    title = "produce 2,000,000 records of 100 B, batches of 64 KB, 6 partitions"
+    return Produce(
+        about=_replicated(name, title, ours, PAGE_CACHE, at_least(reach), unit="records/s"),
+        records=2 * MILLION,
+        record_bytes=100,
+        partitions=6,
+        props=("batch.size=65536",),
+        rate="records_per_s",
+    )
+
+
+def _replicated_single(name: str, ours: Durability, reach: float) -> Raw:
+    title = "one request in flight, one record of 1 KB, from a pre-encoded client"
+    about = _replicated(name, title, ours, PAGE_CACHE, at_most(reach), unit="ms (p50)")
+    return Raw(about=about, requests=5_000, records=1, record_bytes=1024, in_flight=1, rate="latency_p50_ms")
+
+
+def _replicated_unbatched(name: str, ours: Durability, reach: float) -> Raw:
+    title = "produce 50,000 records of 100 B, one a request, 64 in flight, from a pre-encoded client"
+    about = _replicated(name, title, ours, PAGE_CACHE, at_least(reach), unit="requests/s")
+    return Raw(about=about, requests=50_000, records=1, record_bytes=100, in_flight=64)
+
+
+REPLICATED: Final[tuple[Case, ...]] = (
+    _replicated_1k("replicated-1k-page-cache", PAGE_CACHE, PAGE_CACHE, 1.8, 0.6),
+    _replicated_1k("replicated-1k", FSYNC, PAGE_CACHE, 1.2, 0.8),
+    _replicated_1k("replicated-1k-fsync", FSYNC, FSYNC, 1.2, 0.8),
+    _replicated_100b("replicated-100b-page-cache", PAGE_CACHE, 1.3),
+    _replicated_100b("replicated-100b", FSYNC, 1.0),
+    _replicated_single("replicated-single-page-cache", PAGE_CACHE, 0.5),
+    _replicated_single("replicated-single", FSYNC, 1.0),
+    _replicated_unbatched("replicated-unbatched-page-cache", PAGE_CACHE, 4.0),
+    _replicated_unbatched("replicated-unbatched", FSYNC, 1.5),
+)
+
+
+def _failover(name: str, title: str, end: End) -> LongestPause:
+    about = _cluster(name, f"three brokers: longest pause of a partition after {title}", "ms", 0.15)
+    return LongestPause(about=replace(about, replicas=3), end=end)
+
+
+FAILOVERS: Final[tuple[LongestPause, ...]] = (
+    _failover("failover-kill", "kill -9 of the broker that is controller and leader", End.KILL),
+    _failover("failover-stop", "SIGTERM of the broker that is controller and leader", End.STOP),
+    _failover("failover-pause", "SIGSTOP of the broker that is controller and leader", End.PAUSE),
+)
+"""`make bench-failover`; `make bench` leaves them out."""
 CASES: Final[tuple[Case, ...]] = (
     _produce_1k("produce-1k", 300_000, FSYNC, PAGE_CACHE, 1.0),
     _produce_1k("produce-1k-long", MILLION, FSYNC, PAGE_CACHE, 1.4),
@@ -245,4 +328,5 @@ CASES: Final[tuple[Case, ...]] = (
         topics=10_000,
         batch=100,
     ),
+    *REPLICATED,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import signal
 import subprocess
 import sys
 import threading
@@ -34,6 +35,22 @@ class Cluster(Rival, Protocol):
 
     def kill(self, node: int) -> None:
         """SIGKILL."""
+        ...
+
+    def terminate(self, node: int) -> None:
+        """SIGTERM."""
+        ...
+
+    def await_end(self, node: int) -> None:
+        """Until the process that was told to stop is gone."""
+        ...
+
+    def pause(self, node: int) -> None:
+        """SIGSTOP."""
+        ...
+
+    def resume(self, node: int) -> None:
+        """SIGCONT."""
         ...
 
     def restart(self, node: int) -> None:
@@ -93,6 +110,18 @@ class HeadraceCluster:
         process = self._running.pop(node)
         process.kill()
         process.wait()
+
+    def terminate(self, node: int) -> None:
+        self._running[node].terminate()
+
+    def await_end(self, node: int) -> None:
+        self._running.pop(node).wait(STOP_TIMEOUT_S)
+
+    def pause(self, node: int) -> None:
+        self._running[node].send_signal(signal.SIGSTOP)
+
+    def resume(self, node: int) -> None:
+        self._running[node].send_signal(signal.SIGCONT)
 
     def restart(self, node: int) -> None:
         self._launch(node)
@@ -169,6 +198,18 @@ class KafkaCluster:
 
     def kill(self, node: int) -> None:
         self._peers[node].kill()
+
+    def terminate(self, node: int) -> None:
+        self._peers[node].send_signal(signal.SIGTERM)
+
+    def await_end(self, node: int) -> None:
+        self._peers[node].stop()
+
+    def pause(self, node: int) -> None:
+        self._peers[node].send_signal(signal.SIGSTOP)
+
+    def resume(self, node: int) -> None:
+        self._peers[node].send_signal(signal.SIGCONT)
 
     def restart(self, node: int) -> None:
         self._peers[node].start()

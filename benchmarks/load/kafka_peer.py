@@ -83,6 +83,11 @@ class KafkaPeer:
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.directory
             )
 
+    def send_signal(self, number: int) -> None:
+        """To the broker's process."""
+        assert self._process is not None, "the peer is started"
+        self._process.send_signal(number)
+
     def kill(self) -> None:
         """SIGKILL: nothing of the process runs afterwards."""
         assert self._process is not None, "the peer is started before it is killed"

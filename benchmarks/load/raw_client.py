@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from benchmarks.load.cases import MEGABYTE, About, Entrant, Figures, portion, topic_on
+from benchmarks.load.cases import MEGABYTE, About, Entrant, Figures, leaders, portion, topic_on
 from headrace.wire.apis import Api, ApiKey, api
 from headrace.wire.batches import Record, encode_batch
 from headrace.wire.headers import decode_response_header, encode_request_frame
@@ -36,10 +36,9 @@ class Raw:
     rate: str = "requests_per_s"
 
     def run(self, entrant: Entrant) -> Figures:
-        host, _, port = entrant.rival.bootstrap.partition(":")
         with (
             topic_on(entrant, self.about.name, self.partitions) as topic,
-            socket.create_connection((host, int(port))) as connection,
+            connected(entrant, topic, self.partitions) as connection,
         ):
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connection.settimeout(TIMEOUT_S)
@@ -86,6 +85,13 @@ class Raw:
                 at = end
             del received[:at]
         return latencies, time.perf_counter() - begun
+
+
+def connected(entrant: Entrant, topic: str, partitions: int) -> socket.socket:
+    """To the one broker that leads all of the topic."""
+    (address,) = leaders(entrant, topic, partitions)
+    host, _, port = address.rpartition(":")
+    return socket.create_connection((host, int(port)))
 
 
 def _produce() -> Api:

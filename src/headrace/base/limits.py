@@ -221,6 +221,9 @@ GROUP_SUBSCRIPTION_BYTES_MAX: Final = 1024 * 1024
 GROUP_LOAD_BYTES: Final = 256 * 1024
 """Bytes of the offsets topic that are decoded at a time while groups are loaded."""
 
+GROUPS_READY_MS_MAX: Final = 1_000
+"""Longest that whoever has the offsets topic made waits until groups can be kept; then clients ask again."""
+
 # consensus
 RAFT_APPEND_BYTES_MAX: Final = 1024 * 1024
 """Entries in one message to a member, unless a single one is larger."""

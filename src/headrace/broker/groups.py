@@ -15,7 +15,8 @@ from typing import Final
 import structlog
 
 from headrace.base.errors import HeadraceError
-from headrace.base.ids import BrokerId, PartitionIndex, TopicPartition
+from headrace.base.ids import BrokerId, PartitionIndex, TopicId, TopicPartition
+from headrace.base.limits import GROUPS_READY_MS_MAX
 from headrace.base.ports import Clock, Random
 from headrace.broker.group_shard import GroupShard, Told
 from headrace.broker.metadata import MetadataDriver
@@ -75,6 +76,7 @@ class GroupService:
         self._stopping = False
         self._stale = False
         self._keeper: asyncio.Task[None] | None = None
+        self._loads: set[asyncio.Task[None]] = set()
         self._creating = asyncio.Lock()
         self._sweeper: asyncio.TimerHandle | None = None
         self._sweep: asyncio.Task[None] | None = None
@@ -181,6 +183,8 @@ class GroupService:
             refusal = await self._submit_topic()
             if refusal is None and self._keeper is not None:
                 await asyncio.wait([self._keeper])
+                if self._loads:
+                    await asyncio.wait(self._loads, timeout=GROUPS_READY_MS_MAX / 1000)
             return refusal
 
     async def _submit_topic(self) -> Refusal | None:
@@ -225,18 +229,26 @@ class GroupService:
         while self._stale and not self._stopping:
             self._stale = False
             await self._partitions.settled()
-            await self._keep_shards()
+            self._keep_shards()
             for shard in list(self._shards.values()):
-                await shard.keep_topics(lambda topic_id: topic_id in self._metadata.image.topics)
+                await shard.keep_topics(self._is_topic)
 
-    async def _keep_shards(self) -> None:
+    def _is_topic(self, topic_id: TopicId) -> bool:
+        return topic_id in self._metadata.image.topics
+
+    def _keep_shards(self) -> None:
+        """Each is loaded by itself: it waits until its log is committed to the end, for which others may be missing."""
         led = self._led()
         for index, shard in list(self._shards.items()):
             if led.get(index) is not shard.partition:
                 shard.lose()
         for index, partition in led.items():
             if index not in self._shards and self._unreadable.get(index) is not partition:
-                await self._load(index, partition)
+                shard = GroupShard(partition, config=self._config, clock=self._clock, on_lost=self._on_lost)
+                self._shards[index] = shard
+                load = started(self._load(index, shard), "groups of one partition", self._on_bug)
+                self._loads.add(load)
+                load.add_done_callback(self._loads.discard)
 
     def _led(self) -> dict[PartitionIndex, Partition]:
         """The partitions of the offsets topic that are served here."""
@@ -246,11 +258,11 @@ class GroupService:
         found = {partition.index: self._find(topic, partition.index) for partition in topic.partitions}
         return {index: partition for index, partition in found.items() if isinstance(partition, Partition)}
 
-    async def _load(self, index: PartitionIndex, partition: Partition) -> None:
-        shard = GroupShard(partition, config=self._config, clock=self._clock, on_lost=self._on_lost)
-        self._shards[index] = shard
+    async def _load(self, index: PartitionIndex, shard: GroupShard) -> None:
+        partition = shard.partition
         try:
             await shard.load()
+            await shard.keep_topics(self._is_topic)
         except (OSError, HeadraceError) as error:
             log.error(
                 "groups cannot be loaded: their partition's log cannot be read",
@@ -297,7 +309,7 @@ class GroupService:
     async def stop(self) -> None:
         """Nothing is asked any more: end what is under way."""
         self.begin_stop()
-        for task in (self._keeper, self._sweep):
+        for task in (self._keeper, self._sweep, *self._loads):
             if task is not None and not task.done():
                 task.cancel()
                 await asyncio.wait([task])

@@ -107,6 +107,8 @@ async def _by_time(
         return _refused(asked, partition.on_unreadable(error, None))
     if found is None and partition.log.read_only is not None:
         return _refused(asked, ErrorCode.KAFKA_STORAGE_ERROR)
+    if (found is None or found.offset >= end) and not partition.latest_is_known:
+        return _refused(asked, ErrorCode.OFFSET_NOT_AVAILABLE)  # it may be committed, and not known to be
     if found is None or found.offset >= end:
         return _found(asked, -1, -1, NO_EPOCH)
     return _found(asked, found.offset, found.timestamp, found.leader_epoch)
