@@ -397,6 +397,8 @@ class Partitions:
         if isinstance(role, FollowerPartition):
             role.begin()
             self._feed(role)
+        if not failed and partition_log.needs_flush:
+            self._flusher.request(role)  # what an earlier role appended, and nobody may append to
 
     def _lead(self, image: PartitionImage, common: Common, high_watermark: Offset) -> Partition:
         partition_log = common["partition_log"]
