@@ -49,9 +49,7 @@ def _offsets(history: RecordsHistory, contents: Contents) -> Iterator[Problem]:
         other = values.setdefault((partition, record.offset), record.value)
         if other != record.value:
             yield Problem("inconsistent-offsets", f"{_at(partition, record)}, elsewhere {other!r:.60}")
-    places = {
-        record.value: (partition, record.offset) for partition, records in contents.items() for record in records
-    }
+    places = {record.value: (partition, record.offset) for partition, records in contents.items() for record in records}
     for value, acked in history.acked.items():
         found = places.get(value)
         if found is not None and acked.offset not in (-1, found[1]):

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from headrace.base.ids import NO_LEADER
+from headrace.base.ids import NO_LEADER, BrokerId, TopicId
 from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
 from headrace.metadata.values import PartitionImage, TopicImage
 from headrace.sim.cluster.host import Host
@@ -73,6 +73,9 @@ class RecordsJudge(Judge):
                 if state.partition_epoch not in states:
                     states[state.partition_epoch] = state
                     self._on_state(key, state, image)
+        for node in [each for each in self._lost if not self._is_excused(each, image)]:
+            del self._lost[node]
+            self.check_all()
 
     def _on_state(self, key: PartitionKey, state: PartitionImage, image: MetadataImage) -> None:
         before = self._leaders.get((key, state.leader_epoch))
@@ -100,11 +103,11 @@ class RecordsJudge(Judge):
 
     def on_disk_lost(self, node: int) -> None:
         """Until it has registered anew nothing is expected of this broker's disk."""
-        known = self.newest.brokers.get(node)  # type: ignore[call-overload]  # a BrokerId
+        known = self.newest.brokers.get(BrokerId(node))
         self._lost[node] = -1 if known is None else known.epoch
 
     def _is_excused(self, node: int, image: MetadataImage) -> bool:
-        known = image.brokers.get(node)  # type: ignore[call-overload]
+        known = image.brokers.get(BrokerId(node))
         return node in self._lost and (known is None or known.epoch <= self._lost[node])
 
     def log(self, node: int, key: PartitionKey) -> list[Batch]:
@@ -210,7 +213,9 @@ class RecordsJudge(Judge):
     def _has(self, node: int, key: PartitionKey, base: int, data: bytes) -> bool:
         if self._is_excused(node, self.newest):
             return True
-        return any(batch.base == base or base < 0 for batch in self.log(node, key) if batch.data[VERBATIM:] == data[VERBATIM:])
+        return any(
+            batch.base == base or base < 0 for batch in self.log(node, key) if batch.data[VERBATIM:] == data[VERBATIM:]
+        )
 
 
 def _first_difference(one: Sequence[Batch], other: Sequence[Batch]) -> Batch | None:
@@ -219,7 +224,7 @@ def _first_difference(one: Sequence[Batch], other: Sequence[Batch]) -> Batch | N
 
 
 def _state_in(image: MetadataImage, key: PartitionKey) -> PartitionImage | None:
-    topic = next((topic for topic in image.topics.values() if topic.id == key.topic_id), None)
+    topic = image.topics.get(TopicId(key.topic_id))
     return None if topic is None else topic.partitions[key.number]
 
 

@@ -18,7 +18,11 @@ from headrace.sim.history import PartitionKey
 
 PARTITION_LEADER_PROBABILITY: Final = 0.7
 """Of what happens to a leader, how often it is one of a partition's and not the quorum's."""
+TEMPI: Final = (1.0, 2.0, 3.0)
+"""Slower than the quorum's nemesis in most runs, so that there is something to lose."""
 DETHRONED_SECONDS: Final = (0.3, 3.0)
+REGENCY_SECONDS_MAX: Final = 0.5
+"""From the return of a leader that was cut off to the death of the one that came after it."""
 BEHIND_SECONDS: Final = (0.5, 3.0)
 
 
@@ -28,7 +32,7 @@ class RecordsNemesis(Nemesis):
     def __init__(
         self, world: ClusterWorld, hosts: Sequence[Host], judge: RecordsJudge, partitions: dict[PartitionKey, str]
     ) -> None:
-        super().__init__(world, hosts, judge)
+        super().__init__(world, hosts, judge, tempo=world.random.choice(TEMPI))
         self._records = judge
         self._partitions = partitions
 
@@ -49,14 +53,26 @@ class RecordsNemesis(Nemesis):
         return next((host for host in self._hosts if host.node == leader and host.is_up), None)
 
     def dethrone(self) -> None:
-        """Cut a partition's leader off from other brokers, and then let it hear of its successor."""
+        """Cut a partition's leader off from other brokers, and then let it hear of its successor, which may die."""
         if (host := self._partition_leader()) is None:
             return
         others = [each.address for each in self._hosts if each is not host]
         if self._random.random() < 0.3:
             others.remove(self._random.choice(others))
         self._cut({link for other in others for link in ((host.address, other), (other, host.address))})
-        self._later(self._seconds(DETHRONED_SECONDS), self.heal)
+
+        def return_to_the_throne() -> None:
+            self.heal()
+            if self._random.random() < 0.6:
+                self._later(self._within(REGENCY_SECONDS_MAX), lambda: self._kill_other_leader(host))
+
+        self._later(self._seconds(DETHRONED_SECONDS), return_to_the_throne)
+
+    def _kill_other_leader(self, than: Host) -> None:
+        host = self._partition_leader()
+        if host is not None and host is not than and not host.is_paused:
+            host.kill()
+            self._boot_later(host)
 
     def leave_behind(self) -> None:
         """One broker hears nothing of the others, or its disk hardly moves; then one that went on without it dies."""

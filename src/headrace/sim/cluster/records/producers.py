@@ -145,9 +145,7 @@ class Lane:
             topic = TopicProduceData(topic_id=self._partition.topic_id, partition_data=data)
         else:
             topic = TopicProduceData(name=name, partition_data=data)
-        return ProduceRequest(
-            acks=self._acks, timeout_ms=self._world.random.choice(TIMEOUTS_MS), topic_data=(topic,)
-        )
+        return ProduceRequest(acks=self._acks, timeout_ms=self._world.random.choice(TIMEOUTS_MS), topic_data=(topic,))
 
     def _next_batch(self) -> _Batch:
         records = []
@@ -165,7 +163,9 @@ class Lane:
             base_sequence=self._sequence if self._idempotent else -1,
         )
         self._sequence += len(records)
-        return _Batch(self._number - len(records), [record.value for record in records if record.value is not None], bytes(data))
+        return _Batch(
+            self._number - len(records), [record.value for record in records if record.value is not None], bytes(data)
+        )
 
 
 async def _connected(client: Client) -> bool:
