@@ -24,6 +24,10 @@ DETHRONED_SECONDS: Final = (0.3, 3.0)
 REGENCY_SECONDS_MAX: Final = 0.5
 """From the return of a leader that was cut off to the death of the one that came after it."""
 BEHIND_SECONDS: Final = (0.5, 3.0)
+CATCH_UP_SECONDS_MAX: Final = 1.5
+"""For which who has fallen behind is still slow to catch up, under the next leader."""
+HARDLY_MOVES: Final = 300.0
+"""By how much longer a disk takes to sync then."""
 
 
 class RecordsNemesis(Nemesis):
@@ -79,19 +83,25 @@ class RecordsNemesis(Nemesis):
         if (host := self._some()) is None:
             return
         others = [each for each in self._hosts if each is not host]
-        if self._random.random() < 0.5:
-            host.disk.slowness = 400.0
+        is_slow = self._random.random() < 0.6
+        if is_slow:
+            host.disk.slowness = HARDLY_MOVES
             self._world.tell(f"the disk of broker {host.node} hardly moves")
         else:
             self._cut({(other.address, host.address) for other in others})
 
-        def strike() -> None:
+        def catches_up() -> None:
             host.disk.slowness = 1.0
-            self.heal()
-            for victim in others if self._random.random() < 0.3 else [self._random.choice(others)]:
-                if victim.is_up and not victim.is_paused:
+
+        def strike() -> None:
+            if not is_slow:
+                self.heal()
+                host.disk.slowness = HARDLY_MOVES
+            for victim in others if self._random.random() < 0.3 else [self._partition_leader()]:
+                if victim is not None and victim is not host and victim.is_up and not victim.is_paused:
                     (victim.power_cut if self._random.random() < 0.5 else victim.kill)()
                     self._boot_later(victim)
+            self._later(self._within(CATCH_UP_SECONDS_MAX), catches_up)
 
         self._later(self._seconds(BEHIND_SECONDS), strike)
 
