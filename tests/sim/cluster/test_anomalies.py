@@ -1,4 +1,4 @@
-"""The judge of what clients of replicated partitions saw: silent on a sound history, and each anomaly told by its name."""
+"""The judge of what clients of replicated partitions saw: silent on a sound history, and each anomaly by its name."""
 
 from __future__ import annotations
 

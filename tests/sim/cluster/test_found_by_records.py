@@ -91,7 +91,7 @@ def test_a_new_leader_flushes_what_it_appended_as_a_follower() -> None:
         for host in script.hosts.values():
             host.disk.slowness = 1.0
         async with asyncio.timeout(30):
-            while await script.end_at(script.partition().leader) != (0, 3):
+            while await script.end_at(script.partition().leader) != (0, 3):  # noqa: ASYNC110 - virtual time
                 await asyncio.sleep(0.2)
 
     script.run(story)

@@ -126,7 +126,7 @@ class Reader:
         name = self._stage.partitions[self._partition]
         asked = ListOffsetsPartition(self._partition.number, self._route.epoch, LATEST)
         request = ListOffsetsRequest(replica_id=-1, topics=(ListOffsetsTopic(name=name, partitions=(asked,)),))
-        promised = self._stage.judge.promised(self._partition)
+        promised = self._stage.judge.promised_under(self._partition, self._route.epoch)
         seen = self._stage.judge.glimpse(self._partition, self._route.leader)
         try:
             answer = await client.call(ApiKey.LIST_OFFSETS, 7, request)

@@ -204,8 +204,10 @@ class RecordsJudge(Judge):
         """A consumer has got what lies below `end`."""
         self._promise(key, end)
 
-    def promised(self, key: PartitionKey) -> int:
-        return self._promised.get(key, 0)
+    def promised_under(self, key: PartitionKey, epoch: int) -> int:
+        """What the leader of this epoch must know to be promised: nothing, where others lead in a later one already."""
+        state = self.state(key)
+        return self._promised.get(key, 0) if state is not None and epoch >= state.leader_epoch else 0
 
     def _promise(self, key: PartitionKey, end: int) -> None:
         self._promised[key] = max(end, self._promised.get(key, 0))

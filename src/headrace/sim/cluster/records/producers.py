@@ -63,6 +63,9 @@ class Lane:
         self._producer = (-1, -1)
         self._open: list[_Batch] = []
         self._bursts = stage.world.random.randrange(1, BURSTS_MAX + 1)
+        self._is_known = not idempotent
+        """A broker takes the first batch of a producer that it does not know, whatever its sequence (as Kafka's do): of
+        several on their way the first one might be refused, and the second one taken."""
         self.waits_for = ""
         """What it was told last, for whoever finds it stuck."""
 
@@ -98,7 +101,7 @@ class Lane:
         """Send some batches to the leader without waiting between them; True when all were settled."""
         if not self._is_ending:
             self._bursts -= 1
-            wanted = self._world.random.randrange(1, BURST_BATCHES_MAX + 1)
+            wanted = self._world.random.randrange(1, BURST_BATCHES_MAX + 1) if self._is_known else 1
             while len(self._open) < wanted:
                 self._open.append(self._next_batch())
         client = await self._route.find()
@@ -119,6 +122,7 @@ class Lane:
             if error in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
                 self._stage.history.acknowledge(batch.values, offset, on_all=self._acks == -1)
                 self._stage.judge.on_served(seen, "takes a batch")
+                self._is_known = True
                 if self._acks == -1:
                     self._stage.judge.on_acknowledged(seen, batch.data, offset, len(batch.values))
             else:
