@@ -23,12 +23,15 @@ class BrokerCluster:
     """
 
     def __init__(self, directory: Path, count: int, *options: str) -> None:
-        lock, nodes = prepare(LocalDisk(), directory, Address("127.0.0.1", 0), count, random.SystemRandom())
-        lock.release()
         self._directory = directory
         self._options = options
-        self.nodes: dict[int, Node] = {int(node.id): node for node in nodes}
+        self.nodes: dict[int, Node] = {int(node.id): node for node in self._born(count)}
         self._running: dict[int, asyncio.subprocess.Process] = {}
+
+    def _born(self, count: int) -> list[Node]:
+        lock, nodes = prepare(LocalDisk(), self._directory, Address("127.0.0.1", 0), count, random.SystemRandom())
+        lock.release()
+        return nodes
 
     def address(self, broker: int) -> Address:
         return self.nodes[broker].listen
@@ -43,14 +46,17 @@ class BrokerCluster:
             self._running[broker] = await self._spawn(broker)
         await asyncio.gather(*(self._ready(broker) for broker in brokers))
 
-    async def _spawn(self, broker: int) -> asyncio.subprocess.Process:
+    def command(self, broker: int) -> list[str]:
+        """What starts it."""
         node = self.nodes[broker]
         others = ",".join(str(other.listen) for other in self.nodes.values() if other is not node)
         command = [sys.executable, "-m", "headrace.cli.main", "broker", "--id", str(broker), "--data", str(node.data)]
-        command += ["--listen", str(node.listen), "--join", others, *self._options]
+        return [*command, "--listen", str(node.listen), "--join", others, *self._options]
+
+    async def _spawn(self, broker: int) -> asyncio.subprocess.Process:
         with self.log(broker).open("ab") as log:
             return await asyncio.create_subprocess_exec(
-                *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=log
+                *self.command(broker), stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=log
             )
 
     async def _ready(self, broker: int) -> None:
@@ -62,6 +68,11 @@ class BrokerCluster:
                 line = await process.stdout.readline()
         finally:
             assert line.startswith(b"ready "), f"broker {broker} said {line!r}:\n{self.log(broker).read_text()[-3000:]}"
+
+    def pid(self, broker: int) -> int | None:
+        """Of its process, where it runs."""
+        process = self._running.get(broker)
+        return None if process is None else process.pid
 
     def log(self, broker: int) -> Path:
         return self._directory / f"broker-{broker}.log"

@@ -27,7 +27,7 @@ APIS: Final = (
     *("DeleteTopics", "DeleteRecords", "InitProducerId", "OffsetForLeaderEpoch", "DescribeConfigs", "AlterConfigs"),
     *("IncrementalAlterConfigs", "CreatePartitions", "DescribeCluster", "DescribeTopicPartitions", "DescribeLogDirs"),
     *("DescribeProducers", "DeleteGroups", "DescribeQuorum", "Envelope", "UnregisterBroker", "AddRaftVoter"),
-    "RemoveRaftVoter",
+    *("RemoveRaftVoter", "ElectLeaders", "AlterPartitionReassignments", "ListPartitionReassignments"),
 )
 RECORDS: Final = (
     *("ConsumerProtocolSubscription", "ConsumerProtocolAssignment"),

@@ -4,6 +4,10 @@ One idempotent producer of librdkafka, with its default settings, writes to six 
 which have to be in sync, a few hundred records a second to each. Then the broker that is the controller, and leads some
 of them, is killed, or told to stop, or stopped in its tracks (SIGSTOP). A partition's pause is the longest time between
 two of its acknowledgements; the rate is that of the partition with the longest. What was acknowledged is counted.
+
+A client that waits for the answer of a stopped process waits for as long as its own settings say, so after SIGSTOP the
+rate is the time until the others name new leaders for all that it led, or the longest pause of a partition that is led
+elsewhere (and copied by it), whichever is longer.
 """
 
 from __future__ import annotations
@@ -18,10 +22,12 @@ from enum import StrEnum
 from typing import Any, Final, cast
 
 from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka.admin import AdminClient
 
-from benchmarks.load.cases import About, Entrant, Figures, count, topic_on
+from benchmarks.load.cases import About, Entrant, Figures, count, leaders, topic_on
 from benchmarks.load.clusters import Cluster
 from benchmarks.load.controllers import await_quorum
+from benchmarks.load.raw_links import LEADER_POLL_S
 
 PARTITIONS: Final = 6
 RECORDS_PER_S: Final = 1_500
@@ -52,20 +58,23 @@ class LongestPause:
         with topic_on(entrant, self.about.name, PARTITIONS) as topic:
             load = Load(entrant.rival.bootstrap, topic)
             with load:
-                load.wait_for_all(since=time.perf_counter() + WARM_UP_S)
+                load.wait_for(range(PARTITIONS), since=time.perf_counter() + WARM_UP_S)
+                led = leaders(entrant, topic, PARTITIONS).get(cluster.bootstraps[controller], [])
+                counted = [each for each in range(PARTITIONS) if self.end is not End.PAUSE or each not in led]
                 begun = time.perf_counter()
                 self._end(cluster, controller)
-                load.wait_for_all(since=begun + AFTERWARDS_S)
-            pauses = [load.longest_pause(partition, since=begun) for partition in range(PARTITIONS)]
-            self._bring_back(cluster, controller)
+                load.wait_for(counted, since=begun + AFTERWARDS_S)
+                others = {}
+                if self.end is End.PAUSE:
+                    others["new_leaders_ms"] = 1000 * (self._await_leaders(cluster, controller, topic) - begun)
+                pauses = [1000 * load.longest_pause(partition, since=begun) for partition in counted]
+                self._bring_back(cluster, controller)
             await_quorum(cluster)
             held = count(entrant.rival.bootstrap, topic, PARTITIONS)
         assert not load.failures, load.failures[:3]
         assert held == load.acknowledged, f"{held} records are there, {load.acknowledged} were acknowledged"
-        millis = sorted(1000 * pause for pause in pauses)
-        return Figures(
-            rate=millis[-1], others={"shortest_ms": millis[0], "median_ms": statistics.median(millis), "records": held}
-        )
+        others |= {"shortest_ms": min(pauses), "median_ms": statistics.median(pauses), "records": held}
+        return Figures(rate=max([*pauses, others.get("new_leaders_ms", 0.0)]), others=others)
 
     def scaled(self, factor: float) -> LongestPause:
         return replace(self)
@@ -78,6 +87,18 @@ class LongestPause:
                 threading.Thread(target=cluster.terminate, args=(node,)).start()
             case End.PAUSE:
                 cluster.pause(node)
+
+    def _await_leaders(self, cluster: Cluster, stopped: int, topic: str) -> float:
+        """When the others name leaders for all of the topic that are not the one that was stopped."""
+        left = ",".join(at for node, at in cluster.bootstraps.items() if node != stopped)
+        admin = AdminClient({"bootstrap.servers": left, "log_level": 0})
+        deadline = time.monotonic() + TIMEOUT_S
+        while time.monotonic() < deadline:
+            told = admin.list_topics(topic, timeout=TIMEOUT_S).topics[topic].partitions.values()
+            if all(each.leader not in (stopped, -1) for each in told):
+                return time.perf_counter()
+            time.sleep(LEADER_POLL_S)
+        raise AssertionError(f"nobody else led what broker {stopped} did within {TIMEOUT_S:.0f} s")
 
     def _bring_back(self, cluster: Cluster, node: int) -> None:
         match self.end:
@@ -146,10 +167,11 @@ class Load:
             self._at[partition].append(now)
             self._changed.notify_all()
 
-    def wait_for_all(self, since: float) -> None:
-        """Until a record of each partition is acknowledged later than that."""
+    def wait_for(self, partitions: Sequence[int], since: float) -> None:
+        """Until a record of each of these partitions is acknowledged later than that."""
+        waited_for = [self._at[partition] for partition in partitions]
         with self._changed:
-            done = self._changed.wait_for(lambda: all(at and at[-1] >= since for at in self._at), TIMEOUT_S)
+            done = self._changed.wait_for(lambda: all(at and at[-1] >= since for at in waited_for), TIMEOUT_S)
         assert done, f"some partition stood still for {TIMEOUT_S:.0f} s: {self.failures[:3]}"
 
     def longest_pause(self, partition: int, since: float) -> float:

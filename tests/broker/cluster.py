@@ -24,7 +24,13 @@ from headrace.net.client.address import Address
 from headrace.storage.disk import LocalDisk
 
 DEADLINE_S = 60.0
-CONFIGS = {"offsets.topic.num.partitions": "3", "group.initial.rebalance.delay.ms": "0"}
+CONFIGS = {
+    "offsets.topic.num.partitions": "3",
+    "group.initial.rebalance.delay.ms": "0",
+    "default.replication.factor": "1",
+    "offsets.topic.replication.factor": "1",
+}
+"""Quick, and one copy of each partition, unless a test says otherwise."""
 
 
 class Cluster:

@@ -23,7 +23,9 @@ from headrace.wire.messages.alter_configs import AlterableConfig, AlterConfigsRe
 from headrace.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from headrace.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from headrace.wire.messages.describe_cluster import DescribeClusterRequest
+from headrace.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from headrace.wire.messages.envelope import EnvelopeRequest
+from headrace.wire.messages.find_coordinator import FindCoordinatorRequest
 from headrace.wire.messages.init_producer_id import InitProducerIdRequest
 from headrace.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.broker.cluster import Cluster, running
@@ -237,6 +239,29 @@ def test_what_is_to_be_replicated_is_not_acknowledged_as_if_it_were(tmp_path: Pa
             async with RawClient(str(cluster.address(partition.leader % 3 + 1))) as other:
                 answer = await produce(other, "t", batch(b"a"))
                 assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    run(work())
+
+
+def test_what_three_replicas_mean_is_told_as_it_holds(tmp_path: Path) -> None:
+    """min.insync.replicas by default, when it is made and when it is described; also of the offsets topic."""
+    configs = {"default.replication.factor": "3", "offsets.topic.replication.factor": "3"}
+
+    async def work() -> None:
+        async with running(tmp_path, 3, configs) as cluster, RawClient(str(cluster.address(1))) as client:
+            for name, factor, told in (("three", -1, "2"), ("two", 2, "1")):
+                wanted = CreatableTopic(name=name, num_partitions=-1, replication_factor=factor)
+                (made,) = (await client.ask(7, CreateTopicsRequest(topics=(wanted,), timeout_ms=10_000))).topics
+                assert (made.error_code, made.replication_factor) == (0, 3 if factor == -1 else factor)
+                (value,) = [config.value for config in made.configs if config.name == "min.insync.replicas"]
+                resource = DescribeConfigsResource(2, name, ("min.insync.replicas",))
+                (found,) = (await client.ask(4, DescribeConfigsRequest(resources=(resource,)))).results
+                (config,) = found.configs
+                assert (value, config.value, config.config_source) == (told, told, 5), "the table's default"
+            await client.ask(4, FindCoordinatorRequest(coordinator_keys=("g",)))
+            offsets = cluster.image(1).topic("__consumer_offsets")
+            assert offsets is not None
+            assert offsets.replication_factor == 3
 
     run(work())
 

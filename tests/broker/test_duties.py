@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 
 from headrace.base.errors import StorageFailure
-from headrace.base.ids import BrokerId, ClusterId, DirectoryId, IncarnationId
+from headrace.base.ids import NO_LEADER, BrokerId, ClusterId, DirectoryId, IncarnationId, TopicId
 from headrace.broker.duties import Duties
 from headrace.broker.metadata import MetadataDriver
-from headrace.controller.asks import RegisterBroker
+from headrace.controller.asks import CreateTopics, Heartbeat, RegisterBroker
 from headrace.controller.decision import Refusal
+from headrace.controller.topics import NewTopic
 from headrace.metadata.values import Endpoint
 from headrace.raft.membership import Peer
 from headrace.wire.errors import ErrorCode
@@ -108,3 +109,19 @@ async def test_what_no_client_could_be_told_is_not_registered(ask: RegisterBroke
         assert answer.code is ErrorCode.INVALID_REQUEST
         assert set(metadata.image.brokers) == {NODE}
         assert len(metadata.membership.members) == 1
+
+
+async def test_the_only_broker_comes_back_to_more_than_goes_into_one_entry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed, and not missed by anybody: what it led has a new epoch before it is unfenced, and then it leads again."""
+    monkeypatch.setattr("headrace.broker.settling.SETTLED_PER_ENTRY_MAX", 3)
+    monkeypatch.setattr("headrace.broker.settling.SETTLED_ALONE_MAX", 5)
+    async with duties(SetClock()) as (asked, metadata, _):
+        await asked.answer(registration(NODE, directory=1, incarnation=1))
+        topic = NewTopic(topic_id=TopicId(uuid.UUID(int=5)), name="t", partitions=8, replication_factor=1, configs={})
+        await asked.answer(CreateTopics(topics=(topic,)))
+        epoch = await asked.answer(registration(NODE, directory=1, incarnation=2))
+        (partitions,) = (topic.partitions for topic in metadata.image.topics.values())
+        assert {(part.leader, part.leader_epoch) for part in partitions} == {(NO_LEADER, 1)}
+        assert await asked.answer(Heartbeat(broker_id=NODE, broker_epoch=epoch, ready=True)) is True
+        (partitions,) = (topic.partitions for topic in metadata.image.topics.values())
+        assert {(part.leader, part.leader_epoch) for part in partitions} == {(NODE, 2)}

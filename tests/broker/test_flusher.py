@@ -169,6 +169,27 @@ async def test_own_files_are_written_after_the_answers_and_before_the_next_round
     assert told == round_told * (2 if more_waits else 1)
 
 
+async def test_once_a_round_is_over_nothing_of_it_is_left_to_be_written() -> None:
+    """Who waited for it cuts the log in a worker thread then."""
+    flusher = Flusher(Engine(), never)
+    gate = Gate()
+    one = Dirty(gate)
+    flusher.request(one)
+    await asyncio.sleep(0)
+    written_out: list[int] = []
+
+    async def cut() -> None:
+        await flusher.round_over()
+        written_out.append(one.written_out)
+
+    cutting = asyncio.ensure_future(cut())
+    await asyncio.sleep(0)
+    gate.opened.set()
+    await cutting
+    await cut()  # also where no round is under way
+    assert written_out == [1, 1]
+
+
 async def test_a_round_is_of_so_many_and_the_rest_have_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flusher_module, "LOGS_FLUSHED_AT_ONCE_MAX", 2)
     engine = Engine()

@@ -95,7 +95,7 @@ async def test_a_configuration_that_changes_while_a_log_is_being_opened_holds(
         RawClient(f"{broker.host}:{broker.port}") as one,
         RawClient(f"{broker.host}:{broker.port}") as other,
     ):
-        opening, go_on = asyncio.Event(), asyncio.Event()
+        opening, altered, go_on = asyncio.Event(), asyncio.Event(), asyncio.Event()
         open_all = Opener.open_all
 
         async def slowly(self: Opener, wanted: Any) -> Any:
@@ -103,6 +103,11 @@ async def test_a_configuration_that_changes_while_a_log_is_being_opened_holds(
             await go_on.wait()
             return await open_all(self, wanted)
 
+        def look(_: object) -> None:
+            if any(topic.configs for topic in broker.image.topics.values()):
+                altered.set()
+
+        broker.observe(look)
         monkeypatch.setattr(Opener, "open_all", slowly)
         topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1)
         creating = asyncio.ensure_future(one.ask(7, CreateTopicsRequest(topics=(topic,), timeout_ms=10_000)))
@@ -116,7 +121,7 @@ async def test_a_configuration_that_changes_while_a_log_is_being_opened_holds(
                 ),
             )
         )
-        await asyncio.sleep(0.2)
+        await altered.wait()
         go_on.set()
         await creating
         await altering

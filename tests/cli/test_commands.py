@@ -68,6 +68,19 @@ def test_a_topic_from_its_creation_to_its_end(headrace: Headrace) -> None:
     assert headrace.json("topic", "list") == []
 
 
+def test_leaders_are_elected_where_there_is_need(headrace: Headrace) -> None:
+    headrace.ok("topic", "create", "led", "--partitions", 2)
+    assert headrace.ok("topic", "elect", "led", "--partition", 1) == "led-1: led-1 is led by broker 1 already.\n"
+    assert [(one["partition"], one["error"]) for one in headrace.json("topic", "elect", "led", "--unclean")] == [
+        (0, "ELECTION_NOT_NEEDED"),
+        (1, "ELECTION_NOT_NEEDED"),
+    ]
+    assert "nothing" in headrace.refused("topic", "elect", "nothing")
+    code, out, _ = headrace("topic", "elect", "led", "--partition", 9, "--partition", 0)
+    assert (code, out.splitlines()[0]) == (1, b"led-9: Partition led-9 does not exist.")
+    headrace.ok("topic", "delete", "led")
+
+
 def test_a_dry_run_creates_nothing(headrace: Headrace) -> None:
     headrace.ok("topic", "create", "ghost", "--dry-run")
     assert headrace.json("topic", "list") == []

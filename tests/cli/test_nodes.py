@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -55,6 +56,21 @@ def test_a_wiped_voter_is_not_born_again(tmp_path: Path) -> None:
     (tmp_path / "broker-2" / identity.FILE_NAME).unlink()
     prepared(tmp_path, 3)
     assert identity.load(DISK, tmp_path / "broker-2", BrokerId(2)) is None, "it may only join, as a learner"
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_cluster_that_lost_all_its_directories_is_not_born_again(tmp_path: Path, count: int) -> None:
+    """Its clients would take the new one, which has nothing, for the one that has what they were acknowledged."""
+    for node in prepared(tmp_path, count):
+        shutil.rmtree(node.data)
+    with pytest.raises(UsageError, match="none of its brokers' directories is left"):
+        prepared(tmp_path, count)
+    lock, _ = prepare(DISK, tmp_path / "new", ANY_PORT, count, random.Random(2))
+    lock.release()
+
+
+def test_the_only_broker_of_a_cluster_is_started_again_where_it_was(tmp_path: Path) -> None:
+    assert prepared(tmp_path, 1) == prepared(tmp_path, 1)
 
 
 def test_a_birth_that_was_cut_off_is_finished_as_it_was_planned(tmp_path: Path) -> None:

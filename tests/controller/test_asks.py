@@ -28,6 +28,8 @@ from headrace.controller.asks import ASKS, Answer, Ask, decode_answer, decode_as
 from headrace.controller.configs import Alteration, ResourceAlteration
 from headrace.controller.decision import Refusal
 from headrace.controller.isr import IsrMember, IsrProposal
+from headrace.controller.leaders import Election, ElectionOutcome, PartitionRef
+from headrace.controller.reassignments import Reassignment
 from headrace.controller.topic_changes import NewPartitions, TopicRef
 from headrace.controller.topics import NewTopic
 from headrace.metadata.values import Endpoint
@@ -58,6 +60,20 @@ CASES: list[tuple[Ask[Any], Any]] = [
     ),
     (asks.CreatePartitions(topics=(NewPartitions(name="t", count=2, assignments=((ONE,),)),), validate_only=True), ()),
     (asks.AlterConfigs(resources=(ResourceAlteration(2, "t", (Alteration("k", 0, None),)),)), (None, REFUSAL)),
+    (
+        asks.ElectLeaders(election=Election.UNCLEAN, partitions=(PartitionRef("t", PartitionIndex(0)),)),
+        (ElectionOutcome(topic="t", partition=PartitionIndex(0), refusal=REFUSAL),),
+    ),
+    (
+        asks.ReassignPartitions(
+            partitions=(
+                Reassignment(topic="t", partition=PartitionIndex(0), replicas=(ONE,)),
+                Reassignment(topic="t", partition=PartitionIndex(1), replicas=None),
+            ),
+            factor_may_change=False,
+        ),
+        (None, REFUSAL),
+    ),
     (asks.AllocateProducerIds(broker_id=ONE, broker_epoch=EPOCH), (ProducerId(5), 10)),
     (
         asks.PublishSegment(
@@ -69,6 +85,7 @@ CASES: list[tuple[Ask[Any], Any]] = [
         ),
         None,
     ),
+    (asks.LeaveIsr(broker_id=ONE, broker_epoch=EPOCH, partitions=((TOPIC, PartitionIndex(0)),)), None),
     (
         asks.AlterIsr(
             broker_id=ONE,

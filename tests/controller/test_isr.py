@@ -21,7 +21,7 @@ from headrace.base.ids import (
 )
 from headrace.base.limits import ISR_PROPOSALS_PER_ASK_MAX
 from headrace.controller.decision import Refusal
-from headrace.controller.isr import IsrMember, IsrProposal, alter_isr
+from headrace.controller.isr import IsrMember, IsrProposal, alter_isr, leave_isr
 from headrace.metadata.events import IsrChanged
 from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
 from headrace.metadata.values import PartitionImage
@@ -226,3 +226,26 @@ def test_the_event_names_the_epochs_that_hold_after_it() -> None:
         partition_epoch=PartitionEpoch(1),
         isr=(BrokerId(2), BrokerId(1)),
     )
+
+
+def left(image: MetadataImage, broker: int, *, epoch: int | None = None) -> MetadataImage:
+    known = image.brokers[BrokerId(broker)].epoch if epoch is None else BrokerEpoch(epoch)
+    decision = leave_isr(image, broker_id=BrokerId(broker), broker_epoch=known, partitions=[KEY, KEY])
+    assert (decision.result is None) == (epoch is None)
+    return image.replay(decision.events, index=image.index + 1)
+
+
+def test_whose_disk_failed_leaves_the_isr_and_leads_no_more() -> None:
+    image = left(three_replicas(), 1)
+    assert state(image) == (0, 1, (2, 3)), "a follower goes under the same leader epoch"
+    image = left(image, 2)
+    partition = image.partition(KEY)
+    assert partition is not None
+    assert (partition.leader, *state(image)) == (3, 1, 2, (3,))
+    for who in (1, 2, 3):
+        assert left(image, who) == replace(image, index=image.index + 1), "it is out of it, or the last of it"
+
+
+def test_another_incarnation_of_whose_disk_failed_stays() -> None:
+    image = three_replicas()
+    assert left(image, 2, epoch=99) == replace(image, index=image.index + 1)

@@ -16,7 +16,7 @@ from headrace.base.ids import BrokerEpoch, BrokerId, DirectoryId, TopicId
 from headrace.base.limits import PARTITIONS_PER_REQUEST_MAX
 from headrace.controller.topic_changes import NewPartitions, TopicRef, create_partitions, delete_topics
 from headrace.controller.topics import NewTopic, TopicOutcome, create_topics, topic_id_of, topic_name_problem
-from headrace.metadata.events import TopicCreated
+from headrace.metadata.events import ConfigChanged, TopicCreated
 from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
 from headrace.metadata.values import BrokerImage, Endpoint
 from headrace.wire.errors import ErrorCode
@@ -85,7 +85,7 @@ def test_a_name_is_taken_exactly_where_kafka_takes_it(name: str) -> None:
         ({"configs": {"compression.type": "brotli"}}, 40, "compression.type: it must be one of"),
         ({"configs": {"storage.compression": "zstd"}}, 40, "storage.compression"),
         ({"configs": {"message.timestamp.type": "Sometime"}}, 40, "message.timestamp.type"),
-        ({"configs": {"unclean.leader.election.enable": "true"}}, 40, "unclean.leader.election.enable"),
+        ({"configs": {"unclean.leader.election.enable": "at times"}}, 40, "unclean.leader.election.enable"),
         ({"configs": {"min.insync.replicas": "0"}}, 40, "min.insync.replicas"),
         ({"configs": {"segment.bytes": "99999999999"}}, 40, "segment.bytes"),
         ({"assignments": ((0, (1,)),), "partitions": 1}, 42, "takes -1"),
@@ -154,12 +154,30 @@ def test_defaults_come_from_the_broker_and_a_request_s_configs_are_its_own() -> 
     assert dict(topic.configs) == {"retention.ms": "5"}
 
 
-def test_the_default_replication_factor_is_what_the_live_brokers_allow() -> None:
-    wanted = {"default.replication.factor": "3"}
-    image, _ = create(cluster([None, None, None], fenced=(2,)), new_topic(), broker_configs=wanted)
-    topic = image.topic("t")
-    assert topic is not None
-    assert topic.partitions[0].replicas == (1, 3)
+def test_three_replicas_are_the_default_as_far_as_there_are_live_brokers() -> None:
+    for brokers, fenced, replicas in (
+        (5, (), (1, 2, 3)),
+        (3, (2,), (1, 3)),
+        (1, (), (1,)),
+    ):
+        image, _ = create(cluster([None] * brokers, fenced=fenced), new_topic())
+        topic = image.topic("t")
+        assert topic is not None
+        assert topic.partitions[0].replicas == topic.partitions[0].isr == replicas
+
+
+@pytest.mark.parametrize("where", ["static", "dynamic", "request"])
+def test_a_replication_factor_that_was_asked_for_is_had_or_refused(where: str) -> None:
+    """Not made smaller without a word."""
+    image, wanted = cluster([None, None, None], fenced=(2,)), {"default.replication.factor": "3"}
+    if where == "dynamic":
+        image = image.replay([ConfigChanged(changes=wanted)], index=image.index + 1)
+    topic = new_topic(replication_factor=3 if where == "request" else -1)
+    _, (outcome,) = create(image, topic, broker_configs=wanted if where == "static" else {})
+    assert refusal(outcome) == (
+        ErrorCode.INVALID_REPLICATION_FACTOR,
+        "Replication factor 3 is larger than the number of live brokers, 2.",
+    )
 
 
 def test_replicas_may_be_assigned() -> None:

@@ -20,7 +20,9 @@ PARTITIONS = 6
 
 def test_records_reach_every_broker_and_a_group_reads_them(tmp_path: Path) -> None:
     async def work() -> None:
-        async with BrokerCluster(tmp_path, 3, "--config", "group.initial.rebalance.delay.ms=0") as cluster:
+        configs = ("group.initial.rebalance.delay.ms=0", "offsets.topic.replication.factor=1")
+        options = [option for config in configs for option in ("--config", config)]
+        async with BrokerCluster(tmp_path, 3, *options) as cluster:
             await cluster.start(1, 2, 3)
             await asyncio.to_thread(_produce_and_consume, cluster)
             assert await cluster.stop(1, 2, 3) == [0, 0, 0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from hypothesis import strategies as st
@@ -30,6 +31,8 @@ from headrace.controller.configs import Alteration, AlterOp, ResourceAlteration,
 from headrace.controller.decision import Decision
 from headrace.controller.durable import publish_segment
 from headrace.controller.isr import IsrMember, IsrProposal, alter_isr
+from headrace.controller.leaders import Election, elect_leaders
+from headrace.controller.reassignments import Reassignment, finish_reassignments, reassign_partitions
 from headrace.controller.topic_changes import NewPartitions, TopicRef, create_partitions, delete_topics
 from headrace.controller.topics import NewTopic, create_topics
 from headrace.metadata import events as ev
@@ -158,6 +161,16 @@ def _alter_isr(name: str, partition: int, isr: list[BrokerId], behind: int) -> C
     return decide
 
 
+def _reassign(name: str, partition: int, replicas: list[BrokerId] | None) -> Command:
+    target = None if replicas is None else tuple(replicas)
+    wish = Reassignment(topic=name, partition=PartitionIndex(partition), replicas=target)
+    return lambda image: reassign_partitions(image, [wish])
+
+
+def _elect(election: Election) -> Command:
+    return lambda image: elect_leaders(image, election, None)
+
+
 def descriptor(start: int, records: int, leader_epoch: int) -> SegmentDescriptor:
     """A possible segment of so many records."""
     return SegmentDescriptor(
@@ -210,6 +223,9 @@ isr_changes = st.builds(
     st.lists(brokers, max_size=3, unique=True),
     st.sampled_from([0, 0, 0, 1]),
 )
+reassignments = st.builds(
+    _reassign, names, st.integers(0, 1), st.none() | st.lists(brokers, min_size=1, max_size=3, unique=True)
+)
 commands = st.one_of(
     registrations,
     creations,
@@ -225,6 +241,10 @@ commands = st.one_of(
     publications,
     isr_changes,
     isr_changes,
+    reassignments,
+    reassignments,
+    st.builds(_elect, st.sampled_from(Election)),
+    st.just(partial(finish_reassignments, partitions_max=10)),
 )
 
 
@@ -256,6 +276,8 @@ partition_images = st.builds(
     partition_epoch=small,
     replicas=broker_lists,
     isr=broker_lists,
+    adding=broker_lists | st.just(()),
+    removing=broker_lists | st.just(()),
 )
 partition_runs = st.lists(partition_images, max_size=3).map(
     lambda run: tuple(
@@ -266,6 +288,8 @@ partition_runs = st.lists(partition_images, max_size=3).map(
             partition_epoch=one.partition_epoch,
             replicas=one.replicas,
             isr=one.isr,
+            adding=one.adding,
+            removing=one.removing,
         )
         for at, one in enumerate(run)
     )
@@ -295,6 +319,9 @@ wild_partition_changes = st.one_of(
         partition=small.map(PartitionIndex),
         partition_epoch=small,
         replicas=broker_lists,
+        isr=st.none() | broker_lists,
+        adding=broker_lists | st.just(()),
+        removing=broker_lists | st.just(()),
     ),
     st.builds(
         ev.IsrChanged,

@@ -101,6 +101,11 @@ def check_invariants(image: MetadataImage) -> None:
             assert partition.leader == NO_LEADER or not image.brokers[partition.leader].fenced
             assert all(replica in image.brokers for replica in partition.replicas)
             assert len(partition.isr) == 1 or not any(image.brokers[member].fenced for member in partition.isr)
+            coming, going = set(partition.adding), set(partition.removing)
+            assert coming | going <= set(partition.replicas)
+            assert not coming & going
+            assert going < set(partition.replicas), "somebody stays"
+            assert going == set(partition.replicas[partition.replication_factor :]), "those that go stand last"
             assert partition.kept_in is None or (partition.leader, len(partition.isr)) == (NO_LEADER, 1)
     partitions = [partition for _, partition in image.all_partitions()]
     assert dict(image.leaderships) == Counter(one.leader for one in partitions if one.leader != NO_LEADER)
@@ -168,7 +173,7 @@ def test_local_changes_add_up_to_what_the_image_says(entries: list[Entry], node:
 
 
 @given(histories(), st.sampled_from(BROKERS))
-def test_a_topic_is_reconfigured_exactly_when_its_configs_or_the_broker_s_change(
+def test_a_topic_is_reconfigured_exactly_when_its_configs_or_the_broker_s_or_its_replication_factor_change(
     entries: list[Entry], node: BrokerId
 ) -> None:
     image = EMPTY_IMAGE
@@ -182,8 +187,14 @@ def test_a_topic_is_reconfigured_exactly_when_its_configs_or_the_broker_s_change
             if known is None or not held:
                 continue
             configs = [
-                (state.broker_configs.get(node), state.broker_configs.get(None), state.topics[topic.id].configs)
+                (
+                    state.broker_configs.get(node),
+                    state.broker_configs.get(None),
+                    state.topics[topic.id].configs,
+                    len(set(first.replicas) - set(first.removing)),
+                )
                 for state in (before, image)
+                for first in state.topics[topic.id].partitions[:1]
             ]
             if configs[0] != configs[1]:
                 expected.add(topic.name)

@@ -9,7 +9,7 @@ import pytest
 
 from headrace.net.client.address import Address
 from headrace.net.client.connection import connect
-from headrace.net.client.errors import ConnectionLostError, UnsupportedError
+from headrace.net.client.errors import AnswerLostError, ConnectionLostError, UnsupportedError
 from headrace.wire.apis import ApiKey, api
 from headrace.wire.errors import ErrorCode
 from headrace.wire.headers import RequestHeader, encode_response_frame
@@ -100,7 +100,7 @@ async def test_bytes_that_are_no_answer_end_the_connection_and_every_request(gar
         results = await asyncio.gather(
             *(connection.request(ApiKey.METADATA, named("a")) for _ in range(3)), return_exceptions=True
         )
-        assert [type(result) for result in results] == [ConnectionLostError] * 3
+        assert [type(result) for result in results] == [AnswerLostError] * 3
         assert not connection.is_open
         await connection.close()
 

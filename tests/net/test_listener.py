@@ -108,6 +108,12 @@ class Script:
             await self.arrived.wait_for(lambda: len(self.served) >= count)
 
 
+async def turns(count: int) -> None:
+    """Of the event loop."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
 @asynccontextmanager
 async def running() -> AsyncIterator[tuple[Script, Listener, asyncio.StreamReader, asyncio.StreamWriter]]:
     script = Script()
@@ -228,7 +234,7 @@ async def test_a_stop_sends_all_of_a_large_answer() -> None:
         writer.write(framed(b"big:1"))
         await script.until_served(1)
         stopping = asyncio.ensure_future(listener.stop(grace_s=60))
-        await asyncio.sleep(0.05)
+        await turns(3)  # it has begun
         assert len(await read_frame(reader)) == len(b"big:1") + BIG_BYTES
         await stopping
 

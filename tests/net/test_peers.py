@@ -24,16 +24,16 @@ HOST = "127.0.0.1"
 
 
 class End:
-    """One member: its listener and what it received."""
+    """One member: its listener and what it received. `news`: something has happened here."""
 
-    def __init__(self, node: int, cluster_id: ClusterId = CLUSTER) -> None:
+    def __init__(self, node: int, cluster_id: ClusterId = CLUSTER, news: asyncio.Event | None = None) -> None:
         self.peers = Peers(me=peer(node), cluster_id=cluster_id)
         self.peers.attach(self._receive)
         self.peers.on_peer_dead(self._died)
         self.listener = Listener(self.peers.serve)
         self.received: list[Message] = []
         self.dead: list[BrokerId] = []
-        self.news = asyncio.Event()
+        self.news = news or asyncio.Event()
 
     def _receive(self, message: Message) -> None:
         self.received.append(message)
@@ -64,8 +64,12 @@ def heartbeat(source: int, target: int, number: int, *, life: int = 1) -> Heartb
 
 
 @pytest.fixture
-async def ends() -> AsyncIterator[tuple[End, End]]:
-    one, two = End(1), End(2)
+async def ends(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[End, End]]:
+    """Two that know of each other, and whose news are one: what comes, and what becomes of connections."""
+    news = asyncio.Event()
+    for name in ("_failed", "connection_lost"):
+        monkeypatch.setattr(module._Link, name, noting(getattr(module._Link, name), news))
+    one, two = End(1, news=news), End(2, news=news)
     await one.listen()
     port = await two.listen()
     one.peers.learn(BrokerId(2), HOST, port)
@@ -144,26 +148,26 @@ async def test_a_member_is_plainly_dead_once_it_refuses_and_not_before(ends: tup
     await two.until(lambda: bool(two.received))
     for connection in list(two.listener._connections):
         connection.abort()  # it is still there
-    await send_until(one, lambda: len(two.received) > 1)
+    await send_until(one, heartbeat(1, 2, 10), lambda: len(two.received) > 1)
     assert one.dead == []
     await two.stop()
     await one.until(lambda: bool(one.dead))
     assert one.dead == [2]
-    again = End(2)
+    again = End(2, news=one.news)
     assert two.peers.address is not None
     await again.listen(two.peers.address.port)
-    await send_until(one, lambda: bool(again.received))
+    await send_until(one, heartbeat(1, 2, 10), lambda: bool(again.received))
     assert one.dead == [2]
     await again.stop()
     await one.until(lambda: one.dead == [2, 2])
 
 
-async def send_until(one: End, condition: Callable[[], bool]) -> None:
-    number = 10
+async def send_until(sender: End, message: Message, condition: Callable[[], bool]) -> None:
+    """Again after each piece of news: what was sent may have been lost with a connection."""
     while not condition():
-        one.peers.send(heartbeat(1, 2, number))
-        number += 1
-        await asyncio.sleep(0.005)
+        sender.news.clear()
+        sender.peers.send(message)
+        await sender.news.wait()
 
 
 async def test_who_only_spoke_to_us_is_seen_dead_as_well(ends: tuple[End, End]) -> None:
@@ -171,9 +175,7 @@ async def test_who_only_spoke_to_us_is_seen_dead_as_well(ends: tuple[End, End]) 
     one.peers.send(heartbeat(1, 2, 1))
     await two.until(lambda: bool(two.received))
     await one.stop()
-    while not two.dead:
-        two.peers.send(heartbeat(2, 1, 1))
-        await asyncio.sleep(0.005)
+    await send_until(two, heartbeat(2, 1, 1), lambda: bool(two.dead))
     assert two.dead == [1]
 
 

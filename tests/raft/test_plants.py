@@ -15,7 +15,7 @@ from tests.raft.plants import PLANTS, found_by
 FOUND: Final[dict[str, int]] = {
     "vote-not-persisted": 1,
     "answered-before-persisted": 1,
-    "own-write-counted-early": 7,
+    "own-write-counted-early": 2,
     "older-term-committed-by-count": 8,
     "stale-acknowledgement-counts": 9,
     "truncates-without-conflict": 44,

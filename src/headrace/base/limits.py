@@ -238,6 +238,12 @@ RAFT_READS_WAITING_MAX: Final = 10_000
 RAFT_ENTRIES_KEPT: Final = 1_000
 """Entries below a snapshot that a leader keeps, so that who is a little behind needs no snapshot."""
 
+SETTLED_PER_ENTRY_MAX: Final = 1_000
+"""Partitions of which a broker's coming or going is one entry; of a broker that has more, slices of so many follow it:
+deciding and applying one holds the event loop for some 10 ms."""
+SETTLED_ALONE_MAX: Final = 50_000
+"""As much, of a broker that is alone in its cluster and starts: nobody is served while the loop is held."""
+
 # the way to the controller
 CONTROLLER_WAIT_MS_MAX: Final = 5_000
 """Longest that a broker waits for the controller's answer, or for there to be one, before it refuses."""
@@ -250,6 +256,16 @@ FORWARDED_BYTES_MAX: Final = 4 * 1024 * 1024
 """Largest request that is carried to the controller."""
 ISR_PROPOSALS_PER_ASK_MAX: Final = 2_000
 """Partitions whose ISR a leader may ask to be changed at once: they are decided in one step, and are one entry."""
+ELECTIONS_PER_ENTRY_MAX: Final = 10_000
+"""Leaders that are elected in one step because somebody asked for it, or where nobody led."""
+LEADERS_MOVED_PER_ROUND_MAX: Final = 100
+"""Leaders that go back to where they were placed at once: each has its clients look for it."""
+ELECTOR_PAUSE_MS: Final = 1_000
+"""Time between two such rounds, and before another try where one failed."""
+TOPICS_TOLD_MAX: Final = 20
+"""Topics that the log names of those that lost their leaders at once; the rest are counted."""
+PARTITIONS_TOLD_MAX: Final = 20
+"""The same of the partitions of each."""
 LEAVE_WAIT_MS_MAX: Final = 3_000
 """Longest that a broker that stops waits for others to lead what it led."""
 REGISTRATION_PATIENCE_MS: Final = 10_000

@@ -8,6 +8,7 @@ tried again for as long as the image says that it leads. Loop-only; logs are cut
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
@@ -65,8 +66,8 @@ class Source:
         """Whose flushed end is to be told."""
         self._refused: dict[TopicPartition, int] = {}
         """How often in a row each was refused."""
-        self._unflushed: dict[TopicPartition, int] = {}
-        """Bytes that were appended and not yet flushed."""
+        self._unflushed: dict[TopicPartition, deque[tuple[Offset, int]]] = {}
+        """What was appended and not yet flushed: where each append ends, and its bytes."""
         self._unflushed_bytes = 0
         self._link: CopyLink | None = None
         self._opening: asyncio.Task[None] | None = None
@@ -101,7 +102,7 @@ class Source:
         """Whatever is planned for it is not to be done any more."""
         self._to_place.pop(key, None)
         self._flushed.pop(key, None)
-        self._unflushed_bytes -= self._unflushed.pop(key, 0)
+        self._unflushed_bytes -= sum(size for _, size in self._unflushed.pop(key, ()))
         if (timer := self._timers.pop(key, None)) is not None:
             timer.cancel()
 
@@ -161,7 +162,9 @@ class Source:
 
     def _on_flushed(self, copy: FollowerPartition) -> None:
         key = copy.topic_partition
-        self._unflushed_bytes -= self._unflushed.pop(key, 0)
+        unflushed = self._unflushed.get(key)
+        while unflushed and unflushed[0][0] <= copy.log.flushed_end:
+            self._unflushed_bytes -= unflushed.popleft()[1]
         if copy.has_ended:
             self.drop(key)
         elif key in self._generations and key not in self._to_place:
@@ -195,9 +198,6 @@ class Source:
 
     def _append(self, copy: FollowerPartition, row: Copied) -> bool:
         key = row.key
-        size = len(row.records)
-        self._unflushed[key] = self._unflushed.get(key, 0) + size
-        self._unflushed_bytes += size
         try:
             copy.append(row.records)
         except StorageFailure:
@@ -212,6 +212,8 @@ class Source:
             )
             self._pause(key)
             return False
+        self._unflushed.setdefault(key, deque()).append((copy.log.log_end_offset, len(row.records)))
+        self._unflushed_bytes += len(row.records)
         if copy.is_flushed:
             self._on_flushed(copy)
         return True

@@ -1,16 +1,18 @@
 """What the active controller does besides deciding: answers what brokers ask, keeps their sessions, grows the quorum.
 
-Promises: every change goes through `MetadataDriver.submit`; nothing is decided while this node does not lead; a broker
-is fenced for silence, or at once where its process is plainly dead, never for this node's own pauses. Sources: KIP-631,
-KIP-853; DESIGN "Birth, identity, membership".
+Promises: every change goes through `MetadataDriver.submit`; nothing is decided while this node does not lead; what is
+told, refusals too, rests on what is committed and was the newest when it was seen; a broker is fenced for silence, or
+at once where its process is plainly dead, never for this node's own pauses. Sources: KIP-631, KIP-853; DESIGN "Birth,
+identity, membership".
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import fields
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import structlog
 
@@ -20,6 +22,7 @@ from headrace.base.ports import Clock
 from headrace.broker.metadata import ChangeRefused, MetadataDriver, NotController
 from headrace.broker.quorum.errors import ChangeTooLarge
 from headrace.broker.quorum.status import QuorumStatus
+from headrace.broker.settling import Settling
 from headrace.broker.tasks import OnBug, started
 from headrace.controller.asks import (
     Ask,
@@ -33,18 +36,22 @@ from headrace.controller.asks import (
     Replica,
     Setting,
 )
-from headrace.controller.brokers import fence_broker, register_broker, remove_broker, stale, unfence_broker
+from headrace.controller.brokers import refused_registration, register_broker, remove_broker, stale
 from headrace.controller.decision import Decision, Refusal
 from headrace.controller.sessions import Sessions
 from headrace.metadata.configs import broker_value
 from headrace.metadata.events import QuorumGrown
 from headrace.metadata.image import MetadataImage
 from headrace.raft.membership import AddLearner, Demote, Peer, Promote, Remove
+from headrace.raft.membership import Refusal as QuorumRefusal
 from headrace.wire.errors import ErrorCode
 
 log = structlog.get_logger(__name__)
 
+T = TypeVar("T")
 TICKS_PER_SESSION: Final = 6
+FINAL: Final = (QuorumRefusal.LAST_VOTER, QuorumRefusal.NO_LIVE_QUORUM)
+"""What no second try changes: somebody has to."""
 
 
 class Duties:
@@ -70,6 +77,8 @@ class Duties:
         self._voters = broker_value(metadata.image, configs, "controller.voters").number()
         self._sessions: Sessions | None = None
         """Of this leadership; None: there is none."""
+        self._settling = Settling(metadata)
+        """Of the last leadership."""
         self._joining = asyncio.Lock()
         """One change of the quorum at a time."""
         self._ticks: asyncio.Task[None] | None = None
@@ -92,6 +101,7 @@ class Duties:
         self._sessions = self._ticks = None
         if active:
             now = self._clock.monotonic()
+            self._settling = Settling(self._metadata)
             self._sessions = sessions = Sessions(timeout_s=self._session_s, me=self._node, now=now)
             self._ticks = started(self._tick(sessions), "controller's sessions", self._on_bug)
             seen, self._seen_dead = self._seen_dead, {}
@@ -105,6 +115,7 @@ class Duties:
             try:
                 for broker, epoch in sessions.tick(self._metadata.image, self._clock.monotonic()):
                     await self._fence(broker, epoch, f"it was silent for {self._session_s:g} s")
+                await self._settling.go_on()
                 await self._readmit()
                 await self.grow()
             except HeadraceError as error:
@@ -130,8 +141,8 @@ class Duties:
             log.info("a dead broker is left to its session", broker_id=broker, reason=str(error))
 
     async def _fence(self, broker: BrokerId, epoch: BrokerEpoch, reason: str) -> None:
-        refusal = await self._metadata.submit(partial(fence_broker, broker_id=broker, broker_epoch=epoch))
-        if refusal is None:
+        known = self._metadata.image.brokers.get(broker)
+        if known is not None and known.epoch == epoch and await self._settling.fence(known) is None:
             log.warning("broker fenced", broker_id=broker, reason=reason)
 
     async def _readmit(self) -> None:
@@ -173,8 +184,8 @@ class Duties:
                     return await self._metadata.submit(partial(ask.decide, setting=self._setting))
                 except ChangeTooLarge as error:
                     return Refusal(ErrorCode.POLICY_VIOLATION, str(error))
-                except ChangeRefused as error:  # nothing was done
-                    return Refusal(ErrorCode.REQUEST_TIMED_OUT, str(error))
+                except ChangeRefused as error:
+                    return _not_done(str(error))
             case Heartbeat():
                 return await self._on_heartbeat(sessions, ask)
             case RegisterBroker():
@@ -184,35 +195,38 @@ class Duties:
             case ChangeVoter():
                 return await self._change_voter(ask)
             case ReadQuorum():
-                return _view(self._metadata.quorum())
+                return await self._confirmed(_view(self._metadata.quorum()))
             case _:
                 raise AssertionError(f"nobody answers {type(ask).__name__}")
+
+    async def _confirmed(self, seen: T) -> T:
+        """What was seen just now, once it may be told: this node may have been deposed and not know it, and what it
+        has decided may never be committed. Raises NotController."""
+        await self._metadata.confirmed()
+        return seen
 
     async def _register(self, sessions: Sessions, ask: RegisterBroker) -> BrokerEpoch | Refusal:
         if ask.cluster_id != self.cluster_id:
             return register_refusal(ask.cluster_id, self.cluster_id, ask.broker_id)
-        in_session = sessions.has(ask.broker_id, self._clock.monotonic())
+        wanted: dict[str, Any] = {field.name: getattr(ask, field.name) for field in fields(ask)}
+        wanted["in_session"] = sessions.has(ask.broker_id, self._clock.monotonic())
+
+        def at_once(image: MetadataImage) -> bool:
+            """A broker that is alone need not ask to be unfenced, for it decides itself."""
+            alone = ask.broker_id == self._node and set(image.brokers) <= {self._node}
+            return alone and self._settling.may_come_at_once(ask.broker_id)
 
         def decide(image: MetadataImage) -> Decision[BrokerEpoch | Refusal]:
-            alone = ask.broker_id == self._node and set(image.brokers) <= {self._node}
-            return register_broker(
-                image,
-                cluster_id=ask.cluster_id,
-                broker_id=ask.broker_id,
-                directory_id=ask.directory_id,
-                endpoints=ask.endpoints,
-                rack=ask.rack,
-                incarnation=ask.incarnation,
-                in_session=in_session,
-                unfenced=alone,
-            )
+            return register_broker(image, **wanted, unfenced=at_once(image))
 
+        if (refusal := refused_registration(self._metadata.image, **wanted)) is not None:
+            return await self._confirmed(refusal)  # and nothing is changed for it
         peer = Peer(ask.broker_id, ask.directory_id)
-        if all(member.peer != peer for member in self._metadata.quorum().members):
-            if isinstance(refusal := decide(self._metadata.image).result, Refusal):
-                return refusal  # and the quorum is not changed for it
-            if (problem := await self._change(AddLearner(peer))) is not None:
-                return problem
+        is_member = any(member.peer == peer for member in self._metadata.quorum().members)
+        if not is_member and (problem := await self._change(AddLearner(peer))) is not None:
+            return problem
+        if not at_once(self._metadata.image):
+            await self._settling.make_way(ask)
         epoch = await self._metadata.submit(decide)
         if not isinstance(epoch, Refusal):
             sessions.heard(ask.broker_id, epoch, self._clock.monotonic())
@@ -222,14 +236,14 @@ class Duties:
         image = self._metadata.image
         known = image.brokers.get(ask.broker_id)
         if known is None or known.epoch != ask.broker_epoch:
-            return stale(ask.broker_id, ask.broker_epoch)
+            return await self._confirmed(stale(ask.broker_id, ask.broker_epoch))
         sessions.heard(ask.broker_id, ask.broker_epoch, self._clock.monotonic())
         if ask.stopping and not known.fenced:
-            refusal = await self._metadata.submit(partial(fence_broker, broker_id=known.id, broker_epoch=known.epoch))
+            refusal = await self._settling.fence(known)
             log.info("broker stops", broker_id=ask.broker_id)
             return False if refusal is None else refusal
         if ask.ready and not ask.stopping and known.fenced:
-            refusal = await self._metadata.submit(partial(unfence_broker, broker_id=known.id, broker_epoch=known.epoch))
+            refusal = await self._settling.unfence(known)
             if refusal is not None:
                 return refusal
             log.info("broker unfenced", broker_id=ask.broker_id)
@@ -240,7 +254,8 @@ class Duties:
         decide = partial(remove_broker, broker_id=ask.broker_id)
         refusal = decide(self._metadata.image).result
         if refusal is not None:
-            return refusal
+            return await self._confirmed(refusal)
+        await self._settling.settle(ask.broker_id)
         for member in self._metadata.quorum().members:
             if member.peer.node == ask.broker_id:
                 problem = await self._change(Remove(member.peer))
@@ -255,10 +270,10 @@ class Duties:
                 if member.is_voter == ask.voter:
                     what = "is a voter" if ask.voter else "is no voter"
                     code = ErrorCode.DUPLICATE_VOTER if ask.voter else ErrorCode.VOTER_NOT_FOUND
-                    return Refusal(code, f"Broker {ask.broker_id} {what} already.")
+                    return await self._confirmed(Refusal(code, f"Broker {ask.broker_id} {what} already."))
                 return await self._change(Promote(peer) if ask.voter else Demote(peer))
         message = f"Broker {ask.broker_id} is no member of the quorum, or has another directory: see 'headrace quorum'."
-        return Refusal(ErrorCode.VOTER_NOT_FOUND, message)
+        return await self._confirmed(Refusal(ErrorCode.VOTER_NOT_FOUND, message))
 
     async def _change(self, change: AddLearner | Promote | Demote | Remove) -> Refusal | None:
         """Change the quorum; why it was not, as words. Raises where it is not known whether it was."""
@@ -266,7 +281,9 @@ class Duties:
             try:
                 await self._metadata.change(change)
             except ChangeRefused as error:
-                return Refusal(ErrorCode.REQUEST_TIMED_OUT, f"The quorum was not changed: {error}")
+                if error.refusal not in FINAL:
+                    return _not_done(str(error))
+                return await self._confirmed(Refusal(ErrorCode.INVALID_REQUEST, str(error)))
         log.info("the quorum was changed", change=type(change).__name__, broker_id=change.peer.node)
         return None
 
@@ -278,6 +295,11 @@ def register_refusal(theirs: ClusterId, ours: ClusterId, broker_id: BrokerId) ->
         f"The data directory of broker {broker_id} belongs to cluster {theirs}, but this is {ours}: start it with "
         "another directory, or name addresses of its own cluster.",
     )
+
+
+def _not_done(reason: str) -> Refusal:
+    """Nothing was done, and the same may be asked again: as where nobody is the controller."""
+    return Refusal(ErrorCode.NOT_CONTROLLER, reason)
 
 
 def _grown(image: MetadataImage, *, voters: int) -> Decision[None]:

@@ -135,11 +135,13 @@ class Flusher:
             await asyncio.wait([self._upkeep])
 
     async def round_over(self) -> None:
-        """Wait until the sync that is under way now, if any, is over."""
+        """Wait until the sync that is under way now, if any, is over, and nothing of it is left to be written: whoever
+        waits may cut or close a log in a worker thread."""
         if self._running:
             over = self._loop.create_future()
             self._rounds.append(over)
             await over
+        self._work(self._tidy_up)
 
     def _work(self, step: Callable[[], None]) -> None:
         """After a mistake of ours nothing more is synced, and so nothing more acknowledged; those who wait for quiet

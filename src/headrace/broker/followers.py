@@ -26,7 +26,7 @@ from headrace.metadata.image import MetadataImage
 from headrace.net.connection import Answer, Connection
 from headrace.replica.follower import diverges
 from headrace.storage.engine import DamagedRange, EpochEnd
-from headrace.wire.batches import end_of
+from headrace.wire.batches import end_of, parse_header
 from headrace.wire.errors import ErrorCode
 from headrace.wire.replica_fetch import Copied, Flushed, Placed, ReplicaFetch, decode_request, encode_answer
 
@@ -117,15 +117,31 @@ class FollowerSession:
         if diverges(ours, placed.last_epoch, placed.log_end):
             self._tell(placed, ErrorCode.NONE, found, ours)
             return
-        if not our_log.log_start_offset <= placed.log_end <= our_log.log_end_offset:
-            self._tell(placed, ErrorCode.OFFSET_OUT_OF_RANGE, found)
-            return
-        self._places[key] = Place(found, placed.generation, placed.log_end)
+        next_offset = placed.log_end
+        if not our_log.log_start_offset <= next_offset <= our_log.log_end_offset:
+            begin = self._begin_of(found)
+            if isinstance(begin, ErrorCode):
+                self._tell(placed, begin)
+                return
+            if next_offset != begin:
+                self._tell(placed, ErrorCode.OFFSET_OUT_OF_RANGE, found, begin=begin)
+                return
+            next_offset = our_log.log_start_offset
+        self._places[key] = Place(found, placed.generation, next_offset)
         found.watch_tail(self)
         self._news[key] = None
-        if placed.log_end < our_log.log_end_offset:
+        if next_offset < our_log.log_end_offset:
             self._ready[key] = None
         found.on_follower(self.replica, self.broker_epoch, placed.flushed_end, may_join=self._may_join(image))
+
+    def _begin_of(self, partition: Partition) -> Offset | ErrorCode:
+        """Where a copy begins: below the log's start, where that is in the middle of a batch, for that comes whole."""
+        start = partition.log.log_start_offset
+        try:
+            first = partition.read_tail(start, 1, at_least_one=True)
+        except (CorruptData, StorageFailure, OSError) as error:
+            return partition.on_unreadable(error, start)
+        return min(Offset(parse_header(first).base_offset), start) if first else start
 
     def _on_flushed(self, flushed: Flushed, *, may_join: bool) -> None:
         place = self._places.get(flushed.key)
@@ -142,6 +158,7 @@ class FollowerSession:
         self._news.pop(key, None)
         if (place := self._places.pop(key, None)) is not None:
             place.partition.unwatch_tail(self)
+            place.partition.on_liveness(self.replica, may_join=False)  # who copies no more is not waited for
 
     def _tell(
         self,
@@ -149,8 +166,12 @@ class FollowerSession:
         error: ErrorCode,
         partition: Partition | None = None,
         diverging: EpochEnd | None = None,
+        *,
+        begin: Offset | None = None,
     ) -> None:
+        """`begin`: where its log is to begin; the leader's start, unless that is said."""
         start = Offset(-1) if partition is None else partition.log.log_start_offset
+        start = start if begin is None else begin
         epoch, end = NOWHERE if diverging is None else diverging
         if diverging is not None and epoch < 0:
             epoch = NO_SUCH_EPOCH

@@ -43,7 +43,7 @@ class FollowerPartition(Replica):
         self._epoch = leader_epoch
         self._high_watermark = high_watermark
         self.on_flushed: Callable[[FollowerPartition], None] | None = None
-        """Told when all that was appended is durable, or never will be."""
+        """Told when more of what was appended is durable, or nothing more ever will be."""
         self.changing = asyncio.Lock()
         """Held while the log is cut: nothing is appended, and no other role begins, meanwhile."""
         self.is_changing = False
@@ -138,7 +138,10 @@ class FollowerPartition(Replica):
             )
             self._high_watermark = offset
         self.log.truncate_to(offset)
-        self.producers = recover_producers(self.log, self._clock.now_ms())
+        try:
+            self.producers = recover_producers(self.log, self._clock.now_ms())
+        except OSError as error:
+            raise StorageFailure(f"The producers of {self.log.directory.name} cannot be read: {error}.") from error
 
     def start_over(self, offset: Offset) -> None:
         """Drop everything; what comes next is at `offset`, where the leader's log starts. As `cut`."""
@@ -158,8 +161,7 @@ class FollowerPartition(Replica):
     def _on_flush_done(self, flushed_end: Offset) -> None:
         if self.log.needs_flush:
             self._flusher.request(self)
-        if flushed_end == self.log.log_end_offset:
-            self._tell_flushed()
+        self._tell_flushed()
 
     def end(self, error: ErrorCode) -> None:
         super().end(error)

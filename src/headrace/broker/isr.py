@@ -1,13 +1,14 @@
 """Who is in sync: what the leaders here want of the controller, and who is too late.
 
 Promises: one ask is under way at a time, with all that is wanted by then; what is refused for good is taken back, what
-may yet be done is asked again, until the image shows its outcome. Loop-only. Sources: KIP-497, KIP-841.
+may yet be done is asked again, until the image shows its outcome; that a disk failed is told at once.
+Loop-only. Sources: KIP-497, KIP-841.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -21,7 +22,7 @@ from headrace.broker.control import Control
 from headrace.broker.partition import Partition
 from headrace.broker.partitions import Partitions
 from headrace.broker.tasks import OnBug, started
-from headrace.controller.asks import AlterIsr
+from headrace.controller.asks import AlterIsr, LeaveIsr
 from headrace.controller.decision import Refusal
 from headrace.controller.isr import IsrMember, IsrProposal
 from headrace.metadata.image import MetadataImage
@@ -62,10 +63,13 @@ class IsrKeeper:
         self._lag_max_s = lag_max_s
         self._on_bug = on_bug
         self._wanted: dict[TopicPartition, Partition] = {}
+        self._failed: dict[TopicPartition, None] = {}
+        """Held here no more, for their disk has failed: others are to lead them."""
         self._asking: asyncio.Task[None] | None = None
         self._looking: asyncio.Task[None] | None = None
         self._stopped = False
         partitions.propose = self.propose
+        partitions.failed = self.leave
 
     def start(self) -> None:
         self._looking = started(self._look(), "looks at followers", self._on_bug)
@@ -73,18 +77,46 @@ class IsrKeeper:
     def propose(self, partition: Partition, _: ProposeIsr) -> None:
         """Ask for what it proposes, at the latest state of that."""
         self._wanted[partition.topic_partition] = partition
+        self._ask_soon()
+
+    def leave(self, key: TopicPartition) -> None:
+        """Ask that others lead it, and count no more on this broker."""
+        self._failed[key] = None
+        self._ask_soon()
+
+    def _ask_soon(self) -> None:
         if self._asking is None and not self._stopped:
             self._asking = started(self._ask(), "proposals of in-sync replicas", self._on_bug)
 
     async def _ask(self) -> None:
         try:
             await asyncio.sleep(0)  # with all that is wanted in this turn
-            while self._wanted and not self._stopped:
+            while (self._wanted or self._failed) and not self._stopped:
+                await self._leave_some()
                 keys = list(self._wanted)[:ISR_PROPOSALS_PER_ASK_MAX]
                 partitions = [self._wanted.pop(key) for key in keys]
                 await self._ask_for([each for each in partitions if each.standings.proposed is not None])
         finally:
             self._asking = None
+
+    async def _leave_some(self) -> None:
+        keys = list(self._failed)[:ISR_PROPOSALS_PER_ASK_MAX]
+        for key in keys:
+            del self._failed[key]
+        if not keys:
+            return
+        ask = LeaveIsr(broker_id=self._node, broker_epoch=self._broker_epoch(), partitions=tuple(keys))
+        try:
+            refusal = await self._control.submit(ask)
+        except HeadraceError as error:
+            refusal = Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, str(error))
+        if refusal is not None:
+            log.info("the controller was not told of failed partitions; told again", reason=refusal.message)
+            self._later(partial(self._leave_all, keys))
+
+    def _leave_all(self, keys: Sequence[TopicPartition]) -> None:
+        for key in keys:
+            self.leave(key)
 
     async def _ask_for(self, partitions: list[Partition]) -> None:
         proposals = [(each, each.standings.proposal) for each in partitions if each.availability is ErrorCode.NONE]
@@ -108,8 +140,9 @@ class IsrKeeper:
         for (partition, wanted), code in zip(proposals, answer, strict=True):
             if code in ASKED_AGAIN:
                 behind.append(partition)
-            elif code is not ErrorCode.NONE:  # after a while, for it may want the same again at once
-                self._later(partial(partition.on_isr_refused, wanted.leader_epoch, wanted.partition_epoch))
+            elif code is not ErrorCode.NONE:
+                partition.on_isr_refused(wanted.leader_epoch, wanted.partition_epoch)
+                self._later(partition.propose_again)
         if behind:
             self._again(behind)
 

@@ -272,10 +272,17 @@ class MetadataDriver:
             pending.drop_last(len(data), lambda: ChangeRefused(refusal))
         self._after_step()
 
+    async def confirmed(self) -> None:
+        """Return once all that was seen here before this call, pending or committed, may be told: it is committed, and
+        this was the controller after it was seen. Raises as `submit` does where nothing was done."""
+        await self._confirm(self._check_active())
+
     async def _confirm(self, pending: Pending) -> None:
-        """What was seen is told only once it is committed, and once this was the controller after it was seen."""
-        if pending.last_done is not None:
-            await asyncio.shield(pending.last_done)
+        try:
+            if pending.last_done is not None:
+                await asyncio.shield(pending.last_done)
+        except OutcomeUnknown:  # of what others wait for; who only looked has done nothing
+            raise self._not_controller() from None
         if not self._member.is_alone:
             await self.read_barrier()
 

@@ -324,6 +324,11 @@ class Partition(Replica):
         )
         self._carry_out_all(effects)
 
+    def propose_again(self) -> None:
+        """Some time has passed since a proposal was refused."""
+        self._leader, effects = self._leader.on_pause_over()
+        self._carry_out_all(effects)
+
     def on_isr_refused(self, leader_epoch: LeaderEpoch, partition_epoch: PartitionEpoch) -> None:
         """What was proposed in this epoch, on that partition epoch, will never be."""
         if leader_epoch == self._leader.epoch:

@@ -27,7 +27,7 @@ from headrace.broker.opening import Opened, Opener, in_thread
 from headrace.broker.partition import Partition, Propose
 from headrace.broker.partition_settings import PartitionSettings, log_config, partition_settings
 from headrace.broker.repacking import Repacker
-from headrace.broker.replica import Common, Replica, Suspect
+from headrace.broker.replica import Common, Failed, Replica, Suspect
 from headrace.broker.tasks import OnBug, started
 from headrace.metadata.configs import TopicConfig, topic_config
 from headrace.metadata.delta import ImageDelta, LocalPartition
@@ -107,6 +107,8 @@ class Partitions:
         """Awaited before logs are closed or deleted, so that whoever works on them lets go."""
         self.suspect: Suspect = _nobody_looks
         """Whom partitions tell of what they could not read."""
+        self.failed: Failed = _nobody_leaves
+        """Whom partitions tell that their disk has failed."""
         self._work: asyncio.Task[None] | None = None
         """The last of the openings and deletions, each of which awaits the one before it."""
 
@@ -341,6 +343,7 @@ class Partitions:
                 partition=local.partition.index,
                 reason=str(opened),
             )
+            self.failed(local.key)
             return
         partition_log, producers = opened
         if partition_log.set_aside is not None:
@@ -384,6 +387,7 @@ class Partitions:
             flusher=self._flusher,
             clock=self._clock,
             suspect=lambda replica, offset: self.suspect(replica, offset),
+            failed=lambda key: self.failed(key),
         )
         role: Replica
         if image.leader == self._node:
@@ -393,12 +397,12 @@ class Partitions:
                 **common, leader=image.leader, leader_epoch=image.leader_epoch, high_watermark=high_watermark
             )
         if failed:
-            role.end(ErrorCode.KAFKA_STORAGE_ERROR)
+            role.fail_again()
         if isinstance(role, FollowerPartition):
             role.begin()
             self._feed(role)
-        if not failed and partition_log.needs_flush:
-            self._flusher.request(role)  # what an earlier role appended, and nobody may append to
+        if partition_log.needs_flush:  # what the role before this one had asked for is not done for it any more
+            self._flusher.request(role)
 
     def _lead(self, image: PartitionImage, common: Common, high_watermark: Offset) -> Partition:
         partition_log = common["partition_log"]
@@ -486,6 +490,10 @@ async def _by_turns(things: Iterable[T]) -> AsyncIterator[T]:
 
 def _nobody_looks(_: Replica, __: Offset | None) -> bool:
     return False
+
+
+def _nobody_leaves(_: TopicPartition) -> None:
+    """Before there is anybody."""
 
 
 def _nobody_decides(_: Partition, __: ProposeIsr) -> None:

@@ -16,6 +16,7 @@ from headrace.broker.copying import Copying, Me
 from headrace.broker.deferred import Deadlines
 from headrace.broker.dispatch import Dispatcher
 from headrace.broker.duties import Duties
+from headrace.broker.elector import Elector
 from headrace.broker.examiner import Examiner
 from headrace.broker.exporter import Exporter
 from headrace.broker.fetch_sessions import FetchSessions
@@ -35,6 +36,7 @@ from headrace.broker.tasks import OnBug
 from headrace.controller.asks import AllocateProducerIds
 from headrace.controller.decision import Refusal
 from headrace.metadata.configs import broker_value
+from headrace.metadata.delta import ImageDelta
 from headrace.net.client.address import Address
 from headrace.net.listener import Listener
 from headrace.net.peerframes import API_KEY as PEERS_API
@@ -94,6 +96,7 @@ class Parts:
             on_bug=on_bug,
         )
         peers.on_peer_dead(self.duties.on_peer_dead)
+        self._elector = Elector(node=config.broker_id, configs=config.configs, metadata=metadata, on_bug=on_bug)
         self.control = Control(
             metadata=metadata,
             duties=self.duties,
@@ -101,23 +104,23 @@ class Parts:
             others=self._others,
             settled=self.partitions.settled,
         )
-        self.membership = Membership(
-            identity=identity,
-            incarnation=IncarnationId(uuid.UUID(int=ports.random.getrandbits(128), version=4)),
-            metadata=metadata,
-            control=self.control,
-            interval_s=self._number("broker.heartbeat.interval.ms") / 1000,
-            follow=self.partitions.on_delta,
-            on_end=on_bug,
-        )
-        self._services = self._make_services()
-        followers = Followers(
+        self._followers = followers = Followers(
             cluster_id=identity.cluster_id,
             node=config.broker_id,
             partitions=self.partitions,
             image=lambda: metadata.image,
             clock=ports.clock,
         )
+        self.membership = Membership(
+            identity=identity,
+            incarnation=IncarnationId(uuid.UUID(int=ports.random.getrandbits(128), version=4)),
+            metadata=metadata,
+            control=self.control,
+            interval_s=self._number("broker.heartbeat.interval.ms") / 1000,
+            follow=self._follow,
+            on_end=on_bug,
+        )
+        self._services = self._make_services()
         self._copying = Copying(
             Me(
                 cluster_id=identity.cluster_id,
@@ -140,8 +143,6 @@ class Parts:
             lag_max_s=self._number("replica.lag.time.max.ms") / 1000,
             on_bug=on_bug,
         )
-        self._followers = followers
-        metadata.subscribe(followers.on_delta)
         handlers = {handler.key: handler for handler in ALL}
         private = {PEERS_API: peers.serve, REPLICA_API: followers.serve}
         dispatcher = Dispatcher(self._services, handlers, private=private, on_bug=on_bug)
@@ -151,6 +152,11 @@ class Parts:
         self._cleaner: Cleaner | None = None
         self._examiner: Examiner | None = None
         self._exporter: Exporter | None = None
+
+    def _follow(self, delta: ImageDelta) -> None:
+        """Who is live comes first: whoever is fenced now is not proposed for an ISR that it has just left."""
+        self._followers.on_delta(delta)
+        self.partitions.on_delta(delta)
 
     def _make_services(self) -> Services:
         config, ports = self._config, self._ports
@@ -259,6 +265,7 @@ class Parts:
         if clean:
             await self.membership.leave()
         self.duties.stop()
+        self._elector.stop()
         self._reporter.stop()
         if self._housekeeper is not None:
             self._housekeeper.stop()

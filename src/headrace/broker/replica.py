@@ -37,6 +37,10 @@ Suspect = Callable[["Replica", Offset | None], bool]
 """Told where a log could not be read (None: somewhere): whether it will be looked at."""
 
 
+Failed = Callable[[TopicPartition], None]
+"""Told of a partition whose disk has failed."""
+
+
 class Common(TypedDict):
     """What either role is made of."""
 
@@ -48,6 +52,7 @@ class Common(TypedDict):
     flusher: Flusher
     clock: Clock
     suspect: Suspect
+    failed: Failed
 
 
 class Replica(ABC):
@@ -62,6 +67,7 @@ class Replica(ABC):
         self._flusher = common["flusher"]
         self._clock = clock = common["clock"]
         self._suspect = common["suspect"]
+        self._tell_failed = common["failed"]
         self._appended_bytes = 0
         self._snapshot_at_bytes = PRODUCER_SNAPSHOT_INTERVAL_BYTES
         self._ended = ErrorCode.NONE
@@ -107,7 +113,7 @@ class Replica(ABC):
     def keep_house(self, now_ms: int, *, deletable_end: Offset, producers_since_ms: int) -> None:
         """Drop segments past their retention, none that reaches above `deletable_end` or the high watermark, and forget
         producers that have not written since `producers_since_ms`."""
-        if self._ended is not ErrorCode.NONE or self.log.read_only is not None:
+        if self.availability is not ErrorCode.NONE or self.log.read_only is not None:
             return
         self.producers.expire(producers_since_ms)
         try:
@@ -215,7 +221,12 @@ class Replica(ABC):
                 partition=self.topic_partition.partition,
                 exc_info=cause,
             )
-            self.end(ErrorCode.KAFKA_STORAGE_ERROR)
+            self.fail_again()
+
+    def fail_again(self) -> None:
+        """Its disk failed before it got this role."""
+        self.end(ErrorCode.KAFKA_STORAGE_ERROR)
+        self._tell_failed(self.topic_partition)
 
     def end(self, error: ErrorCode) -> None:
         """All that waits is answered with `error`, and so is all that comes."""

@@ -23,6 +23,10 @@ def consume(
     key_separator: Annotated[
         str | None, typer.Option("--key-separator", metavar="TEXT", help="Print the key and this before the value.")
     ] = None,
+    retry_forever: Annotated[
+        bool,
+        typer.Option("--retry-forever", help="Wait for brokers and leaders that are away for as long as it takes."),
+    ] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     json: Json = False,
 ) -> None:
@@ -45,5 +49,6 @@ def consume(
         stop_at_end=end,
         key_separator=key_separator.encode() if key_separator is not None else None,
         json=json,
+        retry_forever=retry_forever,
     )
     run(print_records(bootstrap, orders))

@@ -14,6 +14,7 @@ from headrace.base.errors import UsageError
 from headrace.net.client.cluster import Cluster
 from headrace.net.client.consumer import Consumer, Fetched
 from headrace.net.client.offsets import EARLIEST, LATEST, list_offsets
+from headrace.net.client.retry import FOREVER, Backoff
 from headrace.wire.records import Record
 
 
@@ -30,11 +31,14 @@ class Orders:
     stop_at_end: bool
     key_separator: bytes | None
     json: bool
+    retry_forever: bool = False
+    """Wait for brokers and leaders for as long as it takes; else the client gives up after some tries."""
 
 
 async def print_records(bootstrap: str, orders: Orders) -> None:
     """Print records until the count or the end is reached, or for ever. Raises ClientError, UsageError."""
-    async with Cluster(bootstrap) as cluster:
+    backoff = FOREVER if orders.retry_forever else Backoff()
+    async with Cluster(bootstrap, backoff=backoff) as cluster:
         view = await cluster.existing_topic(orders.topic)
         partitions = list(orders.partitions) or [part.index for part in view.partitions]
         for index in partitions:

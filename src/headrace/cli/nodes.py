@@ -1,7 +1,8 @@
 """The brokers of `headrace up --nodes N`: where each keeps its data and listens, and the birth of their cluster.
 
 Promises: all voters are named to all before any starts, durably and once: after that a broker whose directory is empty
-comes back as a learner, never as the voter that it was. Two supervisors never share a directory.
+comes back as a learner, never as the voter that it was; where all are empty, as that of the only one, nothing starts,
+for there is no cluster left to come back to. Two supervisors never share a directory.
 """
 
 from __future__ import annotations
@@ -66,6 +67,11 @@ def _prepared(disk: Disk, data: Path, listen: Address, count: int, random: Rando
             disk.sync_directory(data)
             identity.write(disk, node.data, made)
         _save(disk, data / FILE_NAME, plan | {"born": True})
+    elif not any(disk.exists(node.data / identity.FILE_NAME) for node in nodes):
+        raise UsageError(
+            f"The cluster in {data} was born, and none of its brokers' directories is left: restore one from a copy, "
+            "or begin a new cluster in an empty directory."
+        )
     return nodes
 
 

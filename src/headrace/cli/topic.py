@@ -1,4 +1,4 @@
-"""`headrace topic`: create, list, describe, alter and delete topics."""
+"""`headrace topic`: create, list, describe, alter and delete topics; elect their leaders."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ T = TypeVar("T")
 topic = typer.Typer(name="topic", help="Create, list, describe, alter and delete topics.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.", show_default=False)]
+NOT_NEEDED = "ELECTION_NOT_NEEDED"
 IGNORED_IF_THERE = "TOPIC_ALREADY_EXISTS"
 
 
@@ -68,7 +69,7 @@ def create(
             raise
         return {
             "topic": made.name,
-            "created": not dry_run,
+            "created": None if not made.acknowledged else not dry_run,  # None: by this command, or by another
             "id": made.id,
             "partitions": made.partitions,
             "replication_factor": made.replication_factor,
@@ -79,6 +80,10 @@ def create(
         print_json(result)
     elif dry_run:
         print_line(f"topic {name} could be created with {result['partitions']} partitions")
+    elif result["created"] is None:
+        print_line(
+            f"topic {name} is there with {result['partitions']} partitions (the answer that it was made was lost)"
+        )
     elif not result["created"]:
         print_line(f"topic {name} is already there")
     else:
@@ -108,12 +113,14 @@ def describe(name: Name, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json: Json = 
 
     async def action(cluster: Cluster, admin: Admin) -> dict[str, Any]:
         from headrace.net.client.offsets import EARLIEST, LATEST, list_offsets
+        from headrace.net.client.standings import standings
 
         view = await cluster.existing_topic(name)
         online = [part.index for part in view.partitions if part.leader >= 0]
         first = await list_offsets(cluster, name, online, EARLIEST)
         end = await list_offsets(cluster, name, online, LATEST)
         configs = await admin.topic_configs(name)
+        replicas = await standings(cluster, name, online)
         partitions = [
             {
                 "partition": part.index,
@@ -123,6 +130,7 @@ def describe(name: Name, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json: Json = 
                 "isr": list(part.isr),
                 "start_offset": first[part.index].offset if part.index in first else None,
                 "end_offset": end[part.index].offset if part.index in end else None,
+                "lags": {str(replica): one.lag for replica, one in replicas.get(part.index, {}).items()},
             }
             for part in view.partitions
         ]
@@ -164,6 +172,35 @@ def alter(
         print_json({"topic": name, "altered": True, "partitions": partitions, "set": configs, "deleted": removed})
     else:
         print_line(f"altered topic {name}")
+
+
+@topic.command()
+def elect(
+    name: Name,
+    partition: Annotated[list[int] | None, typer.Option(help="Only this partition; may be given again.")] = None,
+    unclean: Annotated[
+        bool,
+        typer.Option("--unclean", help="Where nobody leads, let a replica that is not in sync: RECORDS ARE LOST."),
+    ] = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    json: Json = False,
+) -> None:
+    """Have partitions led by their first replica again."""
+    from headrace.net.client.elections import Elected, elect_leaders
+
+    async def action(cluster: Cluster, _: Admin) -> tuple[Elected, ...]:
+        view = await cluster.existing_topic(name)
+        chosen = partition or [part.index for part in view.partitions]
+        return await elect_leaders(cluster, name, chosen, unclean=unclean)
+
+    results = _with_admin(bootstrap, action)
+    for one in results:
+        if json:
+            print_json({"topic": name, "partition": one.partition, "error": one.error.name, "detail": one.detail})
+        else:
+            print_line(f"{name}-{one.partition}: {one.detail or one.error.message if one.error else 'elected'}")
+    if any(one.error and one.error.name != NOT_NEEDED for one in results):
+        raise typer.Exit(1)
 
 
 @topic.command()
@@ -222,10 +259,11 @@ def _print_description(found: dict[str, Any]) -> None:
             ",".join(map(str, part["isr"])),
             "-" if part["start_offset"] is None else part["start_offset"],
             "-" if part["end_offset"] is None else part["end_offset"],
+            ",".join(f"{replica}:{'?' if lag is None else lag}" for replica, lag in part["lags"].items()) or "-",
         )
         for part in found["partitions"]
     ]
-    print_table(("PARTITION", "LEADER", "EPOCH", "REPLICAS", "ISR", "START", "END"), rows)
+    print_table(("PARTITION", "LEADER", "EPOCH", "REPLICAS", "ISR", "START", "END", "LAG"), rows)
     print_line("")
     configs = found["configs"]
     print_table(

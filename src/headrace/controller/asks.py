@@ -27,12 +27,15 @@ from headrace.base.ids import (
     PartitionIndex,
     ProducerId,
     TopicId,
+    TopicPartition,
 )
 from headrace.controller.brokers import allocate_producer_ids
 from headrace.controller.configs import ResourceAlteration, alter_configs
 from headrace.controller.decision import Decision, Refusal
 from headrace.controller.durable import publish_segment
-from headrace.controller.isr import IsrProposal, alter_isr
+from headrace.controller.isr import IsrProposal, alter_isr, leave_isr
+from headrace.controller.leaders import Election, ElectionOutcome, PartitionRef, elect_leaders
+from headrace.controller.reassignments import Reassignment, reassign_partitions
 from headrace.controller.topic_changes import NewPartitions, TopicRef, create_partitions, delete_topics
 from headrace.controller.topics import NewTopic, TopicOutcome, create_topics
 from headrace.metadata.codec import shape_of
@@ -90,7 +93,7 @@ class TopicAnswer:
             name=topic.name,
             topic_id=topic.id,
             partitions=len(topic.partitions),
-            replication_factor=len(topic.partitions[0].replicas),
+            replication_factor=topic.replication_factor,
             configs=dict(topic.configs),
         )
 
@@ -166,6 +169,32 @@ class AlterConfigs(Command[Refusals]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ElectLeaders(Command[tuple[ElectionOutcome, ...]]):
+    """As `elect_leaders`."""
+
+    RESULT: ClassVar[Any] = tuple[ElectionOutcome, ...]
+    REPEATABLE: ClassVar[bool] = False  # whom it made lead may have been moved by another meanwhile
+    election: Election
+    partitions: tuple[PartitionRef, ...] | None
+
+    def decide(self, image: MetadataImage, setting: Setting) -> Decision[tuple[ElectionOutcome, ...] | Refusal]:
+        return elect_leaders(image, self.election, self.partitions)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReassignPartitions(Command[Refusals]):
+    """One answer for each partition, in order; None: it is on its way."""
+
+    RESULT: ClassVar[Any] = Refusals
+    REPEATABLE: ClassVar[bool] = False  # another may have wished otherwise meanwhile
+    partitions: tuple[Reassignment, ...]
+    factor_may_change: bool = True
+
+    def decide(self, image: MetadataImage, setting: Setting) -> Decision[Refusals | Refusal]:
+        return reassign_partitions(image, self.partitions, factor_may_change=self.factor_may_change)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AllocateProducerIds(Command[tuple[ProducerId, int]]):
     """The first of a block of ids, and how many they are."""
 
@@ -208,6 +237,20 @@ class AlterIsr(Command[tuple[ErrorCode, ...]]):
 
     def decide(self, image: MetadataImage, setting: Setting) -> Decision[tuple[ErrorCode, ...] | Refusal]:
         return alter_isr(image, broker_id=self.broker_id, broker_epoch=self.broker_epoch, proposals=self.proposals)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaveIsr(Command[None]):
+    """The disk under a broker's copies of these partitions failed: others are to lead, and to be counted on."""
+
+    RESULT: ClassVar[Any] = None
+    broker_id: BrokerId
+    broker_epoch: BrokerEpoch
+    partitions: tuple[tuple[TopicId, PartitionIndex], ...]
+
+    def decide(self, image: MetadataImage, setting: Setting) -> Decision[Refusal | None]:
+        keys = [TopicPartition(*each) for each in self.partitions]
+        return leave_isr(image, broker_id=self.broker_id, broker_epoch=self.broker_epoch, partitions=keys)
 
 
 # what is more than a decision on the image
@@ -292,9 +335,12 @@ ASKS: Final[Mapping[str, type[Ask[Any]]]] = {
             DeleteTopics,
             CreatePartitions,
             AlterConfigs,
+            ElectLeaders,
+            ReassignPartitions,
             AllocateProducerIds,
             PublishSegment,
             AlterIsr,
+            LeaveIsr,
             RegisterBroker,
             Heartbeat,
             RemoveBroker,

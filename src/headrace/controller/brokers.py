@@ -1,13 +1,14 @@
 """Decides on brokers: their incarnations, who leads when one goes or comes, and their producer ids.
 
-Promises: everything that one broker's coming or going asks for is one decision, and so one entry; the ISR is never
+Promises: everything that one broker's coming or going asks for is one decision, and so one entry, unless the broker has
+very many partitions: then they follow in slices (`settle_broker`), each of which is right by itself; the ISR is never
 empty; a broker leads nothing that is not in its ISR; asking again for what was done changes nothing. Sources: KIP-631
 (broker epochs, incarnations), KIP-730 (producer ids), DESIGN "Placement and failover".
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from headrace.base.ids import (
     BrokerEpoch,
@@ -15,12 +16,20 @@ from headrace.base.ids import (
     ClusterId,
     DirectoryId,
     IncarnationId,
-    PartitionEpoch,
     ProducerId,
+    TopicPartition,
 )
 from headrace.base.limits import BROKER_TEXT_CHARS_MAX, PRODUCER_ID_BLOCK_SIZE
 from headrace.controller.decision import Decision, Refusal, decided
-from headrace.controller.elections import only_copies, returned, started_anew, taken_out
+from headrace.controller.elections import (
+    disk_lost,
+    live_directories,
+    only_copies,
+    returned,
+    started_anew,
+    taken_out,
+)
+from headrace.controller.reassignments import changes, without_broker
 from headrace.metadata.events import (
     BrokerFenced,
     BrokerRegistered,
@@ -29,7 +38,6 @@ from headrace.metadata.events import (
     ClusterBorn,
     MetadataEvent,
     ProducerIdsAllocated,
-    ReplicasChanged,
 )
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.values import BrokerImage, Endpoint
@@ -54,22 +62,21 @@ def register_broker(
     `cluster_id` is the one that the broker's directory carries; `in_session`: its last incarnation is known to live;
     `unfenced`: it need not ask for that once it has replayed this, for it decides itself.
     """
-    if problem := _impossible(broker_id, endpoints, rack):
-        return Decision((), Refusal(ErrorCode.INVALID_REQUEST, problem))
-    if image.cluster_id and image.cluster_id != cluster_id:
-        message = (
-            f"The data directory of broker {broker_id} belongs to cluster {cluster_id}, but this is "
-            f"{image.cluster_id}: start it with another directory, or name addresses of its own cluster."
-        )
-        return Decision((), Refusal(ErrorCode.INCONSISTENT_CLUSTER_ID, message))
+    refusal = refused_registration(
+        image,
+        cluster_id=cluster_id,
+        broker_id=broker_id,
+        directory_id=directory_id,
+        endpoints=endpoints,
+        rack=rack,
+        incarnation=incarnation,
+        in_session=in_session,
+    )
+    if refusal is not None:
+        return Decision((), refusal)
     known = image.brokers.get(broker_id)
     if known is not None and incarnation is not None and known.incarnation == incarnation:
         return Decision((), known.epoch)
-    if known is not None and in_session and not known.fenced and known.directory_id != directory_id:
-        message = (
-            f"Broker {broker_id} runs already, with another data directory: stop that one first, or choose another id."
-        )
-        return Decision((), Refusal(ErrorCode.DUPLICATE_BROKER_REGISTRATION, message))
     epoch = BrokerEpoch(image.index + 1)
     events: list[MetadataEvent] = [] if image.cluster_id else [ClusterBorn(cluster_id=cluster_id)]
     events.append(
@@ -88,6 +95,37 @@ def register_broker(
     return Decision(tuple(events), epoch)
 
 
+def refused_registration(
+    image: MetadataImage,
+    *,
+    cluster_id: ClusterId,
+    broker_id: BrokerId,
+    directory_id: DirectoryId,
+    endpoints: tuple[Endpoint, ...],
+    rack: str | None,
+    incarnation: IncarnationId | None,
+    in_session: bool,
+) -> Refusal | None:
+    """Why `register_broker` would refuse it."""
+    if problem := _impossible(broker_id, endpoints, rack):
+        return Refusal(ErrorCode.INVALID_REQUEST, problem)
+    if image.cluster_id and image.cluster_id != cluster_id:
+        message = (
+            f"The data directory of broker {broker_id} belongs to cluster {cluster_id}, but this is "
+            f"{image.cluster_id}: start it with another directory, or name addresses of its own cluster."
+        )
+        return Refusal(ErrorCode.INCONSISTENT_CLUSTER_ID, message)
+    known = image.brokers.get(broker_id)
+    if known is None or (incarnation is not None and known.incarnation == incarnation):
+        return None
+    if in_session and not known.fenced and known.directory_id != directory_id:
+        message = (
+            f"Broker {broker_id} runs already, with another data directory: stop that one first, or choose another id."
+        )
+        return Refusal(ErrorCode.DUPLICATE_BROKER_REGISTRATION, message)
+    return None
+
+
 def _impossible(broker_id: BrokerId, endpoints: tuple[Endpoint, ...], rack: str | None) -> str | None:
     """What could not be told to clients, ever again, once it is committed."""
     if not 0 <= broker_id < 2**31:
@@ -101,27 +139,52 @@ def _impossible(broker_id: BrokerId, endpoints: tuple[Endpoint, ...], rack: str 
     return None
 
 
-def unfence_broker(image: MetadataImage, *, broker_id: BrokerId, broker_epoch: BrokerEpoch) -> Decision[Refusal | None]:
-    """The broker has replayed its registration and serves: it may lead what nobody else can."""
+def unfence_broker(
+    image: MetadataImage, *, broker_id: BrokerId, broker_epoch: BrokerEpoch, settled: bool = True
+) -> Decision[Refusal | None]:
+    """The broker has replayed its registration and serves: it may lead what nobody else can. Not `settled`: by what
+    follows."""
     known = image.brokers.get(broker_id)
     if known is None or known.epoch != broker_epoch:
         return decided(stale(broker_id, broker_epoch))
     if not known.fenced:
         return decided([])
     unfenced = BrokerUnfenced(broker_id=broker_id, broker_epoch=broker_epoch)
-    return decided([unfenced, *returned(image, known)])
+    return decided([unfenced, *(returned(image, known) if settled else ())])
 
 
-def fence_broker(image: MetadataImage, *, broker_id: BrokerId, broker_epoch: BrokerEpoch) -> Decision[Refusal | None]:
-    """Takes the broker out of every ISR of which it is not the last member, and elects others for what it led. So is a
-    broker that is dead or silent, and one that asks for it before it stops."""
+def fence_broker(
+    image: MetadataImage, *, broker_id: BrokerId, broker_epoch: BrokerEpoch, settled: bool = True
+) -> Decision[Refusal | None]:
+    """Takes the broker out of every ISR of which it is not the last member, and elects others for what it led (not
+    `settled`: by what follows). So is a broker that is dead or silent, and one that asks for it before it stops."""
     known = image.brokers.get(broker_id)
     if known is None or known.epoch != broker_epoch:
         return decided(stale(broker_id, broker_epoch))
     if known.fenced:
         return decided([])
     fenced = BrokerFenced(broker_id=broker_id, broker_epoch=broker_epoch)
-    return decided([fenced, *taken_out(image, broker_id)])
+    return decided([fenced, *(taken_out(image, broker_id) if settled else ())])
+
+
+def settle_broker(
+    image: MetadataImage, *, broker_id: BrokerId, broker_epoch: BrokerEpoch, among: Iterable[TopicPartition]
+) -> Decision[Refusal | None]:
+    """Of these partitions, what was left undone when the broker was fenced or unfenced."""
+    known = image.brokers.get(broker_id)
+    if known is None or known.epoch != broker_epoch:
+        return decided(stale(broker_id, broker_epoch))
+    return decided([*(taken_out(image, broker_id, among) if known.fenced else returned(image, known, among))])
+
+
+def lose_disk(
+    image: MetadataImage, *, broker_id: BrokerId, broker_epoch: BrokerEpoch, among: Iterable[TopicPartition]
+) -> Decision[Refusal | None]:
+    """Of these partitions, what is to be remembered of a fenced broker's disk before it registers with another."""
+    known = image.brokers.get(broker_id)
+    if known is None or known.epoch != broker_epoch or not known.fenced:
+        return decided(stale(broker_id, broker_epoch))
+    return decided([*disk_lost(image, known, among)])
 
 
 def remove_broker(image: MetadataImage, *, broker_id: BrokerId) -> Decision[Refusal | None]:
@@ -149,14 +212,10 @@ def _removed(broker: BrokerImage) -> BrokerRemoved:
 
 def _replicas_without(image: MetadataImage, broker_id: BrokerId) -> Iterator[MetadataEvent]:
     """A fenced broker is in no ISR but those of which it is the last member."""
+    live = live_directories(image).keys()
     for topic, partition in image.all_partitions():
         if broker_id in partition.replicas:
-            yield ReplicasChanged(
-                topic_id=topic.id,
-                partition=partition.index,
-                partition_epoch=PartitionEpoch(partition.partition_epoch + 1),
-                replicas=tuple(replica for replica in partition.replicas if replica != broker_id),
-            )
+            yield from changes(topic.id, partition, without_broker(partition, broker_id, live))[0]
 
 
 def allocate_producer_ids(

@@ -6,20 +6,34 @@ on another disk than the one that it came back with. Sources: KIP-631; DESIGN "P
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 
-from headrace.base.ids import NO_LEADER, BrokerId, DirectoryId, LeaderEpoch, PartitionEpoch
+from headrace.base.ids import NO_LEADER, BrokerId, DirectoryId, LeaderEpoch, PartitionEpoch, TopicPartition
 from headrace.metadata.events import IsrChanged, LeaderChanged, MetadataEvent
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.values import BrokerImage, PartitionImage, TopicImage
 
+Among = Iterable[TopicPartition] | None
+"""The partitions to look at; None: all."""
 
-def taken_out(image: MetadataImage, broker_id: BrokerId) -> Iterator[MetadataEvent]:
+
+def taken_out(image: MetadataImage, broker_id: BrokerId, among: Among = None) -> Iterator[MetadataEvent]:
     """The broker is not there any more: it leaves every ISR of which it is not the last member, and others lead."""
     live = live_directories(image, without=broker_id)
-    for topic, partition in image.all_partitions():
-        if broker_id in partition.isr:
+    for topic, partition in _in_sync(image, broker_id, among):
+        yield from _changed(topic, partition, _without(partition, broker_id), live, anew=broker_id)
+
+
+def copies_failed(
+    image: MetadataImage, broker_id: BrokerId, partitions: Iterable[TopicPartition]
+) -> Iterator[MetadataEvent]:
+    """The broker is there, but the disk with its copies of these partitions is not: it leaves their ISRs, but for those
+    of which it is the last member, and others lead."""
+    live = live_directories(image, without=broker_id)
+    for key in dict.fromkeys(partitions):
+        topic, partition = image.topics.get(key.topic_id), image.partition(key)
+        if topic is not None and partition is not None and broker_id in partition.isr and len(partition.isr) > 1:
             yield from _changed(topic, partition, _without(partition, broker_id), live, anew=broker_id)
 
 
@@ -32,22 +46,60 @@ def started_anew(
     candidates = live_directories(image, without=broker_id)
     if live:
         candidates[broker_id] = directory
-    for topic, partition in image.all_partitions():
-        if broker_id not in partition.isr:
-            continue
+    for topic, partition in _in_sync(image, broker_id):
         after = _without(partition, broker_id)
         if known is not None and known.directory_id != directory and after.isr == (broker_id,):
             after = replace(after, kept_in=after.kept_in or known.directory_id)
         yield from _changed(topic, partition, after, candidates, anew=broker_id)
 
 
-def returned(image: MetadataImage, broker: BrokerImage) -> Iterator[MetadataEvent]:
+def returned(image: MetadataImage, broker: BrokerImage, among: Among = None) -> Iterator[MetadataEvent]:
     """The broker may lead again: what nobody leads and it is in sync with gets a leader."""
     live = live_directories(image)
     live[broker.id] = broker.directory_id
-    for topic, partition in image.all_partitions():
-        if partition.leader == NO_LEADER and broker.id in partition.isr:
+    for topic, partition in _in_sync(image, broker.id, among):
+        if partition.leader == NO_LEADER:
             yield from _changed(topic, partition, partition, live)
+
+
+def disk_lost(image: MetadataImage, broker: BrokerImage, among: Among = None) -> Iterator[MetadataEvent]:
+    """The broker comes back with another disk than it has registered: where it is the last in sync, only the one that
+    it had may lead. It leads nothing by now."""
+    for topic, partition in _in_sync(image, broker.id, among):
+        if partition.isr == (broker.id,) and partition.leader == NO_LEADER and partition.kept_in is None:
+            yield from _changed(topic, partition, replace(partition, kept_in=broker.directory_id), {})
+
+
+def _in_sync(
+    image: MetadataImage, broker_id: BrokerId, among: Among = None
+) -> Iterator[tuple[TopicImage, PartitionImage]]:
+    """The partitions that the broker is in sync with, by their topics' names, or in the order that is given."""
+    if among is not None:
+        for key in among:
+            topic, found = image.topics.get(key.topic_id), image.partition(key)
+            if topic is not None and found is not None and broker_id in found.isr:
+                yield topic, found
+    elif broker_id in image.copies:
+        for topic in sorted(image.topics.values(), key=lambda topic: topic.name):
+            for partition in topic.partitions:
+                if broker_id in partition.isr:
+                    yield topic, partition
+
+
+def unsettled(image: MetadataImage, broker_id: BrokerId) -> list[TopicPartition]:
+    """The partitions that are not yet as it has to be where the broker is fenced, or where it lives. Takes a while for
+    very many: to be called in a worker thread."""
+    known = image.brokers.get(broker_id)
+    if known is None:
+        return []
+
+    def is_unsettled(partition: PartitionImage) -> bool:
+        if known.fenced:
+            return partition.leader == broker_id or len(partition.isr) > 1
+        return partition.leader == NO_LEADER and partition.kept_in in (None, known.directory_id)
+
+    found = _in_sync(image, broker_id)
+    return [TopicPartition(topic.id, partition.index) for topic, partition in found if is_unsettled(partition)]
 
 
 def live_directories(image: MetadataImage, *, without: BrokerId | None = None) -> dict[BrokerId, DirectoryId]:

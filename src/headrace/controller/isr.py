@@ -22,8 +22,10 @@ from headrace.base.ids import (
 )
 from headrace.base.limits import ISR_PROPOSALS_PER_ASK_MAX
 from headrace.controller.brokers import stale
-from headrace.controller.decision import Decision, Refusal
-from headrace.metadata.events import IsrChanged
+from headrace.controller.decision import Decision, Refusal, decided
+from headrace.controller.elections import copies_failed, live_directories
+from headrace.controller.reassignments import changes, finished
+from headrace.metadata.events import MetadataEvent
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.values import PartitionImage
 from headrace.wire.errors import ErrorCode
@@ -60,31 +62,50 @@ def alter_isr(
     if asker is None or asker.epoch != broker_epoch:
         return Decision((), stale(broker_id, broker_epoch))
     if len(proposals) > ISR_PROPOSALS_PER_ASK_MAX:
-        message = f"One request changes the ISR of at most {ISR_PROPOSALS_PER_ASK_MAX} partitions: split it."
-        return Decision((), Refusal(ErrorCode.POLICY_VIOLATION, message))
-    changed: dict[TopicPartition, PartitionImage] = {}
-    events: list[IsrChanged] = []
+        return Decision((), _too_many())
+    live = live_directories(image).keys()
+    after: dict[TopicPartition, PartitionImage] = {}
+    events: list[MetadataEvent] = []
     codes = []
     for proposal in proposals:
         key = TopicPartition(proposal.topic_id, proposal.partition)
-        known = changed.get(key) or image.partition(key)
+        known = after.get(key) or image.partition(key)
+        if known is None:
+            there = image.topic_by_id(key.topic_id) is not None
+            codes.append(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if there else ErrorCode.UNKNOWN_TOPIC_ID)
+            continue
         verdict = _decide(image, broker_id, known, proposal)
         if isinstance(verdict, ErrorCode):
             codes.append(verdict)
             continue
-        assert known is not None
-        changed[key] = replace(known, isr=verdict.isr, partition_epoch=verdict.partition_epoch)
-        events.append(verdict)
+        done, after[key] = changes(key.topic_id, known, finished(replace(known, isr=verdict), live))
+        events += done
         codes.append(ErrorCode.NONE)
     return Decision(tuple(events), tuple(codes))
 
 
+def leave_isr(
+    image: MetadataImage, *, broker_id: BrokerId, broker_epoch: BrokerEpoch, partitions: Sequence[TopicPartition]
+) -> Decision[Refusal | None]:
+    """A broker whose copies of these are of no use any more (their disk failed) leaves their ISRs, and leads none of
+    them, but for those of which nobody else is in sync. A Refusal as by `alter_isr`."""
+    asker = image.brokers.get(broker_id)
+    if asker is None or asker.epoch != broker_epoch:
+        return decided(stale(broker_id, broker_epoch))
+    if len(partitions) > ISR_PROPOSALS_PER_ASK_MAX:
+        return decided(_too_many())
+    return decided([*copies_failed(image, broker_id, partitions)])
+
+
+def _too_many() -> Refusal:
+    message = f"One request changes the ISR of at most {ISR_PROPOSALS_PER_ASK_MAX} partitions: split it."
+    return Refusal(ErrorCode.POLICY_VIOLATION, message)
+
+
 def _decide(
-    image: MetadataImage, leader: BrokerId, known: PartitionImage | None, proposal: IsrProposal
-) -> IsrChanged | ErrorCode:
-    if known is None:
-        there = image.topic_by_id(proposal.topic_id) is not None
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if there else ErrorCode.UNKNOWN_TOPIC_ID
+    image: MetadataImage, leader: BrokerId, known: PartitionImage, proposal: IsrProposal
+) -> tuple[BrokerId, ...] | ErrorCode:
+    """The ISR that is to be, in replica order; else the proposal's error, or NONE where nothing is to be done."""
     if proposal.leader_epoch > known.leader_epoch:
         return ErrorCode.NOT_CONTROLLER  # it was elected by a later controller than this one, as Kafka has it
     if proposal.leader_epoch < known.leader_epoch or known.leader != leader:
@@ -100,13 +121,7 @@ def _decide(
         return ErrorCode.INVALID_REQUEST
     if not all(_eligible(image, member) for member in proposal.isr):
         return ErrorCode.INELIGIBLE_REPLICA
-    return IsrChanged(
-        topic_id=proposal.topic_id,
-        partition=known.index,
-        leader_epoch=known.leader_epoch,
-        partition_epoch=PartitionEpoch(known.partition_epoch + 1),
-        isr=isr,
-    )
+    return isr
 
 
 def _eligible(image: MetadataImage, member: IsrMember) -> bool:

@@ -103,7 +103,7 @@ def _add_partitions(
 ) -> PartitionsAdded | Refusal:
     before = len(topic.partitions)
     added = request.count - before
-    factor = len(topic.partitions[0].replicas)
+    factor = topic.replication_factor
     if topic.internal:
         return Refusal(
             ErrorCode.INVALID_REQUEST, f"Topic '{topic.name}' keeps its partitions: what is in it is found by them."

@@ -20,7 +20,7 @@ from headrace.base.ids import NO_TOPIC_ID, BrokerId, TopicId
 from headrace.base.limits import PARTITIONS_PER_REQUEST_MAX, TOPIC_NAME_CHARS_MAX
 from headrace.controller.decision import Decision, Refusal
 from headrace.controller.placement import Placement
-from headrace.metadata.configs import broker_value, topic_config_problem
+from headrace.metadata.configs import ConfigValue, broker_value, topic_config_problem
 from headrace.metadata.events import MetadataEvent, TopicCreated
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.values import PartitionImage, TopicImage
@@ -63,8 +63,17 @@ class _Defaults:
     broker_configs: Mapping[str, str]
     node: BrokerId | None
 
-    def number(self, key: str) -> int:
-        return broker_value(self.image, self.broker_configs, key, node=self.node).number()
+    @property
+    def partitions(self) -> int:
+        return self._value("num.partitions").number()
+
+    def replication_factor(self, live: int) -> int:
+        """What is configured, as it is; where nobody set it, no more than there are live brokers."""
+        value = self._value("default.replication.factor")
+        return min(value.number(), max(live, 1)) if value.is_default else value.number()
+
+    def _value(self, key: str) -> ConfigValue:
+        return broker_value(self.image, self.broker_configs, key, node=self.node)
 
 
 def topic_id_of(bits: int) -> TopicId | None:
@@ -141,11 +150,11 @@ def _placed_topic(
 ) -> tuple[PartitionImage, ...] | Refusal:
     count, factor, live = request.partitions, request.replication_factor, len(placement.live)
     if count == DEFAULT:
-        count = defaults.number("num.partitions")
+        count = defaults.partitions
     if count <= 0:
         return Refusal(ErrorCode.INVALID_PARTITIONS, f"Number of partitions must be larger than 0, not {count}.")
     if factor == DEFAULT:
-        factor = min(defaults.number("default.replication.factor"), max(live, 1))
+        factor = defaults.replication_factor(live)
     if factor <= 0:
         return Refusal(ErrorCode.INVALID_REPLICATION_FACTOR, f"Replication factor must be larger than 0, not {factor}.")
     if not live:

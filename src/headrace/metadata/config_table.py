@@ -293,7 +293,6 @@ TOPIC_DEFS: Final[Mapping[str, ConfigDef]] = {
             "false",
             "unclean.leader.election.enable",
             "Whether a replica that is not in sync may lead where no other is left, at the price of lost records.",
-            honoured=("false",),
         ),
     )
 }
@@ -305,6 +304,12 @@ _BROKER_ONLY: Final = (
         type=ConfigType.BOOLEAN,
         default="true",
         doc="Whether a metadata request that allows it makes a topic that is not there.",
+    ),
+    ConfigDef(
+        key="auto.leader.rebalance.enable",
+        type=ConfigType.BOOLEAN,
+        default="true",
+        doc="Whether the controller has partitions led by their first replica again, where that is in sync.",
     ),
     ConfigDef(
         key="broker.heartbeat.interval.ms",
@@ -350,10 +355,11 @@ _BROKER_ONLY: Final = (
     ConfigDef(
         key="default.replication.factor",
         type=ConfigType.INT,
-        default="1",
+        default="3",
         low=1,
         high=32767,
-        doc="Replicas of a partition whose creator names no number; fewer while fewer brokers are registered.",
+        doc="Replicas of a partition whose creator names no number. Where nobody sets it, fewer while fewer brokers "
+        "are live.",
     ),
     ConfigDef(
         key="delete.topic.enable",
@@ -399,6 +405,13 @@ _BROKER_ONLY: Final = (
         low=1,
         dynamic=False,
         doc="Shortest session that a member of a group may ask for.",
+    ),
+    ConfigDef(
+        key="leader.imbalance.check.interval.seconds",
+        type=ConfigType.LONG,
+        default="300",
+        low=1,
+        doc="How often the controller looks for partitions that their first replica could lead, and does not.",
     ),
     ConfigDef(
         key="log.cleaner.backoff.ms",
@@ -493,11 +506,11 @@ _BROKER_ONLY: Final = (
     ConfigDef(
         key="offsets.topic.replication.factor",
         type=ConfigType.SHORT,
-        default="1",
+        default="3",
         low=1,
         high=32767,
         dynamic=False,
-        doc="Replicas of __consumer_offsets, when it is made; fewer while fewer brokers are registered.",
+        doc="Replicas of __consumer_offsets, when it is made; fewer while fewer brokers are live.",
     ),
     ConfigDef(
         key="offsets.topic.segment.bytes",

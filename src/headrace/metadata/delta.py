@@ -113,9 +113,14 @@ class ImageDelta:
         else:
             pairs = [(before, after) for before, after in self.changed_topics() if after is not None]
         for before, after in sorted(pairs, key=lambda pair: pair[1].name):
-            changed = before is not None and (for_all or before.configs != after.configs)
+            changed = before is not None and (for_all or _differ(before, after))
             if changed and any(node in partition.replicas for partition in after.partitions):
                 yield after
+
+
+def _differ(before: TopicImage, after: TopicImage) -> bool:
+    """In what effective configs follow from."""
+    return before.configs != after.configs or before.replication_factor != after.replication_factor
 
 
 def _partitions(topic: TopicImage | None) -> tuple[PartitionImage, ...]:

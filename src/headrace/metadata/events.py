@@ -83,10 +83,10 @@ class BrokerRemoved:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicCreated:
     """A topic with all its partitions, their first leaders and its own configs (never the defaults). Version 1: its
-    partitions may have `kept_in`."""
+    partitions may have `kept_in`; version 2: `adding` and `removing`."""
 
     TYPE: ClassVar[int] = 5
-    VERSION: ClassVar[int] = 1
+    VERSION: ClassVar[int] = 2
     topic_id: TopicId
     name: str
     partitions: tuple[PartitionImage, ...]
@@ -104,10 +104,10 @@ class TopicDeleted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionsAdded:
-    """More partitions, numbered on from those that the topic has. Version 1: as TopicCreated."""
+    """More partitions, numbered on from those that the topic has. Versions: as TopicCreated."""
 
     TYPE: ClassVar[int] = 7
-    VERSION: ClassVar[int] = 1
+    VERSION: ClassVar[int] = 2
     topic_id: TopicId
     partitions: tuple[PartitionImage, ...]
 
@@ -154,14 +154,18 @@ class IsrChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicasChanged:
-    """The brokers that hold the partition; all of its ISR is among them."""
+    """The brokers that hold the partition; all of its ISR is among them. Version 1: a step of a reassignment, with the
+    ISR in the order of the replicas (None: it is as it was), and as `PartitionImage` has them what comes and goes."""
 
     TYPE: ClassVar[int] = 11
-    VERSION: ClassVar[int] = 0
+    VERSION: ClassVar[int] = 1
     topic_id: TopicId
     partition: PartitionIndex
     partition_epoch: PartitionEpoch
     replicas: tuple[BrokerId, ...]
+    isr: tuple[BrokerId, ...] | None = None
+    adding: tuple[BrokerId, ...] = ()
+    removing: tuple[BrokerId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -212,7 +212,15 @@ class ImageBuilder:
             return
         known = partitions[event.partition]
         if event.partition_epoch > known.partition_epoch:
-            self._put(partitions, replace(known, partition_epoch=event.partition_epoch, replicas=event.replicas))
+            after = replace(
+                known,
+                partition_epoch=event.partition_epoch,
+                replicas=event.replicas,
+                isr=known.isr if event.isr is None else event.isr,
+                adding=event.adding,
+                removing=event.removing,
+            )
+            self._put(partitions, after)
 
     def _publish_segment(self, event: SegmentPublished) -> None:
         key = TopicPartition(event.topic_id, event.partition)

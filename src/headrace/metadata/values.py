@@ -36,7 +36,7 @@ class PartitionImage:
     """One partition as the cluster sees it.
 
     Invariants: `isr` is a subset of `replicas`, in replica order, and never empty; `leader` is a member of `isr` or
-    NO_LEADER; both epochs only rise.
+    NO_LEADER; both epochs only rise; `adding` and `removing` are replicas, and have no broker in common, nor all.
     """
 
     index: PartitionIndex
@@ -48,6 +48,20 @@ class PartitionImage:
     kept_in: DirectoryId | None = None
     """The directory that alone holds what was acknowledged, once the last member of the ISR has come back with another
     one: only with it may that member lead again."""
+    adding: tuple[BrokerId, ...] = ()
+    """Replicas that a reassignment brings, and that have not all been in sync yet (KIP-455)."""
+    removing: tuple[BrokerId, ...] = ()
+    """Replicas that go once they are."""
+
+    @property
+    def is_reassigned(self) -> bool:
+        """Whether a reassignment is under way."""
+        return bool(self.adding or self.removing)
+
+    @property
+    def replication_factor(self) -> int:
+        """How many replicas it has, or will have once it is reassigned."""
+        return len(self.replicas) - len(self.removing)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +91,11 @@ class TopicImage:
     partitions: tuple[PartitionImage, ...]
     configs: immutables.Map[str, str]
     """The topic's own; the defaults are in `headrace.metadata.configs`."""
+
+    @property
+    def replication_factor(self) -> int:
+        """Of its first partition, and so of all but while they are reassigned."""
+        return self.partitions[0].replication_factor
 
     @property
     def internal(self) -> bool:

@@ -2,14 +2,15 @@
 
 Promises: an entry is committed once it is durable on a quorum of voters and an entry of this term is, never by count
 alone; this member counts itself only for what is on its own disk; one membership change is under way at a time, and
-none before an entry of this term is committed. It dies with its term, and all that it knew of others with it.
+none before an entry of this term is committed; no voter is let go where the others could not decide. It dies with its
+term, and all that it knew of others with it.
 Sources: the Raft paper, 5.3 and 5.4; Ongaro's thesis, 3.10, 4.1 and 6.4, and his correction of single-server change.
 """
 
 from __future__ import annotations
 
 from headrace.raft.events import Propose, ProposeChange, ReadAnswer
-from headrace.raft.membership import Membership, Peer, Promote, Refusal
+from headrace.raft.membership import Demote, Membership, Peer, Promote, Refusal, Remove
 from headrace.raft.messages import (
     AppendAnswer,
     AppendRefusal,
@@ -35,6 +36,8 @@ class Leadership:
         self._reads = Reads()
         self._round = 0
         self._ticks = 0
+        self._committed_at_check = 0
+        """What was committed when the quorum was last checked: who lacks of that is behind."""
         self._transferee: Peer | None = None
         self._transfer_ticks = 0
         self._uncommitted_bytes = state.log.bytes_between(state.log.commit_index, state.log.last_index)
@@ -86,7 +89,8 @@ class Leadership:
     def _quorum_is_active(self) -> bool:
         active = {peer for peer, progress in self._sender.progress.items() if progress.active}
         for progress in self._sender.progress.values():
-            progress.active = False
+            progress.was_active, progress.active = progress.active, False
+        self._committed_at_check = self._state.log.commit_index
         return self._state.membership.is_quorum(active | {self._state.me})
 
     def on_propose(self, event: Propose) -> Refusal | None:
@@ -124,7 +128,22 @@ class Leadership:
             progress = self._sender.progress.get(event.change.peer)
             if progress is None or not progress.active or progress.match_index < self._state.log.commit_index:
                 return Refusal.NOT_CAUGHT_UP
+        if isinstance(event.change, Demote | Remove) and isinstance(membership, Membership):
+            return self._with_live_quorum(membership)
         return membership
+
+    def _with_live_quorum(self, membership: Membership) -> Membership | Refusal:
+        """Fewer voters, where those that are left can go on by themselves: else the change could not be committed, and
+        with it in the log nothing else (etcd's strict reconfiguration check)."""
+        live = {
+            peer
+            for peer, progress in self._sender.progress.items()
+            if (progress.active or progress.was_active) and progress.match_index >= self._committed_at_check
+        }
+        state = self._state
+        if membership.voters == state.membership.voters or membership.is_quorum(live | {state.me}):
+            return membership
+        return Refusal.NOT_HEARD_YET if self._ticks < state.settings.election_ticks else Refusal.NO_LIVE_QUORUM
 
     @property
     def _knows_commits(self) -> bool:

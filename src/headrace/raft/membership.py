@@ -36,6 +36,8 @@ class Refusal(Enum):
     NOT_CAUGHT_UP = "this member has not caught up with the log yet: try again"
     NOT_A_MEMBER = "there is no such member, or not in that role"
     ALREADY_SO = "the membership is like that already"
+    NOT_HEARD_YET = "some of the voters that would be left were not heard from since the election: try again"
+    NO_LIVE_QUORUM = "the voters that would be left have no majority that lives and has caught up: mend those first"
     LAST_VOTER = "without its last voter the cluster could never decide anything again"
 
 

@@ -74,6 +74,8 @@ class Progress:
     """A probe is under way; another one goes with the next heartbeat's answer."""
     active: bool = False
     """Heard from since the quorum was last checked."""
+    was_active: bool = False
+    """And between that check and the one before."""
     round: int = 0
     """The newest round of heartbeats that it has answered."""
     sending: Sending | None = field(default=None)

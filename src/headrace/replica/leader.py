@@ -192,10 +192,15 @@ class Leader(NamedTuple):
         )
 
     def on_refused(self, partition_epoch: PartitionEpoch) -> tuple[Leader, Effects]:
-        """What was proposed on that partition epoch was not done and will not be: the committed ISR stands."""
+        """What was proposed on that partition epoch was not done and will not be: the committed ISR stands. It is not
+        proposed again before `on_pause_over`, a report or a change."""
         if self.proposed is None or partition_epoch != self.partition_epoch:
             return self, ()
-        return self._replace(proposed=None)._settle()
+        return self._replace(proposed=None)._with_ends(self._ends_of(self.isr))
+
+    def on_pause_over(self) -> tuple[Leader, Effects]:
+        """Some time has passed since a proposal was refused."""
+        return self._let_join()
 
     def _settle(self) -> tuple[Leader, Effects]:
         """Nothing is proposed any more: the committed ISR counts, and others may be waiting to join it."""

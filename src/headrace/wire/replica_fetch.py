@@ -87,6 +87,7 @@ class Copied(NamedTuple):
     error: int
     high_watermark: Offset
     log_start: Offset
+    """Of the leader's log; where the follower is out of its range: where a copy is to begin."""
     diverging_epoch: LeaderEpoch
     """-1: it does not diverge. Else the leader's largest epoch not above that of the follower's last batch; -2: it has
     none so old."""

@@ -617,6 +617,28 @@ def test_a_lost_checkpoint_does_not_hide_what_the_journal_holds() -> None:
     world.check()
 
 
+def test_a_sync_behind_from_before_a_cut_says_nothing_of_what_came_after_it() -> None:
+    """The offsets are given again; what they hold now is in the journal alone."""
+    world = World()
+    while world.store.upkeep is None or not world.store.upkeep.behind:
+        world.store.keep_up()
+        world.round(size=BIG)
+    upkeep = world.store.upkeep
+    upkeep.run()
+    log, twin = world.logs[0], world.twins[0]
+    log.truncate_to(Offset(twin.stored[0].last_offset + 1))
+    del twin.stored[1:]
+    for _ in range(2):  # the first syncs the log's own file
+        assert world.round(0) == [None]
+    world.store.upkeep = None
+    world.store.engine.end_upkeep(upkeep)
+    for _ in range(60):  # the ring comes round
+        world.round(1, size=BIG)
+        world.store.keep_up()
+    world.power_cut()
+    world.check()
+
+
 def test_the_pages_of_a_file_are_its_rounds() -> None:
     assert TINY.file_bytes % ALIGNMENT == 0
     assert Journal(new_disk(), JOURNAL, KEY).recoverable(World().logs[0].key) == ()

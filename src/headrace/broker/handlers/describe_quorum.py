@@ -1,21 +1,25 @@
 """DescribeQuorum: who keeps the cluster's metadata, and how far each is (KIP-595, KIP-836, KIP-853).
 
 The leader knows, and any broker asks it. While there is none, the answer is NOT_LEADER_OR_FOLLOWER, which is retried.
-The one topic is `__cluster_metadata` with its one partition. v1 times of the last fetch; v2 directories, endpoints and
-words. Offsets are those of the commit log: the end is one more than the last entry's index.
+The one topic of Kafka's is `__cluster_metadata` with its one partition; its offsets are those of the commit log: the
+end is one more than the last entry's index. Here the leader of any partition answers for it too: the in-sync replicas
+stand as voters, the others as observers, each with what it has flushed. v1 times of the last fetch; v2 directories,
+endpoints and words.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
-from headrace.base.ids import NO_LEADER
+from headrace.base.ids import NO_LEADER, BrokerId, PartitionIndex, TopicPartition
 from headrace.broker.admin import submitted
 from headrace.broker.context import Handler, RequestContext
 from headrace.controller.asks import QuorumView, ReadQuorum, Replica
 from headrace.controller.decision import Refusal
 from headrace.metadata.image import MetadataImage
+from headrace.replica.leader import Leader
 from headrace.wire.apis import ApiKey
+from headrace.wire.codec import NO_UUID
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.describe_quorum import (
     DescribeQuorumRequest,
@@ -37,27 +41,24 @@ async def handle(request: DescribeQuorumRequest, context: RequestContext) -> Des
     topics = tuple(
         ResponseTopicData(
             topic_name=topic.topic_name,
-            partitions=tuple(_partition(topic.topic_name, partition, view) for partition in topic.partitions),
+            partitions=tuple(_partition(topic.topic_name, partition, view, context) for partition in topic.partitions),
         )
         for topic in request.topics
     )
     return DescribeQuorumResponse(error_message=None, topics=topics, nodes=_nodes(context.image, view))
 
 
-def _partition(topic: str, asked: RequestPartitionData, view: QuorumView | Refusal) -> ResponsePartitionData:
-    if topic != METADATA_TOPIC or asked.partition_index != 0:
+def _partition(
+    topic: str, asked: RequestPartitionData, view: QuorumView | Refusal, context: RequestContext
+) -> ResponsePartitionData:
+    if topic != METADATA_TOPIC:
+        return _replicas(topic, asked.partition_index, context)
+    if asked.partition_index != 0:
         view = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Only {METADATA_TOPIC}-0 has a quorum.")
     elif isinstance(view, Refusal):
         view = Refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, view.message)
     if isinstance(view, Refusal):
-        return ResponsePartitionData(
-            partition_index=asked.partition_index,
-            error_code=view.code,
-            error_message=view.message,
-            leader_id=NO_LEADER,
-            leader_epoch=-1,
-            high_watermark=-1,
-        )
+        return _refused(asked.partition_index, view)
     return ResponsePartitionData(
         partition_index=0,
         error_message=None,
@@ -67,6 +68,65 @@ def _partition(topic: str, asked: RequestPartitionData, view: QuorumView | Refus
         current_voters=tuple(_state(replica) for replica in view.replicas if replica.voter),
         observers=tuple(_state(replica) for replica in view.replicas if not replica.voter),
     )
+
+
+def _refused(index: int, why: Refusal) -> ResponsePartitionData:
+    return ResponsePartitionData(
+        partition_index=index,
+        error_code=why.code,
+        error_message=why.message,
+        leader_id=NO_LEADER,
+        leader_epoch=-1,
+        high_watermark=-1,
+    )
+
+
+def _replicas(name: str, index: int, context: RequestContext) -> ResponsePartitionData:
+    """Of a partition that is led here."""
+    image, clock = context.image, context.services.clock
+    topic = image.topic(name)
+    if topic is None or not 0 <= index < len(topic.partitions):
+        return _refused(index, Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no partition {name}-{index}."))
+    found = context.services.partitions.find(TopicPartition(topic.id, PartitionIndex(index)), image)
+    if isinstance(found, ErrorCode):
+        return _refused(index, Refusal(found, f"{name}-{index} is not led by this broker."))
+    leader = found.standings
+    moment = Moment(wall_ms=clock.now_ms(), monotonic_s=clock.monotonic())
+    states = {
+        replica: _standing(replica, leader, found.log.log_end_offset, image, moment) for replica in leader.replicas
+    }
+    return ResponsePartitionData(
+        partition_index=index,
+        error_message=None,
+        leader_id=leader.node,
+        leader_epoch=leader.epoch,
+        high_watermark=leader.high_watermark,
+        current_voters=tuple(states[replica] for replica in leader.replicas if replica in leader.isr),
+        observers=tuple(states[replica] for replica in leader.replicas if replica not in leader.isr),
+    )
+
+
+class Moment(NamedTuple):
+    """Now, by two clocks."""
+
+    wall_ms: int
+    monotonic_s: float
+
+    def wall_of(self, monotonic_s: float) -> int:
+        """Milliseconds since 1970."""
+        return self.wall_ms - int(1000 * (self.monotonic_s - monotonic_s))
+
+
+def _standing(replica: BrokerId, leader: Leader, log_end: int, image: MetadataImage, moment: Moment) -> ReplicaState:
+    broker = image.brokers.get(replica)
+    directory = NO_UUID if broker is None else broker.directory_id
+    if replica == leader.node:
+        return ReplicaState(replica, directory, log_end, moment.wall_ms, moment.wall_ms)
+    known = leader.followers.get(replica)
+    if known is None:
+        return ReplicaState(replica, directory, -1, -1, -1)
+    times = (moment.wall_of(known.fetched_at), moment.wall_of(known.caught_up_at))
+    return ReplicaState(replica, directory, known.flushed_end, *times)
 
 
 def _state(replica: Replica) -> ReplicaState:

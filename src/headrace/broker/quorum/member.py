@@ -188,8 +188,8 @@ class QuorumMember:
         if members != self._members:
             self._transport.forget({peer.node for peer in self._members} - {peer.node for peer in members})
             self._members = members
-            if self._ticks is None:
-                self._tick()
+        if self._ticks is None:
+            self._tick()
         self._after_step()
 
     def receive(self, message: Message) -> None:
@@ -230,9 +230,9 @@ class QuorumMember:
             self.leader_died(leader, self.core.term)
 
     def _tick(self) -> None:
-        """Time passes where there are others, and no longer."""
+        """Time passes where there are others, and until the only one leads: whom it followed may be removed."""
         self._ticks = None
-        if self._runs and self._members - {self.me}:
+        if self._runs and (self._members - {self.me} or (self.is_alone and not self.core.leads)):
             self._ticks = asyncio.get_running_loop().call_later(self._tick_seconds, self._on_tick)
 
     def _on_tick(self) -> None:

@@ -1,18 +1,19 @@
 """Administration over the wire: topics, partitions, configs, the cluster. One method per request, values in and out.
 
-Promises: a refusal is a RefusedError that names its subject and gives the broker's own words. A request whose answer
-was lost is asked again, so a creation may then be refused as already there, as with the Java client.
+Promises: a refusal is a RefusedError that names its subject and gives the broker's own words. A change whose answer was
+lost is not sent again, unlike with the Java client, which then takes its own topic for another's: it is looked what
+there is, and OutcomeUnknownError raised where nothing of the change is to be seen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
 from headrace.net.client.cluster import Cluster, UnknownTopicError
-from headrace.net.client.errors import UnsupportedError, check
+from headrace.net.client.errors import RefusedError, UnsupportedError, check
 from headrace.net.client.view import ClusterView, TopicView
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
@@ -56,12 +57,16 @@ class ConfigValue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreatedTopic:
-    """What a broker says that it made. `partitions` and `replication_factor` are -1 where it does not say."""
+    """What a broker says that it made. `partitions` and `replication_factor` are -1 where it does not say.
+
+    Not `acknowledged`: the answer was lost, and the topic is there as it was asked for; it may be another's.
+    """
 
     name: str
     id: str
     partitions: int
     replication_factor: int
+    acknowledged: bool = True
 
 
 class Admin:
@@ -101,7 +106,35 @@ class Admin:
                 replication_factor=result.replication_factor,
             )
 
-        return await self._cluster.retried(ask)
+        async def seen() -> CreatedTopic | None:
+            if not await self._exists(name):
+                return None
+            view = await self._cluster.topic(name, fresh=True)
+            replicas = len(view.partitions[0].replicas)
+            if partitions not in (-1, len(view.partitions)) or replication_factor not in (-1, replicas):
+                detail = f"the answer was lost, and a topic of {len(view.partitions)} x {replicas} is there"
+                raise RefusedError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}'", detail)
+            return CreatedTopic(
+                name=name,
+                id=str(view.id),
+                partitions=len(view.partitions),
+                replication_factor=replicas,
+                acknowledged=False,
+            )
+
+        if validate_only:
+            return await self._cluster.retried(ask)
+        return await self._cluster.changed(ask, seen=seen, subject=f"Topic '{name}'", look="headrace topic list")
+
+    async def _exists(self, name: str) -> bool:
+        """As the controller has it, and not as a broker that is behind: whether a topic of this name may be made."""
+        try:
+            await self.create_topic(name, partitions=1, replication_factor=1, validate_only=True)
+        except RefusedError as error:
+            if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise
+            return True
+        return False
 
     async def delete_topic(self, name: str) -> None:
         """Delete one topic by name. Raises RefusedError where it does not exist."""
@@ -111,15 +144,18 @@ class Admin:
             topics=(wire.DeleteTopicState(name=name),), topic_names=(name,), timeout_ms=ADMIN_TIMEOUT_MS
         )
 
-        async def ask() -> None:
+        async def ask() -> bool:
             response = await self._cluster.ask_controller(ApiKey.DELETE_TOPICS, request)
             result = _only(response.responses)
             if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise UnknownTopicError(name)
             check(result.error_code, f"Topic '{name}'", result.error_message)
+            return True
 
-        await self._cluster.retried(ask)
-        self._cluster.forget((name,))
+        async def seen() -> bool | None:
+            return None if await self._exists(name) else True
+
+        await self._change_topic(name, ask, seen)
 
     async def create_partitions(self, name: str, *, total: int) -> None:
         """Raise a topic's number of partitions to `total`."""
@@ -128,14 +164,25 @@ class Admin:
         topic = wire.CreatePartitionsTopic(name=name, count=total, assignments=None)
         request = wire.CreatePartitionsRequest(topics=(topic,), timeout_ms=ADMIN_TIMEOUT_MS, validate_only=False)
 
-        async def ask() -> None:
+        async def ask() -> bool:
             response = await self._cluster.ask_controller(ApiKey.CREATE_PARTITIONS, request)
             result = _only(response.results)
             if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise UnknownTopicError(name)
             check(result.error_code, f"Topic '{name}'", result.error_message)
+            return True
 
-        await self._cluster.retried(ask)
+        async def seen() -> bool | None:
+            view = await self._cluster.existing_topic(name)
+            return True if len(view.partitions) == total else None
+
+        await self._change_topic(name, ask, seen)
+
+    async def _change_topic(
+        self, name: str, change: Callable[[], Awaitable[bool]], seen: Callable[[], Awaitable[bool | None]]
+    ) -> None:
+        look = f"headrace topic describe {name}"
+        await self._cluster.changed(change, seen=seen, subject=f"Topic '{name}'", look=look)
         self._cluster.forget((name,))
 
     async def topic_configs(self, name: str) -> tuple[ConfigValue, ...]:
@@ -162,14 +209,22 @@ class Admin:
         )
         request = wire.IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False)
 
-        async def ask() -> None:
+        async def ask() -> bool:
             response = await self._cluster.ask_controller(ApiKey.INCREMENTAL_ALTER_CONFIGS, request)
             result = _only(response.responses)
             if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise UnknownTopicError(name)
             check(result.error_code, f"Topic '{name}'", result.error_message)
+            return True
 
-        await self._cluster.retried(ask)
+        async def seen() -> bool | None:
+            values = {config.name: config for config in await self.topic_configs(name)}
+            as_set = all(key in values and values[key].value == value for key, value in (set_ or {}).items())
+            own = ConfigSource.DYNAMIC_TOPIC_CONFIG.name
+            gone = all(key not in values or values[key].source != own for key in delete)
+            return True if as_set and gone else None
+
+        await self._change_topic(name, ask, seen)
 
     async def topics(self) -> tuple[TopicView, ...]:
         """All topics, by name."""

@@ -1,7 +1,8 @@
 """A cluster as one client sees it: the bootstrap list, open connections, cached metadata, and who leads what.
 
 Promises: at most one connection per broker and lane; a request goes to the broker that it is meant for or fails;
-retries are bounded. Never hands out a closed connection, never keeps metadata that a broker has called stale.
+retries are bounded; a change that a broker may have received is not sent again. Never hands out a closed connection,
+never keeps metadata that a broker has called stale.
 """
 
 from __future__ import annotations
@@ -15,7 +16,16 @@ from headrace.base.ids import BrokerId, PartitionIndex
 from headrace.base.limits import CLIENT_CONNECT_TIMEOUT_MS, CLIENT_REQUEST_TIMEOUT_MS
 from headrace.net.client.address import Address, parse_bootstrap
 from headrace.net.client.connection import Connection, connect
-from headrace.net.client.errors import ClientError, ConnectionLostError, NoBrokerError, RefusedError, check
+from headrace.net.client.errors import (
+    AnswerLostError,
+    ClientError,
+    ConnectionLostError,
+    GaveUpError,
+    NoBrokerError,
+    OutcomeUnknownError,
+    RefusedError,
+    check,
+)
 from headrace.net.client.retry import Backoff, retried
 from headrace.net.client.view import ClusterView, PartitionView, TopicView, view_of
 from headrace.wire.apis import ApiKey
@@ -87,7 +97,7 @@ class Cluster:
                 except ClientError as error:
                     last = error
             if round_ < rounds:
-                await asyncio.sleep(self.backoff.pause_ms(round_) / 1000)
+                await asyncio.sleep(self.backoff.pause_s(round_))
         raise NoBrokerError(self._candidates(), last, retriable=self._was_connected) from last
 
     async def broker_connection(self, broker: BrokerId, lane: str = "") -> Connection:
@@ -144,6 +154,28 @@ class Cluster:
                 self._view = None
 
         return await retried(action, self.backoff, before_retry=renew)
+
+    async def changed(
+        self, change: Callable[[], Awaitable[T]], *, seen: Callable[[], Awaitable[T | None]], subject: str, look: str
+    ) -> T:
+        """`change`, asked for again only while it was surely not made: another may have undone it meanwhile, and it
+        would be made once more. Where its answer is lost it is looked, within the limits, until `seen` shows it made.
+        Raises OutcomeUnknownError where that it does not: `subject` and `look` are for its sentence."""
+        try:
+            return await self.retried(lambda: _sure(change()))
+        except _Unsure as error:
+            reason = str(error)
+
+        async def look_once() -> T:
+            found = await seen()
+            if found is None:
+                raise ConnectionLostError(reason)  # it may be on its way: looked for again after a pause
+            return found
+
+        try:
+            return await self.retried(look_once)
+        except GaveUpError as error:
+            raise OutcomeUnknownError(subject, reason, look) from error
 
     # metadata
 
@@ -217,6 +249,22 @@ class UnknownTopicError(RefusedError):
             f"make it with 'headrace topic create {name}', or see 'headrace topic list'",
         )
         self.retriable = False
+
+
+class _Unsure(ClientError):  # noqa: N818 - a state
+    """A change may have been made, or may yet be."""
+
+
+async def _sure(change: Awaitable[T]) -> T:
+    """What came of it. Raises _Unsure where that is not known."""
+    try:
+        return await change
+    except AnswerLostError as error:
+        raise _Unsure(str(error)) from error
+    except RefusedError as error:
+        if error.code not in (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NETWORK_EXCEPTION):
+            raise
+        raise _Unsure(error.detail or str(error)) from error
 
 
 def _is_open(task: asyncio.Task[Connection]) -> bool:

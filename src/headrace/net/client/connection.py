@@ -1,7 +1,8 @@
 """One client connection: requests are pipelined, answers are matched by correlation id, versions are negotiated.
 
-Promises: every request ends, with its answer or with a ConnectionLostError; answers come in the order of the requests
-(Kafka's promise, checked). Never retries, never reconnects, never guesses a version.
+Promises: every request ends, with its answer or with a ConnectionLostError, which is an AnswerLostError once it was
+sent; answers come in the order of the requests (Kafka's promise, checked). Never retries, never reconnects, never
+guesses a version.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from headrace.base.limits import (
     REQUEST_BYTES_MAX,
 )
 from headrace.net.client.address import Address
-from headrace.net.client.errors import ConnectionLostError, UnsupportedError, check
+from headrace.net.client.errors import AnswerLostError, ConnectionLostError, UnsupportedError, check
 from headrace.wire.apis import Api, ApiKey, api
 from headrace.wire.codec import DecodeError
 from headrace.wire.errors import ErrorCode
@@ -114,11 +115,13 @@ class Connection(asyncio.Protocol):
         """Send one request and return its decoded answer (None at once where not `answered`, as for acks=0).
 
         `version` defaults to the highest in common. An answer that does not come in `timeout_ms` ends the connection:
-        what follows it could no longer be told apart. Raises ConnectionLostError, UnsupportedError.
+        what follows it could no longer be told apart. Raises ConnectionLostError (AnswerLostError once it was sent),
+        UnsupportedError.
         """
         known = api(key)
         assert known is not None, key
         chosen = self.version(key) if version is None else version
+        answer: asyncio.Future[Any] | None = None
         async with self._slots:
             try:
                 async with asyncio.timeout(timeout_ms / 1000):
@@ -126,9 +129,9 @@ class Connection(asyncio.Protocol):
                     answer = self._send(known, chosen, message, answered)
                     return None if answer is None else await answer
             except TimeoutError:
-                error = ConnectionLostError(f"{self.address} did not answer {key.name} within {timeout_ms} ms.")
-                self._fail(error)
-                raise error from None
+                text = f"{self.address} did not answer {key.name} within {timeout_ms} ms."
+                self._fail(ConnectionLostError(text))
+                raise (ConnectionLostError if answer is None else AnswerLostError)(text) from None
 
     async def close(self) -> None:
         """Close it and wait until it is closed; what still waits fails. Idempotent."""
@@ -185,7 +188,7 @@ class Connection(asyncio.Protocol):
         while self._waiting:
             answer = self._waiting.popleft().answer
             if not answer.done():
-                answer.set_exception(ConnectionLostError(str(error)))
+                answer.set_exception(AnswerLostError(str(error)))
                 answer.exception()  # not every asker is still there to look
 
 

@@ -228,7 +228,7 @@ class Consumer:
         backoff = self._cluster.backoff
         if self._failures >= backoff.attempts_max:
             raise GaveUpError(f"{str(error).rstrip('.')}; gave up after {self._failures} tries.") from error
-        await asyncio.sleep(backoff.pause_ms(self._failures) / 1000)
+        await asyncio.sleep(backoff.pause_s(self._failures))
 
 
 def _next_offset(whole: memoryview, position: Offset) -> Offset:

@@ -17,9 +17,24 @@ class ClientError(HeadraceError):
 
 
 class ConnectionLostError(ClientError):
-    """No connection, or one that broke or went silent: whether the request was carried out is not known."""
+    """No connection, or one that broke or went silent."""
 
     retriable = True
+
+
+class AnswerLostError(ConnectionLostError):
+    """It was sent, and the answer did not come: it may have been carried out, or may yet be."""
+
+
+class OutcomeUnknownError(ClientError):
+    """A change that is not asked for twice, and of which nothing was to be seen after its answer was lost."""
+
+    def __init__(self, subject: str, reason: str, look: str) -> None:
+        """`look`: the command that shows what became of it."""
+        super().__init__(
+            f"{subject}: whether the change was made is not known ({reason.rstrip('.')}), and nothing of it was seen "
+            f"since; look with '{look}', then ask again."
+        )
 
 
 class NoBrokerError(ConnectionLostError):

@@ -1,11 +1,14 @@
 """The members of a cluster, over the wire: its brokers and its quorum. Values in and out.
 
-Promises: a refusal is a RefusedError that names its subject and gives the broker's own words.
+Promises: a refusal is a RefusedError that names its subject and gives the broker's own words. A change whose answer was
+lost is not sent again: it is looked what there is, and OutcomeUnknownError raised where nothing of it is to be seen.
 """
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -16,6 +19,7 @@ from headrace.wire.apis import ApiKey
 
 METADATA_TOPIC = "__cluster_metadata"
 CHANGE_TIMEOUT_MS = 20_000
+QUORUM = "headrace quorum"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,34 +129,45 @@ class Members:
         """A stopped broker goes for good. Raises RefusedError."""
         from headrace.wire.messages.unregister_broker import UnregisterBrokerRequest
 
-        async def ask() -> None:
-            response = await self._cluster.ask_any(
-                ApiKey.UNREGISTER_BROKER, UnregisterBrokerRequest(broker_id=broker_id)
-            )
-            check(response.error_code, f"Broker {broker_id}", response.error_message)
+        async def gone() -> bool:
+            return all(broker.id != broker_id for broker in await self.brokers())
 
-        await self._cluster.retried(ask)
+        request = UnregisterBrokerRequest(broker_id=broker_id)
+        await self._change(ApiKey.UNREGISTER_BROKER, request, broker_id, gone, "headrace broker list")
 
     async def promote(self, broker_id: int) -> None:
         """A member becomes a voter. Raises RefusedError."""
         from headrace.wire.messages.add_raft_voter import AddRaftVoterRequest
 
         request = AddRaftVoterRequest(cluster_id=None, timeout_ms=CHANGE_TIMEOUT_MS, voter_id=broker_id)
-        await self._change(ApiKey.ADD_RAFT_VOTER, request, broker_id)
+        await self._change(ApiKey.ADD_RAFT_VOTER, request, broker_id, partial(self._votes, broker_id), QUORUM)
 
     async def demote(self, broker_id: int) -> None:
         """A voter becomes a learner. Raises RefusedError."""
         from headrace.wire.messages.remove_raft_voter import RemoveRaftVoterRequest
 
         request = RemoveRaftVoterRequest(cluster_id=None, voter_id=broker_id)
-        await self._change(ApiKey.REMOVE_RAFT_VOTER, request, broker_id)
 
-    async def _change(self, key: ApiKey, request: Any, broker_id: int) -> None:
-        async def ask() -> None:
+        async def learns() -> bool:
+            return not await self._votes(broker_id)
+
+        await self._change(ApiKey.REMOVE_RAFT_VOTER, request, broker_id, learns, QUORUM)
+
+    async def _votes(self, broker_id: int) -> bool:
+        return any(member.voter for member in (await self.quorum()).members if member.id == broker_id)
+
+    async def _change(
+        self, key: ApiKey, request: Any, broker_id: int, made: Callable[[], Awaitable[bool]], look: str
+    ) -> None:
+        async def ask() -> bool:
             response = await self._cluster.ask_any(key, request)
             check(response.error_code, f"Broker {broker_id}", response.error_message)
+            return True
 
-        await self._cluster.retried(ask)
+        async def seen() -> bool | None:
+            return await made() or None
+
+        await self._cluster.changed(ask, seen=seen, subject=f"Broker {broker_id}", look=look)
 
 
 def _member(state: Any, *, voter: bool) -> MemberView:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import random
+import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from headrace.base.limits import CLIENT_ATTEMPTS_MAX, CLIENT_BACKOFF_MS, CLIENT_BACKOFF_MS_MAX
 from headrace.net.client.errors import ClientError, GaveUpError
 
 T = TypeVar("T")
+JITTER: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +28,14 @@ class Backoff:
         """The pause after that many failures in a row (1 or more): doubles from `first_ms` up to `longest_ms`."""
         doublings = min(failures - 1, 30)
         return min(self.first_ms << doublings, self.longest_ms)
+
+    def pause_s(self, failures: int) -> float:
+        """The same in seconds, up to JITTER of it shorter by chance, so that many clients do not come back together."""
+        return self.pause_ms(failures) / 1000 * (1 - JITTER * random.random())
+
+
+FOREVER: Final = Backoff(attempts_max=sys.maxsize)
+"""Whatever a pause may heal is tried again for as long as it takes."""
 
 
 async def retried(
@@ -46,7 +57,7 @@ async def retried(
                 raise
             if failures == backoff.attempts_max:
                 raise GaveUpError(f"{str(error).rstrip('.')}; gave up after {failures} tries.") from error
-            await asyncio.sleep(backoff.pause_ms(failures) / 1000)
+            await asyncio.sleep(backoff.pause_s(failures))
             if before_retry is not None:
                 await before_retry(error)
     raise AssertionError("attempts_max is at least 1")

@@ -8,7 +8,7 @@ the judge hears of it, and nothing of what may be wrong.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
 from typing import Any, Final
 
 from headrace.broker.metadata import MetadataDriver
@@ -29,6 +29,7 @@ SLOW_DISK_FACTOR: Final = 60.0
 TRIES_MAX: Final = 4
 """To have somebody elected whom a leader hands over to."""
 CHANGES_AT_ONCE: Final = 3
+CHANGE_SECONDS_MAX: Final = 1.0
 VOTERS_MIN: Final = 3
 """Below that only a plot takes votes away."""
 
@@ -86,7 +87,7 @@ class Intriguer(Nemesis):
         if self._ambush is not None and self._ambush(host):
             self._cut_apart([host], self._but(host))
         elif not self._plotting and self._random.random() < self._at_crowns:
-            self._depose(leader, self._random.choice((0.0, REIGN_SECONDS_MAX * self._random.random())))
+            self._depose(host, self._random.choice((0.0, REIGN_SECONDS_MAX * self._random.random())))
         elif not self._plotting:
             super()._on_leader(leader)
 
@@ -99,10 +100,10 @@ class Intriguer(Nemesis):
             self._marked = None
             self._cut_apart([host], self._but(host))
         elif not self._plotting and self._random.random() < self._at_commits:
-            self._depose(leader, 0.0)
+            self._depose(host, 0.0)
 
-    def _depose(self, leader: Peer, seconds: float) -> None:
-        host = self._host(leader)
+    def _depose(self, host: Host, seconds: float) -> None:
+        """After so long; where that is nothing, before it has said anything."""
         if seconds:
             self._later(seconds, lambda: self._part(host))
         else:
@@ -267,8 +268,13 @@ class Intriguer(Nemesis):
             leader, term = driver.leader, driver.term
             self._world.loop.call_soon(lambda: driver.leader_died(leader, term), context=process.context())
 
-    def _ask(self, host: Host, work: Callable[[MetadataDriver], Any]) -> None:
-        self._later(0.0, lambda: asked(host, work, 1.0))
+    def _ask(self, host: Host, work: Callable[[MetadataDriver], Coroutine[Any, Any, None]]) -> None:
+        """Without waiting for what becomes of it."""
+
+        async def ask() -> None:
+            await asked(host, work, CHANGE_SECONDS_MAX)
+
+        self._later(0.0, ask)
 
     def _propose(self, leader: Host, change: Change) -> None:
         self._world.tell(f"operator: {type(change).__name__} {change.peer.node} through {leader.node}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager, suppress
 from typing import Final
 
@@ -18,7 +19,7 @@ class Over(Exception):  # noqa: N818 - a state of the run
     """A problem was found: the rest would show nothing."""
 
 
-class Play:
+class Play(ABC):
     """A run. `hosts`: those that were ever started."""
 
     def __init__(self, world: ClusterWorld) -> None:
@@ -26,16 +27,17 @@ class Play:
         self.judge = Judge(world.problem, world.tell_of)
         self.hosts: list[Host] = []
 
+    @abstractmethod
     def watching(self) -> AbstractContextManager[None]:
         """Have the judge see everything, of a quorum in more or less of a hurry."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def _life(self) -> None:
-        raise NotImplementedError
+        """All that is to happen. Raises Over where a problem ends it."""
 
+    @abstractmethod
     def figures(self) -> dict[str, float]:
         """For the table of a swarm."""
-        raise NotImplementedError
 
     async def whole(self) -> None:
         """All of it, or until a problem is found."""

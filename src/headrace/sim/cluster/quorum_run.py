@@ -7,6 +7,7 @@ are short and messages small, so that a run has many leaders, rivals and changes
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Final
@@ -35,7 +36,7 @@ APPEND_BYTES_MAX: Final = (1, 1, SETTINGS.append_bytes_max)
 WINDOWS: Final = (1, SETTINGS.window_messages_max)
 ENTRIES_KEPT: Final = (3, 1_000)
 CLIENTS: Final = 3
-PACES: Final = ((0.04, (1, 1, 1, 4)), (0.3, (2, 4, 12)))
+PACES: Final[Sequence[tuple[float, Sequence[int]]]] = ((0.04, (1, 1, 1, 4)), (0.3, (2, 4, 12)))
 """Seconds at most that a client thinks, and how many requests it has at a time: a steady stream, or bursts."""
 LOOK_PROBABILITY: Final = 0.2
 ANSWER_SECONDS_MAX: Final = (0.02, 1.0)
@@ -110,7 +111,7 @@ class QuorumRun(Play):
     # the workload
 
     async def _work(self) -> None:
-        """One client: asks those who say that they decide, and now and then anybody, until the world winds down."""
+        """One client: asks those who believe that they decide, deposed ones too, until the world winds down."""
         world = self._world
         while not world.winding_down:
             if (host := self._some_host()) is not None:
@@ -128,10 +129,11 @@ class QuorumRun(Play):
         taken = self._world.random.random() >= LOOK_PROBABILITY if taken is None else taken
         called = self._next_moment()
         answer = await asked(host, lambda driver: driver.submit(take if taken else look), self._patience)
-        known = isinstance(answer, int)
-        returned = self._next_moment() if known else None
-        self._history.append(Ticket(taken, called, answer if known else -1, returned))
-        return answer if known else None
+        if not isinstance(answer, int):
+            self._history.append(Ticket(taken, called))
+            return None
+        self._history.append(Ticket(taken, called, answer, self._next_moment()))
+        return answer
 
     def _next_moment(self) -> int:
         self._moment += 1

@@ -460,7 +460,7 @@ class Journal:
             if self.has_failed(held.log.key):
                 ended.lost.append((held, OSError("another sync of it failed meanwhile")))
             elif held.log.key not in self._syncing:
-                self._drop(held.log.key, held.end)
+                self._drop_synced(held)
         for held, error in ended.lost:
             log.error(
                 "a log's file cannot be synced behind the journal", path=str(held.segment.path), reason=str(error)
@@ -511,6 +511,12 @@ class Journal:
             held = file.held.get(key)
             if held is not None and (end is None or (held.end <= end and not held.is_lost)):
                 del file.held[key]
+
+    def _drop_synced(self, synced: _Held) -> None:
+        """That alone: what has come since may have its offsets, where the log was cut meanwhile."""
+        for file in self._ring:
+            if file.held.get(synced.log.key) is synced:
+                del file.held[synced.log.key]
 
     # slow work
 

@@ -506,6 +506,9 @@ class LocalLog:
         self._unsynced.removals += self._snapshots.add(offset)
 
     def latest_producer_snapshot(self) -> tuple[Offset, bytes] | None:
+        for offset, data in reversed(self._unsynced.snapshots):
+            if offset in self._snapshots.offsets[-1:]:  # it is still to be written
+                return offset, data
         return self._snapshots.latest(self._disk)
 
     # both ends
@@ -595,6 +598,7 @@ class LocalLog:
         for path in self._snapshots.cut_above(NO_OFFSET):
             if self._disk.exists(path):
                 self._disk.remove(path)
+        self._unsynced.snapshots = []
         self._epochs_changed = self._epochs.cut_from(Offset(0)) or self._epochs_changed
         self.log_start_offset = self.log_end_offset = self.flushed_end = self._owed = offset
         self._flushed_position = 0

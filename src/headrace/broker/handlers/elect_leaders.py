@@ -1,0 +1,68 @@
+"""ElectLeaders: partitions led by their first replica again, or, where nobody leads, by one that is not in sync.
+
+Partitions null: all of the cluster, and told only of those that have not the leader that they should have. Preferred
+(0): the first replica leads, where it is live and in sync; else PREFERRED_LEADER_NOT_AVAILABLE. Unclean (1): where
+nobody leads, a live replica does, and what it has not is lost; ELIGIBLE_LEADERS_NOT_AVAILABLE where none lives. What
+needs no election is ELECTION_NOT_NEEDED. v0 preferred only; v1 election types (KIP-460); v2 flexible.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+from headrace.base.ids import PartitionIndex
+from headrace.broker.admin import error_of, submitted
+from headrace.broker.context import Handler, RequestContext
+from headrace.controller.asks import ElectLeaders
+from headrace.controller.decision import Refusal
+from headrace.controller.leaders import Election, ElectionOutcome, PartitionRef
+from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+)
+
+
+async def handle(request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
+    """One result for each partition, in the order of the request; an error of the whole request is told of each."""
+    partitions = _partitions(request)
+    if request.election_type not in tuple(Election):
+        message = f"Election type {request.election_type} is unknown: 0 is preferred, 1 unclean."
+        outcomes: tuple[ElectionOutcome, ...] | Refusal = Refusal(ErrorCode.INVALID_REQUEST, message)
+    else:
+        ask = ElectLeaders(election=Election(request.election_type), partitions=partitions)
+        outcomes = await submitted(context, ask, request.timeout_ms)
+    error = ErrorCode.NONE
+    if isinstance(outcomes, Refusal):
+        refusal, error = outcomes, outcomes.code
+        outcomes = tuple(
+            ElectionOutcome(topic=ref.topic, partition=ref.partition, refusal=refusal) for ref in partitions or ()
+        )
+    by_topic = groupby(outcomes, key=lambda outcome: outcome.topic)
+    return ElectLeadersResponse(
+        error_code=error,
+        replica_election_results=tuple(
+            ReplicaElectionResult(topic=topic, partition_result=tuple(map(_result, found))) for topic, found in by_topic
+        ),
+    )
+
+
+def _partitions(request: ElectLeadersRequest) -> tuple[PartitionRef, ...] | None:
+    if request.topic_partitions is None:
+        return None
+    return tuple(
+        PartitionRef(named.topic, PartitionIndex(index))
+        for named in request.topic_partitions
+        for index in named.partitions
+    )
+
+
+def _result(outcome: ElectionOutcome) -> PartitionResult:
+    code, message = error_of(outcome.refusal)
+    return PartitionResult(partition_id=outcome.partition, error_code=code, error_message=message)
+
+
+HANDLER = Handler(int(ApiKey.ELECT_LEADERS), (0, 2), handle)

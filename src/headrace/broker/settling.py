@@ -1,0 +1,106 @@
+"""Brokers that come and go, where they hold very many partitions: these follow in slices, each an entry of its own.
+
+Promises: what a broker asks for by coming or going is one entry where it holds up to SETTLED_PER_ENTRY_MAX partitions;
+where it holds more, none holds the event loop for long, and each partition changes once, leader and ISR together. A
+broker registers only once the fencing of its last incarnation is settled, so that nothing is served under an old leader
+epoch. What a controller left undone the next one finishes. Never decides: `controller.brokers` does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from headrace.base.ids import BrokerId, TopicPartition
+from headrace.base.limits import SETTLED_ALONE_MAX, SETTLED_PER_ENTRY_MAX
+from headrace.broker.metadata import MetadataDriver
+from headrace.controller.asks import RegisterBroker
+from headrace.controller.brokers import fence_broker, lose_disk, settle_broker, unfence_broker
+from headrace.controller.decision import Decision, Refusal
+from headrace.controller.elections import only_copies, unsettled
+from headrace.metadata.image import MetadataImage
+from headrace.metadata.values import BrokerImage
+
+
+class Settling:
+    """One leadership's. All raise as `MetadataDriver.submit` does; what was not done then is done by `go_on`."""
+
+    def __init__(self, metadata: MetadataDriver) -> None:
+        self._metadata = metadata
+        self._left = {broker for broker in metadata.image.brokers if self.is_large(broker)}
+        """Brokers of which something may be left to do: at first, of all that are large."""
+        self._turn = asyncio.Lock()
+        """One broker at a time."""
+
+    def is_large(self, broker: BrokerId) -> bool:
+        """Whether it holds more than goes into one entry."""
+        return self._metadata.image.copies.get(broker, 0) > SETTLED_PER_ENTRY_MAX
+
+    def may_come_at_once(self, broker: BrokerId) -> bool:
+        """Whether a broker that is alone is registered and unfenced in one entry."""
+        return self._metadata.image.copies.get(broker, 0) <= SETTLED_ALONE_MAX
+
+    async def fence(self, known: BrokerImage) -> Refusal | None:
+        """Once it is fenced and leads nothing that others could."""
+        return await self._set(fence_broker, known)
+
+    async def unfence(self, known: BrokerImage) -> Refusal | None:
+        """Once it is unfenced and leads what nobody else could."""
+        return await self._set(unfence_broker, known)
+
+    async def _set(self, decide: Callable[..., Decision[Refusal | None]], known: BrokerImage) -> Refusal | None:
+        large = self.is_large(known.id)
+        if large:
+            self._left.add(known.id)
+        one = partial(decide, broker_id=known.id, broker_epoch=known.epoch, settled=not large)
+        refusal = await self._metadata.submit(one)
+        return refusal if refusal is not None or not large else await self.settle(known.id)
+
+    async def make_way(self, ask: RegisterBroker) -> None:
+        """Before a large broker registers anew, so that its registration changes little."""
+        known = self._metadata.image.brokers.get(ask.broker_id)
+        if known is None or known.incarnation == ask.incarnation or not self.is_large(known.id):
+            return
+        await self.fence(known)
+        await self.settle(known.id)
+        if known.directory_id != ask.directory_id:
+            await self._in_slices(
+                partial(lose_disk, broker_id=known.id, broker_epoch=known.epoch), _only_copies, known.id
+            )
+
+    async def go_on(self) -> None:
+        """With what is left."""
+        for broker in sorted(self._left):
+            await self.settle(broker)
+
+    async def settle(self, broker: BrokerId) -> Refusal | None:
+        """Once all that it holds is as it has to be where it is fenced, or where it lives."""
+        known = self._metadata.image.brokers.get(broker)
+        refusal = None
+        if known is not None and self.is_large(broker):
+            decide = partial(settle_broker, broker_id=broker, broker_epoch=known.epoch)
+            refusal = await self._in_slices(decide, unsettled, broker)
+        self._left.discard(broker)
+        return refusal
+
+    async def _in_slices(
+        self,
+        decide: Callable[..., Decision[Refusal | None]],
+        find: Callable[[MetadataImage, BrokerId], Sequence[TopicPartition]],
+        broker: BrokerId,
+    ) -> Refusal | None:
+        """Nothing joins what was found: who is fenced joins no ISR, and what has a leader loses it by another's going,
+        which is settled for itself."""
+        async with self._turn:
+            found = await asyncio.get_running_loop().run_in_executor(None, find, self._metadata.image, broker)
+            for at in range(0, len(found), SETTLED_PER_ENTRY_MAX):
+                among = found[at : at + SETTLED_PER_ENTRY_MAX]
+                refusal = await self._metadata.submit(partial(decide, among=among))
+                if refusal is not None:  # it is another incarnation by now, which was settled before it came
+                    return refusal
+        return None
+
+
+def _only_copies(image: MetadataImage, broker: BrokerId) -> list[TopicPartition]:
+    return [TopicPartition(topic.id, found.index) for topic, found in only_copies(image, broker)]

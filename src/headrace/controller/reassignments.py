@@ -1,0 +1,226 @@
+"""Decides which brokers hold a partition: replicas are added first, and others removed once those are in sync.
+
+Promises: while it is under way `replicas` are those that it shall have, in their order, and then those that go;
+whatever is acknowledged meanwhile is on both. It is finished when all that were added are in sync and somebody who
+stays can lead, in the entry that makes it so. The ISR is never empty, and stays in replica order. A cancelled
+one leaves those that were there before. Source: KIP-455.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+
+from headrace.base.ids import NO_LEADER, BrokerId, LeaderEpoch, PartitionEpoch, PartitionIndex, TopicId, TopicPartition
+from headrace.base.limits import PARTITIONS_PER_REQUEST_MAX
+from headrace.controller.decision import Decision, Refusal
+from headrace.controller.elections import live_directories
+from headrace.metadata.events import IsrChanged, LeaderChanged, MetadataEvent, ReplicasChanged
+from headrace.metadata.image import MetadataImage
+from headrace.metadata.values import PartitionImage, TopicImage
+from headrace.wire.errors import ErrorCode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reassignment:
+    """The brokers that shall hold a partition, the preferred leader first; None: those before what is under way."""
+
+    topic: str
+    partition: PartitionIndex
+    replicas: tuple[BrokerId, ...] | None
+
+
+def reassign_partitions(
+    image: MetadataImage, wishes: Sequence[Reassignment], *, factor_may_change: bool = True
+) -> Decision[tuple[Refusal | None, ...] | Refusal]:
+    """A refusal or None for each, in order, each decided on the state that those before it lead to."""
+    if len(wishes) > PARTITIONS_PER_REQUEST_MAX:
+        message = f"One request reassigns at most {PARTITIONS_PER_REQUEST_MAX} partitions: split it."
+        return Decision((), Refusal(ErrorCode.POLICY_VIOLATION, message))
+    live = live_directories(image).keys()
+    after: dict[TopicPartition, PartitionImage] = {}
+    events: list[MetadataEvent] = []
+    refusals: list[Refusal | None] = []
+    for wish in wishes:
+        topic, partition = image.topic(wish.topic), image.partition_info(wish.topic, wish.partition)
+        if topic is None or partition is None:
+            message = f"Partition {wish.topic}-{wish.partition} does not exist."
+            refusals.append(Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message))
+            continue
+        key = TopicPartition(topic.id, partition.index)
+        partition = after.get(key, partition)
+        wanted = _wanted(image, topic, partition, wish, live, factor_may_change=factor_may_change)
+        if isinstance(wanted, Refusal):
+            refusals.append(wanted)
+            continue
+        done, after[key] = changes(topic.id, partition, finished(wanted, live))
+        events += done
+        refusals.append(None)
+    return Decision(tuple(events), tuple(refusals))
+
+
+def _wanted(
+    image: MetadataImage,
+    topic: TopicImage,
+    partition: PartitionImage,
+    wish: Reassignment,
+    live: Collection[BrokerId],
+    *,
+    factor_may_change: bool,
+) -> PartitionImage | Refusal:
+    """The partition on its way to what is wished, or why it cannot be."""
+    name = f"{topic.name}-{partition.index}"
+    if wish.replicas is None:
+        return _cancelled(name, partition, live)
+    if problem := _impossible(image, wish.replicas):
+        return Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{name} cannot be on {list(wish.replicas)}: {problem}.")
+    if not factor_may_change and len(wish.replicas) != partition.replication_factor:
+        message = f"{name} has {partition.replication_factor} replicas, and would have {len(wish.replicas)}."
+        return Refusal(ErrorCode.INVALID_REPLICATION_FACTOR, message)
+    dropped = _rest(partition.adding, wish.replicas)
+    partition = (_without(partition, dropped, live) or partition) if dropped else partition
+    removing = _rest(partition.replicas, wish.replicas)
+    replicas = (*wish.replicas, *removing)
+    return replace(
+        partition,
+        replicas=replicas,
+        isr=tuple(replica for replica in replicas if replica in partition.isr),
+        adding=_rest(wish.replicas, _rest(partition.replicas, partition.adding)),
+        removing=removing,
+    )
+
+
+def _impossible(image: MetadataImage, replicas: tuple[BrokerId, ...]) -> str | None:
+    if not replicas:
+        return "there must be at least one replica"
+    if len(set(replicas)) < len(replicas):
+        return "a broker is repeated"
+    unknown = next((replica for replica in replicas if replica not in image.brokers), None)
+    return None if unknown is None else f"broker {unknown} is not registered"
+
+
+def _cancelled(name: str, partition: PartitionImage, live: Collection[BrokerId]) -> PartitionImage | Refusal:
+    if not partition.is_reassigned:
+        return Refusal(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, f"{name} is not being reassigned.")
+    without = _without(replace(partition, removing=()), partition.adding, live)
+    if without is None:
+        message = f"The reassignment of {name} cannot be cancelled: only brokers that it adds are in sync and live."
+        return Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+    return without
+
+
+def finished(partition: PartitionImage, live: Collection[BrokerId]) -> PartitionImage:
+    """The partition without the replicas that go, if those that come are all in sync; else as it is."""
+    if not partition.is_reassigned or not set(partition.adding) <= set(partition.isr):
+        return partition
+    without = _without(partition, partition.removing, live)
+    return partition if without is None else replace(without, adding=(), removing=())
+
+
+def without_broker(partition: PartitionImage, broker: BrokerId, live: Collection[BrokerId]) -> PartitionImage:
+    """The partition once a broker that does not live is gone for good. Where it is all that the partition was to be
+    moved to, that is cancelled; where it leads still and nobody else in sync lives, nobody leads."""
+    leaderless = replace(partition, leader=NO_LEADER)
+    without = _without(partition, (broker,), live) or _without(leaderless, (broker,), live)
+    assert without is not None, "a broker that alone is in sync is not removed"
+    if set(without.replicas) <= set(without.removing):
+        without = replace(without, removing=())
+    return finished(without, live)
+
+
+def _without(
+    partition: PartitionImage, gone: Collection[BrokerId], live: Collection[BrokerId]
+) -> PartitionImage | None:
+    """With another leader where its own goes; None where nobody who stays is in sync, or can lead instead."""
+    isr = _rest(partition.isr, gone)
+    leader: BrokerId | None = partition.leader
+    if leader in gone:
+        leader = next((member for member in isr if member in live), None)
+    if not isr or leader is None:
+        return None
+    return replace(
+        partition,
+        leader=leader,
+        replicas=_rest(partition.replicas, gone),
+        isr=isr,
+        adding=_rest(partition.adding, gone),
+        removing=_rest(partition.removing, gone),
+    )
+
+
+def _rest(brokers: Sequence[BrokerId], gone: Collection[BrokerId]) -> tuple[BrokerId, ...]:
+    return tuple(broker for broker in brokers if broker not in gone)
+
+
+def changes(
+    topic_id: TopicId, before: PartitionImage, after: PartitionImage
+) -> tuple[list[MetadataEvent], PartitionImage]:
+    """The events that make the leader, the ISR and the replicas those of `after`, and the partition as it is then."""
+    events: list[MetadataEvent] = []
+    known = replace(after, leader_epoch=before.leader_epoch, partition_epoch=before.partition_epoch)
+    moved = _placed(after) != _placed(before)
+    if after.leader != before.leader:
+        known = _next(known, elected=True)
+        events.append(
+            LeaderChanged(
+                topic_id=topic_id,
+                partition=known.index,
+                leader=known.leader,
+                leader_epoch=known.leader_epoch,
+                partition_epoch=known.partition_epoch,
+                isr=known.isr,
+            )
+        )
+    elif after.isr != before.isr and not moved:
+        known = _next(known)
+        events.append(
+            IsrChanged(
+                topic_id=topic_id,
+                partition=known.index,
+                leader_epoch=known.leader_epoch,
+                partition_epoch=known.partition_epoch,
+                isr=known.isr,
+            )
+        )
+    if moved:
+        known = _next(known)
+        events.append(
+            ReplicasChanged(
+                topic_id=topic_id,
+                partition=known.index,
+                partition_epoch=known.partition_epoch,
+                replicas=known.replicas,
+                isr=known.isr,
+                adding=known.adding,
+                removing=known.removing,
+            )
+        )
+    return events, known
+
+
+def _placed(partition: PartitionImage) -> tuple[tuple[BrokerId, ...], ...]:
+    return partition.replicas, partition.adding, partition.removing
+
+
+def _next(partition: PartitionImage, *, elected: bool = False) -> PartitionImage:
+    return replace(
+        partition,
+        partition_epoch=PartitionEpoch(partition.partition_epoch + 1),
+        leader_epoch=LeaderEpoch(partition.leader_epoch + elected),
+    )
+
+
+def finish_reassignments(image: MetadataImage, *, partitions_max: int) -> Decision[int]:
+    """Those that can be finished, and were not when the ISR changed: so many of them. The result is their number."""
+    found = list(islice(_finishable(image, live_directories(image).keys()), partitions_max))
+    events = [event for topic, partition, after in found for event in changes(topic.id, partition, after)[0]]
+    return Decision(tuple(events), len(found))
+
+
+def _finishable(
+    image: MetadataImage, live: Collection[BrokerId]
+) -> Iterator[tuple[TopicImage, PartitionImage, PartitionImage]]:
+    for topic, partition in image.all_partitions():
+        if partition.is_reassigned and (after := finished(partition, live)) is not partition:
+            yield topic, partition, after

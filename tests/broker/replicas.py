@@ -1,0 +1,148 @@
+"""What tests of replicas do to a `Cluster`: they say who leads, hold up a broker's disk, and look at either role."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from headrace.base.ids import BrokerId, LeaderEpoch, PartitionEpoch, PartitionIndex, TopicPartition
+from headrace.broker.flusher import Flusher
+from headrace.broker.following import FollowerPartition
+from headrace.broker.partition import Partition
+from headrace.controller.decision import Decision
+from headrace.metadata.events import IsrChanged, LeaderChanged
+from headrace.metadata.image import MetadataImage
+from headrace.metadata.values import PartitionImage
+from headrace.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from tests.broker import group_broker
+from tests.broker.cluster import Cluster
+from tests.broker.group_broker import RawClient
+
+DEADLINE_S = 10.0
+
+
+async def until(true: Callable[[], bool]) -> None:
+    """Looked at in every turn of the loop."""
+    async with asyncio.timeout(DEADLINE_S):
+        await group_broker.until(true)
+
+
+async def make_topic(cluster: Cluster, name: str, replicas: int, **configs: str) -> TopicPartition:
+    """Of one partition, with all of its replicas in sync; None of its configs has a dash."""
+    items = tuple(CreatableTopicConfig(name=key.replace("_", "."), value=value) for key, value in configs.items())
+    topic = CreatableTopic(name=name, num_partitions=1, replication_factor=replicas, configs=items)
+    async with RawClient(cluster.bootstrap.split(",")[0]) as client:
+        (made,) = (await client.ask(7, CreateTopicsRequest(topics=(topic,), timeout_ms=10_000))).topics
+    assert made.error_code == 0, made.error_message
+    image = await cluster.agree()
+    key = TopicPartition(image.topic_ids[name], PartitionIndex(0))
+    for broker in known(image, key).replicas:
+        await cluster.settled(broker)
+    return key
+
+
+def known(image: MetadataImage, key: TopicPartition) -> PartitionImage:
+    found = image.partition(key)
+    assert found is not None
+    return found
+
+
+def leader(cluster: Cluster, broker: int, key: TopicPartition) -> Partition:
+    """Its role there, which is the leader's."""
+    found = cluster.brokers[broker].parts.partitions.find(key, cluster.image(broker))
+    assert isinstance(found, Partition), found
+    return found
+
+
+def follower(cluster: Cluster, broker: int, key: TopicPartition) -> FollowerPartition:
+    """Its role there, which is a follower's."""
+    found = cluster.brokers[broker].parts.partitions.follower(key)
+    assert found is not None
+    return found
+
+
+async def elect(cluster: Cluster, key: TopicPartition, broker: int, isr: Sequence[int] | None = None) -> None:
+    """As the controller would, were the leader gone; `isr`: where another one than before."""
+
+    def decide(image: MetadataImage) -> Decision[None]:
+        before = known(image, key)
+        event = LeaderChanged(
+            topic_id=key.topic_id,
+            partition=key.partition,
+            leader=BrokerId(broker),
+            leader_epoch=LeaderEpoch(before.leader_epoch + 1),
+            partition_epoch=PartitionEpoch(before.partition_epoch + 1),
+            isr=before.isr if isr is None else tuple(BrokerId(each) for each in isr),
+        )
+        return Decision((event,), None)
+
+    await cluster.controller.metadata.submit(decide)
+
+
+async def set_isr(cluster: Cluster, key: TopicPartition, isr: Sequence[int]) -> None:
+    def decide(image: MetadataImage) -> Decision[None]:
+        before = known(image, key)
+        event = IsrChanged(
+            topic_id=key.topic_id,
+            partition=key.partition,
+            leader_epoch=before.leader_epoch,
+            partition_epoch=PartitionEpoch(before.partition_epoch + 1),
+            isr=tuple(BrokerId(each) for each in isr),
+        )
+        return Decision((event,), None)
+
+    await cluster.controller.metadata.submit(decide)
+
+
+@contextmanager
+def held_rounds(cluster: Cluster, broker: int) -> Iterator[Callable[[], None]]:
+    """That broker's disk takes no sync, until told to go on, or the block ends."""
+    flusher = cluster.brokers[broker].parts.partitions._flusher
+    gate = _Gate(flusher)
+    flusher._engine = gate
+    try:
+        yield gate.open
+    finally:
+        gate.open()
+
+
+class _Gate:
+    """An engine that hands out rounds which do not begin."""
+
+    def __init__(self, flusher: Flusher) -> None:
+        self._flusher = flusher
+        self._engine: Any = flusher._engine
+        self._waiting: list[Callable[[], None]] = []
+
+    def begin_round(self, tickets: Any) -> Any:
+        inner = self._engine.begin_round(tickets)
+        waiting = self._waiting
+
+        class Held:
+            def begin(self, done: Any) -> None:
+                waiting.append(lambda: inner.begin(done))
+
+        held = Held()
+        held.inner = inner  # type: ignore[attr-defined]
+        return held
+
+    def end_round(self, ended: Any) -> None:
+        self._engine.end_round(getattr(ended, "inner", ended))
+
+    def begin_upkeep(self) -> Any:
+        return self._engine.begin_upkeep()
+
+    def end_upkeep(self, ended: Any) -> None:
+        self._engine.end_upkeep(ended)
+
+    @property
+    def count(self) -> int:
+        return len(self._waiting)
+
+    def open(self) -> None:
+        self.begin_round = self._engine.begin_round  # type: ignore[method-assign]
+        waiting, self._waiting[:] = list(self._waiting), []
+        for begin in waiting:
+            begin()

@@ -1,0 +1,92 @@
+"""One partition that is copied, by itself: over a real log, on a disk in memory, with nobody to copy from."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from headrace.base.ids import BrokerId, LeaderEpoch, Offset, PartitionIndex, TopicPartition
+from headrace.broker.flusher import Flusher
+from headrace.broker.following import FollowerPartition
+from headrace.broker.partition_settings import PartitionSettings
+from headrace.broker.system import SystemClock
+from headrace.replica.producers import ProducerStates
+from headrace.storage.engine import FlushTicket
+from headrace.storage.log.engine import LocalLogEngine
+from headrace.wire.batches import PREFIX
+from tests.storage.log.log_world import IDENTITY, ROOT, SMALL, batch, new_disk
+
+SETTINGS = PartitionSettings(
+    max_message_bytes=1_000_000,
+    min_insync_replicas=1,
+    codec=None,
+    times=None,
+    durable=False,
+    compact=False,
+    delete=True,
+    durable_lag_ms_max=-1,
+)
+KEY = TopicPartition(IDENTITY.topic_id, PartitionIndex(0))
+
+
+def copied() -> FollowerPartition:
+    """Empty, following broker 2 in epoch 0."""
+    engine = LocalLogEngine(new_disk(), ROOT)
+    engine.start()
+
+    def no_bug(error: BaseException) -> None:
+        raise AssertionError from error
+
+    return FollowerPartition(
+        leader=BrokerId(2),
+        leader_epoch=LeaderEpoch(0),
+        high_watermark=Offset(0),
+        topic="orders",
+        topic_partition=KEY,
+        partition_log=engine.open(IDENTITY, replace(SMALL, retention_ms=0), start=Offset(0)),
+        producers=ProducerStates(),
+        settings=SETTINGS,
+        flusher=Flusher(engine, no_bug),
+        clock=SystemClock(),
+        suspect=lambda *_: False,
+        failed=lambda _: None,
+    )
+
+
+def as_led(base: int, count: int = 1, epoch: int = 0, *, size: int = 10) -> bytes:
+    """A batch as it stands in the leader's log."""
+    raw = batch(count, size=size, seed=base)
+    return PREFIX.pack(base, len(raw) - 12, epoch) + raw[PREFIX.size :]
+
+
+async def test_nobody_deletes_from_a_log_that_is_being_cut() -> None:
+    """A worker thread has it."""
+    copy = copied()
+    for base in range(10):
+        copy.append(as_led(base, size=200))
+    await copy._flusher.idle()
+    copy.on_marks(Offset(10), Offset(0))
+    assert len(copy.log.segments) > 2
+    copy.is_changing = True
+    copy.keep_house(2**62, deletable_end=Offset(10), producers_since_ms=0)
+    assert copy.log.log_start_offset == 0
+    copy.is_changing = False
+    copy.keep_house(2**62, deletable_end=Offset(10), producers_since_ms=0)
+    assert copy.log.log_start_offset > 0
+
+
+async def test_what_is_flushed_is_told_though_more_was_appended_meanwhile() -> None:
+    """Where something always is, the leader would hear of nothing, and acknowledge nothing."""
+    copy = copied()
+    told: list[tuple[int, int]] = []
+    copy.on_flushed = lambda copy: told.append((copy.log.flushed_end, copy.log.log_end_offset))
+    ended = copy.finish_flush
+
+    def append_meanwhile(ticket: FlushTicket, failure: OSError | None) -> None:
+        if copy.log.log_end_offset < 3:
+            copy.append(as_led(copy.log.log_end_offset))
+        ended(ticket, failure)
+
+    copy.finish_flush = append_meanwhile  # type: ignore[method-assign]
+    copy.append(as_led(0))
+    await copy._flusher.idle()
+    assert told == [(1, 2), (2, 3), (3, 3)]

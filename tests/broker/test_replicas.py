@@ -1,0 +1,134 @@
+"""Leaders and their followers, in running brokers: what is copied, counted, cut and shown when roles change."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+from headrace.base.errors import StorageFailure
+from headrace.base.ports import Buffer
+from headrace.net import loops
+from headrace.wire.batches import decode_records, iterate_headers
+from tests.broker.cluster import running
+from tests.broker.data_path import batch, delete_records, fetch, produce
+from tests.broker.group_broker import RawClient
+from tests.broker.replicas import elect, follower, held_rounds, known, leader, make_topic, set_isr, until
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    loops.run(work)
+
+
+def test_what_a_follower_had_not_flushed_when_it_was_elected_is_flushed_by_the_leader(tmp_path: Path) -> None:
+    """Nobody else would: the high watermark would stay below the start of its epoch until somebody writes again."""
+
+    async def work() -> None:
+        async with running(tmp_path, 2) as cluster:
+            key = await make_topic(cluster, "t", 2)
+            first = known(await cluster.agree(), key).leader
+            other = 3 - first
+            async with RawClient(str(cluster.address(first))) as client:
+                await until(lambda: leader(cluster, first, key).standings.in_sync == 2)
+                assert (await produce(client, "t", batch(b"a"))).error_code == 0
+                copy = follower(cluster, other, key)
+                with held_rounds(cluster, other):
+                    for end in (2, 3):  # the second comes while the round of the first is under way
+                        assert (await produce(client, "t", batch(b"b"), acks=1)).error_code == 0
+                        await until(lambda end=end: copy.log.log_end_offset == end)  # type: ignore[misc]
+                    await elect(cluster, key, other)
+                    await cluster.until(other, lambda image: known(image, key).leader == other)
+                await cluster.settled(other)
+                await until(lambda: leader(cluster, other, key).high_watermark == 3)
+                await until(lambda: follower(cluster, first, key).high_watermark == 3)
+
+    run(work())
+
+
+def test_a_copy_begins_where_a_batch_does_whose_first_records_are_deleted(tmp_path: Path) -> None:
+    """The leader's log starts in the middle of a batch; no follower's can."""
+
+    async def work() -> None:
+        async with running(tmp_path, 3) as cluster:
+            key = await make_topic(cluster, "t", 2)
+            partition = known(await cluster.agree(), key)
+            first = partition.leader
+            (other,) = set(partition.replicas) - {first}
+            await cluster.stop(other)
+            await cluster.until(first, lambda image: known(image, key).isr == (first,))
+            async with RawClient(str(cluster.address(first))) as client:
+                assert (await produce(client, "t", batch(b"a", b"b", b"c"))).error_code == 0
+                assert (await produce(client, "t", batch(b"d"))).error_code == 0
+                (deleted,) = await delete_records(client, "t", [1])
+                assert (deleted.error_code, deleted.low_watermark) == (0, 1)
+            await cluster.start(other)
+            await cluster.until(first, lambda image: set(known(image, key).isr) == {first, other})
+            copy = follower(cluster, other, key)
+            await until(lambda: (copy.log.log_start_offset, copy.log.flushed_end) == (1, 4))
+            await elect(cluster, key, other)
+            await cluster.until(other, lambda image: known(image, key).leader == other)
+            await cluster.settled(other)
+            async with RawClient(str(cluster.address(other))) as client:
+                answer = await fetch(client, "t", 1)
+                assert [value for _, value in values(answer.records)][:3] == [b"a", b"b", b"c"]
+
+    run(work())
+
+
+def values(records: Buffer) -> list[tuple[int, bytes | None]]:
+    """Offset and value of each record."""
+    data = memoryview(records)
+    found = []
+    for at, header in iterate_headers(data):
+        found += [(record.offset, record.value) for record in decode_records(data[at : at + header.size])]
+    return found
+
+
+def test_who_copies_no_more_is_not_proposed(tmp_path: Path) -> None:
+    """It would be refused, and proposed again, and nothing acknowledged meanwhile."""
+
+    async def work() -> None:
+        async with running(tmp_path, 3) as cluster:
+            key = await make_topic(cluster, "t", 2)
+            partition = known(await cluster.agree(), key)
+            first = partition.leader
+            (other,) = set(partition.replicas) - {first}
+            leads = leader(cluster, first, key)
+            async with RawClient(str(cluster.address(first))) as client:
+                assert (await produce(client, "t", batch(b"a"))).error_code == 0
+            await cluster.brokers[other].parts._copying.stop()
+            await until(lambda: not cluster.brokers[first].parts._followers._sessions)
+            await set_isr(cluster, key, [first])
+            await cluster.until(first, lambda image: known(image, key).isr == (first,))
+            assert leads.standings.isr == (first,)
+            assert leads.standings.proposed is None
+
+    run(work())
+
+
+def test_others_lead_at_once_what_a_failed_disk_held_and_count_on_it_no_more(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with running(tmp_path, 3) as cluster:
+            key = await make_topic(cluster, "t", 3, min_insync_replicas="1")
+            first = known(await cluster.agree(), key).leader
+            async with RawClient(str(cluster.address(first))) as client:
+                assert (await produce(client, "t", batch(b"a"))).error_code == 0
+            leader(cluster, first, key)._fail(StorageFailure("planted"))
+            await cluster.until(first, lambda image: known(image, key).leader not in (first, -1))
+            await cluster.settled(first)
+            image = await cluster.agree()
+            second = known(image, key).leader
+            assert first not in known(image, key).isr
+            (third,) = {1, 2, 3} - {first, second}
+            await cluster.settled(second)
+            await cluster.settled(third)
+            follower(cluster, third, key)._fail(StorageFailure("planted"))
+            await cluster.until(second, lambda image: known(image, key).isr == (second,))
+            async with RawClient(str(cluster.address(second))) as client:
+                answer = await produce(client, "t", batch(b"b"))
+                assert (answer.error_code, answer.base_offset) == (0, 1)
+            leader(cluster, second, key)._fail(StorageFailure("planted"))
+            await cluster.brokers[second].parts._isr._asking  # type: ignore[misc]
+            assert known(await cluster.agree(), key).leader == second, "nobody else has all of it"
+
+    run(work())

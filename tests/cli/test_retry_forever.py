@@ -1,0 +1,47 @@
+"""`headrace consume --retry-forever` goes on through the death of the broker; without it the client gives up."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import confluent_kafka
+
+from tools.broker_process import BrokerProcess
+
+TIMEOUT_S = 60.0
+
+
+def produce(bootstrap: str, *values: bytes) -> None:
+    client = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "log_level": 0})
+    for value in values:
+        client.produce("t", value)
+    assert client.flush(TIMEOUT_S) == 0
+
+
+def consume(bootstrap: str, *options: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "headrace.cli.main", "consume", "t", "--bootstrap", bootstrap, *options]
+    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def test_a_consumer_that_retries_for_ever_goes_on_where_it_stood(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path) as broker:
+        produce(broker.bootstrap, b"one", b"two")
+        reader = consume(broker.bootstrap, "--retry-forever", "--max", "3")
+        assert reader.stdout is not None
+        assert [reader.stdout.readline(), reader.stdout.readline()] == [b"one\n", b"two\n"]
+        broker.kill()
+        broker.start()
+        produce(broker.bootstrap, b"three")
+        rest, complaints = reader.communicate(timeout=TIMEOUT_S)
+        assert (rest, reader.returncode) == (b"three\n", 0), complaints
+
+
+def test_what_no_pause_heals_ends_it_at_once(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path) as broker:
+        produce(broker.bootstrap, b"one")
+        reader = consume(broker.bootstrap, "--retry-forever", "--partition", "0", "--offset", "5")
+        out, complaints = reader.communicate(timeout=TIMEOUT_S)
+        assert (out, reader.returncode) == (b"", 1)
+        assert b"offset 5 is not there" in complaints
