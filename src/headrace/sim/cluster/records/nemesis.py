@@ -20,7 +20,7 @@ PARTITION_LEADER_PROBABILITY: Final = 0.7
 """Of what happens to a leader, how often it is one of a partition's and not the quorum's."""
 TEMPI: Final = (1.0, 2.0, 3.0)
 """Slower than the quorum's nemesis in most runs, so that there is something to lose."""
-DETHRONED_SECONDS: Final = (0.3, 3.0)
+DETHRONED_SECONDS: Final = (0.6, 2.4)
 REGENCY_SECONDS_MAX: Final = 0.5
 """From the return of a leader that was cut off to the death of the one that came after it."""
 BEHIND_SECONDS: Final = (0.5, 3.0)

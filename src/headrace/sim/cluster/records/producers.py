@@ -28,7 +28,7 @@ BATCH_RECORDS_MAX: Final = 3
 THINK_SECONDS_MAX: Final = 0.15
 BURSTS_MAX: Final = 25
 """Bursts after which a lane ends, and another may begin elsewhere."""
-TIMEOUTS_MS: Final = (300, 3_000)
+TIMEOUTS_MS: Final = (300, 4_500)
 BY_ID: Final = 13
 """The version from which topics go by their ids."""
 GONE: Final = (

@@ -1,9 +1,9 @@
 """One run of replicated partitions: faults and load, then calm and progress, then all power lost, then judgement.
 
-The order of things: three or four brokers are born and a topic is made, of three replicas; producers and consumers
-work while the nemesis breaks things, in some runs with a quiet time in the middle in which one disk is lost for good;
-then nothing breaks any more, and all clients must come to an end and all replicas into the ISR; then the power of all
-is cut at once, everything is read, and what was promised must be there, on every replica to the byte.
+The order of things: three to five brokers are born and a topic is made, of three or four replicas; producers and
+consumers work while the nemesis breaks things, in some runs with a quiet time in the middle in which one disk is lost
+for good; then nothing breaks any more, and all clients must come to an end and all replicas into the ISR; then the
+power of all is cut at once, everything is read, and what was promised must be there, on every replica to the byte.
 """
 
 from __future__ import annotations
@@ -38,10 +38,11 @@ from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from headrace.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
-SIZES: Final = (3, 3, 3, 4)
+SIZES: Final = (3, 3, 4, 5)
 TICKS_MS: Final = (10, 20, 50)
 PARTITIONS: Final = (1, 1, 2)
-REPLICAS: Final = 3
+REPLICAS: Final = (3, 4)
+"""Four where there are as many brokers: only so is somebody behind while two others are in sync with a new leader."""
 MIN_INSYNC_REPLICAS: Final = (1, 2, 2)
 SEGMENT_BYTES: Final = (2048, 8192, 1 << 20)
 SESSION_MS: Final = (600, 1_500)
@@ -99,6 +100,7 @@ class RecordsRun(Play):
         self.hosts = [Host(world, node, programs) for node in range(1, size + 1)]
         programs.birth(self.hosts)
         self.judge = RecordsJudge(world.problem, world.tell_of, self.hosts)
+        self._replicas = min(size, pick(REPLICAS))
         self._stage = Stage(world, self.hosts, self.judge)
         self._nemesis = RecordsNemesis(world, self.hosts, self.judge, self._stage.partitions)
         self._producers = Producers(self._stage, pick(LANES))
@@ -167,7 +169,7 @@ class RecordsRun(Play):
             CreatableTopicConfig("message.timestamp.after.max.ms", str(1 << 60)),  # clocks jump
         )
         count = pick(PARTITIONS)
-        topic = CreatableTopic(name=TOPIC, num_partitions=count, replication_factor=REPLICAS, configs=configs)
+        topic = CreatableTopic(name=TOPIC, num_partitions=count, replication_factor=self._replicas, configs=configs)
         client = Client("admin", (address_of(1), PORT))
         while True:
             try:
@@ -183,10 +185,11 @@ class RecordsRun(Play):
         client.close()
         topic_id = answer.topics[0].topic_id
         self._stage.partitions.update({PartitionKey(topic_id, number): TOPIC for number in range(count)})
-        self._world.tell(f"topic {TOPIC} has {count} partitions, {', '.join(f'{c.name}={c.value}' for c in configs)}")
+        told = ", ".join(f"{each.name}={each.value}" for each in configs)
+        self._world.tell(f"topic {TOPIC} has {count} partitions of {self._replicas} replicas, {told}")
 
     async def _lose_a_disk(self) -> None:
-        """One of three copies, while the other two are whole: with less nobody promises anything."""
+        """One of all copies, while the others are whole: with less nobody promises anything."""
         await self._all_in_sync()
         host = self._world.random.choice(self.hosts)
         self.judge.on_disk_lost(host.node)
