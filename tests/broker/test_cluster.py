@@ -223,26 +223,6 @@ def test_who_is_no_broker_is_closed_and_a_stranger_is_refused(tmp_path: Path) ->
     run(work())
 
 
-def test_what_is_to_be_replicated_is_not_acknowledged_as_if_it_were(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with running(tmp_path, 3) as cluster:
-            async with Client(cluster.bootstrap) as client:
-                await Admin(client).create_topic("t", partitions=1, replication_factor=2)
-            image = await cluster.agree()
-            (partition,) = image.topics[image.topic_ids["t"]].partitions
-            await cluster.settled(partition.leader)
-            async with RawClient(str(cluster.address(partition.leader))) as leader:
-                answer = await produce(leader, "t", batch(b"a"))
-                while answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:  # its log is being opened
-                    answer = await produce(leader, "t", batch(b"a"))
-                assert answer.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
-            async with RawClient(str(cluster.address(partition.leader % 3 + 1))) as other:
-                answer = await produce(other, "t", batch(b"a"))
-                assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-
-    run(work())
-
-
 def test_what_three_replicas_mean_is_told_as_it_holds(tmp_path: Path) -> None:
     """min.insync.replicas by default, when it is made and when it is described; also of the offsets topic."""
     configs = {"default.replication.factor": "3", "offsets.topic.replication.factor": "3"}

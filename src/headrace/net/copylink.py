@@ -74,6 +74,8 @@ class CopyLink(asyncio.Protocol):
             for frame in self._splitter.feed(data):
                 if self._is_over:
                     return
+                if not self._awaited:
+                    raise CorruptData("an answer that nobody asked for")
                 self._awaited -= 1
                 self._on_frame(memoryview(frame))
         except CorruptData as error:
