@@ -6,6 +6,7 @@ that fall so far behind that they leave the in-sync replicas, and then those tha
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Final
 
@@ -20,9 +21,14 @@ PARTITION_LEADER_PROBABILITY: Final = 0.7
 """Of what happens to a leader, how often it is one of a partition's and not the quorum's."""
 TEMPI: Final = (1.0, 2.0, 3.0)
 """Slower than the quorum's nemesis in most runs, so that there is something to lose."""
-DETHRONED_SECONDS: Final = (0.6, 2.4)
-REGENCY_SECONDS_MAX: Final = 0.5
-"""From the return of a leader that was cut off to the death of the one that came after it."""
+DETHRONED_SECONDS_MAX: Final = 3.0
+"""After which it leads still: there is nobody else, or no controller."""
+INTERREGNUM_SECONDS_MAX: Final = 0.3
+SUCCESSOR_DIES: Final = 0.6
+REGENCY_SECONDS_MAX: Final = 1.5
+"""From the return of a leader that was cut off to the death of the one that came after it: at once where the old one is
+in sync again before."""
+MOMENT_SECONDS_MAX: Final = 0.1
 BEHIND_SECONDS: Final = (0.5, 3.0)
 CATCH_UP_SECONDS_MAX: Final = 1.5
 """For which who has fallen behind is still slow to catch up, under the next leader."""
@@ -42,7 +48,7 @@ class RecordsNemesis(Nemesis):
 
     def _mood(self) -> list[tuple[Act, float]]:
         pick = self._random.choice
-        return [*super()._mood(), (self.dethrone, pick((0.0, 2.0, 5.0))), (self.leave_behind, pick((0.0, 2.0, 5.0)))]
+        return [*super()._mood(), (self.dethrone, pick((0.0, 3.0, 12.0))), (self.leave_behind, pick((0.0, 2.0, 5.0)))]
 
     def _leader(self) -> Host | None:
         if self._random.random() < PARTITION_LEADER_PROBABILITY:
@@ -50,33 +56,42 @@ class RecordsNemesis(Nemesis):
         return super()._leader()
 
     def _partition_leader(self) -> Host | None:
-        if not self._partitions:
-            return None
-        state = self._records.state(self._random.choice(list(self._partitions)))
+        return self._leader_of(self._random.choice(list(self._partitions))) if self._partitions else None
+
+    def _leader_of(self, key: PartitionKey) -> Host | None:
+        state = self._records.state(key)
         leader = NO_LEADER if state is None else state.leader
         return next((host for host in self._hosts if host.node == leader and host.is_up), None)
 
-    def dethrone(self) -> None:
-        """Cut a partition's leader off from other brokers, and then let it hear of its successor, which may die."""
-        if (host := self._partition_leader()) is None:
+    def _is_in_sync(self, host: Host, key: PartitionKey) -> bool:
+        state = self._records.state(key)
+        return state is not None and host.node in state.isr
+
+    async def dethrone(self) -> None:
+        """Cut a partition's leader off from other brokers until it is fenced, then let it hear of its successor, which
+        may die soon. Nothing else happens meanwhile."""
+        key = self._random.choice(list(self._partitions)) if self._partitions else None
+        if key is None or (host := self._leader_of(key)) is None or host.is_paused:
             return
+        loop = self._world.loop
         others = [each.address for each in self._hosts if each is not host]
-        if self._random.random() < 0.3:
-            others.remove(self._random.choice(others))
-        self._cut({link for other in others for link in ((host.address, other), (other, host.address))})
-
-        def return_to_the_throne() -> None:
-            self.heal()
-            if self._random.random() < 0.6:
-                self._later(self._within(REGENCY_SECONDS_MAX), lambda: self._kill_other_leader(host))
-
-        self._later(self._seconds(DETHRONED_SECONDS), return_to_the_throne)
-
-    def _kill_other_leader(self, than: Host) -> None:
-        host = self._partition_leader()
-        if host is not None and host is not than and not host.is_paused:
-            host.kill()
-            self._boot_later(host)
+        cut = {link for other in others for link in ((host.address, other), (other, host.address))}
+        end = loop.time() + DETHRONED_SECONDS_MAX
+        while self._leader_of(key) is host and host.is_up and loop.time() < end:
+            if loop.network.links.cut != cut:
+                self._cut(cut)
+            await asyncio.sleep(0.1)
+        await asyncio.sleep(self._random.random() * INTERREGNUM_SECONDS_MAX)
+        self.heal()
+        if self._random.random() < SUCCESSOR_DIES:
+            end = loop.time() + REGENCY_SECONDS_MAX
+            while not self._is_in_sync(host, key) and loop.time() < end:
+                await asyncio.sleep(0.02)
+            await asyncio.sleep(self._random.random() * MOMENT_SECONDS_MAX)
+            successor = self._leader_of(key)
+            if successor is not None and successor is not host and not successor.is_paused:
+                successor.kill()
+                self._boot_later(successor)
 
     def leave_behind(self) -> None:
         """One broker hears nothing of the others, or its disk hardly moves; then one that went on without it dies."""
