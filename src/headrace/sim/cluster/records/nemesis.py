@@ -77,7 +77,7 @@ class RecordsNemesis(Nemesis):
         others = [each.address for each in self._hosts if each is not host]
         cut = {link for other in others for link in ((host.address, other), (other, host.address))}
         end = loop.time() + DETHRONED_SECONDS_MAX
-        while self._leader_of(key) is host and host.is_up and loop.time() < end:
+        while self._leader_of(key) is host and host.is_up and loop.time() < end:  # noqa: ASYNC110 - virtual time
             if loop.network.links.cut != cut:
                 self._cut(cut)
             await asyncio.sleep(0.1)
@@ -85,7 +85,7 @@ class RecordsNemesis(Nemesis):
         self.heal()
         if self._random.random() < SUCCESSOR_DIES:
             end = loop.time() + REGENCY_SECONDS_MAX
-            while not self._is_in_sync(host, key) and loop.time() < end:
+            while not self._is_in_sync(host, key) and loop.time() < end:  # noqa: ASYNC110 - virtual time
                 await asyncio.sleep(0.02)
             await asyncio.sleep(self._random.random() * MOMENT_SECONDS_MAX)
             successor = self._leader_of(key)
