@@ -77,7 +77,7 @@ class RecordsNemesis(Nemesis):
         others = [each.address for each in self._hosts if each is not host]
         cut = {link for other in others for link in ((host.address, other), (other, host.address))}
         end = loop.time() + DETHRONED_SECONDS_MAX
-        while self._leader_of(key) is host and host.is_up and loop.time() < end:  # noqa: ASYNC110 - virtual time
+        while self._leader_of(key) is host and host.is_up and loop.time() < end:
             if loop.network.links.cut != cut:
                 self._cut(cut)
             await asyncio.sleep(0.1)
