@@ -205,3 +205,29 @@ def test_connecting_while_the_server_dies_fails() -> None:
 
         run(loop, main())
     assert outcomes >= {"connected", "ConnectionResetError", "ConnectionRefusedError"}
+
+
+@given(seed=st.integers(0, 2**32))
+@settings(max_examples=40, deadline=None)
+def test_who_is_shown_a_connection_hears_of_its_end_and_who_is_not_hears_nothing(seed: int) -> None:
+    """The other end may have broken it before this one knew that it was made."""
+    loop = VirtualLoop(random.Random(seed))
+
+    class Rude(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            assert isinstance(transport, asyncio.Transport)
+            transport.abort()
+
+    async def main() -> None:
+        await loop.create_server(Rude, "127.0.0.1", 1)
+        made = Recorder()
+        try:
+            await loop.create_connection(lambda: made, "127.0.0.1", 1)
+        except ConnectionResetError:
+            await asyncio.sleep(1)
+            assert made.calls == []
+        else:
+            await made.lost
+            assert made.calls == ["made", "lost"]
+
+    run(loop, main())

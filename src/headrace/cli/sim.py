@@ -18,6 +18,7 @@ def sim(
     seed: Annotated[int, typer.Option(help="The seed to replay; with --runs, the first.")] = 0,
     runs: Annotated[int | None, typer.Option(help="Run so many seeds, until one fails, and tell no stories.")] = None,
     plant: Annotated[str | None, typer.Option(help="Plant this bug in the brokers first.")] = None,
+    part: Annotated[str | None, typer.Option(help="Only this part of each seed: metadata or records.")] = None,
     bootstrap: NoBootstrap = DEFAULT_BOOTSTRAP,
     json: Json = False,
 ) -> None:
@@ -25,6 +26,7 @@ def sim(
     command = [sys.executable, "-m", "headrace.sim", "--cluster", "--seed", str(seed)]
     command += ["--runs", str(runs)] if runs is not None else []
     command += ["--plant", plant] if plant is not None else []
+    command += ["--part", part] if part is not None else []
     command += ["--json"] if json else []
     sys.stdout.flush()
     os.execv(sys.executable, command)

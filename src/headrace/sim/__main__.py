@@ -14,11 +14,12 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final, Protocol
 
-from headrace.sim.cluster.plants import CLUSTER_PLANTS
-from headrace.sim.cluster.run import ClusterOutcome, run_cluster
+from headrace.sim.cluster.parts import ALL_PLANTS, PARTS, run_parts
+from headrace.sim.cluster.run import ClusterOutcome
 from headrace.sim.counting import JournalFigures
 from headrace.sim.history import Problem
 from headrace.sim.plants import PLANTS
@@ -57,13 +58,17 @@ def main() -> int:
     """The exit code: 0 when every promise was kept."""
     parser = argparse.ArgumentParser(prog="python -m headrace.sim", description=__doc__)
     parser.add_argument("--cluster", action="store_true", help="several brokers, and faults between them")
+    parser.add_argument("--part", choices=PARTS, help="with --cluster: only this part of each seed")
     parser.add_argument("--seed", type=int, help="the seed to replay; with --runs, the first of the swarm")
     parser.add_argument("--runs", type=int, help="how many seeds to run")
-    names = sorted({*PLANTS, *CLUSTER_PLANTS})
+    names = sorted({*PLANTS, *ALL_PLANTS})
     parser.add_argument("--plant", choices=names, help="plant this bug in the broker, and look for it")
     parser.add_argument("--json", action="store_true", help="print one JSON object for each seed, and nothing else")
     options = parser.parse_args()
     kind = CLUSTER if options.cluster else BROKER
+    if options.part is not None:
+        run = partial(run_parts, parts=(options.part,))
+        kind = replace(CLUSTER, run=run, options=f"--cluster --part {options.part} ")
     if options.plant is not None and options.plant not in kind.plants:
         parser.error(f"{options.plant} is a bug of the other simulation: with --cluster, or without")
     with ExitStack() as stack:
@@ -162,7 +167,7 @@ def _cluster_figures(outcomes: Sequence[ClusterOutcome]) -> str:
 
 BROKER: Final = Kind(run, lambda outcome: outcome.virtual_seconds, _figures, PLANTS, "")
 CLUSTER: Final = Kind(
-    run_cluster, lambda outcome: outcome.figures["virtual seconds"], _cluster_figures, CLUSTER_PLANTS, "--cluster "
+    run_parts, lambda outcome: outcome.figures["virtual seconds"], _cluster_figures, ALL_PLANTS, "--cluster "
 )
 
 

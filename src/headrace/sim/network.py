@@ -62,6 +62,8 @@ class Transport(asyncio.Transport):
         self._closing = False
         self._eof_queued = False
         self._lost = False
+        self.is_shown = True
+        """Whether its protocol has seen it: only then it hears of the end."""
         self._writing_paused = False
         self._high = HIGH_WATER_BYTES
         self._low = HIGH_WATER_BYTES // 4
@@ -145,7 +147,8 @@ class Transport(asyncio.Transport):
         self._inbox.clear()
         self._unsent_bytes = 0
         self.network.transports.pop(self, None)
-        self.network.loop.call_soon(self._protocol.connection_lost, error, context=self.context)
+        if self.is_shown:
+            self.network.loop.call_soon(self._protocol.connection_lost, error, context=self.context)
 
     def drop(self) -> None:
         """Nobody wants this end any more, and its protocol has never seen it."""
@@ -387,6 +390,7 @@ class Network:
         far.set_protocol(protocol)
         near_protocol = near.context.copy().run(factory)
         near.set_protocol(near_protocol)
+        near.is_shown = False
         for end in (near, far):
             self.transports[end] = None
             if end.process is not None:
@@ -398,6 +402,10 @@ class Network:
         if made.done():
             near.drop()
             return
+        if near.is_closing():
+            made.set_exception(ConnectionResetError(errno.ECONNRESET, "reset while connecting"))
+            return
+        near.is_shown = True
         protocol = cast("asyncio.Protocol", near.get_protocol())
         protocol.connection_made(near)
         made.set_result((near, protocol))

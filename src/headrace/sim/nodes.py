@@ -57,6 +57,11 @@ class FileNode:
         self.pending: list[Change] = []
         self._settled = 0
 
+    @property
+    def settled(self) -> int:
+        """How many changes the medium has taken or lost: while it is the same, so is `durable`."""
+        return self._settled
+
     def change(self, change: Change) -> None:
         """To the page cache only."""
         apply_change(self.data, change)

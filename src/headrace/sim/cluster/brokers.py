@@ -39,10 +39,11 @@ class BrokerProgram:
 
 
 class BrokerPrograms:
-    """Makes them. `known`: brokers whose addresses every broker is told, to find the others by."""
+    """Makes them. `known`: brokers whose addresses every broker is told, to find the others by; `configs`: static."""
 
-    def __init__(self, known: Sequence[int]) -> None:
+    def __init__(self, known: Sequence[int], configs: Mapping[str, str] = CONFIGS) -> None:
         self._known = known
+        self._configs = configs
 
     @staticmethod
     def birth(hosts: Sequence[Host]) -> None:
@@ -58,7 +59,7 @@ class BrokerPrograms:
             port=PORT,
             broker_id=BrokerId(host.node),
             join=tuple(Address(address_of(node), PORT) for node in self._known if node != host.node),
-            configs=CONFIGS,
+            configs=self._configs,
             journal=JournalSettings(files_max=0),
         )
         return BrokerProgram(Broker(config, clock=clock, random=chance, disk=disk))

@@ -42,9 +42,11 @@ class Asked:
 class ClusterWorld:
     """See the module. The first problem ends the run: what comes after it shows nothing more."""
 
-    def __init__(self, loop: VirtualLoop, seed: int) -> None:
+    def __init__(self, loop: VirtualLoop, seed: int, kind: str = "") -> None:
+        """`kind`: of the run, so that those of one seed share no chance."""
         self.loop = loop
         self.seed = seed
+        self._kind = kind
         self.random = self.chance("workload")
         self.story: list[str] = []
         self.problems: list[Problem] = []
@@ -59,7 +61,7 @@ class ClusterWorld:
 
     def chance(self, who: str) -> random.Random:
         """A source of chance of its own, so that what one draws does not change what another does."""
-        return random.Random(f"{who} {self.seed}")
+        return random.Random(f"{self._kind}{who} {self.seed}")
 
     def tell(self, text: str) -> None:
         """One line of the story."""

@@ -1,0 +1,31 @@
+"""A seed of the cluster's simulator, in two parts: the metadata of a cluster, and the records of replicated partitions.
+
+They are runs of their own, so that each has a mixture that suits it, and a change of one leaves the other as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Final
+
+from headrace.sim.cluster.plants import CLUSTER_PLANTS
+from headrace.sim.cluster.records.run import run_records
+from headrace.sim.cluster.replica_plants import REPLICA_PLANTS
+from headrace.sim.cluster.run import ClusterOutcome, run_cluster
+
+PARTS: Final[Mapping[str, Callable[[int], ClusterOutcome]]] = {"metadata": run_cluster, "records": run_records}
+ALL_PLANTS: Final[Mapping[str, Callable[[], AbstractContextManager[None]]]] = {**CLUSTER_PLANTS, **REPLICA_PLANTS}
+
+
+def run_parts(seed: int, *, parts: Sequence[str] = tuple(PARTS)) -> ClusterOutcome:
+    """Until a problem is found. Never raises for what the brokers did."""
+    whole = ClusterOutcome(seed)
+    for part in parts:
+        outcome = PARTS[part](seed)
+        whole.story += outcome.story
+        whole.figures.update(outcome.figures)
+        whole.problems = outcome.problems
+        if not whole.is_sound:
+            break
+    return whole

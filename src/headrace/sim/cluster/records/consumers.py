@@ -1,0 +1,156 @@
+"""The consuming half of the workload: readers that follow a partition from its start, wherever its leader goes.
+
+As consumers do, a reader goes on from its position, and from the beginning where it is told that there is no such
+position. Some name the leader epoch that they know (KIP-320), some do not.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from headrace.base.errors import CorruptData
+from headrace.sim.client import Lost
+from headrace.sim.cluster.records.history import Poll
+from headrace.sim.cluster.records.stage import RETRY_SECONDS_MAX, Route, Stage
+from headrace.sim.consumers import records_from
+from headrace.sim.history import Found, PartitionKey
+from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode, error_of
+from headrace.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from headrace.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+
+WAIT_MS: Final = 300
+BY_ID: Final = 13
+"""The version from which topics go by their ids."""
+LATEST: Final = -1
+THINK_SECONDS_MAX: Final = 0.05
+
+
+class Reader:
+    """One consumer of one partition."""
+
+    def __init__(self, stage: Stage, name: str, partition: PartitionKey) -> None:
+        self._stage = stage
+        self._world = stage.world
+        self._name = name
+        self._partition = partition
+        self._route = Route(stage, name, partition)
+        self._bytes_max = stage.world.random.choice((1, 1000, 100_000))
+        self._names_epoch = stage.world.random.random() < 0.7
+        self.position = 0
+
+    async def run(self) -> None:
+        """Until the world winds down."""
+        while not self._stage.winding_down:
+            await self.poll()
+            await self._world.think(THINK_SECONDS_MAX)
+        self.close()
+
+    async def poll(self) -> list[Found]:
+        """What comes next; nothing, too, where the leader is not found."""
+        client = await self._route.find()
+        if client is None:
+            return []
+        epoch = self._route.epoch if self._names_epoch else -1
+        seen = self._stage.judge.glimpse(self._partition, self._route.leader)
+        try:
+            answer = await client.call(ApiKey.FETCH, self._stage.fetch_version, self._request(epoch))
+        except Lost:
+            return await self._lost_it()
+        [topic] = answer.responses
+        [told] = topic.partitions
+        error = error_of(told.error_code)
+        if error is ErrorCode.OFFSET_OUT_OF_RANGE:
+            self._world.tell(f"{self._name} is told that there is no offset {self.position}")
+            self.position = 0
+        elif error is not ErrorCode.NONE:
+            self._refused(error)
+            return await self._lost_it()
+        else:
+            self._stage.judge.on_served(seen, "gives records", epoch)
+            if epoch >= 0:
+                self._stage.judge.on_high_watermark(seen, epoch, told.high_watermark)
+            return self._take(told)
+        return []
+
+    async def _lost_it(self) -> list[Found]:
+        self._route.is_wrong()
+        await self._world.think(RETRY_SECONDS_MAX)
+        return []
+
+    def _refused(self, error: ErrorCode) -> None:
+        if not error.retriable or error is ErrorCode.CORRUPT_MESSAGE:
+            self._world.problem("unreadable", f"{self._name} at {self.position} was told {error.name}")
+
+    def _take(self, told: Any) -> list[Found]:
+        try:
+            records = list(records_from(told.records or b"", self.position))
+        except CorruptData as error:
+            self._world.problem("unreadable", f"{self._name} at {self.position}: {error}")
+            return []
+        if not records:
+            return []
+        self._stage.history.polls.append(Poll(self._name, self._partition, records))
+        if records[-1].offset >= told.high_watermark:
+            text = f"{self._name} got offset {records[-1].offset} under a high watermark of {told.high_watermark}"
+            self._world.problem("unstable-read", text)
+        self.position = records[-1].offset + 1
+        self._stage.judge.on_shown(self._partition, self.position)
+        return records
+
+    def _request(self, epoch: int) -> FetchRequest:
+        asked = FetchPartition(
+            partition=self._partition.number,
+            current_leader_epoch=epoch,
+            fetch_offset=self.position,
+            partition_max_bytes=self._bytes_max,
+        )
+        name, key = self._stage.partitions[self._partition], self._partition.topic_id
+        by_id = self._stage.fetch_version >= BY_ID
+        topic = FetchTopic(topic_id=key, partitions=(asked,)) if by_id else FetchTopic(topic=name, partitions=(asked,))
+        return FetchRequest(max_wait_ms=WAIT_MS, min_bytes=1, max_bytes=4 * self._bytes_max, topics=(topic,))
+
+    async def read_to_the_end(self) -> list[Found]:
+        """All there is, from the position to the end that the leader tells of."""
+        found: list[Found] = []
+        while (end := await self._end()) is None or self.position < end:
+            found += await self.poll()
+        self.close()
+        return found
+
+    async def _end(self) -> int | None:
+        """Where the partition ends; None: nobody says."""
+        client = await self._route.find()
+        if client is None:
+            return None
+        name = self._stage.partitions[self._partition]
+        asked = ListOffsetsPartition(self._partition.number, self._route.epoch, LATEST)
+        request = ListOffsetsRequest(replica_id=-1, topics=(ListOffsetsTopic(name=name, partitions=(asked,)),))
+        promised = self._stage.judge.promised_under(self._partition, self._route.epoch)
+        seen = self._stage.judge.glimpse(self._partition, self._route.leader)
+        try:
+            answer = await client.call(ApiKey.LIST_OFFSETS, 7, request)
+        except Lost:
+            await self._lost_it()
+            return None
+        [told] = answer.topics[0].partitions
+        if error := error_of(told.error_code):
+            self._refused(error)
+            await self._lost_it()
+            return None
+        self._stage.judge.on_served(seen, "tells the end", self._route.epoch)
+        if told.offset < promised:
+            text = f"partition {self._partition.number} is said to end at {told.offset} by {self._route.leader}"
+            self._world.problem("lost-write", f"{text}, {promised} records were promised")
+        end: int = told.offset
+        return end
+
+    async def probe(self) -> None:
+        """Ask for the end now and then, until the world winds down."""
+        while not self._stage.winding_down:
+            await self._end()
+            await self._world.think(0.5)
+        self.close()
+
+    def close(self) -> None:
+        self._route.close()

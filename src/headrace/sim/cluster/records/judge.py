@@ -1,0 +1,234 @@
+"""What must hold of replicated partitions at every moment: judged by images, answers, and the bytes on the disks.
+
+Told of every image that any broker shows and of every answer that a client gets; of the brokers' own opinions nothing
+is asked. Promises in one line each: one leader in an epoch; the ISR is never empty and never without the leader; what
+is acknowledged at acks=all is durable on a whole ISR that its leader may have gone by; every member of the ISR has
+all that was ever promised, and the same bytes of it; the high watermark never falls within an epoch; who knows that
+it does not lead serves nobody. "Promised" is what was acknowledged at acks=all or shown to a consumer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from headrace.base.ids import NO_LEADER, BrokerId, TopicId
+from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
+from headrace.metadata.values import PartitionImage, TopicImage
+from headrace.sim.cluster.host import Host
+from headrace.sim.cluster.judges import Judge
+from headrace.sim.cluster.records.media import VERBATIM, Batch, Media
+from headrace.sim.history import PartitionKey
+from headrace.sim.process import Process
+
+
+@dataclass(frozen=True, slots=True)
+class Glimpse:
+    """What was known of a broker and a partition when a request left for it."""
+
+    partition: PartitionKey
+    node: int
+    process: Process | None
+    shown: PartitionImage | None
+    """What the broker showed of the partition; None: nothing yet."""
+    high_watermarks: dict[int, int]
+    """By leader epoch: the highest that anybody was told."""
+
+
+class RecordsJudge(Judge):
+    """See the module. `hosts` may grow."""
+
+    def __init__(
+        self, accuse: Callable[[str, str], object], tell: Callable[[str], object], hosts: Sequence[Host]
+    ) -> None:
+        super().__init__(accuse, tell)
+        self._hosts = hosts
+        self._media = Media()
+        self._shown: dict[Process, MetadataImage] = {}
+        self.newest = EMPTY_IMAGE
+        """The newest image that anybody showed."""
+        self._topics: dict[PartitionKey, TopicImage] = {}
+        self._states: dict[PartitionKey, dict[int, PartitionImage]] = {}
+        """By partition epoch."""
+        self._leaders: dict[tuple[PartitionKey, int], int] = {}
+        self._promised: dict[PartitionKey, int] = {}
+        """The end of what is; exclusive."""
+        self._high_watermarks: dict[PartitionKey, dict[int, int]] = {}
+        self._lost: dict[int, int] = {}
+        """By broker whose disk was lost: its broker epoch then, in which nothing is expected of it."""
+        self.leader_epochs = self.isr_changes = 0
+
+    # images
+
+    def on_image(self, process: Process, image: MetadataImage) -> None:
+        super().on_image(process, image)
+        self._shown[process] = image
+        if image.index > self.newest.index:
+            self.newest = image
+        for topic in image.topics.values():
+            for state in topic.partitions:
+                key = PartitionKey(topic.id, state.index)
+                self._topics[key] = topic
+                states = self._states.setdefault(key, {})
+                if state.partition_epoch not in states:
+                    states[state.partition_epoch] = state
+                    self._on_state(key, state, image)
+        for node in [each for each in self._lost if not self._is_excused(each, image)]:
+            del self._lost[node]
+            self.check_all()
+
+    def _on_state(self, key: PartitionKey, state: PartitionImage, image: MetadataImage) -> None:
+        before = self._leaders.get((key, state.leader_epoch))
+        if before is None:
+            self._leaders[key, state.leader_epoch] = state.leader
+            self.leader_epochs += 1
+        elif before != state.leader:
+            text = f"both {before} and {state.leader} lead {_name(key)} in epoch {state.leader_epoch}"
+            self._accuse("two-leaders", text)
+        else:
+            self.isr_changes += 1
+        if not state.isr:
+            self._accuse("empty-isr", f"nobody is in sync with {_name(key)}: {state}")
+        elif state.leader != NO_LEADER and state.leader not in state.isr:
+            self._accuse("leader-not-in-sync", f"{_name(key)}: {state}")
+        if state.partition_epoch == max(self._states[key]):
+            self._check_in_sync(key, state, image)
+
+    def state(self, key: PartitionKey) -> PartitionImage | None:
+        """The newest that anybody showed of a partition."""
+        states = self._states.get(key)
+        return states[max(states)] if states else None
+
+    # the disks
+
+    def on_disk_lost(self, node: int) -> None:
+        """Until it has registered anew nothing is expected of this broker's disk."""
+        known = self.newest.brokers.get(BrokerId(node))
+        self._lost[node] = -1 if known is None else known.epoch
+
+    def _is_excused(self, node: int, image: MetadataImage) -> bool:
+        known = image.brokers.get(BrokerId(node))
+        return node in self._lost and (known is None or known.epoch <= self._lost[node])
+
+    def log(self, node: int, key: PartitionKey) -> list[Batch]:
+        """What is durable of a partition's log on this broker's disk."""
+        host = next(host for host in self._hosts if host.node == node)
+        return self._media.log(host.disk, f"{self._topics[key].name}-{key.number}")
+
+    def _check_in_sync(self, key: PartitionKey, state: PartitionImage, image: MetadataImage) -> None:
+        """Whoever is counted on can be: it has all that was promised, and the same of it as the others."""
+        promised = self._promised.get(key, 0)
+        members = [node for node in state.isr if not self._is_excused(node, image)]
+        logs = {node: [batch for batch in self.log(node, key) if batch.base < promised] for node in members}
+        for node, log in logs.items():
+            end = log[-1].end if log else 0
+            if end < promised:
+                text = f"{node} is in the ISR {state.isr} of {_name(key)} with {end} of {promised} records promised"
+                self._accuse("in-sync-without", text)
+        for node, log in logs.items():
+            if differs := _first_difference(logs[members[0]], log):
+                text = f"{_name(key)} on {members[0]} and {node}, both in sync, differs at offset {differs.base}"
+                self._accuse("replicas-differ", f"{text}, below {promised}")
+
+    def check_all(self) -> None:
+        """Of every partition, now."""
+        for key in self._states:
+            state = self.state(key)
+            assert state is not None
+            self._check_in_sync(key, state, self.newest)
+
+    def apart_in(self, key: PartitionKey) -> str | None:
+        """Whose durable log is not the leader's, where nothing is written any more and all should be equal."""
+        state = self.state(key)
+        assert state is not None
+        logs = {node: self.log(node, key) for node in state.replicas}
+        ends = {node: log[-1].end if log else 0 for node, log in logs.items()}
+        first = logs[state.replicas[0]]
+        if len(state.isr) == len(state.replicas) and all(log == first for log in logs.values()):
+            return None
+        return f"{_name(key)}: ISR {state.isr} of {state.replicas}, led by {state.leader}, logs end at {ends}"
+
+    # answers
+
+    def glimpse(self, key: PartitionKey, node: int) -> Glimpse:
+        """For a request that leaves now."""
+        host = next(host for host in self._hosts if host.node == node)
+        image = self._shown.get(host.process) if host.process is not None else None
+        shown = None if image is None else _state_in(image, key)
+        return Glimpse(key, node, host.process, shown, dict(self._high_watermarks.get(key, {})))
+
+    def on_served(self, seen: Glimpse, what: str, epoch: int = -1) -> None:
+        """The broker did what only a leader does; `epoch`: the leader epoch that the request named (-1: none)."""
+        key, node = seen.partition, seen.node
+        leader = self._leaders.get((key, epoch), node)
+        if epoch >= 0 and leader != node:
+            self._accuse("stale-leader", f"{node} {what} of {_name(key)} in epoch {epoch}, which {leader} leads")
+        shown = seen.shown
+        if shown is None:
+            return
+        if epoch >= 0:
+            knew_better = epoch < shown.leader_epoch
+        else:  # it may have learnt since that it leads again
+            knew_better = shown.leader != node and node not in self._since(key, shown.leader_epoch)
+        if knew_better:
+            text = f"{node} {what} of {_name(key)}, asked in epoch {epoch}; before that it had shown"
+            self._accuse("stale-leader", f"{text} that {shown.leader} leads in epoch {shown.leader_epoch}")
+
+    def _since(self, key: PartitionKey, epoch: int) -> Iterable[int]:
+        """Who has led after that."""
+        return (leads for (each, since), leads in self._leaders.items() if each == key and since > epoch)
+
+    def on_high_watermark(self, seen: Glimpse, epoch: int, high_watermark: int) -> None:
+        """The leader of that epoch told it to a client."""
+        before = seen.high_watermarks.get(epoch, 0)
+        if high_watermark < before:
+            where = f"{_name(seen.partition)} in epoch {epoch}"
+            self._accuse("high-watermark-fell", f"{where} from {before} to {high_watermark}, says {seen.node}")
+        known = self._high_watermarks.setdefault(seen.partition, {})
+        known[epoch] = max(high_watermark, known.get(epoch, 0))
+
+    def on_acknowledged(self, seen: Glimpse, data: bytes, base: int, count: int) -> None:
+        """A batch was acknowledged at acks=all: it is durable on all of an ISR that the leader may have gone by."""
+        key = seen.partition
+        first = -1 if seen.shown is None else seen.shown.partition_epoch
+        states = [state for epoch, state in self._states[key].items() if epoch >= first]
+        holders = {node for state in states for node in state.isr if self._has(node, key, base, data)}
+        if not any(holders.issuperset(state.isr) for state in states):
+            isrs = " or ".join(str(state.isr) for state in states)
+            text = f"offset {base} of {_name(key)} is acknowledged by {seen.node}, durable on {sorted(holders)}"
+            self._accuse("acknowledged-too-early", f"{text}, in sync are {isrs}")
+        if base >= 0:
+            self._promise(key, base + count)
+
+    def on_shown(self, key: PartitionKey, end: int) -> None:
+        """A consumer has got what lies below `end`."""
+        self._promise(key, end)
+
+    def promised_under(self, key: PartitionKey, epoch: int) -> int:
+        """What the leader of this epoch must know to be promised: nothing, where others lead in a later one already."""
+        state = self.state(key)
+        return self._promised.get(key, 0) if state is not None and epoch >= state.leader_epoch else 0
+
+    def _promise(self, key: PartitionKey, end: int) -> None:
+        self._promised[key] = max(end, self._promised.get(key, 0))
+
+    def _has(self, node: int, key: PartitionKey, base: int, data: bytes) -> bool:
+        if self._is_excused(node, self.newest):
+            return True
+        return any(
+            batch.base == base or base < 0 for batch in self.log(node, key) if batch.data[VERBATIM:] == data[VERBATIM:]
+        )
+
+
+def _first_difference(one: Sequence[Batch], other: Sequence[Batch]) -> Batch | None:
+    """Where both have something."""
+    return next((first for first, second in zip(one, other, strict=False) if first != second), None)
+
+
+def _state_in(image: MetadataImage, key: PartitionKey) -> PartitionImage | None:
+    topic = image.topics.get(TopicId(key.topic_id))
+    return None if topic is None else topic.partitions[key.number]
+
+
+def _name(key: PartitionKey) -> str:
+    return f"partition {key.number}"

@@ -1,0 +1,78 @@
+"""What the media of simulated disks hold of a partition's log, whatever the brokers say: whole batches, by offset.
+
+Only durable bytes under durable names count: what would be there if the power went now. Pure reading; the format is
+Kafka's, and nothing of the storage engine is used.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+from weakref import WeakKeyDictionary
+
+from headrace.base.errors import CorruptData
+from headrace.sim.cluster.host import DATA
+from headrace.sim.disk import SimDisk
+from headrace.sim.nodes import DirectoryNode, FileNode, Node
+from headrace.wire.batches import HEADER_BYTES, LENGTH_END, check_batch, parse_header
+
+SUFFIX: Final = ".log"
+VERBATIM: Final = 16
+"""Where a batch begins that a broker leaves as its producer made it: behind base offset, length and leader epoch."""
+
+
+class Batch(NamedTuple):
+    """As it is on a medium."""
+
+    base: int
+    end: int
+    """Exclusive."""
+    data: bytes
+
+
+class Media:
+    """The logs on all disks of a run. Remembers what it has parsed until that changes."""
+
+    def __init__(self) -> None:
+        self._parsed: WeakKeyDictionary[FileNode, tuple[int, list[Batch]]] = WeakKeyDictionary()
+
+    def log(self, disk: SimDisk, directory: str) -> list[Batch]:
+        """The batches of the log in this directory that follow on one another, from the first one on."""
+        node: Node | None = disk.root
+        for part in (*DATA.parts[1:], "logs", directory):
+            node = node.durable.get(part) if isinstance(node, DirectoryNode) else None
+        if not isinstance(node, DirectoryNode):
+            return []
+        found: list[Batch] = []
+        for name in sorted(each for each in node.durable if each.endswith(SUFFIX)):
+            file = node.durable[name]
+            assert isinstance(file, FileNode)
+            batches = self._batches(file)
+            if found and batches and batches[0].base != found[-1].end:
+                break
+            found += batches
+        return found
+
+    def _batches(self, file: FileNode) -> list[Batch]:
+        known = self._parsed.get(file)
+        if known is None or known[0] != file.settled:
+            known = self._parsed[file] = file.settled, _parse(bytes(file.durable))
+        return known[1]
+
+
+def _parse(data: bytes) -> list[Batch]:
+    """Until one is cut off, damaged, or does not follow on the one before it."""
+    found: list[Batch] = []
+    at = 0
+    while at + HEADER_BYTES <= len(data):
+        header = parse_header(data, at)
+        if header.batch_length < HEADER_BYTES - LENGTH_END or at + header.size > len(data):
+            break
+        if found and header.base_offset != found[-1].end:
+            break
+        try:
+            check_batch(data, at, at + header.size)
+        except CorruptData:
+            break
+        found.append(Batch(header.base_offset, header.next_offset, data[at : at + header.size]))
+        at += header.size
+    return found

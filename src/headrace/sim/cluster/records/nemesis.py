@@ -1,0 +1,125 @@
+"""Who breaks what partitions rely on: as the cluster's nemesis, but it looks at who leads partitions, too.
+
+Leaders that are cut off from the other brokers and not from their clients, for longer than a session lasts; followers
+that fall so far behind that they leave the in-sync replicas, and then those that stayed in them die.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from headrace.base.ids import NO_LEADER
+from headrace.sim.cluster.host import Host
+from headrace.sim.cluster.nemesis import Act, Nemesis
+from headrace.sim.cluster.records.judge import RecordsJudge
+from headrace.sim.cluster.world import ClusterWorld
+from headrace.sim.history import PartitionKey
+
+PARTITION_LEADER_PROBABILITY: Final = 0.7
+"""Of what happens to a leader, how often it is one of a partition's and not the quorum's."""
+TEMPI: Final = (1.0, 2.0, 3.0)
+"""Slower than the quorum's nemesis in most runs, so that there is something to lose."""
+DETHRONED_SECONDS_MAX: Final = 3.0
+"""After which it leads still: there is nobody else, or no controller."""
+INTERREGNUM_SECONDS_MAX: Final = 0.3
+SUCCESSOR_DIES: Final = 0.6
+REGENCY_SECONDS_MAX: Final = 1.5
+"""From the return of a leader that was cut off to the death of the one that came after it: at once where the old one is
+in sync again before."""
+MOMENT_SECONDS_MAX: Final = 0.1
+BEHIND_SECONDS: Final = (0.5, 3.0)
+CATCH_UP_SECONDS_MAX: Final = 1.5
+"""For which who has fallen behind is still slow to catch up, under the next leader."""
+HARDLY_MOVES: Final = 300.0
+"""By how much longer a disk takes to sync then."""
+
+
+class RecordsNemesis(Nemesis):
+    """See the module. `partitions`: the run's own collection, which may grow."""
+
+    def __init__(
+        self, world: ClusterWorld, hosts: Sequence[Host], judge: RecordsJudge, partitions: dict[PartitionKey, str]
+    ) -> None:
+        super().__init__(world, hosts, judge, tempo=world.random.choice(TEMPI))
+        self._records = judge
+        self._partitions = partitions
+
+    def _mood(self) -> list[tuple[Act, float]]:
+        pick = self._random.choice
+        return [*super()._mood(), (self.dethrone, pick((0.0, 3.0, 12.0))), (self.leave_behind, pick((0.0, 2.0, 5.0)))]
+
+    def _leader(self) -> Host | None:
+        if self._random.random() < PARTITION_LEADER_PROBABILITY:
+            return self._partition_leader()
+        return super()._leader()
+
+    def _partition_leader(self) -> Host | None:
+        return self._leader_of(self._random.choice(list(self._partitions))) if self._partitions else None
+
+    def _leader_of(self, key: PartitionKey) -> Host | None:
+        state = self._records.state(key)
+        leader = NO_LEADER if state is None else state.leader
+        return next((host for host in self._hosts if host.node == leader and host.is_up), None)
+
+    def _is_in_sync(self, host: Host, key: PartitionKey) -> bool:
+        state = self._records.state(key)
+        return state is not None and host.node in state.isr
+
+    async def dethrone(self) -> None:
+        """Cut a partition's leader off from other brokers until it is fenced, then let it hear of its successor, which
+        may die soon. Nothing else happens meanwhile."""
+        key = self._random.choice(list(self._partitions)) if self._partitions else None
+        if key is None or (host := self._leader_of(key)) is None or host.is_paused:
+            return
+        loop = self._world.loop
+        others = [each.address for each in self._hosts if each is not host]
+        cut = {link for other in others for link in ((host.address, other), (other, host.address))}
+        end = loop.time() + DETHRONED_SECONDS_MAX
+        while self._leader_of(key) is host and host.is_up and loop.time() < end:
+            if loop.network.links.cut != cut:
+                self._cut(cut)
+            await asyncio.sleep(0.1)
+        await asyncio.sleep(self._random.random() * INTERREGNUM_SECONDS_MAX)
+        self.heal()
+        if self._random.random() < SUCCESSOR_DIES:
+            end = loop.time() + REGENCY_SECONDS_MAX
+            while not self._is_in_sync(host, key) and loop.time() < end:  # noqa: ASYNC110 - virtual time
+                await asyncio.sleep(0.02)
+            await asyncio.sleep(self._random.random() * MOMENT_SECONDS_MAX)
+            successor = self._leader_of(key)
+            if successor is not None and successor is not host and not successor.is_paused:
+                successor.kill()
+                self._boot_later(successor)
+
+    def leave_behind(self) -> None:
+        """One broker hears nothing of the others, or its disk hardly moves; then one that went on without it dies."""
+        if (host := self._some()) is None:
+            return
+        others = [each for each in self._hosts if each is not host]
+        is_slow = self._random.random() < 0.6
+        if is_slow:
+            host.disk.slowness = HARDLY_MOVES
+            self._world.tell(f"the disk of broker {host.node} hardly moves")
+        else:
+            self._cut({(other.address, host.address) for other in others})
+
+        def catches_up() -> None:
+            host.disk.slowness = 1.0
+
+        def strike() -> None:
+            if not is_slow:
+                self.heal()
+                host.disk.slowness = HARDLY_MOVES
+            for victim in others if self._random.random() < 0.3 else [self._partition_leader()]:
+                if victim is not None and victim is not host and victim.is_up and not victim.is_paused:
+                    (victim.power_cut if self._random.random() < 0.5 else victim.kill)()
+                    self._boot_later(victim)
+            self._later(self._within(CATCH_UP_SECONDS_MAX), catches_up)
+
+        self._later(self._seconds(BEHIND_SECONDS), strike)
+
+    def _seconds(self, bounds: tuple[float, float]) -> float:
+        least, most = bounds
+        return least + self._random.random() * (most - least)

@@ -1,0 +1,223 @@
+"""The producing half of the workload: each lane is one producer writing to one partition, in bursts of batches.
+
+An idempotent lane resends what is in doubt, the same bytes with the same sequence, to whoever leads then, until it is
+told what became of it; a plain lane never resends. So in both a record may be in the log once at most.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any, Final
+
+from headrace.sim.client import Client, Lost
+from headrace.sim.clock import BORN_MS
+from headrace.sim.cluster.records.history import Sent
+from headrace.sim.cluster.records.stage import RETRY_SECONDS_MAX, Route, Stage
+from headrace.sim.history import PartitionKey
+from headrace.wire.apis import ApiKey
+from headrace.wire.batches import encode_batch
+from headrace.wire.errors import ErrorCode, error_of
+from headrace.wire.messages.init_producer_id import InitProducerIdRequest
+from headrace.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from headrace.wire.records import Record
+
+BURST_BATCHES_MAX: Final = 4
+"""Below the five batches per producer that a broker remembers."""
+BATCH_RECORDS_MAX: Final = 3
+THINK_SECONDS_MAX: Final = 0.15
+BURSTS_MAX: Final = 25
+"""Bursts after which a lane ends, and another may begin elsewhere."""
+TIMEOUTS_MS: Final = (300, 4_500)
+BY_ID: Final = 13
+"""The version from which topics go by their ids."""
+GONE: Final = (
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    ErrorCode.UNKNOWN_PRODUCER_ID,
+    ErrorCode.INVALID_PRODUCER_EPOCH,
+)
+"""What an idempotent producer at acks=1 may be told once a leader died with what only it had."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    first: int
+    """The number of its first record in its lane."""
+    values: list[bytes]
+    data: bytes
+
+
+class Lane:
+    """See the module. `acks` is -1 (all) or 1."""
+
+    def __init__(self, stage: Stage, name: str, partition: PartitionKey, *, idempotent: bool, acks: int) -> None:
+        self._stage = stage
+        self._world = stage.world
+        self.name = name
+        self._partition = partition
+        self._idempotent = idempotent
+        self._acks = acks
+        self._route = Route(stage, name, partition)
+        self._padding = stage.world.random.choice((0, 50, 500))
+        self._number = self._sequence = 0
+        self._producer = (-1, -1)
+        self._open: list[_Batch] = []
+        self._bursts = stage.world.random.randrange(1, BURSTS_MAX + 1)
+        self._is_known = not idempotent
+        """A broker takes the first batch of a producer that it does not know, whatever its sequence (as Kafka's do): of
+        several on their way the first one might be refused, and the second one taken."""
+        self.waits_for = ""
+        """What it was told last, for whoever finds it stuck."""
+
+    @property
+    def _is_ending(self) -> bool:
+        return self._stage.winding_down or self._bursts <= 0
+
+    async def run(self) -> None:
+        """Until it has said enough, or the world winds down, and nothing is in doubt."""
+        while self._open or not self._is_ending:
+            settled = await self._ready() and await self._burst()
+            await self._world.think(THINK_SECONDS_MAX if settled else RETRY_SECONDS_MAX)
+        self._route.close()
+
+    async def _ready(self) -> bool:
+        """With a producer id where one is needed."""
+        if not self._idempotent or self._producer[0] >= 0:
+            return True
+        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
+        try:
+            answer = await self._route.any(ApiKey.INIT_PRODUCER_ID, 4, request)
+        except Lost:
+            return False
+        if answer.error_code != ErrorCode.NONE:
+            return False
+        if answer.producer_id in self._stage.producer_ids:
+            self._world.problem("producer-id-reused", f"{self.name} was given {answer.producer_id} again")
+        self._stage.producer_ids.add(answer.producer_id)
+        self._producer = answer.producer_id, answer.producer_epoch
+        return True
+
+    async def _burst(self) -> bool:
+        """Send some batches to the leader without waiting between them; True when all were settled."""
+        if not self._is_ending:
+            self._bursts -= 1
+            wanted = self._world.random.randrange(1, BURST_BATCHES_MAX + 1) if self._is_known else 1
+            while len(self._open) < wanted:
+                self._open.append(self._next_batch())
+        client = await self._route.find()
+        if client is None or not await _connected(client):
+            self._route.is_wrong()
+            return False
+        seen = self._stage.judge.glimpse(self._partition, self._route.leader)
+        version = self._stage.produce_version
+        batches, self._open = self._open, []
+        answers = [client.send(ApiKey.PRODUCE, version, self._request(batch)) for batch in batches]
+        for batch, answer in zip(batches, answers, strict=True):
+            try:
+                error, offset = _told(await client.answer(answer))
+            except Lost:
+                error, offset = ErrorCode.NETWORK_EXCEPTION, -1
+            what = f"{len(batch.values)} records from {batch.first} on, sent to {seen.node}"
+            self._world.tell(f"{self.name}: {what}: {error.name if error else f'at offset {offset}'}")
+            if error in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+                self._stage.history.acknowledge(batch.values, offset, on_all=self._acks == -1)
+                self._stage.judge.on_served(seen, "takes a batch")
+                self._is_known = True
+                if self._acks == -1:
+                    self._stage.judge.on_acknowledged(seen, batch.data, offset, len(batch.values))
+            else:
+                self._refused(batch, error)
+        return not self._open
+
+    def _refused(self, batch: _Batch, error: ErrorCode) -> None:
+        """It is in doubt, or was not taken. The first of these may be refused for reasons of the moment only."""
+        self._route.is_wrong()
+        self.waits_for = error.name
+        if self._idempotent and self._acks == 1 and error in GONE and not self._open:
+            self._world.tell(f"{self.name} ends: what the leader alone acknowledged is lost")
+            self._open, self._bursts = [], 0
+            return
+        if not self._open and not error.retriable:
+            self._world.problem("refused", f"{self.name} was told {error.name}")
+        if self._idempotent:
+            self._open.append(batch)
+
+    def _request(self, batch: _Batch) -> ProduceRequest:
+        data = (PartitionProduceData(index=self._partition.number, records=batch.data),)
+        name = self._stage.partitions[self._partition]
+        if self._stage.produce_version >= BY_ID:
+            topic = TopicProduceData(topic_id=self._partition.topic_id, partition_data=data)
+        else:
+            topic = TopicProduceData(name=name, partition_data=data)
+        return ProduceRequest(acks=self._acks, timeout_ms=self._world.random.choice(TIMEOUTS_MS), topic_data=(topic,))
+
+    def _next_batch(self) -> _Batch:
+        records = []
+        timestamp = BORN_MS + int(self._world.loop.time() * 1000)
+        for place in range(self._world.random.randrange(1, BATCH_RECORDS_MAX + 1)):
+            padding = "." * self._world.random.randrange(0, self._padding + 1)
+            value = f"{self.name}/{self._number}/{padding}".encode()
+            self._stage.history.sent[value] = Sent(self._partition, self.name, self._number)
+            records.append(Record(place, timestamp, None, value))
+            self._number += 1
+        data = encode_batch(
+            records,
+            producer_id=self._producer[0],
+            producer_epoch=self._producer[1],
+            base_sequence=self._sequence if self._idempotent else -1,
+        )
+        self._sequence += len(records)
+        return _Batch(
+            self._number - len(records), [record.value for record in records if record.value is not None], bytes(data)
+        )
+
+
+async def _connected(client: Client) -> bool:
+    try:
+        await client.connect()
+    except Lost:
+        return False
+    return True
+
+
+def _told(answer: Any) -> tuple[ErrorCode, int]:
+    [topic] = answer.responses
+    [partition] = topic.partition_responses
+    return error_of(partition.error_code), partition.base_offset
+
+
+class Producers:
+    """Starts lanes on the partitions that there are."""
+
+    def __init__(self, stage: Stage, lanes: int) -> None:
+        self._stage = stage
+        self._wanted = lanes
+        self._count = 0
+        self.lanes: dict[asyncio.Task[None], Lane] = {}
+
+    async def run(self) -> None:
+        """Keep the wanted number of lanes going until the world winds down; then wait for them."""
+        world = self._stage.world
+        while not world.winding_down:
+            if len(self.lanes) < self._wanted:
+                lane = self._some_lane()
+                self.lanes[world.loop.create_task(lane.run())] = lane
+            self._bury()
+            await world.think(0.05)
+        while self.lanes:
+            await asyncio.wait(self.lanes, return_when=asyncio.FIRST_COMPLETED)
+            self._bury()
+
+    def _bury(self) -> None:
+        for task in [each for each in self.lanes if each.done()]:
+            task.result()
+            del self.lanes[task]
+
+    def _some_lane(self) -> Lane:
+        chance = self._stage.world.random
+        self._count += 1
+        idempotent = chance.random() < 0.75
+        acks = -1 if chance.random() < 0.7 else 1
+        kind = f"{'idem' if idempotent else 'plain'}-{'all' if acks < 0 else 'one'}"
+        partition = chance.choice(list(self._stage.partitions))
+        return Lane(self._stage, f"{kind}-{self._count}", partition, idempotent=idempotent, acks=acks)

@@ -1,0 +1,249 @@
+"""One run of replicated partitions: faults and load, then calm and progress, then all power lost, then judgement.
+
+The order of things: three to five brokers are born and a topic is made, of three or four replicas; producers and
+consumers work while the nemesis breaks things, in some runs with a quiet time in the middle in which one disk is lost
+for good; then nothing breaks any more, and all clients must come to an end and all replicas into the ISR; then the
+power of all is cut at once, everything is read, and what was promised must be there, on every replica to the byte.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import replace
+from typing import Any, Final
+
+from headrace.broker.metadata import SETTINGS
+from headrace.sim.client import Client, Lost
+from headrace.sim.cluster.brokers import CONFIGS, BrokerPrograms
+from headrace.sim.cluster.host import Host
+from headrace.sim.cluster.judges import watching
+from headrace.sim.cluster.play import LIVENESS_SECONDS_MAX, Over, Play
+from headrace.sim.cluster.records.anomalies import anomalies
+from headrace.sim.cluster.records.consumers import Reader
+from headrace.sim.cluster.records.judge import RecordsJudge
+from headrace.sim.cluster.records.nemesis import RecordsNemesis
+from headrace.sim.cluster.records.producers import Producers
+from headrace.sim.cluster.records.stage import APIS, Stage
+from headrace.sim.cluster.run import ClusterOutcome, logs_in
+from headrace.sim.cluster.world import PORT, ClusterWorld, address_of
+from headrace.sim.guard import guarded
+from headrace.sim.history import PartitionKey
+from headrace.sim.loop import Stuck, VirtualLoop
+from headrace.sim.run import close, garbage_kept
+from headrace.wire.apis import ApiKey, api
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from headrace.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+
+SIZES: Final = (3, 3, 4, 5)
+TICKS_MS: Final = (10, 20, 50)
+PARTITIONS: Final = (1, 1, 2)
+REPLICAS: Final = (3, 4)
+"""Four where there are as many brokers: only so is somebody behind while two others are in sync with a new leader."""
+MIN_INSYNC_REPLICAS: Final = (1, 2, 2)
+SEGMENT_BYTES: Final = (2048, 8192, 1 << 20)
+SESSION_MS: Final = (600, 1_500)
+"""broker.session.timeout.ms: so short that a run sees leaders fenced that live (6,000 shipped)."""
+LAG_MS: Final = (300, 1_000, 3_000)
+"""replica.lag.time.max.ms: so short that a run sees many ISRs (30,000 shipped)."""
+LANES: Final = (2, 4)
+READERS_PER_PARTITION: Final = 2
+FAULTS_SECONDS: Final = (3.0, 9.0)
+LOSES_A_DISK: Final = 0.3
+RUN_SECONDS_MAX: Final = 600.0
+TOPIC: Final = "records"
+
+
+def run_records(seed: int) -> ClusterOutcome:
+    """Simulate one seed. Never raises for what the brokers did."""
+    for key in APIS:
+        api(key)
+    loop = VirtualLoop(random.Random(f"records loop {seed}"))
+    world = ClusterWorld(loop, seed, "records ")
+    run = RecordsRun(world)
+    outcome = ClusterOutcome(seed, story=world.story)
+    with ExitStack() as stack:
+        for each in (garbage_kept(), guarded(), logs_in(world), run.watching()):
+            stack.enter_context(each)
+        try:
+            loop.run_until_complete(asyncio.wait_for(run.whole(), RUN_SECONDS_MAX))
+        except (Stuck, TimeoutError) as error:
+            world.problem("stuck", repr(error))
+        finally:
+            close(loop)
+    for failure in loop.failures:
+        world.problem("broker-error", failure)
+    outcome.problems = world.problems
+    outcome.figures.update(run.figures())
+    return outcome
+
+
+class RecordsRun(Play):
+    """See the module."""
+
+    judge: RecordsJudge
+
+    def __init__(self, world: ClusterWorld) -> None:
+        super().__init__(world)
+        pick = world.random.choice
+        configs = {
+            **CONFIGS,
+            "broker.session.timeout.ms": str(pick(SESSION_MS)),
+            "broker.heartbeat.interval.ms": "200",
+            "replica.lag.time.max.ms": str(pick(LAG_MS)),
+        }
+        size = pick(SIZES)
+        programs = BrokerPrograms(range(1, size + 1), configs)
+        self.hosts = [Host(world, node, programs) for node in range(1, size + 1)]
+        programs.birth(self.hosts)
+        self.judge = RecordsJudge(world.problem, world.tell_of, self.hosts)
+        self._replicas = min(size, pick(REPLICAS))
+        self._stage = Stage(world, self.hosts, self.judge)
+        self._nemesis = RecordsNemesis(world, self.hosts, self.judge, self._stage.partitions)
+        self._producers = Producers(self._stage, pick(LANES))
+
+    def watching(self) -> AbstractContextManager[None]:
+        """Have the judge see everything."""
+        return watching(self.judge, tick_ms=self._world.random.choice(TICKS_MS), settings=replace(SETTINGS))
+
+    async def _life(self) -> None:
+        world = self._world
+        for host in self.hosts:
+            host.boot()
+        await self._within("no topic is made", self._make_topic())
+        async with asyncio.TaskGroup() as group:
+            clients = [group.create_task(client) for client in self._clients()]
+            await self._faults()
+            if world.random.random() < LOSES_A_DISK:
+                await self._quietly(self._lose_a_disk)
+                await self._faults()
+            world.winding_down = True
+            await self._quietly(lambda: self._until_all_end(clients))
+        for host in self.hosts:
+            host.power_cut()
+        await world.think(1.0)
+        for host in self.hosts:
+            host.boot()
+        await self._quietly(self._judge)
+
+    def _clients(self) -> list[Coroutine[Any, Any, None]]:
+        partitions = list(self._stage.partitions)
+        readers = [
+            Reader(self._stage, f"reader-{key.number}-{number}", key)
+            for key in partitions
+            for number in range(READERS_PER_PARTITION)
+        ]
+        prober = Reader(self._stage, "prober", self._world.random.choice(partitions))
+        return [self._producers.run(), prober.probe(), *(reader.run() for reader in readers)]
+
+    async def _faults(self) -> None:
+        least, most = FAULTS_SECONDS
+        await self._nemesis.run(least + self._world.random.random() * (most - least))
+
+    async def _quietly(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Nothing is broken meanwhile, and whoever is down is started."""
+        self._nemesis.calm()
+        keeping = self._world.loop.create_task(self._nemesis.keep_up())
+        try:
+            await work()
+        finally:
+            keeping.cancel()
+
+    async def _within(self, otherwise: str, work: Coroutine[Any, Any, Any]) -> Any:
+        """Its result; a run that has to wait for too long is over."""
+        try:
+            async with asyncio.timeout(LIVENESS_SECONDS_MAX):
+                return await work
+        except TimeoutError:
+            self._world.problem("liveness", f"{otherwise} in {LIVENESS_SECONDS_MAX} s: {self._apart()}")
+            raise Over from None
+
+    async def _make_topic(self) -> None:
+        pick = self._world.random.choice
+        configs = (
+            CreatableTopicConfig("min.insync.replicas", str(pick(MIN_INSYNC_REPLICAS))),
+            CreatableTopicConfig("segment.bytes", str(pick(SEGMENT_BYTES))),
+            CreatableTopicConfig("message.timestamp.after.max.ms", str(1 << 60)),  # clocks jump
+        )
+        count = pick(PARTITIONS)
+        topic = CreatableTopic(name=TOPIC, num_partitions=count, replication_factor=self._replicas, configs=configs)
+        client = Client("admin", (address_of(1), PORT))
+        while True:
+            try:
+                await client.call(ApiKey.CREATE_TOPICS, 7, CreateTopicsRequest((topic,), 3_000))
+                asked = MetadataRequest((MetadataRequestTopic(name=TOPIC),), allow_auto_topic_creation=False)
+                answer = await client.call(ApiKey.METADATA, 12, asked)
+            except Lost:
+                await self._world.think(0.5)
+                continue
+            if answer.topics[0].error_code == ErrorCode.NONE:
+                break
+            await self._world.think(0.5)
+        client.close()
+        topic_id = answer.topics[0].topic_id
+        self._stage.partitions.update({PartitionKey(topic_id, number): TOPIC for number in range(count)})
+        told = ", ".join(f"{each.name}={each.value}" for each in configs)
+        self._world.tell(f"topic {TOPIC} has {count} partitions of {self._replicas} replicas, {told}")
+
+    async def _lose_a_disk(self) -> None:
+        """One of all copies, while the others are whole: with less nobody promises anything."""
+        await self._all_in_sync()
+        host = self._world.random.choice(self.hosts)
+        self.judge.on_disk_lost(host.node)
+        host.wipe()
+        host.boot()
+        await self._all_in_sync()
+
+    async def _all_in_sync(self) -> None:
+        await self._within("not all replicas are in sync", self._until(self._is_whole))
+
+    def _is_whole(self) -> bool:
+        states = [self.judge.state(key) for key in self._stage.partitions]
+        serving = all(host.serves for host in self.hosts)
+        return serving and all(state is not None and len(state.isr) == len(state.replicas) for state in states)
+
+    def _apart(self) -> str | None:
+        return next((apart for key in self._stage.partitions if (apart := self.judge.apart_in(key))), None)
+
+    async def _until(self, holds: Callable[[], bool]) -> None:
+        while not holds():  # noqa: ASYNC110 - virtual time
+            await asyncio.sleep(0.05)
+
+    async def _until_all_end(self, clients: list[asyncio.Task[None]]) -> None:
+        _, late = await asyncio.wait(clients, timeout=LIVENESS_SECONDS_MAX)
+        if late:
+            lanes = self._producers.lanes.values()
+            text = "; ".join(f"{lane.name} waits: {lane.waits_for}" for lane in lanes) or "consumers"
+            self._world.problem("liveness", f"not all clients came to an end in {LIVENESS_SECONDS_MAX} s: {text}")
+            raise Over
+        await self._all_in_sync()
+        self.judge.check_all()
+
+    async def _judge(self) -> None:
+        partitions = list(self._stage.partitions)
+        contents = {}
+        for key in partitions:
+            reader = Reader(self._stage, f"judge-{key.number}", key)
+            contents[key] = await self._within(f"partition {key.number} is not read", reader.read_to_the_end())
+        await self._all_in_sync()
+        await self._within("not all replicas are equal", self._until(lambda: self._apart() is None))
+        self.judge.check_all()
+        for kind, what in anomalies(self._stage.history, contents):
+            self._world.problem(kind, what)
+
+    def figures(self) -> dict[str, float]:
+        """For the table of a swarm."""
+        history = self._stage.history
+        return {
+            "faults around records": self._nemesis.acts,
+            "leader epochs": self.judge.leader_epochs,
+            "changes of an ISR": self.judge.isr_changes,
+            "records sent": len(history.sent),
+            "acknowledged by all": sum(each.on_all for each in history.acked.values()),
+            "acknowledged by leaders": sum(not each.on_all for each in history.acked.values()),
+            "records polled": sum(len(poll.records) for poll in history.polls),
+            "virtual seconds": self._world.loop.time(),
+        }

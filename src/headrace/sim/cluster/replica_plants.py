@@ -1,0 +1,203 @@
+"""Bugs to plant in the copying of partitions, one at a time, to show that simulated clusters find them.
+
+Each is what a plausible mistake in one function would do, and is taken out again at the end of the `with`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import replace
+from typing import Any, Final
+from unittest.mock import patch
+from weakref import WeakKeyDictionary
+
+from headrace.base.ids import BrokerId, DirectoryId, LeaderEpoch, Offset, TopicPartition
+from headrace.broker import followers
+from headrace.broker.copying import Source
+from headrace.broker.following import FollowerPartition
+from headrace.broker.parking import CommitParking
+from headrace.broker.partition import Partition
+from headrace.controller import brokers, elections
+from headrace.metadata.events import IsrChanged, LeaderChanged, MetadataEvent
+from headrace.metadata.image import MetadataImage
+from headrace.metadata.values import PartitionImage
+from headrace.replica.follower import Position
+from headrace.replica.leader import AdvanceHighWatermark, Effects, Leader
+from headrace.storage.engine import PartitionLog
+from headrace.wire.errors import ErrorCode
+from headrace.wire.replica_fetch import Flushed
+
+
+@contextmanager
+def acknowledge_before_fsync() -> Iterator[None]:
+    """The leader counts for itself what it has appended."""
+    after_write = Partition._after_write
+
+    def hasty(self: Partition) -> None:
+        after_write(self)
+        self._on_durable(self.log.log_end_offset, self._appended_bytes)
+
+    with patch.object(Partition, "_after_write", hasty):
+        yield
+
+
+@contextmanager
+def high_watermark_over_non_isr() -> Iterator[None]:
+    """What most replicas have is committed, whether those are in sync or not."""
+    with_ends = Leader._with_ends
+
+    def of_most(self: Leader, ends: Mapping[BrokerId, Offset]) -> tuple[Leader, Effects]:
+        leader, effects = with_ends(self, ends)
+        known = {**leader.flushed_ends, leader.node: ends[leader.node]}
+        reached = sorted((known.get(each, Offset(0)) for each in leader.replicas), reverse=True)
+        middle = reached[len(reached) // 2]
+        if middle <= leader.high_watermark:
+            return leader, effects
+        return leader._replace(high_watermark=middle), (AdvanceHighWatermark(middle),)
+
+    with patch.object(Leader, "_with_ends", of_most):
+        yield
+
+
+@contextmanager
+def fetch_offset_counted() -> Iterator[None]:
+    """A follower says how far it has copied; that it has flushed so much is believed."""
+
+    def position(self: FollowerPartition) -> Position:
+        end = self.log.log_end_offset
+        last = self.log.epoch_at(Offset(end - 1)) if end > self.log.log_start_offset else LeaderEpoch(-1)
+        return Position(self.leader_epoch, end, last, end)
+
+    def told(self: Source, key: TopicPartition) -> Flushed:
+        return Flushed(key, self._generations[key], self._copies[key].log.log_end_offset)
+
+    with (
+        patch.object(FollowerPartition, "position", property(position)),
+        patch.object(FollowerPartition, "is_flushed", property(lambda self: True)),
+        patch.object(Source, "_told_flushed", told),
+    ):
+        yield
+
+
+@contextmanager
+def no_truncation_on_a_new_epoch() -> Iterator[None]:
+    """A follower goes on from where its log ends, whatever is in it."""
+
+    def diverges(*_: object) -> bool:
+        return False
+
+    with patch.object(followers, "diverges", diverges):
+        yield
+
+
+@contextmanager
+def isr_used_before_commit() -> Iterator[None]:
+    """The leader goes by the ISR that it has asked for."""
+
+    def propose(self: Leader, isr: tuple[BrokerId, ...]) -> tuple[Leader, Effects]:
+        leader = self._replace(proposed=isr)
+        advanced, effects = leader._with_ends(leader._ends_of(isr))
+        return advanced, (*effects, advanced.proposal)
+
+    def in_sync(self: Leader) -> int:
+        return len(self.proposed or self.isr)
+
+    with patch.object(Leader, "_propose", propose), patch.object(Leader, "in_sync", property(in_sync)):
+        yield
+
+
+@contextmanager
+def join_at_a_stale_high_watermark() -> Iterator[None]:
+    """Who has reached the high watermark may join, also where that is still the one of an older epoch."""
+
+    def may_join(self: Leader, replica: BrokerId) -> bool:
+        known = self.followers.get(replica)
+        return known is not None and known.may_join and known.flushed_end >= self.high_watermark
+
+    with patch.object(Leader, "_may_join", may_join):
+        yield
+
+
+@contextmanager
+def no_epoch_for_a_new_incarnation() -> Iterator[None]:
+    """Who comes back leads what it led as if it had never been away."""
+    anew = elections.started_anew
+
+    def same_epoch(
+        image: MetadataImage, broker_id: BrokerId, directory: DirectoryId, *, live: bool
+    ) -> Iterator[MetadataEvent]:
+        for event in anew(image, broker_id, directory, live=live):
+            assert isinstance(event, LeaderChanged | IsrChanged)
+            known = image.partition(TopicPartition(event.topic_id, event.partition))
+            if known is None or known.leader != broker_id:
+                yield event
+
+    with patch.object(brokers, "started_anew", same_epoch):
+        yield
+
+
+@contextmanager
+def stale_leader_serves_reads() -> Iterator[None]:
+    """Who led goes on serving consumers until its log has its new role."""
+
+    def check_epoch(self: Partition, believed: int) -> ErrorCode:
+        if believed in (-1, self.leader_epoch):
+            return ErrorCode.NONE
+        return ErrorCode.FENCED_LEADER_EPOCH if believed < self.leader_epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
+
+    with (
+        patch.object(Partition, "availability", property(lambda self: ErrorCode.NONE)),
+        patch.object(Partition, "check_epoch", check_epoch),
+    ):
+        yield
+
+
+@contextmanager
+def wiped_disk_stays_in_the_isr() -> Iterator[None]:
+    """Who is away stays in sync, and who comes back is so, with whatever directory."""
+
+    def stays(partition: PartitionImage, broker_id: BrokerId) -> PartitionImage:
+        return replace(partition)
+
+    with patch.object(elections, "_without", stays):
+        yield
+
+
+@contextmanager
+def parked_request_survives_its_epoch() -> Iterator[None]:
+    """What waits to be committed waits on under the next epoch, and through other roles of its log."""
+    parked: WeakKeyDictionary[PartitionLog, CommitParking] = WeakKeyDictionary()
+    init, lead, end = Partition.__init__, Partition.lead, Partition.end
+
+    def taken_over(self: Partition, **options: Any) -> None:
+        init(self, **options)
+        self._commits = parked.setdefault(self.log, self._commits)
+
+    def patient(act: Callable[..., None]) -> Callable[..., None]:
+        def acts(self: Partition, *args: Any) -> None:
+            kept, self._commits = self._commits, CommitParking()
+            act(self, *args)
+            self._commits = kept
+
+        return acts
+
+    with ExitStack() as stack:
+        for name, act in (("__init__", taken_over), ("lead", patient(lead)), ("end", patient(end))):
+            stack.enter_context(patch.object(Partition, name, act))
+        yield
+
+
+REPLICA_PLANTS: Final[dict[str, Callable[[], AbstractContextManager[None]]]] = {
+    "acknowledge-before-fsync": acknowledge_before_fsync,
+    "high-watermark-over-non-isr": high_watermark_over_non_isr,
+    "fetch-offset-counted": fetch_offset_counted,
+    "no-truncation-on-a-new-epoch": no_truncation_on_a_new_epoch,
+    "isr-used-before-commit": isr_used_before_commit,
+    "join-at-a-stale-high-watermark": join_at_a_stale_high_watermark,
+    "no-epoch-for-a-new-incarnation": no_epoch_for_a_new_incarnation,
+    "stale-leader-serves-reads": stale_leader_serves_reads,
+    "wiped-disk-stays-in-the-isr": wiped_disk_stays_in_the_isr,
+    "parked-request-survives-its-epoch": parked_request_survives_its_epoch,
+}
+"""Found by the records' part of a seed (`records.run.run_records`)."""
