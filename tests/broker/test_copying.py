@@ -227,7 +227,7 @@ def test_an_answer_has_as_many_whole_batches_as_fit_and_at_least_one(tmp_path: P
                 await append(world, leading, bytes(1000))
             small = hand.says._replace(bytes_max=2500)
             hand.send(small._replace(placed=[hand.placed(1, 0, 0, last_epoch=-1)]))
-            ends = []
+            ends: list[int] = []
             while not ends or ends[-1] < 5:
                 ends.append(decoded((await hand.row()).records)[-1][0] + 1)
                 hand.send(small._replace(bytes_max=10 if len(ends) == 1 else 2500))
@@ -363,7 +363,16 @@ class Copier(NamedTuple):
 
     def row(self, generation: int, records: bytes = b"", *, error: int = 0, high: int = 0, start: int = 0) -> Copied:
         return Copied(
-            self.copy.topic_partition, generation, error, Offset(high), Offset(start), NEVER, Offset(-1), records
+            self.copy.topic_partition,
+            generation,
+            error,
+            Offset(high),
+            Offset(start),
+            NEVER,
+            Offset(-1),
+            Offset(0),
+            Offset(-1),
+            records,
         )
 
 
