@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from headrace.base.errors import StorageFailure
+from headrace.base.ids import BrokerId, Offset
 from headrace.base.ports import Buffer
 from headrace.net import loops
-from headrace.wire.batches import decode_records, iterate_headers
+from headrace.wire.batches import decode_records, encode_batch, iterate_headers
+from headrace.wire.records import Record
 from tests.broker.cluster import running
 from tests.broker.data_path import batch, delete_records, fetch, produce
 from tests.broker.group_broker import RawClient
@@ -130,5 +134,84 @@ def test_others_lead_at_once_what_a_failed_disk_held_and_count_on_it_no_more(tmp
             leader(cluster, second, key)._fail(StorageFailure("planted"))
             await cluster.brokers[second].parts._isr._asking  # type: ignore[misc]
             assert known(await cluster.agree(), key).leader == second, "nobody else has all of it"
+
+    run(work())
+
+
+def keyed(key: int, value: bytes) -> bytes:
+    return encode_batch([Record(0, 1_700_000_000_000, b"%d" % key, value, ())])
+
+
+@pytest.mark.parametrize("ends_in_a_gap", [False, True])
+def test_a_compacted_log_is_copied_with_its_gaps(ends_in_a_gap: bool, tmp_path: Path) -> None:
+    async def work() -> None:
+        async with running(tmp_path, 3, {"log.cleaner.backoff.ms": "20"}) as cluster:
+            key = await make_topic(
+                cluster, "t", 2, cleanup_policy="compact", segment_bytes="1024", min_cleanable_dirty_ratio="0"
+            )
+            partition = known(await cluster.agree(), key)
+            first = partition.leader
+            (other,) = set(partition.replicas) - {first}
+            await cluster.stop(other)
+            await cluster.until(first, lambda image: known(image, key).isr == (first,))
+            leads = leader(cluster, first, key)
+            async with RawClient(str(cluster.address(first))) as client:
+                for number in range(60):
+                    records = keyed(number % 3, b"%d" % number + b"." * 100)
+                    assert (await produce(client, "t", records)).error_code == 0
+                await until(lambda: leads.log.gaps_below > 40)
+                await until(lambda: leads.log.dirtiness(2**62, Offset(60)) == 0)
+                if ends_in_a_gap:  # as where tombstones came last
+                    leads.log.skip_to(Offset(70), now_ms=0)
+                    leads._flusher.request(leads)
+                end = leads.log.log_end_offset
+                await cluster.start(other)
+                await cluster.until(first, lambda image: set(known(image, key).isr) == {first, other})
+                copy = follower(cluster, other, key)
+                assert copy.log.log_end_offset == copy.log.flushed_end == end
+                assert (await produce(client, "t", keyed(0, b"new"))).error_code == 0
+                expected = [pair async for pair in everything(client)]
+            assert len(expected) < 40
+            await elect(cluster, key, other)
+            await cluster.until(other, lambda image: known(image, key).leader == other)
+            await cluster.settled(other)
+            await until(lambda: leader(cluster, other, key).high_watermark == end + 1)
+            async with RawClient(str(cluster.address(other))) as client:
+                found = dict([pair async for pair in everything(client)])
+            assert found.items() <= dict(expected).items(), "it may have been compacted further"
+            assert {found[max(found)], *found.values()} >= {b"new"}
+
+    run(work())
+
+
+async def everything(client: RawClient) -> AsyncIterator[tuple[int, bytes | None]]:
+    """Offset and value of all that a consumer gets."""
+    at = 0
+    while found := values((await fetch(client, "t", at)).records):
+        for pair in found:
+            yield pair
+        at = found[-1][0] + 1
+
+
+def test_a_leader_that_has_lost_what_was_flushed_has_nobody_cut_his_copy_of_it(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with running(tmp_path, 2) as cluster:
+            key = await make_topic(cluster, "t", 2)
+            first = known(await cluster.agree(), key).leader
+            other = 3 - first
+            async with RawClient(str(cluster.address(first))) as client:
+                assert (await produce(client, "t", batch(b"a"))).error_code == 0
+                await cluster.brokers[other].parts._copying.stop()
+                await set_isr(cluster, key, [first])
+                assert (await produce(client, "t", batch(b"lost"))).error_code == 0
+            damaged = follower(cluster, other, key).log
+            damaged.read_only = "planted"  # type: ignore[misc]
+            await elect(cluster, key, other, [other])
+            await cluster.until(first, lambda image: known(image, key).leader == other)
+            await cluster.settled(first)
+            await cluster.settled(other)
+            source = cluster.brokers[first].parts._copying._sources[BrokerId(other)]
+            await until(lambda: source._refused.get(key, 0) >= 2)
+            assert follower(cluster, first, key).log.log_end_offset == 2
 
     run(work())

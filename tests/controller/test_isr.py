@@ -79,12 +79,20 @@ def test_what_is_asked_twice_is_done_once() -> None:
     wish = proposal(before, 2, 3)
     image, codes = ask(before, wish)
     assert codes == ["NONE"]
-    for again in (wish, proposal(image, 3, 2)):
-        decision = alter_isr(image, broker_id=LEADER, broker_epoch=image.brokers[LEADER].epoch, proposals=[again])
-        assert (decision.events, decision.result) == ((), (ErrorCode.NONE,))
+    decision = alter_isr(image, broker_id=LEADER, broker_epoch=image.brokers[LEADER].epoch, proposals=[wish])
+    assert (decision.events, decision.result) == ((), (ErrorCode.NONE,))
     later = image.replay(ask_events(image, proposal(image, 2)))
     later = later.replay(ask_events(later, proposal(later, 2, 3)))
     assert ask(later, wish)[1] == ["INVALID_UPDATE_VERSION"], "the ISR is the same, but not by this proposal"
+
+
+def test_what_was_asked_before_the_isr_was_asked_for_as_it_is_cannot_be_done_after_it() -> None:
+    """A leader that takes back what it asked for has to know: it counts on those no more."""
+    before, _ = ask(three := three_replicas(), proposal(three, 2, 3))
+    late = proposal(before, 2, 3, 1)
+    image, codes = ask(before, proposal(before, 3, 2))
+    assert (codes, state(image)) == (["NONE"], (0, 2, (2, 3)))
+    assert ask(image, late)[1] == ["INVALID_UPDATE_VERSION"]
 
 
 def ask_events(image: MetadataImage, wish: IsrProposal) -> tuple[Any, ...]:

@@ -11,52 +11,91 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from headrace.base.ids import LeaderEpoch, Offset
 from headrace.replica.follower import cut_at, diverges
+from headrace.storage.engine import EpochEnd
+from headrace.storage.log.epochs import LeaderEpochs
 
 NODES = (0, 1, 2)
 nodes = st.sampled_from(NODES)
 few = st.integers(0, 3)
 
 
-class EpochEnd(NamedTuple):
-    epoch: LeaderEpoch
-    end: Offset
-
-
 class Entry(NamedTuple):
-    epoch: int
+    epoch: LeaderEpoch
     value: int
 
 
-def end_for(log: list[Entry], epoch: int, current: int | None = None) -> EpochEnd:
-    """The largest epoch of the log that is not above `epoch`, and where it ends; of a leader's log (`current`: its
-    epoch, of which there may be no entry yet) as of a follower's."""
-    found = max((entry.epoch for entry in log if entry.epoch <= epoch), default=-1)
-    if current is not None and current <= epoch:
-        found = current
-    if found < 0:
-        return EpochEnd(LeaderEpoch(-1), Offset(-1))
-    return EpochEnd(LeaderEpoch(found), Offset(sum(entry.epoch <= found for entry in log)))
+class Log:
+    """Entries by their offsets, from `start` on, and the epochs as a log keeps them."""
+
+    def __init__(self) -> None:
+        self.start = 0
+        self.entries: list[Entry] = []
+        self.epochs = LeaderEpochs()
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.entries)
+
+    @property
+    def last_epoch(self) -> LeaderEpoch:
+        return self.entries[-1].epoch if self.entries else LeaderEpoch(-1)
+
+    def at(self, offset: int) -> Entry | None:
+        return self.entries[offset - self.start] if self.start <= offset < self.end else None
+
+    def append(self, entry: Entry) -> None:
+        self.epochs.assign(entry.epoch, Offset(self.end))
+        self.entries.append(entry)
+
+    def end_of(self, epoch: LeaderEpoch) -> EpochEnd:
+        return self.epochs.end_of(epoch, Offset(self.end))
+
+    def cut(self, offset: int) -> None:
+        del self.entries[max(0, offset - self.start) :]
+        self.start = min(self.start, offset)
+        self.epochs.cut_from(Offset(self.end))
+
+    def start_over(self, offset: int) -> None:
+        self.start, self.entries, self.epochs = offset, [], LeaderEpochs()
+
+    def delete_before(self, offset: int) -> None:
+        if self.start < offset <= self.end:
+            del self.entries[: offset - self.start]
+            self.start = offset
+            self.epochs.cut_below(Offset(offset))
 
 
-def common_length(one: list[Entry], other: list[Entry]) -> int:
-    length = 0
-    while length < min(len(one), len(other)) and one[length] == other[length]:
-        length += 1
-    return length
+def common_end(leaders: Log, ours: Log) -> int:
+    """Below it, and from where both begin, both have the same."""
+    offset = max(leaders.start, ours.start)
+    while (entry := ours.at(offset)) is not None and entry == leaders.at(offset):
+        offset += 1
+    return offset
 
 
-def steps_to_agree(leaders: list[Entry], ours: list[Entry], current: int) -> int:
-    """As the two brokers do it, on `ours`; how many times it was cut."""
+def is_beginning(leaders: Log, ours: Log) -> bool:
+    """Whether the follower has nothing that the leader has otherwise, or not at all."""
+    return ours.end <= max(common_end(leaders, ours), leaders.start) and ours.end <= leaders.end
+
+
+def diverges_from(leaders: Log, ours: Log) -> EpochEnd | None:
+    """What the leader says of a follower that comes to it."""
+    found = leaders.end_of(ours.last_epoch)
+    return found if diverges(found, ours.last_epoch, Offset(ours.end)) else None
+
+
+def agree(leaders: Log, ours: Log) -> int:
+    """As the two brokers do it; how many times ours was cut."""
     steps = 0
-    while ours:
-        last_epoch = LeaderEpoch(ours[-1].epoch)
-        theirs = end_for(leaders, last_epoch, current)
-        if not diverges(theirs, last_epoch, Offset(len(ours))):
-            break
-        offset = cut_at(end_for(ours, theirs.epoch), theirs, Offset(len(ours)))
-        assert common_length(leaders, ours) <= offset < len(ours), "it takes nothing that both have, and something"
-        del ours[offset:]
+    while (theirs := diverges_from(leaders, ours)) is not None:
+        offset = cut_at(ours.end_of(theirs.epoch), theirs, Offset(ours.end))
+        assert offset < ours.end, "it takes something"
+        common = common_end(leaders, ours)
+        assert offset >= common or common == max(leaders.start, ours.start), "it takes nothing that both have"
+        ours.cut(offset)
         steps += 1
+    if not leaders.start <= ours.end <= leaders.end:
+        ours.start_over(leaders.start)
     return steps
 
 
@@ -65,64 +104,83 @@ class Elections(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        self.logs: list[list[Entry]] = [[] for _ in NODES]
+        self.logs = [Log() for _ in NODES]
         self.leader = 0
-        self.epoch = 0
+        self.epoch = LeaderEpoch(-1)
         self.last_value = 0
+        self.elect(0, 1)
+
+    @property
+    def leading(self) -> Log:
+        return self.logs[self.leader]
 
     @rule(node=nodes, count=few)
     def elect(self, node: int, count: int) -> None:
-        """And have it append before anybody copies."""
+        """And have it append before anybody copies. Who led before forgets the epoch, if it wrote nothing in it. Who
+        has not even what was deleted elsewhere was not in sync, and is not elected."""
+        if self.logs[node].end < max(log.start for log in self.logs):
+            return
+        self.leading.epochs.cut_from(Offset(self.leading.end))
         self.leader = node
-        self.epoch += 1
+        self.epoch = LeaderEpoch(self.epoch + 1)
+        self.leading.epochs.assign(self.epoch, Offset(self.leading.end))
         self.append(count)
 
     @rule(count=few)
     def append(self, count: int) -> None:
         for _ in range(count):
             self.last_value += 1
-            self.logs[self.leader].append(Entry(self.epoch, self.last_value))
+            self.leading.append(Entry(self.epoch, self.last_value))
 
     @rule(node=nodes, count=st.integers(0, 5))
     def copy(self, node: int, count: int) -> None:
-        leaders, ours = self.logs[self.leader], self.logs[node]
-        if node == self.leader:
+        leaders, ours = self.leading, self.logs[node]
+        if ours is leaders:
             return
-        epochs = len({entry.epoch for entry in ours})
-        common = common_length(leaders, ours)
-        assert steps_to_agree(leaders, ours, self.epoch) <= epochs
-        assert ours == leaders[:common], "all that both had, and nothing else, is left"
-        ours += leaders[common : common + count]
+        epochs = len({entry.epoch for entry in ours.entries})
+        common, begin = common_end(leaders, ours), max(leaders.start, ours.start)
+        assert agree(leaders, ours) <= epochs
+        assert is_beginning(leaders, ours)
+        assert ours.end == common if common > begin else not ours.entries or ours.end <= begin
+        for offset in range(ours.end, min(ours.end + count, leaders.end)):
+            entry = leaders.at(offset)
+            assert entry is not None
+            ours.append(entry)
+        ours.delete_before(leaders.start)
 
     @rule(node=nodes, lost=few)
     def crash(self, node: int, lost: int) -> None:
         """What was not flushed is gone."""
         log = self.logs[node]
-        if node != self.leader:
-            del log[len(log) - min(lost, len(log)) :]
+        if log is not self.leading:
+            log.cut(max(log.start, log.end - lost))
+
+    @rule(count=few)
+    def delete(self, count: int) -> None:
+        """Followers hear of it when they copy."""
+        self.leading.delete_before(self.leading.start + count)
 
     @invariant()
     def a_log_diverges_exactly_where_it_is_no_beginning_of_the_leaders(self) -> None:
-        leaders = self.logs[self.leader]
         for ours in self.logs:
-            last_epoch = LeaderEpoch(ours[-1].epoch if ours else -1)
-            found = diverges(end_for(leaders, last_epoch, self.epoch), last_epoch, Offset(len(ours)))
-            assert found == (ours != leaders[: len(ours)])
+            if ours.entries and ours.end > self.leading.start:
+                assert (diverges_from(self.leading, ours) is None) == is_beginning(self.leading, ours)
 
     @invariant()
     def an_epoch_and_an_offset_are_one_entry(self) -> None:
         """What the cutting relies on, and keeps."""
         for one in self.logs:
             for other in self.logs:
-                equal = common_length(one, other)
-                shared = [
-                    (a.epoch, at) for at, (a, b) in enumerate(zip(one, other, strict=False)) if a.epoch == b.epoch
-                ]
-                assert all(at < equal for _, at in shared)
+                for offset in range(max(one.start, other.start), min(one.end, other.end)):
+                    ours, theirs = one.at(offset), other.at(offset)
+                    assert ours is not None
+                    assert theirs is not None
+                    if ours.epoch == theirs.epoch:
+                        assert ours == theirs
 
 
 TestElections = Elections.TestCase
-TestElections.settings = settings(max_examples=100, stateful_step_count=30)
+TestElections.settings = settings(max_examples=150, stateful_step_count=30)
 
 
 def test_an_empty_log_diverges_from_none_and_one_older_than_all_is_cut_wholly() -> None:
@@ -134,9 +192,11 @@ def test_an_empty_log_diverges_from_none_and_one_older_than_all_is_cut_wholly() 
 
 
 def test_epochs_between_are_skipped_in_one_step() -> None:
-    """KIP-279: ours is 1 1 3 3, theirs 1 1 1 2: both had two of epoch 1, of which theirs has one more."""
-    ours = [Entry(1, 0), Entry(1, 1), Entry(3, 90), Entry(3, 91)]
-    theirs = [Entry(1, 0), Entry(1, 1), Entry(1, 2), Entry(2, 3)]
-    assert end_for(theirs, 3) == (2, 4)
-    assert end_for(ours, 2) == (1, 2)
-    assert cut_at(end_for(ours, 2), end_for(theirs, 3), Offset(4)) == 2
+    """KIP-279: ours is 1 1 3 3, theirs 1 1 1 2 2 5: both had two of epoch 1, of which theirs has one more."""
+    ours, theirs = Log(), Log()
+    for log, epochs in ((ours, (1, 1, 3, 3)), (theirs, (1, 1, 1, 2, 2, 5))):
+        for at, epoch in enumerate(epochs):
+            log.append(Entry(LeaderEpoch(epoch), at))
+    told = diverges_from(theirs, ours)
+    assert told == (2, 5)
+    assert cut_at(ours.end_of(told.epoch), told, Offset(4)) == 2

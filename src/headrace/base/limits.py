@@ -323,6 +323,8 @@ REPLICA_NEWS_MS_MAX: Final = 20
 """Time after which a follower that copies nothing is told that the high watermark has risen."""
 REPLICA_SILENCE_MS_MAX: Final = 5_000
 """Silence of a leader after which the connection to it is given up."""
+REPLICA_BULK_BYTES_MIN: Final = 256 * 1024
+"""An answer from which on a follower asks for the next before it has flushed this one."""
 REPLICA_UNFLUSHED_BYTES_MAX: Final = 16 * 1024 * 1024
 """Bytes from one leader that a follower has taken and not yet flushed, at which it asks for no more."""
 REPLICA_FRAME_ROWS_MAX: Final = 10_000

@@ -22,6 +22,7 @@ from headrace.base.limits import (
     REPLICA_ANSWER_BYTES_MAX,
     REPLICA_BACKOFF_MS_MAX,
     REPLICA_BACKOFF_MS_MIN,
+    REPLICA_BULK_BYTES_MIN,
     REPLICA_FRAME_ROWS_MAX,
     REPLICA_UNFLUSHED_BYTES_MAX,
 )
@@ -69,6 +70,8 @@ class Source:
         self._unflushed: dict[TopicPartition, deque[tuple[Offset, int]]] = {}
         """What was appended and not yet flushed: where each append ends, and its bytes."""
         self._unflushed_bytes = 0
+        self._answer_bytes = 0
+        """Of the last answer."""
         self._link: CopyLink | None = None
         self._opening: asyncio.Task[None] | None = None
         self._cutting: set[asyncio.Task[None]] = set()
@@ -135,7 +138,7 @@ class Source:
         placed = [self._placed(key) for key in _some(self._to_place)]
         flushed = [self._told_flushed(key) for key in _some(self._flushed)]
         forgotten = _some(self._to_forget)
-        wants = not link.awaited and self._unflushed_bytes < REPLICA_UNFLUSHED_BYTES_MAX and bool(self._generations)
+        wants = not link.awaited and self._has_room and bool(self._generations)
         if not (wants or placed or flushed or forgotten):
             return
         frame = ReplicaFetch(
@@ -152,6 +155,14 @@ class Source:
         link.send(encode_request(frame), answered=wants)
         if self._to_place or self._flushed or self._to_forget:
             self._send_soon()
+
+    @property
+    def _has_room(self) -> bool:
+        """Small answers are asked for one flush at a time: what comes meanwhile is one answer then, and costs one frame
+        each way. Large ones follow each other while the disk is at work, up to a bound."""
+        if not self._unflushed_bytes:
+            return True
+        return self._answer_bytes >= REPLICA_BULK_BYTES_MIN and self._unflushed_bytes < REPLICA_UNFLUSHED_BYTES_MAX
 
     def _placed(self, key: TopicPartition) -> Placed:
         position = self._copies[key].position
@@ -176,11 +187,12 @@ class Source:
     def _on_frame(self, frame: memoryview) -> None:
         """Raises CorruptData, for which the link is given up."""
         self._failures = 0
+        self._answer_bytes = len(frame)
         for row in decode_answer(frame):
             copy = self._copies.get(row.key)
             if copy is not None and self._generations.get(row.key) == row.generation and row.key not in self._to_place:
                 self._on_row(copy, row)
-        self._send_soon()
+        self._send()  # at once: the leader waits for it, and all that this answer brought is taken
 
     def _on_row(self, copy: FollowerPartition, row: Copied) -> None:
         key = row.key
@@ -192,14 +204,17 @@ class Source:
             self._work(copy, self._cut(copy, EpochEnd(row.diverging_epoch, row.diverging_end)))
         else:
             self._refused.pop(key, None)
-            if row.records and not self._append(copy, row):
+            if not self._append(copy, row):
                 return
             copy.on_marks(row.high_watermark, row.log_start)
 
     def _append(self, copy: FollowerPartition, row: Copied) -> bool:
         key = row.key
         try:
-            copy.append(row.records)
+            if row.records:
+                copy.append(row.records, gaps_below=row.gaps_below)
+            if copy.log.log_end_offset < row.skip_to <= row.gaps_below:
+                copy.skip_to(row.skip_to)
         except StorageFailure:
             return False  # it is offline, and was dropped
         except CorruptData as error:
@@ -212,6 +227,8 @@ class Source:
             )
             self._pause(key)
             return False
+        if not row.records:
+            return True
         self._unflushed.setdefault(key, deque()).append((copy.log.log_end_offset, len(row.records)))
         self._unflushed_bytes += len(row.records)
         if copy.is_flushed:

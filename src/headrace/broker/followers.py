@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 import structlog
 
 from headrace.base.errors import CorruptData, StorageFailure
-from headrace.base.ids import NO_EPOCH, BrokerEpoch, BrokerId, ClusterId, LeaderEpoch, Offset, TopicPartition
+from headrace.base.ids import NO_EPOCH, NO_OFFSET, BrokerEpoch, BrokerId, ClusterId, LeaderEpoch, Offset, TopicPartition
 from headrace.base.limits import REPLICA_ANSWER_BYTES_MAX, REPLICA_IDLE_MS, REPLICA_NEWS_MS_MAX
 from headrace.base.ports import Buffer, Clock
 from headrace.broker.deferred import Deferred
@@ -115,7 +115,10 @@ class FollowerSession:
         our_log = found.log
         ours = our_log.end_offset_for_epoch(placed.last_epoch) if placed.last_epoch >= 0 else NOWHERE
         if diverges(ours, placed.last_epoch, placed.log_end):
-            self._tell(placed, ErrorCode.NONE, found, ours)
+            if our_log.read_only is None:
+                self._tell(placed, ErrorCode.NONE, found, ours)
+            else:  # what was flushed here is gone: it may be what the follower has
+                self._tell(placed, ErrorCode.KAFKA_STORAGE_ERROR)
             return
         next_offset = placed.log_end
         if not our_log.log_start_offset <= next_offset <= our_log.log_end_offset:
@@ -175,7 +178,8 @@ class FollowerSession:
         epoch, end = NOWHERE if diverging is None else diverging
         if diverging is not None and epoch < 0:
             epoch = NO_SUCH_EPOCH
-        self._told[placed.key] = Copied(placed.key, placed.generation, error, Offset(-1), start, epoch, end, b"")
+        row = Copied(placed.key, placed.generation, error, Offset(-1), start, epoch, end, Offset(0), Offset(-1), b"")
+        self._told[placed.key] = row
 
     # what there is for it
 
@@ -188,22 +192,27 @@ class FollowerSession:
                 break
             place = self._places[key]
             records, error = self._read(place, bytes_max - size, at_least_one=size == 0)
-            rows.append(_row(place, error, records))
             if error:
+                rows.append(_row(place, error, b""))
                 self._forget(key)  # until it is placed again
                 continue
-            if not records:
+            if not (records or size == 0):
                 continue  # there was no room for a whole batch
+            log_end = place.partition.log.log_end_offset
+            if records:
+                rows.append(_row(place, ErrorCode.NONE, records))
+                self._went_on(key, end_of(records))
+            else:  # though there was room for any: compaction has left none
+                rows.append(_row(place, ErrorCode.NONE, b"", skip_to=log_end))
+                self._went_on(key, log_end)
             size += len(records)
             self._news.pop(key, None)
-            self._went_on(key, place, records)
         news, self._news = self._news, {}
         rows += [_row(self._places[key], ErrorCode.NONE, b"") for key in news]
         return rows
 
-    def _went_on(self, key: TopicPartition, place: Place, records: Buffer) -> None:
-        next_offset = end_of(records)
-        self._places[key] = place._replace(next_offset=next_offset)
+    def _went_on(self, key: TopicPartition, next_offset: Offset) -> None:
+        place = self._places[key] = self._places[key]._replace(next_offset=next_offset)
         del self._ready[key]
         if next_offset < place.partition.log.log_end_offset:
             self._ready[key] = None
@@ -372,7 +381,7 @@ class Followers:
             session.answer_now()
 
 
-def _row(place: Place, error: ErrorCode, records: Buffer) -> Copied:
+def _row(place: Place, error: ErrorCode, records: Buffer, *, skip_to: Offset = NO_OFFSET) -> Copied:
     partition = place.partition
     return Copied(
         partition.topic_partition,
@@ -382,5 +391,7 @@ def _row(place: Place, error: ErrorCode, records: Buffer) -> Copied:
         partition.log.log_start_offset,
         NO_EPOCH,
         Offset(-1),
+        partition.log.gaps_below,
+        skip_to,
         records,
     )

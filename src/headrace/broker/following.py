@@ -20,7 +20,7 @@ from headrace.broker.opening import recover_producers
 from headrace.broker.replica import Common, Replica
 from headrace.replica.follower import Position, cut_at
 from headrace.replica.producers import ProducerStates
-from headrace.storage.engine import EpochEnd, FlushTicket
+from headrace.storage.engine import NO_GAPS, EpochEnd, FlushTicket
 from headrace.wire.batches import check_batches
 from headrace.wire.errors import ErrorCode
 
@@ -81,13 +81,13 @@ class FollowerPartition(Replica):
 
     # what the leader gives
 
-    def append(self, records: Buffer) -> None:
-        """Append what the leader gave for our log's end. Raises CorruptBatch: nothing of it is taken; StorageFailure:
-        the disk failed, and the partition with it."""
+    def append(self, records: Buffer, *, gaps_below: Offset = NO_GAPS) -> None:
+        """Append what the leader gave for our log's end; below `gaps_below` its log was compacted. Raises CorruptBatch:
+        nothing of it is taken; StorageFailure: the disk failed, and the partition with it."""
         now_ms = self._clock.now_ms()
-        headers = check_batches(records)
+        headers = check_batches(records, gaps_below=gaps_below)
         try:
-            self.log.append_verbatim(records, headers, now_ms=now_ms)
+            self.log.append_verbatim(records, headers, now_ms=now_ms, gaps_below=gaps_below)
         except (OSError, StorageFailure) as error:
             self._fail(error)
             raise StorageFailure(str(error)) from error
@@ -100,6 +100,15 @@ class FollowerPartition(Replica):
             self.open_since_ms = now_ms
         if self.log.needs_flush:
             self._flusher.request(self)
+
+    def skip_to(self, offset: Offset) -> None:
+        """The leader's log goes on there, and compaction has left nothing before it. Raises as `append`."""
+        try:
+            self.log.skip_to(offset, now_ms=self._clock.now_ms())
+        except (OSError, StorageFailure) as error:
+            self._fail(error)
+            raise StorageFailure(str(error)) from error
+        self._flusher.request(self)
 
     def on_marks(self, high_watermark: Offset, log_start: Offset) -> None:
         """The leader's high watermark, and where its log starts: what it has deleted goes here too."""

@@ -15,7 +15,7 @@ from typing import Final
 import structlog
 
 from headrace.base.errors import HeadraceError
-from headrace.base.ids import BrokerEpoch, BrokerId, TopicPartition
+from headrace.base.ids import BrokerEpoch, BrokerId, LeaderEpoch, PartitionEpoch, TopicPartition
 from headrace.base.limits import ISR_BACKOFF_MS, ISR_PROPOSALS_PER_ASK_MAX
 from headrace.base.ports import Clock
 from headrace.broker.control import Control
@@ -33,6 +33,9 @@ log = structlog.get_logger(__name__)
 
 ASKED_AGAIN: Final = (ErrorCode.INVALID_UPDATE_VERSION, ErrorCode.NOT_CONTROLLER)
 """What was decided on is not what is known here: one of the two is behind, and an earlier ask may have been heard."""
+NOT_DONE: Final = (ErrorCode.INELIGIBLE_REPLICA, ErrorCode.INVALID_REQUEST)
+"""It was decided on the state that is known here, and is not done. Whatever else is refused, this broker does not lead
+any more: an earlier ask may have been heard before that, and nothing is taken back until the image tells."""
 CHECKS_PER_LAG: Final = 2
 """Looks at the followers in the time after which one is too late, as in Kafka."""
 
@@ -63,6 +66,8 @@ class IsrKeeper:
         self._lag_max_s = lag_max_s
         self._on_bug = on_bug
         self._wanted: dict[TopicPartition, Partition] = {}
+        self._doubted: dict[TopicPartition, tuple[LeaderEpoch, PartitionEpoch]] = {}
+        """On which state something was asked for of which nobody knows what became: it may yet be heard."""
         self._failed: dict[TopicPartition, None] = {}
         """Held here no more, for their disk has failed: others are to lead them."""
         self._asking: asyncio.Task[None] | None = None
@@ -134,17 +139,28 @@ class IsrKeeper:
             answer = Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, str(error))
         if isinstance(answer, Refusal):
             log.info("the controller did not answer for the in-sync replicas; asked again", reason=answer.message)
+            for partition, wanted in proposals:
+                self._doubted[partition.topic_partition] = (wanted.leader_epoch, wanted.partition_epoch)
             self._again([partition for partition, _ in proposals])
             return
         behind = []
         for (partition, wanted), code in zip(proposals, answer, strict=True):
-            if code in ASKED_AGAIN:
+            if code is ErrorCode.NONE:
+                self._doubted.pop(partition.topic_partition, None)
+            elif code in ASKED_AGAIN:
                 behind.append(partition)
-            elif code is not ErrorCode.NONE:
-                partition.on_isr_refused(wanted.leader_epoch, wanted.partition_epoch)
-                self._later(partition.propose_again)
+            elif code in NOT_DONE:
+                self._refuse(partition, wanted)
         if behind:
             self._again(behind)
+
+    def _refuse(self, partition: Partition, wanted: ProposeIsr) -> None:
+        state = (wanted.leader_epoch, wanted.partition_epoch)
+        if self._doubted.get(partition.topic_partition) == state:
+            partition.on_isr_doubted(*state)
+        else:
+            partition.on_isr_refused(*state)
+            self._later(partition.propose_again)  # after a while, for it may want the same again at once
 
     def _again(self, partitions: list[Partition]) -> None:
         """After a while; whatever the image tells by then may have settled it."""
@@ -182,6 +198,8 @@ class IsrKeeper:
         while not self._stopped:
             await asyncio.sleep(self._lag_max_s / CHECKS_PER_LAG)
             heard_at = self._heard_at()
+            states = {each.topic_partition: each.standings.state for each in self._partitions}
+            self._doubted = {key: state for key, state in self._doubted.items() if states.get(key) == state}
             for partition in list(self._partitions):
                 if partition.has_followers:
                     partition.check_followers(self._lag_max_s, heard_at)

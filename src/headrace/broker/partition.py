@@ -335,6 +335,12 @@ class Partition(Replica):
             self._leader, effects = self._leader.on_refused(partition_epoch)
             self._carry_out_all(effects)
 
+    def on_isr_doubted(self, leader_epoch: LeaderEpoch, partition_epoch: PartitionEpoch) -> None:
+        """See `Leader.on_doubted`."""
+        if leader_epoch == self._leader.epoch:
+            self._leader, effects = self._leader.on_doubted(partition_epoch)
+            self._carry_out_all(effects)
+
     # keeping house
 
     def delete_records(self, before: Offset, waiter: Commit) -> None:

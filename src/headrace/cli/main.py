@@ -19,6 +19,7 @@ from headrace.cli.broker import broker
 from headrace.cli.consume import consume
 from headrace.cli.debug import debug
 from headrace.cli.demo import demo
+from headrace.cli.doctor import doctor
 from headrace.cli.produce import produce
 from headrace.cli.quorum import quorum
 from headrace.cli.sim import sim
@@ -59,6 +60,7 @@ def root(
 app.command()(up)
 app.add_typer(broker)
 app.command()(quorum)
+app.command()(doctor)
 app.command()(sim)
 app.add_typer(topic)
 app.command()(produce)

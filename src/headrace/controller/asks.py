@@ -231,6 +231,7 @@ class AlterIsr(Command[tuple[ErrorCode, ...]]):
     """A leader asks for other in-sync replicas. One error code for each proposal, in order."""
 
     RESULT: ClassVar[Any] = tuple[ErrorCode, ...]
+    REPEATABLE: ClassVar[bool] = False  # whoever asks has to know that an ask may yet be heard
     broker_id: BrokerId
     broker_epoch: BrokerEpoch
     proposals: tuple[IsrProposal, ...]

@@ -2,7 +2,8 @@
 
 Promises: only the leader of the current epoch changes an ISR, from the state that it knows; no member is fenced or of
 another incarnation than the leader has seen; the ISR is never empty and never without its leader; each partition is
-decided for itself, wholly or not at all; what is asked twice changes nothing the second time. Sources: KIP-497
+decided for itself, wholly or not at all; what is asked twice changes nothing the second time. To ask for the ISR that
+is takes a partition epoch all the same: nothing that was asked before it can be done after it. Sources: KIP-497
 (AlterPartition), KIP-841 (no fenced members), KIP-903 (members by broker epoch).
 """
 
@@ -113,7 +114,7 @@ def _decide(
     wished = {member.broker_id for member in proposal.isr}
     isr = tuple(replica for replica in known.replicas if replica in wished)
     possible = leader in isr and len(isr) == len(proposal.isr)
-    if possible and isr == known.isr and 0 <= known.partition_epoch - proposal.partition_epoch <= 1:
+    if possible and isr == known.isr and known.partition_epoch - proposal.partition_epoch == 1:
         return ErrorCode.NONE  # asked twice
     if proposal.partition_epoch != known.partition_epoch:
         return ErrorCode.INVALID_UPDATE_VERSION

@@ -202,6 +202,15 @@ class Leader(NamedTuple):
         """Some time has passed since a proposal was refused."""
         return self._let_join()
 
+    def on_doubted(self, partition_epoch: PartitionEpoch) -> tuple[Leader, Effects]:
+        """As `on_refused`, but an earlier ask for it, of which nobody knows what became, may yet be heard. Ask for the
+        committed ISR, which takes a partition epoch, so that it cannot be done any more; until then nothing is taken
+        back."""
+        if self.proposed is None or partition_epoch != self.partition_epoch:
+            return self, ()
+        leader = self._replace(proposed=self.isr)
+        return leader, (leader.proposal,)
+
     def _settle(self) -> tuple[Leader, Effects]:
         """Nothing is proposed any more: the committed ISR counts, and others may be waiting to join it."""
         settled, effects = self._with_ends(self._ends_of(self.isr))
@@ -223,6 +232,11 @@ class Leader(NamedTuple):
     def _epoch_of(self, replica: BrokerId) -> BrokerEpoch:
         known = self.followers.get(replica)
         return ANY_EPOCH if known is None else known.broker_epoch
+
+    @property
+    def state(self) -> tuple[LeaderEpoch, PartitionEpoch]:
+        """On which a proposal is decided."""
+        return self.epoch, self.partition_epoch
 
     @property
     def in_sync(self) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 
 from headrace.base.errors import CorruptData, StorageFailure
 from headrace.base.ids import DirectoryId, LeaderEpoch, Offset, PartitionIndex, TopicId
@@ -20,6 +20,9 @@ from headrace.wire.batches import BatchHeader
 if TYPE_CHECKING:
     from headrace.storage.log.compaction import Cleaning
     from headrace.storage.log.damage import Examination
+
+NO_GAPS: Final = Offset(0)
+"""Compaction never ran: below no offset are there any."""
 
 
 class StampMismatch(StorageFailure):
@@ -207,8 +210,20 @@ class PartitionLog(Protocol):
         Raises StorageFailure: nothing of it is in the log then.
         """
 
-    def append_verbatim(self, batches: Buffer, headers: Sequence[tuple[int, BatchHeader]], *, now_ms: int) -> Appended:
-        """Append a leader's batches as they are. Raises CorruptBatch where they do not go on at the log's end."""
+    def append_verbatim(
+        self,
+        batches: Buffer,
+        headers: Sequence[tuple[int, BatchHeader]],
+        *,
+        now_ms: int,
+        gaps_below: Offset = NO_GAPS,
+    ) -> Appended:
+        """Append a leader's batches as they are. Raises CorruptBatch where they do not go on at the log's end. Below
+        `gaps_below` the leader's log was compacted, and they need not; once flushed, this log has gaps there too."""
+
+    def skip_to(self, offset: Offset, *, now_ms: int) -> None:
+        """Go on at `offset`, above the log's end: compaction has left nothing of what was before it. Raises
+        StorageFailure. It is to be flushed, as if there had been an append."""
 
     def write_out(self) -> None:
         """Give all that was appended to the log's files. What is flushed may be in the engine's journal alone until
@@ -275,6 +290,10 @@ class PartitionLog(Protocol):
 
     def restart_at(self, offset: Offset) -> None:
         """Drop everything, durably; the next append is at `offset`. As `truncate_to`."""
+
+    @property
+    def gaps_below(self) -> Offset:
+        """Batches or records may be missing below it, where compaction ran; 0: it never did."""
 
     @property
     def is_compacted(self) -> bool:

@@ -144,13 +144,14 @@ def check_batch(buffer: Buffer, at: int = 0, end: int | None = None, *, compacte
     return header
 
 
-def check_batches(buffer: Buffer) -> list[tuple[int, BatchHeader]]:
-    """Check every batch of a produce request's records: positions and headers. Raises CorruptBatch, also where bytes
-    are left over."""
+def check_batches(buffer: Buffer, *, gaps_below: int = 0) -> list[tuple[int, BatchHeader]]:
+    """Check every batch of a produce request's records, or of another log's: positions and headers. Below `gaps_below`
+    compaction has been over them. Raises CorruptBatch, also where bytes are left over."""
     found: list[tuple[int, BatchHeader]] = []
     at, end = 0, len(buffer)
     while at < end:
-        header = check_batch(buffer, at, end)
+        compacted = gaps_below > 0 and int.from_bytes(buffer[at : at + 8], signed=True) < gaps_below
+        header = check_batch(buffer, at, end, compacted=compacted)
         found.append((at, header))
         at += LENGTH_END + header.batch_length
     return found

@@ -39,7 +39,7 @@ _FRONT: Final = struct.Struct(">iqi?iiii")
 _PLACED: Final = struct.Struct(">16siiiqiq")
 _FLUSHED: Final = struct.Struct(">16siiq")
 _FORGOTTEN: Final = struct.Struct(">16si")
-_ANSWER_ROW: Final = struct.Struct(">16siihqqiqi")
+_ANSWER_ROW: Final = struct.Struct(">16siihqqiqqqi")
 _LENGTH: Final = struct.Struct(">i")
 _TEXT_LENGTH: Final = struct.Struct(">B")
 
@@ -92,6 +92,10 @@ class Copied(NamedTuple):
     """-1: it does not diverge. Else the leader's largest epoch not above that of the follower's last batch; -2: it has
     none so old."""
     diverging_end: Offset
+    gaps_below: Offset
+    """Below it the leader's log was compacted: batches and records may be missing."""
+    skip_to: Offset
+    """The log's end, where compaction has left nothing before it; -1: batches follow."""
     records: Buffer
     """Whole batches that follow on those sent before."""
 
@@ -172,7 +176,7 @@ def encode_answer(rows: Iterable[Copied]) -> list[Buffer]:
     buffers: list[Buffer] = []
     head = bytearray(_LENGTH.size)
     size = 0
-    for key, generation, error, high_watermark, log_start, epoch, end, records in rows:
+    for key, generation, error, high_watermark, log_start, epoch, end, gaps_below, skip_to, records in rows:
         head += _ANSWER_ROW.pack(
             key.topic_id.bytes,
             key.partition,
@@ -182,6 +186,8 @@ def encode_answer(rows: Iterable[Copied]) -> list[Buffer]:
             log_start,
             epoch,
             end,
+            gaps_below,
+            skip_to,
             len(records),
         )
         if records:
@@ -203,15 +209,12 @@ def decode_answer(frame: memoryview) -> list[Copied]:
     at, end = 0, len(frame)
     try:
         while at < end:
-            topic_id, partition, generation, error, high, start, epoch, diverging, size = _ANSWER_ROW.unpack_from(
-                frame, at
-            )
+            topic_id, partition, *fields, size = _ANSWER_ROW.unpack_from(frame, at)
             at += _ANSWER_ROW.size
             if not 0 <= size <= end - at:
                 raise ValueError("it is cut off")
             key = _key(topic_id, partition)
-            row = (key, generation, error, high, start, epoch, diverging, frame[at : at + size])
-            rows.append(new(Copied, row))
+            rows.append(new(Copied, (key, *fields, frame[at : at + size])))
             at += size
     except (ValueError, struct.error) as error:
         raise CorruptData(f"this is no answer to a broker that copies: {error}") from error

@@ -29,6 +29,8 @@ class Placed(NamedTuple):
     max_timestamp: int
     end: Offset
     """Offset after the last record."""
+    has_place: bool = False
+    """The headers' base offsets are the log's; else each begins where the one before it ends."""
 
 
 def place(batches: Buffer, headers: Sequence[tuple[int, BatchHeader]], base: int, epoch: int) -> Placed:
@@ -75,4 +77,5 @@ def place_in_time(
 def place_verbatim(batches: Buffer, headers: Sequence[tuple[int, BatchHeader]], end: Offset) -> Placed:
     """A leader's batches, which have their place already."""
     placed = [header for _, header in headers]
-    return Placed([batches], placed, len(batches), max(header.max_timestamp for header in placed), end)
+    times = [header.max_timestamp for header in placed]
+    return Placed([batches], placed, len(batches), max(times), end, has_place=True)

@@ -13,6 +13,7 @@ Between 2 and 3 the loop turns to the new segment. While a cleaning is out, no s
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -32,20 +33,59 @@ from headrace.wire.batches import HEADER_BYTES, parse_header
 NO_LAG_LIMIT: Final = 2**63 - 1
 
 
-class Compaction:
-    """Of one log. `state` is what is durable; `cleaning` the one that is out."""
+class Note:
+    """What is durably known of a log's gaps. Its methods block, in a worker thread, and raise OSError; a cleaning and a
+    flush may call them at the same time."""
 
-    __slots__ = ("_contents", "_directory", "_disk", "cleaning", "is_held", "state")
+    __slots__ = ("_directory", "_disk", "_lock", "state")
+
+    def __init__(self, disk: Disk, directory: Path, state: Compacted) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._lock = threading.Lock()
+        self.state = state
+
+    def raise_gaps(self, end: Offset) -> None:
+        """Batches may be missing below `end`: all of the log up to there that there is, is durable."""
+        with self._lock:
+            if end > self.state.gaps_below:
+                self._write(replace(self.state, gaps_below=end))
+
+    def conclude(self, clean_to: Offset) -> None:
+        """It is clean up to there."""
+        with self._lock:
+            self._write(replace(self.state, clean_to=clean_to))
+
+    def lower(self, end: Offset) -> None:
+        """The log is about to be cut at `end`."""
+        with self._lock:
+            if end < self.state.gaps_below:
+                self._write(Compacted(gaps_below=end, clean_to=min(end, self.state.clean_to)))
+
+    def _write(self, state: Compacted) -> None:
+        write_file(self._disk, self._directory / COMPACTION, encode_compacted(state))
+        self._disk.sync_directory(self._directory)
+        self.state = state
+
+
+class Compaction:
+    """Of one log. `note` is what is durable; `cleaning` the one that is out."""
+
+    __slots__ = ("_contents", "_directory", "_disk", "cleaning", "is_held", "note")
 
     def __init__(self, disk: Disk, directory: Path, contents: Contents, state: Compacted) -> None:
         self._disk = disk
         self._directory = directory
         self._contents = contents
-        self.state = state
+        self.note = Note(disk, directory, state)
         self.cleaning: Cleaning | None = None
         self.is_held = False
         """An examination reads a segment, which must stay what it is."""
         contents.gaps_below = state.gaps_below
+
+    @property
+    def state(self) -> Compacted:
+        return self.note.state
 
     def dirtiness(self, config: LogConfig, now_ms: int, start: int, up_to: int) -> float:
         """The part of what could be clean that is not; 0 where no cleaning is due. Raises OSError."""
@@ -106,14 +146,14 @@ class Compaction:
             token=token,
             gaps_below=self.state.gaps_below,
         )
-        self.cleaning = Cleaning(self._disk, self._directory, job, segments, self.state, config.index_interval_bytes)
+        self.cleaning = Cleaning(self._disk, self._directory, job, segments, self.note, config.index_interval_bytes)
         return self.cleaning
 
     def install(self, cleaning: Cleaning) -> None:
         """The loop turns to the segment that is now the durable one."""
         assert cleaning is self.cleaning
         assert cleaning.swap is not None
-        self._contents.gaps_below = cleaning.noted.gaps_below
+        self._contents.gaps_below = max(self._contents.gaps_below, self.state.gaps_below)
         self._contents.replace(cleaning.replaced, cleaning.swap)
 
     def settled(self, cleaning: Cleaning) -> None:
@@ -126,16 +166,14 @@ class Compaction:
     def end(self, cleaning: Cleaning) -> None:
         """It is over, done or not."""
         assert cleaning is self.cleaning
-        self.state = cleaning.noted
-        self._contents.gaps_below = cleaning.noted.gaps_below
+        self._contents.gaps_below = max(self._contents.gaps_below, self.state.gaps_below)
         self.cleaning = None
 
     def lower(self, end: Offset) -> None:
         """The log is about to be cut at `end`. Blocking; raises OSError."""
         assert self.cleaning is None, "no cleaning is under way"
-        if end < self.state.gaps_below:
-            self.state = Compacted(gaps_below=end, clean_to=min(end, self.state.clean_to))
-            _note(self._disk, self._directory, self.state)
+        self.note.lower(end)
+        self._contents.gaps_below = min(self._contents.gaps_below, end)
 
 
 class Cleaning:
@@ -148,11 +186,10 @@ class Cleaning:
         directory: Path,
         job: CleaningJob,
         segments: list[Segment],
-        state: Compacted,
+        note: Note,
         interval: int,
     ) -> None:
         self.job: Final = job
-        self.noted = state
         self.swap: Segment | None = None
         """The one that is being put in its place."""
         self.replaced: list[Segment] = []
@@ -160,14 +197,14 @@ class Cleaning:
         """A swap is on the disk that recovery would finish: a failure now is the log's."""
         self._disk = disk
         self._directory = directory
+        self._note = note
         self._segments = segments
         self._interval = interval
 
     def note(self, cleaned: Cleaned) -> None:
         """Before the first swap: batches may be missing from now on."""
         if any(file.name is not None for file in cleaned.files):
-            end = Offset(max(self.noted.gaps_below, *(file.end for file in cleaned.files)))
-            self._write_note(replace(self.noted, gaps_below=end))
+            self._note.raise_gaps(Offset(max(file.end for file in cleaned.files)))
 
     def commit(self, file: CleanedFile) -> None:
         """Make a cleaned file durable under the name that makes it count."""
@@ -214,11 +251,7 @@ class Cleaning:
 
     def conclude(self, cleaned: Cleaned) -> None:
         """After the last swap."""
-        self._write_note(replace(self.noted, clean_to=Offset(cleaned.clean_to)))
-
-    def _write_note(self, state: Compacted) -> None:
-        _note(self._disk, self._directory, state)
-        self.noted = state
+        self._note.conclude(Offset(cleaned.clean_to))
 
     def discard(self) -> None:
         """Remove what the job has written and nobody took up."""
@@ -238,9 +271,4 @@ def finish_swap(disk: Disk, directory: Path, swap: Path, bases: list[int]) -> No
                 disk.remove(path)
     disk.sync_directory(directory)
     disk.rename(swap, segment_paths(directory, own)[0])
-    disk.sync_directory(directory)
-
-
-def _note(disk: Disk, directory: Path, state: Compacted) -> None:
-    write_file(disk, directory / COMPACTION, encode_compacted(state))
     disk.sync_directory(directory)

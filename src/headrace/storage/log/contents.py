@@ -114,6 +114,8 @@ class Contents:
 
     def hold(self, placed: Placed, base: int) -> None:
         """Take batches, which begin at offset `base`, for the active segment; `write_out` writes them."""
+        if placed.has_place:
+            base = placed.headers[0].base_offset
         self.newest.add(placed, base)  # first, for it needs memory
         self._held.append((placed, base))
         self.held_size += placed.size
@@ -130,7 +132,7 @@ class Contents:
         (active.file or self._files.get(active)).append(buffers)
         for placed, base in held:
             for header in placed.headers:
-                base += header.last_offset_delta + 1
+                base = (header.base_offset if placed.has_place else base) + header.last_offset_delta + 1
                 active.add(base - 1, LENGTH_END + header.batch_length, header.max_timestamp, interval)
         self.size += self.held_size
         self._let_go()

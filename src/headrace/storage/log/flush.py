@@ -1,8 +1,9 @@
 """What makes appended batches durable, in the order that a power cut cannot trick.
 
 `Unsynced` collects on the loop; a `Ticket` takes it over and carries it out in a worker thread: contents first (closed
-segments, then the active one), then the small files, then the names of all these, and only then the checkpoint that
-trusts them; files that are no longer wanted go last. The usual flush is one fdatasync and nothing else.
+segments, then the active one), then the small files, then the names of all these, and only then what trusts them: the
+note that there are gaps, and the checkpoint; files that are no longer wanted go last. The usual flush is one fdatasync
+and nothing else.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from pathlib import Path
 from headrace.base.errors import StorageFailure
 from headrace.base.ids import Offset
 from headrace.base.ports import Disk
+from headrace.storage.engine import NO_GAPS
 from headrace.storage.log.checkpoints import Checkpoint, encode_checkpoint, sync_file, write_file
+from headrace.storage.log.compaction import Note
 from headrace.storage.log.files import SegmentFiles
 from headrace.storage.log.journal import Journal, JournalEntry
 from headrace.storage.log.names import CHECKPOINT, EPOCHS, SNAPSHOT, STAMP, numbered, segment_paths
@@ -36,6 +39,8 @@ class Unsynced:
     names: bool = False
     """The directory's names have changed."""
     checkpoint: bool = False
+    gaps_below: Offset = NO_GAPS
+    """What was copied has gaps below it, which are to be noted once it is durable; 0: none that are not noted."""
     snapshots: list[tuple[Offset, bytes]] = field(default_factory=list)
     removals: list[Path] = field(default_factory=list)
     """Files to remove, once the checkpoint no longer needs them."""
@@ -43,7 +48,7 @@ class Unsynced:
     @property
     def besides_active(self) -> bool:
         """There is work even where the active segment is left to the kernel."""
-        return bool(self.birth or self.closed or self.checkpoint or self.snapshots or self.removals)
+        return bool(self.birth or self.closed or self.checkpoint or self.gaps_below or self.snapshots or self.removals)
 
 
 class Ticket:
@@ -56,6 +61,7 @@ class Ticket:
         "_files",
         "_indexed",
         "_journal",
+        "_note",
         "_write_out",
         "checkpoint",
         "contents_are_durable",
@@ -86,6 +92,7 @@ class Ticket:
         key: LogKey,
         file_end: Offset,
         write_out: Callable[[], None],
+        note: Note,
         entry: JournalEntry | None = None,
         journal: Journal | None = None,
     ) -> None:
@@ -110,6 +117,7 @@ class Ticket:
         self._epochs = epochs
         self._journal = journal
         self._write_out = write_out
+        self._note = note
         self.pinned = work.closed if active is None else [*work.closed, active]
         """Segments whose files must stay open."""
         self._indexed = self.pinned if closing else work.closed
@@ -147,6 +155,8 @@ class Ticket:
         if self.work.birth:
             disk.sync_directory(directory.parent)
         self.contents_are_durable = True
+        if self.work.gaps_below:  # no earlier: recovery takes it for granted that what lies below is there
+            self._note.raise_gaps(self.work.gaps_below)
         if self.checkpoint is not None:
             write_file(disk, directory / CHECKPOINT, encode_checkpoint(self.checkpoint))
             disk.sync_directory(directory)

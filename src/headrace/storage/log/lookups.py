@@ -113,8 +113,9 @@ def place_of(
                     return segment.base, at, Offset(min(header.base_offset, offset))
         finally:
             file.close()
-    if offset <= gaps_below and segments:
-        return segments[-1].base, segments[-1].size, offset
+    if offset <= gaps_below and segments:  # there is no batch at it or above it
+        last = [segment for segment in segments if segment.base <= offset][-1]
+        return last.base, last.size, offset
     raise CorruptData(f"Offset {offset} is in none of the log's batches.")
 
 

@@ -17,6 +17,7 @@ from headrace.base.errors import CorruptData, StorageFailure
 from headrace.base.ids import NO_OFFSET, LeaderEpoch, Offset
 from headrace.base.ports import Buffer, Disk
 from headrace.storage.engine import (
+    NO_GAPS,
     Appended,
     Damage,
     EpochEnd,
@@ -173,18 +174,50 @@ class LocalLog:
             self._assign_epoch(leader_epoch, base)
         return Appended(base, placed.end, now_ms if stamped else -1)
 
-    def append_verbatim(self, batches: Buffer, headers: Sequence[tuple[int, BatchHeader]], *, now_ms: int) -> Appended:
+    def append_verbatim(
+        self,
+        batches: Buffer,
+        headers: Sequence[tuple[int, BatchHeader]],
+        *,
+        now_ms: int,
+        gaps_below: Offset = NO_GAPS,
+    ) -> Appended:
         base = end = self.log_end_offset
+        epoch, gaps = self._epochs.latest, NO_GAPS
+        begins: list[tuple[LeaderEpoch, Offset]] = []
         for _, header in headers:
-            if header.base_offset != end or header.leader_epoch < self._epochs.latest:
+            if not end <= header.base_offset <= max(end, gaps_below) or header.leader_epoch < epoch:
                 raise CorruptBatch(f"A batch at {header.base_offset} does not go on where the log ends, at {end}.")
+            epoch = LeaderEpoch(header.leader_epoch)
+            begins.append((epoch, end))  # or somewhere in the gap before it: never later than it truly did
+            has_gap = header.base_offset != end or header.count != header.last_offset_delta + 1
             end = Offset(header.next_offset)
-        self._write(place_verbatim(batches, headers, end), now_ms)
-        for _, header in headers:
-            self._assign_epoch(LeaderEpoch(header.leader_epoch), Offset(header.base_offset))
+            gaps = end if has_gap else gaps
+        self._write(place_verbatim(batches, headers, end), now_ms, gaps=gaps)
+        for epoch, start in begins:
+            self._assign_epoch(epoch, start)
         return Appended(base, end)
 
-    def _write(self, placed: Placed, now_ms: int) -> None:
+    def skip_to(self, offset: Offset, *, now_ms: int) -> None:
+        assert offset > self.log_end_offset, "there is something to skip"
+        contents = self._contents
+        try:
+            if not contents.segments:  # the log begins with one
+                self._open_segment(now_ms)
+            self._roll()  # what comes next begins a segment, whose name says where it goes on
+        except OSError as error:
+            raise self._refused(error) from error
+        contents.segments[-1].end = offset
+        self._drop_collected()
+        self._note_gaps(offset)
+        self.log_end_offset = offset
+
+    def _note_gaps(self, end: Offset) -> None:
+        """Readers accept them from now on; recovery does once they are flushed."""
+        self._contents.gaps_below = max(self._contents.gaps_below, end)
+        self._unsynced.gaps_below = end
+
+    def _write(self, placed: Placed, now_ms: int, *, gaps: Offset = NO_GAPS) -> None:
         if self.failed:
             raise StorageFailure(f"The log of {self.directory.name} has failed; restart the broker on a good disk.")
         contents, config, journal = self._contents, self.config, self._journal
@@ -194,7 +227,7 @@ class LocalLog:
             if contents.active is None:
                 self._open_segment(now_ms)
             contents.hold(placed, self.log_end_offset)
-            if not config.fsync:
+            if not config.fsync or gaps:
                 contents.write_out(config.index_interval_bytes)
                 if self._collected.end is not None:
                     self._drop_collected()  # nothing after it may be journaled before it is synced
@@ -203,6 +236,8 @@ class LocalLog:
         except OSError as error:
             raise self._refused(error) from error
         self._unsynced.active = True
+        if gaps:
+            self._note_gaps(gaps)
         if config.fsync:
             self._owed = placed.end
         elif not self._syncs_active:
@@ -254,11 +289,13 @@ class LocalLog:
         self._unsynced.names = True
 
     def roll(self) -> None:
-        active = self._contents.active
-        if active is not None and active.size:
-            self.write_out()
-            self._contents.close_active()
-            self._unsynced.closed.append(active)
+        if self._contents.active is not None and self._contents.active.size:
+            self._roll()
+
+    def _roll(self) -> None:
+        self.write_out()
+        if self._contents.active is not None:
+            self._unsynced.closed.append(self._contents.close_active())
             self._unsynced.checkpoint = True
 
     # reading
@@ -385,7 +422,8 @@ class LocalLog:
     def _make_ticket(self, *, closing: bool) -> Ticket:
         """Take over all that is unsynced. The active segment's indexes are written on closing only."""
         work, active = self._unsynced, self._contents.active
-        sync_active = active is not None and (closing or (work.active and self._syncs_active))
+        must_sync = closing or work.gaps_below > 0 or (work.active and self._syncs_active)
+        sync_active = active is not None and must_sync
         entry = None if closing else self._journal_entry()
         if entry is None:
             self._contents.write_out(self.config.index_interval_bytes)
@@ -410,6 +448,7 @@ class LocalLog:
             file_end=self.log_end_offset if sync_active or active is None else Offset(active.base),
             entry=entry,
             write_out=self.write_out,
+            note=self._compaction.note,
             key=self.key,
             journal=self._journal,
         )
@@ -600,6 +639,8 @@ class LocalLog:
                 self._disk.remove(path)
         self._unsynced.snapshots = []
         self._epochs_changed = self._epochs.cut_from(Offset(0)) or self._epochs_changed
+        if self._exists:
+            self._compaction.lower(offset)
         self.log_start_offset = self.log_end_offset = self.flushed_end = self._owed = offset
         self._flushed_position = 0
         self._collected = Collected(offset)
@@ -669,6 +710,7 @@ class LocalLog:
         unsynced.closed = [segment for segment in unsynced.closed if segment in kept]
         unsynced.snapshots = [(at, data) for at, data in unsynced.snapshots if at <= end]
         unsynced.active = unsynced.active and self._contents.active is not None
+        unsynced.gaps_below = min(unsynced.gaps_below, end)
         self.log_end_offset = end
         self._owed = min(self._owed, end)
         if self.flushed_end > end:
@@ -676,6 +718,10 @@ class LocalLog:
         self._epochs_changed = self._epochs.cut_from(end) or self._epochs_changed
 
     # compaction
+
+    @property
+    def gaps_below(self) -> Offset:
+        return Offset(self._contents.gaps_below)
 
     @property
     def is_compacted(self) -> bool:

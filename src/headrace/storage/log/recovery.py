@@ -411,8 +411,8 @@ class Recovery:
                 return
 
     def _add(self, segment: Segment, header: BatchHeader) -> None:
+        self.log.epochs.assign(LeaderEpoch(header.leader_epoch), Offset(segment.end))  # or in the gap before it
         segment.add(header.last_offset, header.size, header.newest_time, self.interval)
-        self.log.epochs.assign(LeaderEpoch(header.leader_epoch), Offset(header.base_offset))
 
     def _mend(self, segment: Segment, size: int) -> bool:
         """Take from the journal what lies here; False where it has none of it, or more than there is room for."""

@@ -1,0 +1,108 @@
+"""What `headrace doctor` looks for: from what any broker tells of brokers, quorum and partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from headrace.net.client.admin import Admin
+from headrace.net.client.cluster import Cluster
+from headrace.net.client.members import BrokerView, Members, QuorumView
+from headrace.net.client.view import PartitionView, TopicView
+
+PARTITIONS_NAMED_MAX = 20
+"""Of one topic, for each kind of finding; the rest are counted."""
+
+
+class Finding(NamedTuple):
+    """One thing that is wrong."""
+
+    kind: str
+    subject: str
+    text: str
+    todo: str
+
+
+async def findings(bootstrap: str) -> list[Finding]:
+    """The worst first. Raises ClientError where no broker answers."""
+    async with Cluster(bootstrap) as cluster:
+        members, admin = Members(cluster), Admin(cluster)
+        brokers = {broker.id: broker for broker in await members.brokers()}
+        quorum = await members.quorum()
+        topics = (await members.metadata()).topics
+        ailing = [view for view in topics.values() if any(_ails(part) for part in view.partitions)]
+        least = {view.name: await _min_insync(admin, view.name) for view in ailing}
+    found = [finding for view in ailing for finding in _of_topic(view, least[view.name], brokers)]
+    order = ("offline", "below min.insync.replicas", "voter down", "broker down", "out of sync")
+    found += [*_of_quorum(quorum, brokers), *_of_brokers(brokers)]
+    return sorted(found, key=lambda finding: order.index(finding.kind))
+
+
+async def _min_insync(admin: Admin, topic: str) -> int:
+    for config in await admin.topic_configs(topic):
+        if config.name == "min.insync.replicas" and config.value is not None:
+            return int(config.value)
+    return 1
+
+
+def _ails(part: PartitionView) -> bool:
+    return part.leader < 0 or len(part.isr) < len(part.replicas)
+
+
+def _of_topic(view: TopicView, least: int, brokers: Mapping[int, BrokerView]) -> Iterator[Finding]:
+    shown: dict[str, int] = {}
+    for part in view.partitions:
+        finding = _of_partition(view.name, part, least, brokers)
+        if finding is None:
+            continue
+        shown[finding.kind] = shown.get(finding.kind, 0) + 1
+        if shown[finding.kind] <= PARTITIONS_NAMED_MAX:
+            yield finding
+    for kind, count in shown.items():
+        if count > PARTITIONS_NAMED_MAX:
+            more = count - PARTITIONS_NAMED_MAX
+            yield Finding(kind, view.name, f"so are {more} more of its partitions", "see 'headrace topic describe'")
+
+
+def _of_partition(topic: str, part: PartitionView, least: int, brokers: Mapping[int, BrokerView]) -> Finding | None:
+    subject = f"{topic}-{part.index}"
+    if part.leader < 0:
+        text = f"it has no leader: of those that have all that was acknowledged ({_listed(part.isr)}) none can lead"
+        give_up = f"headrace topic elect {topic} --partition {part.index} --unclean"
+        todo = (
+            f"start broker {_either(part.isr)} with its disk; where that is lost for good, '{give_up}' goes on without"
+        )
+        return Finding("offline", subject, text, todo)
+    missing = [replica for replica in part.replicas if replica not in part.isr]
+    down = [replica for replica in missing if (known := brokers.get(replica)) is None or known.fenced]
+    todo = f"start broker {_listed(down)}" if down else f"wait until broker {_listed(missing)} has caught up"
+    if len(part.isr) < least:
+        text = f"{len(part.isr)} of its replicas are in sync, acks=all needs {least} (min.insync.replicas)"
+        return Finding("below min.insync.replicas", subject, text, todo)
+    return Finding("out of sync", subject, f"broker {_listed(missing)} is not in sync", todo) if missing else None
+
+
+def _of_quorum(quorum: QuorumView, brokers: Mapping[int, BrokerView]) -> Iterator[Finding]:
+    voters = [member.id for member in quorum.members if member.voter]
+    down = [voter for voter in voters if (known := brokers.get(voter)) is None or known.fenced]
+    if down:
+        left = len(voters) - len(down) - len(voters) // 2 - 1
+        bears = "none more may go" if left <= 0 else f"{left} more may go"
+        text = f"of the {len(voters)} voters of the quorum {_listed(down)} is down: {bears}"
+        yield Finding("voter down", "the quorum", text, f"start broker {_listed(down)}")
+
+
+def _of_brokers(brokers: Mapping[int, BrokerView]) -> Iterator[Finding]:
+    for broker in brokers.values():
+        if broker.fenced:
+            text = f"it is not heard of, or not ready (it is reached at {broker.host}:{broker.port})"
+            todo = f"start it, or 'headrace broker remove {broker.id}' where it shall not come back"
+            yield Finding("broker down", f"broker {broker.id}", text, todo)
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers))
+
+
+def _either(numbers: Sequence[int]) -> str:
+    return " or ".join(map(str, numbers))

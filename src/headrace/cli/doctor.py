@@ -1,0 +1,37 @@
+"""`headrace doctor`: what is wrong with a cluster, and what to do about each thing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import typer
+
+from headrace.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
+from headrace.cli.output import print_json, print_line
+
+if TYPE_CHECKING:
+    from headrace.cli.diagnosis import Finding
+
+
+def doctor(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json: Json = False) -> None:
+    """Say what is wrong with the cluster, and what to do. Exits with 1 where anything is."""
+    from headrace.cli.diagnosis import findings
+    from headrace.net.loops import run
+
+    found = run(findings(bootstrap))
+    if json:
+        for finding in found:
+            print_json({"kind": finding.kind, "subject": finding.subject, "text": finding.text, "todo": finding.todo})
+    else:
+        for line in _lines(found):
+            print_line(line)
+    if found:
+        raise typer.Exit(1)
+
+
+def _lines(found: Sequence[Finding]) -> Iterator[str]:
+    if not found:
+        yield "nothing is wrong: every broker lives, and every partition has a leader and all of its replicas in sync"
+    for finding in found:
+        yield f"{finding.subject}: {finding.text}; {finding.todo}"
