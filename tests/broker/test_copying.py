@@ -12,7 +12,7 @@ from typing import NamedTuple, Self
 
 import pytest
 
-from headrace.base.ids import BrokerEpoch, BrokerId, ClusterId, LeaderEpoch, Offset, TopicPartition
+from headrace.base.ids import BrokerEpoch, BrokerId, ClusterId, LeaderEpoch, Offset
 from headrace.base.limits import REPLICA_ANSWER_BYTES_MAX, REPLICA_UNFLUSHED_BYTES_MAX
 from headrace.broker.copying import Me, Source
 from headrace.broker.following import FollowerPartition
@@ -227,7 +227,7 @@ def test_an_answer_has_as_many_whole_batches_as_fit_and_at_least_one(tmp_path: P
                 await append(world, leading, bytes(1000))
             small = hand.says._replace(bytes_max=2500)
             hand.send(small._replace(placed=[hand.placed(1, 0, 0, last_epoch=-1)]))
-            ends = []
+            ends: list[int] = []
             while not ends or ends[-1] < 5:
                 ends.append(decoded((await hand.row()).records)[-1][0] + 1)
                 hand.send(small._replace(bytes_max=10 if len(ends) == 1 else 2500))
@@ -363,7 +363,16 @@ class Copier(NamedTuple):
 
     def row(self, generation: int, records: bytes = b"", *, error: int = 0, high: int = 0, start: int = 0) -> Copied:
         return Copied(
-            self.copy.topic_partition, generation, error, Offset(high), Offset(start), NEVER, Offset(-1), records
+            self.copy.topic_partition,
+            generation,
+            error,
+            Offset(high),
+            Offset(start),
+            NEVER,
+            Offset(-1),
+            Offset(0),
+            Offset(-1),
+            records,
         )
 
 
@@ -438,9 +447,8 @@ def test_what_is_told_as_flushed_is(tmp_path: Path) -> None:
                 assert not asks.flushed
                 led.tell(copier.row(generation, as_led(1, b"b")))
                 assert not (await led.frames.get()).flushed
-            told = [await led.flushed()]
-            while told[-1].flushed_end < 2:
-                told.append(await led.flushed())
+            told = [await led.flushed(), await led.flushed()]
+            assert [each.flushed_end for each in told] == [1, 2], "the first flush began before the second append"
             assert all(each.generation == generation for each in told)
 
     run(tmp_path, work)
@@ -529,7 +537,6 @@ def test_marks_of_the_leader_are_kept_within_what_the_log_has(tmp_path: Path) ->
             await until(lambda: copier.source._link is not None and copier.source._link.awaited > 0)
             led.tell(copier.row(generation, as_led(1, b"b"), high=2, start=1))
             await until(lambda: copy.log.log_start_offset == 1)
-            assert copy.topic_partition == TopicPartition(*copier.copy.topic_partition)
             assert copy.high_watermark == 2
 
     run(tmp_path, work)

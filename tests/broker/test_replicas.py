@@ -10,6 +10,7 @@ import pytest
 
 from headrace.base.errors import StorageFailure
 from headrace.base.ids import BrokerId, Offset
+from headrace.base.limits import REPLICA_BULK_BYTES_MIN
 from headrace.base.ports import Buffer
 from headrace.net import loops
 from headrace.wire.batches import decode_records, encode_batch, iterate_headers
@@ -37,8 +38,9 @@ def test_what_a_follower_had_not_flushed_when_it_was_elected_is_flushed_by_the_l
                 assert (await produce(client, "t", batch(b"a"))).error_code == 0
                 copy = follower(cluster, other, key)
                 with held_rounds(cluster, other):
+                    large = batch(bytes(REPLICA_BULK_BYTES_MIN))  # after it more is asked for before it is flushed
                     for end in (2, 3):  # the second comes while the round of the first is under way
-                        assert (await produce(client, "t", batch(b"b"), acks=1)).error_code == 0
+                        assert (await produce(client, "t", large, acks=1)).error_code == 0
                         await until(lambda end=end: copy.log.log_end_offset == end)  # type: ignore[misc]
                     await elect(cluster, key, other)
                     await cluster.until(other, lambda image: known(image, key).leader == other)

@@ -62,7 +62,17 @@ requests = st.builds(
     st.lists(keys, max_size=3),
 )
 copied = st.builds(
-    Copied, keys, int32, st.integers(-(2**15), 2**15 - 1), int64, int64, int32, int64, st.binary(max_size=200)
+    Copied,
+    keys,
+    int32,
+    st.integers(-(2**15), 2**15 - 1),
+    int64,
+    int64,
+    int32,
+    int64,
+    int64,
+    int64,
+    st.binary(max_size=200),
 )
 
 
@@ -98,7 +108,7 @@ KEY = TopicPartition(TopicId(UUID(int=7)), PartitionIndex(3))
 
 
 def answered(records: Any = b"records") -> Copied:
-    return Copied(KEY, 5, 0, Offset(9), Offset(2), LeaderEpoch(-1), Offset(-1), records)
+    return Copied(KEY, 5, 0, Offset(9), Offset(2), LeaderEpoch(-1), Offset(-1), Offset(0), Offset(-1), records)
 
 
 SAID = ReplicaFetch(
@@ -120,7 +130,7 @@ READERS: list[tuple[Callable[[memoryview], object], bytes]] = [
 
 @pytest.mark.parametrize(("read", "frame"), READERS)
 def test_what_is_cut_or_goes_on_is_told_as_corrupt(read: Callable[[memoryview], object], frame: bytes) -> None:
-    whole_rows = {0, len(frame) - struct.calcsize(">16siihqqiqi")} if read is decode_answer else set()
+    whole_rows = {0, len(frame) - struct.calcsize(">16siihqqiqqqi")} if read is decode_answer else set()
     for size in range(len(frame)):
         if size not in whole_rows:
             with pytest.raises(CorruptData):

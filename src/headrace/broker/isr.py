@@ -157,7 +157,7 @@ class IsrKeeper:
     def _refuse(self, partition: Partition, wanted: ProposeIsr) -> None:
         state = (wanted.leader_epoch, wanted.partition_epoch)
         if self._doubted.get(partition.topic_partition) == state:
-            partition.on_isr_doubted(*state)
+            self._later(partial(partition.on_isr_doubted, *state))
         else:
             partition.on_isr_refused(*state)
             self._later(partition.propose_again)  # after a while, for it may want the same again at once

@@ -26,7 +26,7 @@ from headrace.controller.brokers import stale
 from headrace.controller.decision import Decision, Refusal, decided
 from headrace.controller.elections import copies_failed, live_directories
 from headrace.controller.reassignments import changes, finished
-from headrace.metadata.events import MetadataEvent
+from headrace.metadata.events import IsrChanged, MetadataEvent
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.values import PartitionImage
 from headrace.wire.errors import ErrorCode
@@ -80,9 +80,24 @@ def alter_isr(
             codes.append(verdict)
             continue
         done, after[key] = changes(key.topic_id, known, finished(replace(known, isr=verdict), live))
+        if not done:
+            done, after[key] = _as_it_is(key.topic_id, known)
         events += done
         codes.append(ErrorCode.NONE)
     return Decision(tuple(events), tuple(codes))
+
+
+def _as_it_is(topic_id: TopicId, known: PartitionImage) -> tuple[list[MetadataEvent], PartitionImage]:
+    """The same ISR, under the next partition epoch."""
+    after = replace(known, partition_epoch=PartitionEpoch(known.partition_epoch + 1))
+    event = IsrChanged(
+        topic_id=topic_id,
+        partition=known.index,
+        leader_epoch=known.leader_epoch,
+        partition_epoch=after.partition_epoch,
+        isr=known.isr,
+    )
+    return [event], after
 
 
 def leave_isr(
