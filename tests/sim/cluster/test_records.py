@@ -12,17 +12,18 @@ from headrace.sim.cluster.records.run import run_records
 from headrace.sim.cluster.replica_plants import REPLICA_PLANTS
 from headrace.sim.cluster.run import run_cluster
 
-SEEDS: Final = 24
-SEEDS_AT_A_TIME: Final = 6
+SEEDS: Final = 16
+SEEDS_AT_A_TIME: Final = 4
 FOUND: Final[dict[str, int]] = {
     "acknowledge-before-fsync": 0,
     "high-watermark-over-non-isr": 0,
     "fetch-offset-counted": 0,
-    "no-truncation-on-a-new-epoch": 9,
+    "no-truncation-on-a-new-epoch": 10,
     "isr-used-before-commit": 0,
-    "no-epoch-for-a-new-incarnation": 0,
-    "stale-leader-serves-reads": 37,
-    "wiped-disk-stays-in-the-isr": 25,
+    "no-epoch-for-a-new-incarnation": 30,
+    "stale-leader-serves-reads": 46,
+    "wiped-disk-stays-in-the-isr": 3,
+    "parked-request-survives-its-epoch": 2,
 }
 """The first seed that finds each, with what gives it away in decision 0021; where simulator or broker were changed,
 others do: `headrace sim --part records --plant NAME --runs 500`."""
@@ -36,7 +37,7 @@ def test_nothing_promised_is_lost_whoever_leads(first: int) -> None:
         problems = "\n".join(map(str, outcome.problems[:5]))
         assert outcome.is_sound, f"{problems}\nreplay it with: headrace sim --seed {seed}"
         acknowledged += outcome.figures["acknowledged by all"]
-    assert acknowledged > 100
+    assert acknowledged > 50
 
 
 @pytest.mark.parametrize("plant", FOUND)

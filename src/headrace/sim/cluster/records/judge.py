@@ -57,6 +57,8 @@ class RecordsJudge(Judge):
         self._lost: dict[int, int] = {}
         """By broker whose disk was lost: its broker epoch then, in which nothing is expected of it."""
         self.leader_epochs = self.isr_changes = 0
+        self.on_shrunk: Callable[[PartitionKey], object] = _nobody
+        """Told of an ISR that has just lost a member, and not its leader, for whoever makes use of the moment."""
 
     # images
 
@@ -87,6 +89,9 @@ class RecordsJudge(Judge):
             self._accuse("two-leaders", text)
         else:
             self.isr_changes += 1
+            known = self._states[key].get(state.partition_epoch - 1)
+            if known is not None and len(known.isr) > len(state.isr):
+                self.on_shrunk(key)
         if not state.isr:
             self._accuse("empty-isr", f"nobody is in sync with {_name(key)}: {state}")
         elif state.leader != NO_LEADER and state.leader not in state.isr:
@@ -218,6 +223,10 @@ class RecordsJudge(Judge):
         return any(
             batch.base == base or base < 0 for batch in self.log(node, key) if batch.data[VERBATIM:] == data[VERBATIM:]
         )
+
+
+def _nobody(key: PartitionKey) -> None:
+    """Nobody wants to know."""
 
 
 def _first_difference(one: Sequence[Batch], other: Sequence[Batch]) -> Batch | None:

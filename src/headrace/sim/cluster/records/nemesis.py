@@ -29,6 +29,7 @@ REGENCY_SECONDS_MAX: Final = 1.5
 """From the return of a leader that was cut off to the death of the one that came after it: at once where the old one is
 in sync again before."""
 MOMENT_SECONDS_MAX: Final = 0.1
+SHRUNK_SECONDS_MAX: Final = 0.03
 BEHIND_SECONDS: Final = (0.5, 3.0)
 CATCH_UP_SECONDS_MAX: Final = 1.5
 """For which who has fallen behind is still slow to catch up, under the next leader."""
@@ -44,10 +45,13 @@ class RecordsNemesis(Nemesis):
     ) -> None:
         super().__init__(world, hosts, judge, tempo=world.random.choice(TEMPI))
         self._records = judge
+        self._at_shrunk = 0.0
+        judge.on_shrunk = self._on_shrunk
         self._partitions = partitions
 
     def _mood(self) -> list[tuple[Act, float]]:
         pick = self._random.choice
+        self._at_shrunk = pick((0.0, 0.3, 0.8))
         return [*super()._mood(), (self.dethrone, pick((0.0, 3.0, 12.0))), (self.leave_behind, pick((0.0, 2.0, 5.0)))]
 
     def _leader(self) -> Host | None:
@@ -92,6 +96,17 @@ class RecordsNemesis(Nemesis):
             if successor is not None and successor is not host and not successor.is_paused:
                 successor.kill()
                 self._boot_later(successor)
+
+    def _on_shrunk(self, key: PartitionKey) -> None:
+        """What waited for the one that is left behind is committed now, and few have heard of it: its leader dies."""
+        if not self.is_over and self._random.random() < self._at_shrunk:
+            self._later(self._random.random() * SHRUNK_SECONDS_MAX, lambda: self._kill_leader(key))
+
+    def _kill_leader(self, key: PartitionKey) -> None:
+        if (host := self._leader_of(key)) is not None and not host.is_paused:
+            self.acts += 1
+            host.kill()
+            self._boot_later(host)
 
     def leave_behind(self) -> None:
         """One broker hears nothing of the others, or its disk hardly moves; then one that went on without it dies."""
