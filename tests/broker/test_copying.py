@@ -13,7 +13,7 @@ from typing import NamedTuple, Self
 import pytest
 
 from headrace.base.ids import BrokerEpoch, BrokerId, ClusterId, LeaderEpoch, Offset
-from headrace.base.limits import REPLICA_ANSWER_BYTES_MAX, REPLICA_UNFLUSHED_BYTES_MAX
+from headrace.base.limits import REPLICA_ANSWER_BYTES_MAX, REPLICA_BULK_BYTES_MIN, REPLICA_UNFLUSHED_BYTES_MAX
 from headrace.broker.copying import Me, Source
 from headrace.broker.following import FollowerPartition
 from headrace.broker.partition import Partition
@@ -434,18 +434,21 @@ def test_what_comes_for_an_earlier_place_is_not_taken(tmp_path: Path) -> None:
 
 
 def test_what_is_told_as_flushed_is(tmp_path: Path) -> None:
+    """Answers are large here, so that the next is asked for while the disk is at work."""
+    large = bytes(REPLICA_BULK_BYTES_MIN)
+
     async def work(world: World) -> None:
         async with copying(world) as copier:
             led = copier.led
             generation = (await led.placed()).generation
             broker = copier.source._me.node
             with world.held(broker):
-                led.tell(copier.row(generation, as_led(0, b"a")))
+                led.tell(copier.row(generation, as_led(0, large)))
                 await until(lambda: copier.copy.log.log_end_offset == 1)
                 asks = await led.frames.get()
                 assert asks.wants_answer
                 assert not asks.flushed
-                led.tell(copier.row(generation, as_led(1, b"b")))
+                led.tell(copier.row(generation, as_led(1, large)))
                 assert not (await led.frames.get()).flushed
             told = [await led.flushed(), await led.flushed()]
             assert [each.flushed_end for each in told] == [1, 2], "the first flush began before the second append"
