@@ -24,6 +24,7 @@ FOUND: Final[dict[str, int]] = {
     "stale-leader-serves-reads": 46,
     "wiped-disk-stays-in-the-isr": 3,
     "parked-request-survives-its-epoch": 2,
+    "join-at-a-stale-high-watermark": 183,
 }
 """The first seed that finds each, with what gives it away in decision 0021; where simulator or broker were changed,
 others do: `headrace sim --part records --plant NAME --runs 500`."""
