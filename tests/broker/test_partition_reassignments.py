@@ -12,8 +12,6 @@ from kafka import KafkaAdminClient
 from kafka.structs import TopicPartition
 
 from headrace.base.ids import BrokerId
-from headrace.controller.asks import AlterIsr
-from headrace.controller.isr import IsrMember, IsrProposal
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.values import PartitionImage
 from headrace.net import loops
@@ -28,8 +26,10 @@ from headrace.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsTopics,
 )
-from tests.broker.cluster import Cluster, running
+from tests.broker.cluster import running
+from tests.broker.data_path import batch, produce
 from tests.broker.group_broker import RawClient
+from tests.broker.replicas import held_rounds
 
 CONFIGS = {"broker.heartbeat.interval.ms": "3600000"}
 
@@ -68,21 +68,6 @@ async def ongoing(client: RawClient, named: dict[str, tuple[int, ...]] | None = 
     }
 
 
-async def all_in_sync(cluster: Cluster, image: MetadataImage, topic: str, partition: int) -> None:
-    """As the leader proposes it."""
-    one = found(image, topic, partition)
-    members = tuple(IsrMember(broker_id=each, broker_epoch=image.brokers[each].epoch) for each in one.replicas)
-    proposal = IsrProposal(
-        topic_id=image.topic_ids[topic],
-        partition=one.index,
-        leader_epoch=one.leader_epoch,
-        partition_epoch=one.partition_epoch,
-        isr=members,
-    )
-    ask = AlterIsr(broker_id=one.leader, broker_epoch=image.brokers[one.leader].epoch, proposals=(proposal,))
-    assert await cluster.brokers[one.leader].parts.control.submit(ask) == (ErrorCode.NONE,)
-
-
 def found(image: MetadataImage, topic: str, partition: int) -> PartitionImage:
     one = image.partition_info(topic, partition)
     assert one is not None
@@ -104,19 +89,23 @@ def test_a_partition_moves_to_other_brokers(version: int, tmp_path: Path) -> Non
                 "t": [(1, (3, 2)), (7, (1,)), (0, None)],
                 "u": [(0, (9,))],
             }
-            assert await alter(two, wishes, version) == [
-                ("t", 1, 0),
-                ("t", 7, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-                ("t", 0, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS),
-                ("u", 0, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
-            ]
-            on_its_way = {("t", 1): ((3, 2, 1), (3,), (1,))}
-            assert await ongoing(two) == on_its_way, "who is asked knows it when it answers"
-            await cluster.agree()
-            assert await ongoing(one) == on_its_way
-            assert await ongoing(one, {"u": (0,), "none": (0,), "t": (0, 1, 7, -1)}) == on_its_way
-            assert await ongoing(one, {"t": (0,)}) == {}
-            await all_in_sync(cluster, await cluster.agree(), "t", 1)
+            await cluster.settled(1)
+            assert (await produce(one, "t", batch(b"a"), partition=1)).error_code == 0
+            with held_rounds(cluster, 3):  # else it has copied all, and the reassignment is over at once
+                assert await alter(two, wishes, version) == [
+                    ("t", 1, 0),
+                    ("t", 7, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+                    ("t", 0, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS),
+                    ("u", 0, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+                ]
+                on_its_way = {("t", 1): ((3, 2, 1), (3,), (1,))}
+                assert await ongoing(two) == on_its_way, "who is asked knows it when it answers"
+                await cluster.agree()
+                assert await ongoing(one) == on_its_way
+                assert await ongoing(one, {"u": (0,), "none": (0,), "t": (0, 1, 7, -1)}) == on_its_way
+                assert await ongoing(one, {"t": (0,)}) == {}
+            for broker in (1, 2, 3):
+                await cluster.until(broker, lambda image: found(image, "t", 1).replicas == (3, 2))
             done = found(await cluster.agree(), "t", 1)
             assert (done.leader, done.replicas, done.isr) == (3, (3, 2), (3, 2))
             assert await ongoing(one) == {}
@@ -142,7 +131,10 @@ def test_kafka_python_begins_lists_and_cancels_it(tmp_path: Path) -> None:
     async def work() -> None:
         async with running(tmp_path, 2, CONFIGS) as cluster, RawClient(str(cluster.address(1))) as client:
             await create(client, "t", (1,))
-            await asyncio.to_thread(play, str(cluster.address(2)))
+            await cluster.settled(1)
+            assert (await produce(client, "t", batch(b"a"))).error_code == 0
+            with held_rounds(cluster, 2):  # else it has copied all, and the reassignment is over at once
+                await asyncio.to_thread(play, str(cluster.address(2)))
             one = found(await cluster.agree(), "t", 0)
             assert (one.replicas, one.adding, one.removing) == ((BrokerId(1),), (), ())
 

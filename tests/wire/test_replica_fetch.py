@@ -44,7 +44,7 @@ rows_placed = st.builds(
     lambda key, generation, epoch, ends, last: Placed(key, generation, epoch, max(ends), last, min(ends)),
     keys,
     int32,
-    int32,
+    st.integers(0, 2**31 - 1),
     st.tuples(offsets, offsets),
     int32,
 )

@@ -256,8 +256,8 @@ class Partition(Replica):
     def lead(self, partition: PartitionImage) -> None:
         """Go on leading, under a new epoch or with other replicas. What waits belongs to the old epoch and fails."""
         if partition.leader_epoch == self._leader.epoch:
-            leader, effects = self._leader.on_isr(partition.isr, partition.partition_epoch)
-            self._leader = leader.on_replicas(partition.replicas, partition.partition_epoch)
+            isr, epoch, replicas = partition.isr, partition.partition_epoch, partition.replicas
+            self._leader, effects = self._leader.on_isr(isr, epoch, replicas)
             self._carry_out_all(effects)
             return
         self._commits.refuse_all(ErrorCode.NOT_LEADER_OR_FOLLOWER)

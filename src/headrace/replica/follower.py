@@ -44,7 +44,7 @@ def cut_at(ours: End, leaders: End, log_end: Offset) -> Offset:
     if leaders.epoch < 0 or ours.epoch < 0:
         return Offset(0)
     common = min(ours.end, leaders.end) if ours.epoch == leaders.epoch else ours.end
-    return Offset(min(common, log_end))
+    return Offset(max(0, min(common, log_end)))
 
 
 def diverges(leaders: End, last_epoch: LeaderEpoch, log_end: Offset) -> bool:

@@ -177,12 +177,19 @@ class Leader(NamedTuple):
         known = self.followers.get(replica)
         return self.began_at if known is None else known.caught_up_at
 
-    def on_isr(self, isr: tuple[BrokerId, ...], partition_epoch: PartitionEpoch) -> tuple[Leader, Effects]:
-        """The ISR, as now committed in this epoch."""
+    def on_isr(
+        self,
+        isr: tuple[BrokerId, ...],
+        partition_epoch: PartitionEpoch,
+        replicas: tuple[BrokerId, ...] | None = None,
+    ) -> tuple[Leader, Effects]:
+        """The ISR, as now committed in this epoch, and (None: as they were) who holds the partition: whoever is no
+        replica any more is not proposed once more."""
         if partition_epoch <= self.partition_epoch:
             return self, ()
         assert self.node in isr, "a leader is in its ISR"
-        return self._replace(isr=isr, partition_epoch=partition_epoch, proposed=None)._settle()
+        leader = self if replicas is None else self.on_replicas(replicas, self.partition_epoch)
+        return leader._replace(isr=isr, partition_epoch=partition_epoch, proposed=None)._settle()
 
     def on_replicas(self, replicas: tuple[BrokerId, ...], partition_epoch: PartitionEpoch) -> Leader:
         """Who holds the partition, as now committed in this epoch."""

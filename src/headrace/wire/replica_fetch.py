@@ -161,6 +161,8 @@ def decode_request(frame: memoryview) -> ReplicaFetch:
 def _placed(
     topic_id: bytes, partition: int, generation: int, epoch: int, log_end: int, last_epoch: int, flushed_end: int
 ) -> Placed:
+    if epoch < 0:
+        raise ValueError(f"{epoch} is no leader epoch")
     if not 0 <= flushed_end <= log_end:
         raise ValueError(f"a log that ends at {log_end} cannot be flushed to {flushed_end}")
     place = (_key(topic_id, partition), generation, epoch, log_end, last_epoch, flushed_end)
