@@ -17,13 +17,13 @@ SEEDS: Final = 100
 SEEDS_AT_A_TIME: Final = 10
 FOUND: Final[dict[str, int]] = {
     "answered-before-fsync": 0,
-    "decides-on-the-committed-image": 0,
+    "decides-on-the-committed-image": 1,
     "older-term-committed-by-count": 25,
-    "snapshot-renamed-before-fsync": 12,
+    "snapshot-renamed-before-fsync": 22,
     "stale-acknowledgement-counts": 75,
     "two-changes-pending": 1,
     "vote-not-persisted": 103,
-    "wiped-voter-votes": 10,
+    "wiped-voter-votes": 180,
 }
 """The first seed that finds each; where simulator or broker were changed, others do: `headrace sim --plant NAME --runs
 500`. Decision 0019 has the whole table."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from headrace.base.limits import REPLICA_BULK_BYTES_MIN
 from headrace.metadata.values import PartitionImage
 from headrace.sim.client import Client, Lost
 from headrace.sim.cluster.records.stage import APIS
@@ -83,8 +84,8 @@ def test_a_new_leader_flushes_what_it_appended_as_a_follower() -> None:
         old = script.partition().leader
         for node in script.partition().isr:
             script.hosts[node].disk.slowness = 1.0 if node == old else 300.0
-        for number in range(3):  # while the followers flush the first, the others only reach their page caches
-            assert await script.produce(old, b"%d" % number, acks=1) == 0
+        for number in range(3):  # large ones: while the followers flush the first, others reach their page caches
+            assert await script.produce(old, b"%d" % number + bytes(REPLICA_BULK_BYTES_MIN), acks=1) == 0
             await asyncio.sleep(0.05)
         script.hosts[old].kill()
         await until(lambda: script.partition().leader not in (old, -1))
