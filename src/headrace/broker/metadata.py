@@ -11,7 +11,7 @@ Source of its duties: docs/decisions/0016.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
@@ -34,7 +34,7 @@ from headrace.broker.quorum.reading import Reading
 from headrace.broker.quorum.status import QuorumStatus, Watch
 from headrace.broker.quorum.transport import NoTransport, Transport
 from headrace.controller.decision import Decision
-from headrace.metadata.codec import encode_events
+from headrace.metadata.codec import encode_events, encode_line
 from headrace.metadata.events import MetadataEvent, PartitionsAdded, TopicCreated
 from headrace.metadata.image import MetadataImage
 from headrace.raft.events import Propose, ProposeChange, Transfer
@@ -47,7 +47,7 @@ OnController = Callable[[bool], None]
 log = structlog.get_logger(__name__)
 
 _INLINE_WEIGHT: Final = 200
-"""Events and partitions up to which entries are encoded on the loop: about a millisecond."""
+"""Events and partitions up to which entries are encoded in one turn of the loop: about a millisecond."""
 SETTINGS: Final = Settings(election_ticks=limits.RAFT_ELECTION_TICKS, heartbeat_ticks=limits.RAFT_HEARTBEAT_TICKS)
 
 
@@ -243,12 +243,9 @@ class MetadataDriver:
             decision = decide(image)
             if not decision.events:
                 return decision, None
-            if sum(map(_weight, decision.events)) <= _INLINE_WEIGHT:
-                data = encode_events(decision.events)
-            else:
-                data = await asyncio.get_running_loop().run_in_executor(None, encode_events, decision.events)
-                if self._check_active() is not pending:
-                    raise self._not_controller()
+            data = await _encode(decision.events)
+            if self._check_active() is not pending:
+                raise self._not_controller()
             if pending.image is image:
                 break
         if len(data) > limits.METADATA_ENTRY_BYTES_MAX:
@@ -392,6 +389,21 @@ class MetadataDriver:
 
 def _stopped() -> MetadataStopped:
     return MetadataStopped("This broker is stopping: ask another one, or again after it has started.")
+
+
+async def _encode(events: Sequence[MetadataEvent]) -> bytes:
+    """Many small events in several turns of the loop, for a thread beside it would hold the interpreter longer than
+    each of these; what is large by itself in a worker thread."""
+    if max(map(_weight, events)) > _INLINE_WEIGHT:
+        return await asyncio.get_running_loop().run_in_executor(None, encode_events, events)
+    lines, weight = list[bytes](), 0
+    for event in events:
+        weight += _weight(event)
+        if weight > _INLINE_WEIGHT:
+            await asyncio.sleep(0)
+            weight = _weight(event)
+        lines.append(encode_line(event))
+    return b"".join(lines)
 
 
 def _weight(event: MetadataEvent) -> int:

@@ -7,7 +7,8 @@ on another disk than the one that it came back with. Sources: KIP-631; DESIGN "P
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import replace
+from itertools import groupby
+from operator import attrgetter
 
 from headrace.base.ids import NO_LEADER, BrokerId, DirectoryId, LeaderEpoch, PartitionEpoch, TopicPartition
 from headrace.metadata.events import IsrChanged, LeaderChanged, MetadataEvent
@@ -22,7 +23,7 @@ def taken_out(image: MetadataImage, broker_id: BrokerId, among: Among = None) ->
     """The broker is not there any more: it leaves every ISR of which it is not the last member, and others lead."""
     live = live_directories(image, without=broker_id)
     for topic, partition in _in_sync(image, broker_id, among):
-        yield from _changed(topic, partition, _without(partition, broker_id), live, anew=broker_id)
+        yield from _changed(topic, partition, live, isr=_without(partition, broker_id), anew=broker_id)
 
 
 def copies_failed(
@@ -34,7 +35,7 @@ def copies_failed(
     for key in dict.fromkeys(partitions):
         topic, partition = image.topics.get(key.topic_id), image.partition(key)
         if topic is not None and partition is not None and broker_id in partition.isr and len(partition.isr) > 1:
-            yield from _changed(topic, partition, _without(partition, broker_id), live, anew=broker_id)
+            yield from _changed(topic, partition, live, isr=_without(partition, broker_id), anew=broker_id)
 
 
 def started_anew(
@@ -47,10 +48,10 @@ def started_anew(
     if live:
         candidates[broker_id] = directory
     for topic, partition in _in_sync(image, broker_id):
-        after = _without(partition, broker_id)
-        if known is not None and known.directory_id != directory and after.isr == (broker_id,):
-            after = replace(after, kept_in=after.kept_in or known.directory_id)
-        yield from _changed(topic, partition, after, candidates, anew=broker_id)
+        isr = _without(partition, broker_id)
+        is_last = isr == (broker_id,) and known is not None and known.directory_id != directory
+        kept_in = known.directory_id if known is not None and is_last else None
+        yield from _changed(topic, partition, candidates, isr=isr, kept_in=kept_in, anew=broker_id)
 
 
 def returned(image: MetadataImage, broker: BrokerImage, among: Among = None) -> Iterator[MetadataEvent]:
@@ -59,7 +60,7 @@ def returned(image: MetadataImage, broker: BrokerImage, among: Among = None) -> 
     live[broker.id] = broker.directory_id
     for topic, partition in _in_sync(image, broker.id, among):
         if partition.leader == NO_LEADER:
-            yield from _changed(topic, partition, partition, live)
+            yield from _changed(topic, partition, live)
 
 
 def disk_lost(image: MetadataImage, broker: BrokerImage, among: Among = None) -> Iterator[MetadataEvent]:
@@ -67,7 +68,7 @@ def disk_lost(image: MetadataImage, broker: BrokerImage, among: Among = None) ->
     it had may lead. It leads nothing by now."""
     for topic, partition in _in_sync(image, broker.id, among):
         if partition.isr == (broker.id,) and partition.leader == NO_LEADER and partition.kept_in is None:
-            yield from _changed(topic, partition, replace(partition, kept_in=broker.directory_id), {})
+            yield from _changed(topic, partition, {}, kept_in=broker.directory_id)
 
 
 def _in_sync(
@@ -75,10 +76,12 @@ def _in_sync(
 ) -> Iterator[tuple[TopicImage, PartitionImage]]:
     """The partitions that the broker is in sync with, by their topics' names, or in the order that is given."""
     if among is not None:
-        for key in among:
-            topic, found = image.topics.get(key.topic_id), image.partition(key)
-            if topic is not None and found is not None and broker_id in found.isr:
-                yield topic, found
+        for topic_id, keys in groupby(among, key=attrgetter("topic_id")):
+            if (topic := image.topics.get(topic_id)) is None:
+                continue
+            for partition in (topic.partitions[key.partition] for key in keys if key.partition < len(topic.partitions)):
+                if broker_id in partition.isr:
+                    yield topic, partition
     elif broker_id in image.copies:
         for topic in sorted(image.topics.values(), key=lambda topic: topic.name):
             for partition in topic.partitions:
@@ -111,25 +114,30 @@ def live_directories(image: MetadataImage, *, without: BrokerId | None = None) -
     }
 
 
-def _without(partition: PartitionImage, broker_id: BrokerId) -> PartitionImage:
-    isr = tuple(member for member in partition.isr if member != broker_id) or (broker_id,)
-    return replace(partition, isr=isr)
+def _without(partition: PartitionImage, broker_id: BrokerId) -> tuple[BrokerId, ...]:
+    """The ISR that it leaves, where it is not the last in it."""
+    return tuple(member for member in partition.isr if member != broker_id) or (broker_id,)
 
 
 def _changed(
     topic: TopicImage,
     before: PartitionImage,
-    after: PartitionImage,
     live: dict[BrokerId, DirectoryId],
     *,
+    isr: tuple[BrokerId, ...] | None = None,
+    kept_in: DirectoryId | None = None,
     anew: BrokerId = NO_LEADER,
 ) -> Iterator[MetadataEvent]:
-    """What makes `before` into `after`, with a leader where one can be had. `anew`: who leads it goes on only under a
-    new epoch."""
+    """What gives the partition this ISR (None: the one that it has), and a leader where one can be had. `kept_in`: who
+    alone may lead, where that is not known yet. `anew`: who leads it goes on only under a new epoch."""
+    if isr is None:
+        isr = before.isr
+    kept_in = before.kept_in or kept_in
     leader = before.leader
     if leader in (anew, NO_LEADER):
-        leader = next((member for member in after.isr if _may_lead(after, member, live)), NO_LEADER)
-    kept_in = after.kept_in if leader == NO_LEADER else None
+        leader = next((member for member in isr if member in live and kept_in in (None, live[member])), NO_LEADER)
+    if leader != NO_LEADER:
+        kept_in = None
     epoch = PartitionEpoch(before.partition_epoch + 1)
     if leader != before.leader or (before.leader == anew != NO_LEADER) or kept_in != before.kept_in:
         yield LeaderChanged(
@@ -138,21 +146,17 @@ def _changed(
             leader=leader,
             leader_epoch=LeaderEpoch(before.leader_epoch + 1),
             partition_epoch=epoch,
-            isr=after.isr,
+            isr=isr,
             kept_in=kept_in,
         )
-    elif after.isr != before.isr:
+    elif isr != before.isr:
         yield IsrChanged(
             topic_id=topic.id,
             partition=before.index,
             leader_epoch=before.leader_epoch,
             partition_epoch=epoch,
-            isr=after.isr,
+            isr=isr,
         )
-
-
-def _may_lead(partition: PartitionImage, member: BrokerId, live: dict[BrokerId, DirectoryId]) -> bool:
-    return member in live and partition.kept_in in (None, live[member])
 
 
 def only_copies(image: MetadataImage, broker_id: BrokerId) -> Collection[tuple[TopicImage, PartitionImage]]:
