@@ -70,7 +70,7 @@ def fetch_offset_counted() -> Iterator[None]:
         return Position(self.leader_epoch, end, last, end)
 
     def told(self: Source, key: TopicPartition) -> Flushed:
-        return Flushed(key, self._generations[key], self._copies[key].log.log_end_offset)
+        return Flushed(self._generations[key], self._copies[key].log.log_end_offset)
 
     with (
         patch.object(FollowerPartition, "position", property(position)),
