@@ -56,7 +56,7 @@ bench: $(VENV)/.made/test ## side by side with Apache Kafka (needs Java and Mave
 	@$(BIN)/python -m benchmarks.load $(if $(CASE),--case $(CASE)) $(if $(PROFILE),--profile)
 
 bench-failover: $(VENV)/.made/test ## the longest pause when a controller and leader goes, beside Kafka (needs Java and Maven)
-	@$(BIN)/python -m benchmarks.load --pairs 3 --case failover-kill --case failover-stop --case failover-pause
+	@$(BIN)/python -m benchmarks.load --pairs 3 --case failover-kill --case failover-stop --case failover-pause --case failover-1000
 
 bench-micro: $(VENV)/.made/test ## how long the hot functions take, one by one
 	@$(BIN)/python -m pytest benchmarks/micro --benchmark-sort=name --benchmark-max-time=0.5 \

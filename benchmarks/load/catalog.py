@@ -7,7 +7,7 @@ from typing import Final
 
 from benchmarks.load.cases import About, Better, Case, Target
 from benchmarks.load.clusters import HEADRACE_CLUSTER, KAFKA_CLUSTER
-from benchmarks.load.controllers import CreateTopics, Failover
+from benchmarks.load.controllers import CreateTopics, Failover, Reelection
 from benchmarks.load.end_to_end import EndToEnd, StartUp
 from benchmarks.load.failover import End, LongestPause
 from benchmarks.load.many_readers import FetchTogether, FetchTogetherRaw
@@ -187,7 +187,7 @@ def _failover(name: str, title: str, end: End, target: Target) -> LongestPause:
 STOPPED_MS_MAX: Final = 250
 SESSION_MS: Final = 6_000
 """Headrace's default: how long a broker may be silent. Kafka's is 9,000."""
-FAILOVERS: Final[tuple[LongestPause, ...]] = (
+FAILOVERS: Final[tuple[LongestPause | Reelection, ...]] = (
     _failover("failover-kill", "kill -9 of the broker that is controller and leader", End.KILL, at_most(0.15)),
     _failover(
         "failover-stop",
@@ -200,6 +200,13 @@ FAILOVERS: Final[tuple[LongestPause, ...]] = (
         "SIGSTOP of the broker that is controller and leader",
         End.PAUSE,
         Target(1.0, Better.LOWER, most=SESSION_MS + 1_000),
+    ),
+    Reelection(
+        about=replace(
+            _cluster("failover-1000", "three brokers: kill -9 to new leaders of 1,000 partitions", "ms", 1.0),
+            target=Target(1.0, Better.LOWER, most=1_000),
+        ),
+        partitions=1_000,
     ),
 )
 """`make bench-failover`; `make bench` leaves them out."""

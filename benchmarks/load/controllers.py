@@ -1,4 +1,5 @@
-"""Cases of three brokers: how soon topics can be made after the controller is killed, and how fast they are made.
+"""Cases of three brokers: how soon topics can be made after the controller is killed, how soon others lead what it led,
+and how fast topics are made.
 
 One client over raw sockets, with requests encoded by our codec, asks any broker, which passes the request on to the
 controller. Topics have one partition and one replica, and nothing is written to them.
@@ -9,7 +10,7 @@ from __future__ import annotations
 import statistics
 import time
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, cast
 
@@ -21,11 +22,13 @@ from benchmarks.load.clusters import Cluster
 from benchmarks.load.raw_links import Link
 from headrace.wire.apis import Api, ApiKey, api
 from headrace.wire.errors import ErrorCode, error_of
-from headrace.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from headrace.wire.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
 from headrace.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from headrace.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 CREATE_VERSION: Final = 7
 DELETE_VERSION: Final = 6
+METADATA_VERSION: Final = 9
 TIMEOUT_MS: Final = 30_000
 RETRY_S: Final = 0.005
 READY_TIMEOUT_S: Final = 120.0
@@ -112,6 +115,56 @@ class Failover:
 
     def _name(self) -> str:
         return f"{self.about.name}-{uuid.uuid4().hex[:8]}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reelection:
+    """kill -9 of the controller, which leads all of a topic of so many partitions with three replicas; the rate is the
+    milliseconds until the others name leaders for all of it."""
+
+    about: About
+    partitions: int
+
+    def run(self, entrant: Entrant) -> Figures:
+        cluster = cast("Cluster", entrant.rival)
+        controller = await_quorum(cluster)
+        left = [node for node in cluster.bootstraps if node != controller]
+        links = [Link(cluster.bootstraps[node]) for node in left]
+        topic = f"{self.about.name}-{uuid.uuid4().hex[:8]}"
+        replicas = tuple(CreatableReplicaAssignment(index, (controller, *left)) for index in range(self.partitions))
+        wanted = CreatableTopic(topic, num_partitions=-1, replication_factor=-1, assignments=replicas)
+        request = CreateTopicsRequest((wanted,), TIMEOUT_MS)
+        (made,) = links[0].ask(_codec(ApiKey.CREATE_TOPICS), CREATE_VERSION, request).topics
+        assert not made.error_code, f"the topic was not made: {made.error_code}"
+        self._await_leaders(links, topic, {controller}, in_sync=len(cluster.bootstraps))
+        begun = time.perf_counter()
+        cluster.kill(controller)
+        self._await_leaders(links, topic, set(left), in_sync=1)
+        millis = (time.perf_counter() - begun) * 1000
+        cluster.restart(controller)
+        await_quorum(cluster)
+        delete(links[0], [topic])
+        for link in links:
+            link.close()
+        return Figures(rate=millis, others={})
+
+    def _await_leaders(self, links: Sequence[Link], topic: str, leaders: Collection[int], *, in_sync: int) -> None:
+        """Until all who are asked name these and no others, and so many in sync. Raises TimeoutError."""
+        request = MetadataRequest(topics=(MetadataRequestTopic(name=topic),), allow_auto_topic_creation=False)
+        deadline, waiting = time.monotonic() + READY_TIMEOUT_S, list(links)
+        while waiting:
+            (told,) = waiting[0].ask(_codec(ApiKey.METADATA), METADATA_VERSION, request).topics
+            if len(told.partitions) == self.partitions and all(
+                each.leader_id in leaders and len(each.isr_nodes) >= in_sync for each in told.partitions
+            ):
+                del waiting[0]
+            elif time.monotonic() > deadline:
+                raise TimeoutError(f"{leaders} did not lead all of {topic} within {READY_TIMEOUT_S:.0f} s")
+            else:
+                time.sleep(RETRY_S)
+
+    def scaled(self, factor: float) -> Reelection:
+        return replace(self, partitions=portion(self.partitions, factor))
 
 
 def create(link: Link, names: Sequence[str]) -> list[ErrorCode]:

@@ -77,7 +77,12 @@ def test_what_slices_lead_to(history: Sequence[Entry], size: int, new_disk: bool
     image = replayed(history)
     for broker, known in image.brokers.items():
         fenced = after(image, fence_broker(image, **told(image, broker)))
-        slowly = settled(after(image, fence_broker(image, **told(image, broker), settled=False)), broker, size)
+        first = unsettled(image, broker, fenced=True)[:size]
+        slowly = after(image, fence_broker(image, **told(image, broker), among=first))
+        led = sum(partition.leader == broker for _, partition in image.all_partitions())
+        left = sum(partition.leader == broker for _, partition in slowly.all_partitions())
+        assert known.fenced or left == max(0, led - size), "what it leads has other leaders first"
+        slowly = settled(slowly, broker, size)
         assert equal(fenced, slowly)
 
         directory = NEW_DISK if new_disk else known.directory_id
@@ -93,5 +98,6 @@ def test_what_slices_lead_to(history: Sequence[Entry], size: int, new_disk: bool
         ]
 
         live = after(slowly, unfence_broker(slowly, **told(slowly, broker)))
-        gently = settled(after(slowly, unfence_broker(slowly, **told(slowly, broker), settled=False)), broker, size)
+        first = unsettled(slowly, broker, fenced=False)[:size]
+        gently = settled(after(slowly, unfence_broker(slowly, **told(slowly, broker), among=first)), broker, size)
         assert equal(live, gently)

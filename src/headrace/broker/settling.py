@@ -1,7 +1,8 @@
 """Brokers that come and go, where they hold very many partitions: these follow in slices, each an entry of its own.
 
 Promises: what a broker asks for by coming or going is one entry where it holds up to SETTLED_PER_ENTRY_MAX partitions;
-where it holds more, none holds the event loop for long, and each partition changes once, leader and ISR together. A
+where it holds more, so many are settled in that entry, those that it leads before the others; none holds the event loop
+for long, and each partition changes once, leader and ISR together. A
 broker registers only once the fencing of its last incarnation is settled, so that nothing is served under an old leader
 epoch. What a controller left undone the next one finishes. Never decides: `controller.brokers` does.
 """
@@ -43,19 +44,22 @@ class Settling:
 
     async def fence(self, known: BrokerImage) -> Refusal | None:
         """Once it is fenced and leads nothing that others could."""
-        return await self._set(fence_broker, known)
+        return await self._set(fence_broker, known, fenced=True)
 
     async def unfence(self, known: BrokerImage) -> Refusal | None:
         """Once it is unfenced and leads what nobody else could."""
-        return await self._set(unfence_broker, known)
+        return await self._set(unfence_broker, known, fenced=False)
 
-    async def _set(self, decide: Callable[..., Decision[Refusal | None]], known: BrokerImage) -> Refusal | None:
-        large = self.is_large(known.id)
-        if large:
-            self._left.add(known.id)
-        one = partial(decide, broker_id=known.id, broker_epoch=known.epoch, settled=not large)
-        refusal = await self._metadata.submit(one)
-        return refusal if refusal is not None or not large else await self.settle(known.id)
+    async def _set(
+        self, decide: Callable[..., Decision[Refusal | None]], known: BrokerImage, *, fenced: bool
+    ) -> Refusal | None:
+        one = partial(decide, broker_id=known.id, broker_epoch=known.epoch)
+        if not self.is_large(known.id):
+            return await self._metadata.submit(one)
+        self._left.add(known.id)
+        first = await self._found(partial(unsettled, fenced=fenced), known.id)
+        refusal = await self._metadata.submit(partial(one, among=first[:SETTLED_PER_ENTRY_MAX]))
+        return refusal if refusal is not None else await self.settle(known.id)
 
     async def make_way(self, ask: RegisterBroker) -> None:
         """Before a large broker registers anew, so that its registration changes little."""
@@ -93,13 +97,18 @@ class Settling:
         """Nothing joins what was found: who is fenced joins no ISR, and what has a leader loses it by another's going,
         which is settled for itself."""
         async with self._turn:
-            found = await asyncio.get_running_loop().run_in_executor(None, find, self._metadata.image, broker)
+            found = await self._found(find, broker)
             for at in range(0, len(found), SETTLED_PER_ENTRY_MAX):
                 among = found[at : at + SETTLED_PER_ENTRY_MAX]
                 refusal = await self._metadata.submit(partial(decide, among=among))
                 if refusal is not None:  # it is another incarnation by now, which was settled before it came
                     return refusal
         return None
+
+    async def _found(
+        self, find: Callable[[MetadataImage, BrokerId], Sequence[TopicPartition]], broker: BrokerId
+    ) -> Sequence[TopicPartition]:
+        return await asyncio.get_running_loop().run_in_executor(None, find, self._metadata.image, broker)
 
 
 def _only_copies(image: MetadataImage, broker: BrokerId) -> list[TopicPartition]:

@@ -22,6 +22,7 @@ from headrace.base.ids import (
 from headrace.base.limits import BROKER_TEXT_CHARS_MAX, PRODUCER_ID_BLOCK_SIZE
 from headrace.controller.decision import Decision, Refusal, decided
 from headrace.controller.elections import (
+    Among,
     disk_lost,
     live_directories,
     only_copies,
@@ -140,31 +141,30 @@ def _impossible(broker_id: BrokerId, endpoints: tuple[Endpoint, ...], rack: str 
 
 
 def unfence_broker(
-    image: MetadataImage, *, broker_id: BrokerId, broker_epoch: BrokerEpoch, settled: bool = True
+    image: MetadataImage, *, broker_id: BrokerId, broker_epoch: BrokerEpoch, among: Among = None
 ) -> Decision[Refusal | None]:
-    """The broker has replayed its registration and serves: it may lead what nobody else can. Not `settled`: by what
-    follows."""
+    """The broker has replayed its registration and serves: it may lead what nobody else can, of these partitions."""
     known = image.brokers.get(broker_id)
     if known is None or known.epoch != broker_epoch:
         return decided(stale(broker_id, broker_epoch))
     if not known.fenced:
         return decided([])
     unfenced = BrokerUnfenced(broker_id=broker_id, broker_epoch=broker_epoch)
-    return decided([unfenced, *(returned(image, known) if settled else ())])
+    return decided([unfenced, *returned(image, known, among)])
 
 
 def fence_broker(
-    image: MetadataImage, *, broker_id: BrokerId, broker_epoch: BrokerEpoch, settled: bool = True
+    image: MetadataImage, *, broker_id: BrokerId, broker_epoch: BrokerEpoch, among: Among = None
 ) -> Decision[Refusal | None]:
-    """Takes the broker out of every ISR of which it is not the last member, and elects others for what it led (not
-    `settled`: by what follows). So is a broker that is dead or silent, and one that asks for it before it stops."""
+    """Takes the broker out of every ISR of which it is not the last member, and elects others for what it led, of these
+    partitions. So is a broker that is dead or silent, and one that asks for it before it stops."""
     known = image.brokers.get(broker_id)
     if known is None or known.epoch != broker_epoch:
         return decided(stale(broker_id, broker_epoch))
     if known.fenced:
         return decided([])
     fenced = BrokerFenced(broker_id=broker_id, broker_epoch=broker_epoch)
-    return decided([fenced, *(taken_out(image, broker_id) if settled else ())])
+    return decided([fenced, *taken_out(image, broker_id, among)])
 
 
 def settle_broker(

@@ -89,20 +89,22 @@ def _in_sync(
                     yield topic, partition
 
 
-def unsettled(image: MetadataImage, broker_id: BrokerId) -> list[TopicPartition]:
-    """The partitions that are not yet as it has to be where the broker is fenced, or where it lives. Takes a while for
-    very many: to be called in a worker thread."""
+def unsettled(image: MetadataImage, broker_id: BrokerId, *, fenced: bool | None = None) -> list[TopicPartition]:
+    """The partitions that are not yet as it has to be where the broker is `fenced`, or where it lives (None: as it
+    is), those that it leads first. Takes a while for very many: to be called in a worker thread."""
     known = image.brokers.get(broker_id)
     if known is None:
         return []
+    is_fenced = known.fenced if fenced is None else fenced
 
     def is_unsettled(partition: PartitionImage) -> bool:
-        if known.fenced:
+        if is_fenced:
             return partition.leader == broker_id or len(partition.isr) > 1
         return partition.leader == NO_LEADER and partition.kept_in in (None, known.directory_id)
 
-    found = _in_sync(image, broker_id)
-    return [TopicPartition(topic.id, partition.index) for topic, partition in found if is_unsettled(partition)]
+    found = [pair for pair in _in_sync(image, broker_id) if is_unsettled(pair[1])]
+    found.sort(key=lambda pair: pair[1].leader != broker_id)
+    return [TopicPartition(topic.id, partition.index) for topic, partition in found]
 
 
 def live_directories(image: MetadataImage, *, without: BrokerId | None = None) -> dict[BrokerId, DirectoryId]:
