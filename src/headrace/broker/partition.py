@@ -210,9 +210,9 @@ class Partition(Replica):
         self._appended_bytes += len(records)
         if self._appended_bytes >= self._snapshot_at_bytes:
             self.snapshot_producers()
-        self._after_write()
-        for tail in self._tails:
+        for tail in self._tails:  # first: what goes to another broker and back takes longer than our own sync
             tail.on_appended(self)
+        self._after_write()
         return appended
 
     def _after_write(self) -> None:

@@ -246,7 +246,8 @@ class Connection(asyncio.Protocol):
 
     def _answered(self, _: object) -> None:
         """One turn of the loop writes all that is answered by then; at once where nothing else can be."""
-        if self._muted and self._open and len(self._slots) == 1 and not self._working:
+        alone = len(self._slots) == 1 and (self._muted or not self._frames)
+        if alone and self._open and not self._working:
             self._proceed_when_due()
         elif not self._due:
             self._due = True
