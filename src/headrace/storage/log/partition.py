@@ -629,6 +629,8 @@ class LocalLog:
             work()
         except OSError as error:
             self.failed = True
+            if self._exists:
+                mark_doubt(self._disk, self.directory)
             raise StorageFailure(f"The log of {self.directory.name} cannot be cut: {error}.") from error
 
     def _restart(self, offset: Offset) -> None:
@@ -696,8 +698,9 @@ class LocalLog:
         unsynced yet."""
         known = self._checkpoint
         if all_gone or (known is not None and known.segment >= base):
-            if self._unsynced.birth:  # a checkpoint says that the directory is durable
+            if self._unsynced.birth:  # a checkpoint says that the directory is durable, and whose it is
                 sync_file(self._disk, self.directory / STAMP)
+                self._disk.sync_directory(self.directory)
                 self._disk.sync_directory(self.directory.parent)
                 self._unsynced.birth = False
             self._checkpoint = Checkpoint.at_segment(base, self.log_start_offset, self._lineage)

@@ -527,7 +527,8 @@ class Recovery:
     # ending
 
     def _sync_contents(self, segment: Segment) -> None:
-        """Sync what was accepted; after a failed sync, write it anew first, or the kernel may have nothing to sync."""
+        """Sync what was accepted; after a failed sync, write it and its end anew first, or the kernel may have nothing
+        to sync."""
         if DOUBT not in self.names:
             sync_file(self.disk, segment.path)
             return
@@ -535,6 +536,11 @@ class Recovery:
         try:
             for at in range(0, segment.size, CHECK_CHUNK_BYTES):
                 file.write_at(at, [file.read(at, min(CHECK_CHUNK_BYTES, segment.size - at))])
+            if (
+                segment is self.suspect[-1]
+            ):  # what was cut off it before may still be on the disk, behind the file's end
+                file.truncate(segment.size + 1)
+                file.truncate(segment.size)
             file.sync()
         finally:
             file.close()
