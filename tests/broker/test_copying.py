@@ -75,7 +75,8 @@ class Hand:
         self._writer.close()
 
     def placed(self, generation: int, epoch: int, end: int, *, last_epoch: int = 0, flushed: int = 0) -> Placed:
-        return Placed(self.key, generation, LeaderEpoch(epoch), Offset(end), LeaderEpoch(last_epoch), Offset(flushed))
+        place = (LeaderEpoch(epoch), Offset(end), LeaderEpoch(last_epoch), Offset(flushed), Offset(0))
+        return Placed(self.key, generation, *place)
 
     def place(self, generation: int, epoch: int = 0, end: int = 0, *, last_epoch: int = -1, flushed: int = 0) -> None:
         """And want an answer."""
@@ -84,7 +85,9 @@ class Hand:
 
     def flushed(self, generation: int, end: int) -> None:
         """And want none."""
-        self.send(self.says._replace(wants_answer=False, flushed=[Flushed(self.key, generation, Offset(end))]))
+        self.send(
+            self.says._replace(wants_answer=False, flushed=[Flushed(self.key, generation, Offset(end), Offset(0))])
+        )
 
     def send(self, frame: ReplicaFetch) -> None:
         self._writer.write(encode_request(frame))
@@ -286,7 +289,7 @@ def test_who_is_not_who_it_should_be_is_closed(tmp_path: Path, how: str) -> None
                 "process": says._replace(broker_epoch=BrokerEpoch(says.broker_epoch - 1)),
                 "itself": says._replace(replica=says.leader),
                 "stranger": says._replace(replica=BrokerId(99)),
-                "flushed": says._replace(flushed=[Flushed(hand.key, 1, Offset(99))]),
+                "flushed": says._replace(flushed=[Flushed(hand.key, 1, Offset(99), Offset(0))]),
             }[how]
             hand.place(1, 0, 1, last_epoch=0, flushed=1)
             await hand.row()

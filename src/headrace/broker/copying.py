@@ -96,6 +96,7 @@ class Source:
         copy = self._copies.pop(key, None)
         if copy is not None:
             copy.on_flushed = None
+            copy.lose_sight()
         self._withdraw(key)
         if self._generations.pop(key, None) is not None:
             self._to_forget[key] = None
@@ -105,6 +106,8 @@ class Source:
         """Whatever is planned for it is not to be done any more."""
         self._to_place.pop(key, None)
         self._flushed.pop(key, None)
+        if (copy := self._copies.get(key)) is not None:
+            copy.lose_sight()
         self._unflushed_bytes -= sum(size for _, size in self._unflushed.pop(key, ()))
         if (timer := self._timers.pop(key, None)) is not None:
             timer.cancel()
@@ -169,7 +172,8 @@ class Source:
         return Placed(key, self._generations[key], *position)
 
     def _told_flushed(self, key: TopicPartition) -> Flushed:
-        return Flushed(key, self._generations[key], self._copies[key].log.flushed_end)
+        copy = self._copies[key]
+        return Flushed(key, self._generations[key], copy.log.flushed_end, copy.readable_from)
 
     def _on_flushed(self, copy: FollowerPartition) -> None:
         key = copy.topic_partition
@@ -337,6 +341,8 @@ class Source:
 
     def _on_lost(self, reason: str) -> None:
         self._link = None
+        for copy in self._copies.values():
+            copy.lose_sight()
         self._try_later(reason)
 
     def _try_later(self, reason: str) -> None:

@@ -62,7 +62,7 @@ class FollowerSession:
         self._ready: dict[TopicPartition, None] = {}
         """Of which there is more to send; what was served last goes to the back."""
         self._news: dict[TopicPartition, None] = {}
-        """Whose high watermark has risen since it was told."""
+        """Whose high watermark, or start, has risen since it was told."""
         self._told: dict[TopicPartition, Copied] = {}
         """To be told once, whatever else: refusals and divergences."""
         self._waiting: Waiting | None = None
@@ -135,7 +135,9 @@ class FollowerSession:
         self._news[key] = None
         if next_offset < our_log.log_end_offset:
             self._ready[key] = None
-        found.on_follower(self.replica, self.broker_epoch, placed.flushed_end, may_join=self._may_join(image))
+        may_join = self._may_join(image)
+        end, readable_from = placed.flushed_end, placed.readable_from
+        found.on_follower(self.replica, self.broker_epoch, end, readable_from, may_join=may_join)
 
     def _begin_of(self, partition: Partition) -> Offset | ErrorCode:
         """Where a copy begins: below the log's start, where that is in the middle of a batch, for that comes whole."""
@@ -152,7 +154,8 @@ class FollowerSession:
             return  # it was said of an epoch, or a log, that is over
         if flushed.flushed_end > place.next_offset:
             raise CorruptData(f"broker {self.replica} has flushed what it was not sent")
-        place.partition.on_follower(self.replica, self.broker_epoch, flushed.flushed_end, may_join=may_join)
+        end, readable_from = flushed.flushed_end, flushed.readable_from
+        place.partition.on_follower(self.replica, self.broker_epoch, end, readable_from, may_join=may_join)
 
     def _forget(self, key: TopicPartition) -> None:
         """It is not copied any more, or stands elsewhere now."""

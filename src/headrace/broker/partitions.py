@@ -144,6 +144,13 @@ class Partitions:
             return partition.availability
         return ErrorCode.KAFKA_STORAGE_ERROR if key in self._offline else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
+    def find_readable(self, key: TopicPartition, image: MetadataImage) -> Replica | ErrorCode:
+        """As `find`, for a consumer that may read from a follower too (KIP-392)."""
+        copy = self._following.get(key)
+        if copy is None or copy.has_stepped_down or image.partition(key) is None:
+            return self.find(key, image)
+        return copy
+
     def called(self, place: Place) -> Partition | None:
         """The partition that a client means, where this broker serves it; None: ask `find` why not."""
         partition = self._places.get(place)
@@ -452,8 +459,8 @@ class Partitions:
 
     def wake_readers(self) -> None:
         """Answer every parked fetch with what there is."""
-        for partition in self._serving.values():
-            partition.wake_readers()
+        for role in self.replicas:
+            role.wake_readers()
 
     def _close_engine(self, *, clean: bool) -> None:
         """In a worker thread, after every log was closed."""

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
+RACK_AWARE: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+"""By Kafka's name for it, lest its operators have to change theirs."""
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
 
@@ -326,6 +328,15 @@ _BROKER_ONLY: Final = (
         low=100,
         dynamic=False,
         doc="Time after which a follower that has not caught up leaves the in-sync replicas.",
+    ),
+    ConfigDef(
+        key="replica.selector.class",
+        type=ConfigType.STRING,
+        default="",
+        values=("", RACK_AWARE),
+        dynamic=False,
+        doc="Where consumers that name their rack (client.rack) read: RackAwareReplicaSelector sends them to an "
+        "in-sync replica in it (KIP-392); empty: from the leader.",
     ),
     ConfigDef(
         key="broker.session.timeout.ms",

@@ -36,8 +36,8 @@ HEADER: Final = struct.pack(">hhih", API_KEY, VERSION, 0, -1)
 """A request's header: key, version, correlation id, no client id."""
 _FRONT: Final = struct.Struct(">iqi?iiii")
 """Follower and its broker epoch, leader, whether an answer is wanted, its most bytes, and the counts of the rows."""
-_PLACED: Final = struct.Struct(">16siiiqiq")
-_FLUSHED: Final = struct.Struct(">16siiq")
+_PLACED: Final = struct.Struct(">16siiiqiqq")
+_FLUSHED: Final = struct.Struct(">16siiqq")
 _FORGOTTEN: Final = struct.Struct(">16si")
 _ANSWER_ROW: Final = struct.Struct(">16siihqqiqqqi")
 _LENGTH: Final = struct.Struct(">i")
@@ -55,6 +55,8 @@ class Placed(NamedTuple):
     last_epoch: LeaderEpoch
     """Of its last batch; -1 where it has none."""
     flushed_end: Offset
+    readable_from: Offset
+    """Nothing that it lacks, or has damaged, is at it or above."""
 
 
 class Flushed(NamedTuple):
@@ -63,6 +65,7 @@ class Flushed(NamedTuple):
     key: TopicPartition
     generation: int
     flushed_end: Offset
+    readable_from: Offset
 
 
 class ReplicaFetch(NamedTuple):
@@ -118,12 +121,8 @@ def encode_request(request: ReplicaFetch) -> bytes:
             len(request.forgotten),
         ),
     ]
-    for key, generation, epoch, log_end, last_epoch, flushed_end in request.placed:
-        parts.append(
-            _PLACED.pack(key.topic_id.bytes, key.partition, generation, epoch, log_end, last_epoch, flushed_end)
-        )
-    for key, generation, flushed_end in request.flushed:
-        parts.append(_FLUSHED.pack(key.topic_id.bytes, key.partition, generation, flushed_end))
+    parts += [_PLACED.pack(row.key.topic_id.bytes, row.key.partition, *row[1:]) for row in request.placed]
+    parts += [_FLUSHED.pack(row.key.topic_id.bytes, row.key.partition, *row[1:]) for row in request.flushed]
     for topic_id, partition in request.forgotten:
         parts.append(_FORGOTTEN.pack(topic_id.bytes, partition))
     return b"".join((_LENGTH.pack(sum(map(len, parts))), *parts))
@@ -159,13 +158,22 @@ def decode_request(frame: memoryview) -> ReplicaFetch:
 
 
 def _placed(
-    topic_id: bytes, partition: int, generation: int, epoch: int, log_end: int, last_epoch: int, flushed_end: int
+    topic_id: bytes,
+    partition: int,
+    generation: int,
+    epoch: int,
+    log_end: int,
+    last_epoch: int,
+    flushed_end: int,
+    readable_from: int,
 ) -> Placed:
     if epoch < 0:
         raise ValueError(f"{epoch} is no leader epoch")
     if not 0 <= flushed_end <= log_end:
         raise ValueError(f"a log that ends at {log_end} cannot be flushed to {flushed_end}")
-    place = (_key(topic_id, partition), generation, epoch, log_end, last_epoch, flushed_end)
+    if not 0 <= readable_from <= log_end:
+        raise ValueError(f"a log that ends at {log_end} cannot be read from {readable_from} on")
+    place = (_key(topic_id, partition), generation, epoch, log_end, last_epoch, flushed_end, readable_from)
     return new(Placed, place)
 
 

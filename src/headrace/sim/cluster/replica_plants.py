@@ -67,10 +67,11 @@ def fetch_offset_counted() -> Iterator[None]:
     def position(self: FollowerPartition) -> Position:
         end = self.log.log_end_offset
         last = self.log.epoch_at(Offset(end - 1)) if end > self.log.log_start_offset else LeaderEpoch(-1)
-        return Position(self.leader_epoch, end, last, end)
+        return Position(self.leader_epoch, end, last, end, self.readable_from)
 
     def told(self: Source, key: TopicPartition) -> Flushed:
-        return Flushed(key, self._generations[key], self._copies[key].log.log_end_offset)
+        copy = self._copies[key]
+        return Flushed(key, self._generations[key], copy.log.log_end_offset, copy.readable_from)
 
     with (
         patch.object(FollowerPartition, "position", property(position)),
