@@ -4,6 +4,7 @@ from a leader."""
 from __future__ import annotations
 
 import asyncio
+import math
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -17,6 +18,8 @@ from headrace.base.limits import REPLICA_ANSWER_BYTES_MAX, REPLICA_BULK_BYTES_MI
 from headrace.broker.copying import Me, Source
 from headrace.broker.following import FollowerPartition
 from headrace.broker.partition import Partition
+from headrace.broker.system import SystemClock
+from headrace.broker.throttles import BrokerThrottle
 from headrace.net import loops
 from headrace.net.client.address import Address
 from headrace.wire.batches import PREFIX
@@ -380,7 +383,7 @@ class Copier(NamedTuple):
 
 
 @asynccontextmanager
-async def copying(world: World) -> AsyncIterator[Copier]:
+async def copying(world: World, rate: float = math.inf) -> AsyncIterator[Copier]:
     await world.make("t", replicas=2)
     leading = world.leading("t")
     assert leading is not None
@@ -391,12 +394,14 @@ async def copying(world: World) -> AsyncIterator[Copier]:
     server = await asyncio.get_running_loop().create_server(lambda: led, "127.0.0.1", 0)
     address = Address(*server.sockets[0].getsockname())
     bugs: list[BaseException] = []
+    throttle = BrokerThrottle(SystemClock(), rate)
     me = Me(
         cluster_id=ClusterId(world.cluster.image(follower).cluster_id),
         node=follower,
         broker_epoch=lambda: BrokerEpoch(7),
         address_of=lambda _: address,
         quiet=parts.partitions.quiet,
+        throttle=throttle,
         on_bug=bugs.append,
     )
     source = Source(me, leading.standings.node)

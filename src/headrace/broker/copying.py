@@ -28,6 +28,7 @@ from headrace.base.limits import (
 )
 from headrace.broker.following import FollowerPartition
 from headrace.broker.tasks import OnBug, started
+from headrace.broker.throttles import BrokerThrottle
 from headrace.net.client.address import Address
 from headrace.net.copylink import CopyLink, open_link
 from headrace.storage.engine import EpochEnd, PartitionLog
@@ -47,6 +48,8 @@ class Me(NamedTuple):
     """Where a broker is reached, where that is known."""
     quiet: Callable[[Sequence[PartitionLog]], Awaitable[None]]
     """Until no flush of these logs is under way, and nobody else works on them."""
+    throttle: BrokerThrottle
+    """Of what is copied here and not in sync."""
     on_bug: OnBug
 
 
@@ -211,6 +214,17 @@ class Source:
             if not self._append(copy, row):
                 return
             copy.on_marks(row.high_watermark, row.log_start)
+            if row.records and copy.is_throttled:
+                self._take_of_throttle(key, len(row.records))
+
+    def _take_of_throttle(self, key: TopicPartition, size: int) -> None:
+        """Where there was not as much as has come, the leader is to send no more of it for a while."""
+        self._me.throttle.take(size)
+        if wait_s := self._me.throttle.wait_s():
+            self._withdraw(key)
+            if self._generations.pop(key, None) is not None:
+                self._to_forget[key] = None
+                self._timers[key] = self._loop.call_later(wait_s, self._after_pause, key)
 
     def _append(self, copy: FollowerPartition, row: Copied) -> bool:
         key = row.key

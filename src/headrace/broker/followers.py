@@ -21,6 +21,7 @@ from headrace.base.ports import Buffer, Clock
 from headrace.broker.deferred import Deferred
 from headrace.broker.partition import Partition
 from headrace.broker.partitions import Partitions
+from headrace.broker.throttles import BrokerThrottle
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import MetadataImage
 from headrace.net.connection import Answer, Connection
@@ -61,12 +62,16 @@ class FollowerSession:
         self._places: dict[TopicPartition, Place] = {}
         self._ready: dict[TopicPartition, None] = {}
         """Of which there is more to send; what was served last goes to the back."""
+        self._throttled: dict[TopicPartition, None] = {}
+        """Of which there is more to send, once the throttle lets us."""
         self._news: dict[TopicPartition, None] = {}
         """Whose high watermark, or start, has risen since it was told."""
         self._told: dict[TopicPartition, Copied] = {}
         """To be told once, whatever else: refusals and divergences."""
         self._waiting: Waiting | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._pause: asyncio.TimerHandle | None = None
+        """Until there is room in the throttle."""
 
     # what the follower says
 
@@ -161,6 +166,7 @@ class FollowerSession:
         """It is not copied any more, or stands elsewhere now."""
         self._told.pop(key, None)
         self._ready.pop(key, None)
+        self._throttled.pop(key, None)
         self._news.pop(key, None)
         if (place := self._places.pop(key, None)) is not None:
             place.partition.unwatch_tail(self)
@@ -194,7 +200,13 @@ class FollowerSession:
             if size >= bytes_max:
                 break
             place = self._places[key]
-            records, error = self._read(place, bytes_max - size, at_least_one=size == 0)
+            room = bytes_max - size
+            if is_throttled := place.partition.throttles(self.replica):
+                room = min(room, self._followers.throttle.room())
+                if not room:
+                    self._hold_back(key)
+                    continue
+            records, error = self._read(place, room, at_least_one=size == 0)
             if error:
                 rows.append(_row(place, error, b""))
                 self._forget(key)  # until it is placed again
@@ -209,6 +221,8 @@ class FollowerSession:
                 rows.append(_row(place, ErrorCode.NONE, b"", skip_to=log_end))
                 self._went_on(key, log_end)
             size += len(records)
+            if is_throttled:
+                self._followers.throttle.take(len(records))
             self._news.pop(key, None)
         news, self._news = self._news, {}
         rows += [_row(self._places[key], ErrorCode.NONE, b"") for key in news]
@@ -219,6 +233,19 @@ class FollowerSession:
         del self._ready[key]
         if next_offset < place.partition.log.log_end_offset:
             self._ready[key] = None
+
+    def _hold_back(self, key: TopicPartition) -> None:
+        del self._ready[key]
+        self._throttled[key] = None
+        if self._pause is None:
+            self._pause = self._loop.call_later(self._followers.throttle.wait_s(), self._let_go)
+
+    def _let_go(self) -> None:
+        self._pause = None
+        self._ready |= self._throttled
+        self._throttled.clear()
+        if self._ready:
+            self._answer_soon()
 
     def _read(self, place: Place, room: int, *, at_least_one: bool) -> tuple[Buffer, ErrorCode]:
         partition = place.partition
@@ -260,8 +287,10 @@ class FollowerSession:
     # what the partitions say
 
     def on_appended(self, partition: Partition) -> None:
-        self._ready[partition.topic_partition] = None
-        self._answer_soon()
+        key = partition.topic_partition
+        if key not in self._throttled:
+            self._ready[key] = None
+            self._answer_soon()
 
     def on_news(self, partition: Partition) -> None:
         self._news[partition.topic_partition] = None
@@ -279,6 +308,8 @@ class FollowerSession:
         """The connection is over, or another has come in its place."""
         for key in list(self._places):
             self._forget(key)
+        if self._pause is not None:
+            self._pause.cancel()
         self.answer_now()
         self._followers.forget(self)
 
@@ -327,8 +358,10 @@ class Followers:
         partitions: Partitions,
         image: Callable[[], MetadataImage],
         clock: Clock,
+        throttle: BrokerThrottle,
     ) -> None:
         self.partitions = partitions
+        self.throttle = throttle
         self._cluster_id = cluster_id
         self._node = node
         self._image = image

@@ -37,13 +37,18 @@ class FollowerPartition(Replica):
     def __init__(
         self,
         *,
+        node: BrokerId,
         leader: BrokerId,
         leader_epoch: LeaderEpoch,
+        is_in_sync: bool,
         high_watermark: Offset,
         **common: Unpack[Common],
     ) -> None:
         super().__init__(**common)
+        self._node = node
         self.leader = leader
+        self.is_in_sync = is_in_sync
+        """As committed."""
         self._epoch = leader_epoch
         self._high_watermark = high_watermark
         self._told: Offset | None = None
@@ -85,6 +90,14 @@ class FollowerPartition(Replica):
         """The log is a follower's from now on: epochs that it led, and wrote nothing in, are none of it."""
         if not self.log.failed:
             self.log.truncate_to(self.log.log_end_offset)
+
+    @property
+    def is_throttled(self) -> bool:
+        """Whether what is copied here is limited (KIP-73): never while this copy is in sync."""
+        throttled = self.settings.throttled_followers
+        if not (throttled.all or throttled.some) or self.is_in_sync:
+            return False
+        return throttled.holds(self.topic_partition.partition, self._node)
 
     def follow(self, leader: BrokerId, epoch: LeaderEpoch) -> None:
         """Another leader, or the same in another epoch."""

@@ -324,6 +324,13 @@ class Partition(Replica):
         for tail in self._tails:
             tail.on_news(self)
 
+    def throttles(self, replica: BrokerId) -> bool:
+        """Whether what that follower copies from here is limited (KIP-73): never while it is in sync."""
+        throttled = self.settings.throttled_leaders
+        if not (throttled.all or throttled.some) or replica in self._leader.isr:
+            return False
+        return throttled.holds(self.topic_partition.partition, self._leader.node)
+
     @property
     def standings(self) -> Leader:
         """Who is in sync, and how far each follower is."""

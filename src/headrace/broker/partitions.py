@@ -206,6 +206,7 @@ class Partitions:
         return False
 
     def _follow_on(self, copy: FollowerPartition, image: PartitionImage) -> None:
+        copy.is_in_sync = self._node in image.isr
         if (copy.leader, copy.leader_epoch) == (image.leader, image.leader_epoch):
             return
         copy.follow(image.leader, image.leader_epoch)
@@ -401,7 +402,12 @@ class Partitions:
             role = self._lead(image, common, high_watermark)
         else:
             role = self._following[local.key] = FollowerPartition(
-                **common, leader=image.leader, leader_epoch=image.leader_epoch, high_watermark=high_watermark
+                **common,
+                node=self._node,
+                leader=image.leader,
+                leader_epoch=image.leader_epoch,
+                is_in_sync=self._node in image.isr,
+                high_watermark=high_watermark,
             )
         if failed:
             role.fail_again()

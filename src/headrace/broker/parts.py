@@ -34,6 +34,7 @@ from headrace.broker.producer_ids import ProducerIdAllocator
 from headrace.broker.read_replicas import ReadReplicas
 from headrace.broker.reporter import Reporter
 from headrace.broker.tasks import OnBug
+from headrace.broker.throttles import Throttles
 from headrace.controller.asks import AllocateProducerIds
 from headrace.controller.decision import Refusal
 from headrace.metadata.config_table import RACK_AWARE
@@ -106,12 +107,16 @@ class Parts:
             others=self._others,
             settled=self.partitions.settled,
         )
+        self._throttles = Throttles(
+            node=config.broker_id, configs=config.configs, image=metadata.image, clock=ports.clock
+        )
         self._followers = followers = Followers(
             cluster_id=identity.cluster_id,
             node=config.broker_id,
             partitions=self.partitions,
             image=lambda: metadata.image,
             clock=ports.clock,
+            throttle=self._throttles.leader,
         )
         self.membership = Membership(
             identity=identity,
@@ -130,6 +135,7 @@ class Parts:
                 broker_epoch=lambda: self.membership.epoch,
                 address_of=self._address_of,
                 quiet=self.partitions.quiet,
+                throttle=self._throttles.follower,
                 on_bug=on_bug,
             )
         )
@@ -157,6 +163,7 @@ class Parts:
 
     def _follow(self, delta: ImageDelta) -> None:
         """Who is live comes first: whoever is fenced now is not proposed for an ISR that it has just left."""
+        self._throttles.on_delta(delta)
         self._followers.on_delta(delta)
         self.partitions.on_delta(delta)
 
