@@ -18,10 +18,13 @@ from headrace.base.limits import REPLICA_ANSWER_BYTES_MAX, REPLICA_BULK_BYTES_MI
 from headrace.broker.copying import Me, Source
 from headrace.broker.following import FollowerPartition
 from headrace.broker.partition import Partition
+from headrace.broker.partitions import NoFeeding
 from headrace.broker.system import SystemClock
 from headrace.broker.throttles import BrokerThrottle
 from headrace.net import loops
 from headrace.net.client.address import Address
+from headrace.net.client.cluster import Cluster as Client
+from headrace.net.client.reassignments import reassign
 from headrace.wire.batches import PREFIX
 from headrace.wire.errors import ErrorCode
 from headrace.wire.replica_fetch import (
@@ -165,6 +168,30 @@ def test_a_place_is_given_in_the_leaders_epoch_alone(tmp_path: Path) -> None:
             hand.place(9, epoch, 3, last_epoch=epoch, flushed=3)
             row = await hand.row()
             assert (row.generation, row.error, row.high_watermark) == (9, NO_ERROR, 3)
+
+    run(tmp_path, work)
+
+
+def test_who_is_no_replica_as_the_leader_knows_is_to_ask_again(tmp_path: Path) -> None:
+    """It has heard of a reassignment before the leader has: what it says now would count for nothing, and where nothing
+    is appended it would never say more."""
+
+    async def work(world: World) -> None:
+        await world.make("t", replicas=1)
+        leading = world.leading("t")
+        assert leading is not None
+        follower = world.followers("t")[0]
+        world.partitions(follower).feeding = NoFeeding()
+        async with Hand(world, follower, leading) as hand:
+            hand.place(1)
+            assert (await hand.row()).error == ErrorCode.UNKNOWN_LEADER_EPOCH
+            async with Client(world.cluster.bootstrap) as client:
+                (asked,) = await reassign(client, "t", {0: (leading.standings.node, follower)})
+                assert asked.error is NO_ERROR
+            await until(lambda: follower in leading.standings.replicas)
+            hand.place(2)
+            assert (await hand.row()).error == NO_ERROR
+            await world.in_sync("t", 2)
 
     run(tmp_path, work)
 

@@ -117,6 +117,9 @@ class FollowerSession:
         if error := found.check_epoch(placed.leader_epoch):
             self._tell(placed, error)
             return
+        if self.replica not in found.standings.replicas:  # as far as is known here: it asks again
+            self._tell(placed, ErrorCode.UNKNOWN_LEADER_EPOCH)
+            return
         our_log = found.log
         ours = our_log.end_offset_for_epoch(placed.last_epoch) if placed.last_epoch >= 0 else NOWHERE
         if diverges(ours, placed.last_epoch, placed.log_end):

@@ -1,5 +1,5 @@
-"""Replication throttles (KIP-73) on virtual time: a copy out of sync comes at the rate that is configured and no faster,
-and one that is in sync is held up by nothing."""
+"""Replication throttles (KIP-73) on virtual time: a copy out of sync comes at the configured rate and no faster, and
+one that is in sync is held up by nothing."""
 
 from __future__ import annotations
 
