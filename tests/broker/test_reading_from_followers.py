@@ -166,7 +166,7 @@ def test_who_is_ahead_of_what_a_follower_knows_waits_for_it(tmp_path: Path) -> N
     async def work(world: World) -> None:
         _, (follower, _) = await with_records(world, 2)
         copy = world.copy(follower, "t")
-        copy._told = Offset(1)
+        copy._told = copy._shown = Offset(1)
         client = await world.another_client(follower)
         waiting = asyncio.ensure_future(fetch(world, follower, 2, RACKS[follower], wait_ms=FOREVER_MS, client=client))
         await until(lambda: len(copy._watchers) == 1)
@@ -280,6 +280,7 @@ def refusal(copy: FollowerPartition, offset: int) -> ErrorCode:
 
 async def test_how_far_a_copy_shows_never_falls_and_never_passes_its_end() -> None:
     copy = with_batches(5)
+    await copy._flusher.idle()
     assert refusal(copy, 0) is ErrorCode.OFFSET_NOT_AVAILABLE, "nobody has told"
     shown = []
     for told in (0, 3, 2, 9, 4):
@@ -290,9 +291,25 @@ async def test_how_far_a_copy_shows_never_falls_and_never_passes_its_end() -> No
     await copy._flusher.idle()
 
 
+async def test_a_copy_shows_nothing_before_it_has_been_level_with_the_leader() -> None:
+    """Its broker may have shown more in this epoch, from a disk that it has lost since."""
+    copy = with_batches(3)
+    await copy._flusher.idle()
+    copy.on_marks(Offset(5), Offset(0))
+    assert refusal(copy, 0) is ErrorCode.OFFSET_NOT_AVAILABLE
+    for base in (3, 4):
+        copy.append(as_led(base))
+    assert refusal(copy, 0) is ErrorCode.OFFSET_NOT_AVAILABLE, "it is not flushed"
+    await copy._flusher.idle()
+    assert (refusal(copy, 0), copy.visible_end) == (0, 5)
+    copy.on_marks(Offset(9), Offset(0))
+    assert (refusal(copy, 5), copy.visible_end) == (0, 5), "it has been, and may fall behind"
+
+
 async def test_what_an_earlier_leader_told_counts_for_nothing_in_the_next_epoch() -> None:
     """It may have committed what an unclean election has lost since."""
     copy = with_batches(5)
+    await copy._flusher.idle()
     copy.on_marks(Offset(5), Offset(0))
     copy.follow(BrokerId(3), LeaderEpoch(1))
     assert refusal(copy, 0) is ErrorCode.OFFSET_NOT_AVAILABLE

@@ -54,6 +54,11 @@ class FollowerPartition(Replica):
         self._told: Offset | None = None
         """The high watermark, as the leader has told it of the place where this copy goes on now; None: not yet, or
         that place is lost."""
+        self._is_level = False
+        """All below what was told then has been flushed here since this place was given: whatever this broker has shown
+        in this epoch, also from a disk that it has lost, was no more."""
+        self._shown = NOWHERE
+        """Who waits knows of what is below."""
         self._sound_from = _sound_from(self.log)
         """Nothing is damaged above."""
         self._visible_bytes = 0
@@ -109,7 +114,7 @@ class FollowerPartition(Replica):
     @property
     def visible_end(self) -> Offset:
         """Whoever reads below it has been allowed to by `check_position`."""
-        return self.log.log_start_offset if self._told is None else min(self._told, self.log.log_end_offset)
+        return self.log.log_start_offset if self._told is None else min(self._told, self.log.flushed_end)
 
     @property
     def readable_from(self) -> Offset:
@@ -128,25 +133,28 @@ class FollowerPartition(Replica):
             return self._ended
         if believed not in (-1, self._epoch):
             return ErrorCode.FENCED_LEADER_EPOCH if believed < self._epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
-        if self._told is None:
+        if not self._is_level:
             return ErrorCode.OFFSET_NOT_AVAILABLE
         is_here = self.readable_from <= offset <= self.visible_end
         return ErrorCode.NONE if is_here else ErrorCode.OFFSET_NOT_AVAILABLE
 
     def awaits(self, offset: Offset) -> bool:
-        return self._told is not None and offset > self.visible_end
+        return self._is_level and offset > self.visible_end
 
     def lose_sight(self) -> None:
         """The leader is not heard of any more, or of another place: what it commits meanwhile is not known here."""
-        if self._told is not None:
-            self._told = None
+        self._told = None
+        if self._is_level:
+            self._is_level, self._shown = False, NOWHERE
             self.wake_readers()
 
-    def _see(self, high_watermark: Offset) -> None:
-        """The leader has told it."""
-        before = self.visible_end if self._told is not None else NOWHERE
-        self._told = high_watermark if self._told is None else max(self._told, high_watermark)
-        if self.visible_end > before:
+    def _show(self) -> None:
+        """More may be visible, for the leader has told of more, or more is flushed."""
+        if self._told is None:
+            return
+        self._is_level = self._is_level or self.log.flushed_end >= self._told
+        if self._is_level and self.visible_end > self._shown:
+            self._shown = self.visible_end
             size, self._visible_bytes = self._appended_bytes - self._visible_bytes, self._appended_bytes
             self._tell_watchers(max(size, 1))
 
@@ -185,7 +193,8 @@ class FollowerPartition(Replica):
         """The leader's high watermark, and where its log starts: what it has deleted goes here too."""
         if high_watermark >= 0:
             self._high_watermark = max(self._high_watermark, high_watermark)
-            self._see(high_watermark)
+            self._told = high_watermark if self._told is None else max(self._told, high_watermark)
+            self._show()
         before = min(log_start, self.high_watermark)
         if self._ended is not ErrorCode.NONE or before <= self.log.log_start_offset:
             return
@@ -240,6 +249,7 @@ class FollowerPartition(Replica):
         return None if self.is_changing else super().begin_flush()
 
     def _on_flush_done(self, flushed_end: Offset) -> None:
+        self._show()
         if self.log.needs_flush:
             self._flusher.request(self)
         self._tell_flushed()

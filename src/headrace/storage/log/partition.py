@@ -111,6 +111,7 @@ class LocalLog:
         self.set_aside: Final = set_aside
         self.config = config
         self.read_only: Final = recovered.read_only
+        self.was_closed: Final = recovered.was_closed
         self.failed = recovered.read_only is not None
         self._disk = disk
         self._files = files

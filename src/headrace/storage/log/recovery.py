@@ -97,6 +97,8 @@ class Recovered:
     compacted: Compacted = field(default_factory=Compacted)
     read_only: str | None = None
     """Why nothing may be appended: what is there can be read, and is not all that was flushed."""
+    was_closed: bool = True
+    """Its last life ended with a clean close, or wrote nothing since what is vouched for."""
 
 
 def recover(
@@ -158,6 +160,7 @@ class Recovery:
         self._take_from_journal()
         self._read_snapshots()
         self.log.start = min(self.log.start, self.log.end)
+        self.log.was_closed = not self.must_sync
         self.log.epochs.cut_below(self.log.start)
 
     @property
