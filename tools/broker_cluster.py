@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Self
 
@@ -22,9 +23,10 @@ class BrokerCluster:
     Use as an async context manager: whatever still runs is killed at the end.
     """
 
-    def __init__(self, directory: Path, count: int, *options: str) -> None:
+    def __init__(self, directory: Path, count: int, *options: str, racks: Mapping[int, str] | None = None) -> None:
         self._directory = directory
         self._options = options
+        self._racks = racks or {}
         self.nodes: dict[int, Node] = {int(node.id): node for node in self._born(count)}
         self._running: dict[int, asyncio.subprocess.Process] = {}
 
@@ -51,7 +53,8 @@ class BrokerCluster:
         node = self.nodes[broker]
         others = ",".join(str(other.listen) for other in self.nodes.values() if other is not node)
         command = [sys.executable, "-m", "headrace.cli.main", "broker", "--id", str(broker), "--data", str(node.data)]
-        return [*command, "--listen", str(node.listen), "--join", others, *self._options]
+        rack = ["--rack", self._racks[broker]] if broker in self._racks else []
+        return [*command, "--listen", str(node.listen), "--join", others, *rack, *self._options]
 
     async def _spawn(self, broker: int) -> asyncio.subprocess.Process:
         with self.log(broker).open("ab") as log:

@@ -36,8 +36,11 @@ CONFIGS = {
 class Cluster:
     """Brokers by id, each in a directory of its own; stopped ones can be started again where they were."""
 
-    def __init__(self, directory: Path, configs: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, directory: Path, configs: Mapping[str, str] | None = None, racks: Mapping[int, str] | None = None
+    ) -> None:
         self._directory = directory
+        self._racks = racks or {}
         self._configs = {**CONFIGS, **(configs or {})}
         self._addresses: dict[int, Address] = {}
         self.brokers: dict[int, Broker] = {}
@@ -75,6 +78,7 @@ class Cluster:
             port=address.port,
             broker_id=BrokerId(broker),
             join=join,
+            rack=self._racks.get(broker),
             configs=self._configs,
         )
         running = Broker(config, clock=SystemClock(), random=system_random(), disk=LocalDisk())

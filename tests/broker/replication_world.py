@@ -235,10 +235,12 @@ def decoded(records: Any) -> list[tuple[int, bytes | None]]:
 
 
 @asynccontextmanager
-async def replicating(directory: Path, configs: Mapping[str, str] | None = None) -> AsyncIterator[World]:
+async def replicating(
+    directory: Path, configs: Mapping[str, str] | None = None, racks: Mapping[int, str] | None = None
+) -> AsyncIterator[World]:
     """Brokers 1 to 3, ready."""
     async with asyncio.timeout(clusters.DEADLINE_S), AsyncExitStack() as stack:
-        cluster = Cluster(directory, configs)
+        cluster = Cluster(directory, configs, racks)
         cluster.give_birth(len(ALL))
         try:
             await cluster.start(*ALL)

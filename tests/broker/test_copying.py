@@ -4,6 +4,7 @@ from a leader."""
 from __future__ import annotations
 
 import asyncio
+import math
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -17,8 +18,13 @@ from headrace.base.limits import REPLICA_ANSWER_BYTES_MAX, REPLICA_BULK_BYTES_MI
 from headrace.broker.copying import Me, Source
 from headrace.broker.following import FollowerPartition
 from headrace.broker.partition import Partition
+from headrace.broker.partitions import NoFeeding
+from headrace.broker.system import SystemClock
+from headrace.broker.throttles import BrokerThrottle
 from headrace.net import loops
 from headrace.net.client.address import Address
+from headrace.net.client.cluster import Cluster as Client
+from headrace.net.client.reassignments import reassign
 from headrace.wire.batches import PREFIX
 from headrace.wire.errors import ErrorCode
 from headrace.wire.replica_fetch import (
@@ -77,7 +83,8 @@ class Hand:
         self._writer.close()
 
     def placed(self, generation: int, epoch: int, end: int, *, last_epoch: int = 0, flushed: int = 0) -> Placed:
-        return Placed(self.key, generation, LeaderEpoch(epoch), Offset(end), LeaderEpoch(last_epoch), Offset(flushed))
+        place = (LeaderEpoch(epoch), Offset(end), LeaderEpoch(last_epoch), Offset(flushed), Offset(0))
+        return Placed(self.key, generation, *place)
 
     def place(self, generation: int, epoch: int = 0, end: int = 0, *, last_epoch: int = -1, flushed: int = 0) -> None:
         """And want an answer."""
@@ -86,7 +93,7 @@ class Hand:
 
     def flushed(self, generation: int, end: int) -> None:
         """And want none."""
-        self.send(self.says._replace(wants_answer=False, flushed=[Flushed(generation, Offset(end))]))
+        self.send(self.says._replace(wants_answer=False, flushed=[Flushed(generation, Offset(end), Offset(0))]))
 
     def send(self, frame: ReplicaFetch, who: Who | None = None) -> None:
         self._writer.write(encode_request(encode_who(who or self.who), frame))
@@ -160,6 +167,30 @@ def test_a_place_is_given_in_the_leaders_epoch_alone(tmp_path: Path) -> None:
             hand.place(9, epoch, 3, last_epoch=epoch, flushed=3)
             row = await hand.row()
             assert (row.generation, row.error, row.high_watermark) == (9, NO_ERROR, 3)
+
+    run(tmp_path, work)
+
+
+def test_who_is_no_replica_as_the_leader_knows_is_to_ask_again(tmp_path: Path) -> None:
+    """It has heard of a reassignment before the leader has: what it says now would count for nothing, and where nothing
+    is appended it would never say more."""
+
+    async def work(world: World) -> None:
+        await world.make("t", replicas=1)
+        leading = world.leading("t")
+        assert leading is not None
+        follower = world.followers("t")[0]
+        world.partitions(follower).feeding = NoFeeding()
+        async with Hand(world, follower, leading) as hand:
+            hand.place(1)
+            assert (await hand.row()).error == ErrorCode.UNKNOWN_LEADER_EPOCH
+            async with Client(world.cluster.bootstrap) as client:
+                (asked,) = await reassign(client, "t", {0: (leading.standings.node, follower)})
+                assert asked.error is NO_ERROR
+            await until(lambda: follower in leading.standings.replicas)
+            hand.place(2)
+            assert (await hand.row()).error == NO_ERROR
+            await world.in_sync("t", 2)
 
     run(tmp_path, work)
 
@@ -287,7 +318,7 @@ def test_who_is_not_who_it_should_be_is_closed(tmp_path: Path, how: str) -> None
                 "process": (says, who._replace(broker_epoch=BrokerEpoch(who.broker_epoch - 1))),
                 "itself": (says, who._replace(replica=who.leader)),
                 "stranger": (says, who._replace(replica=BrokerId(99))),
-                "flushed": (says._replace(flushed=[Flushed(1, Offset(99))]), who),
+                "flushed": (says._replace(flushed=[Flushed(1, Offset(99), Offset(0))]), who),
             }[how]
             hand.place(1, 0, 1, last_epoch=0, flushed=1)
             await hand.row()
@@ -393,7 +424,7 @@ class Copier(NamedTuple):
 
 
 @asynccontextmanager
-async def copying(world: World) -> AsyncIterator[Copier]:
+async def copying(world: World, rate: float = math.inf) -> AsyncIterator[Copier]:
     await world.make("t", replicas=2)
     leading = world.leading("t")
     assert leading is not None
@@ -404,12 +435,14 @@ async def copying(world: World) -> AsyncIterator[Copier]:
     server = await asyncio.get_running_loop().create_server(lambda: led, "127.0.0.1", 0)
     address = Address(*server.sockets[0].getsockname())
     bugs: list[BaseException] = []
+    throttle = BrokerThrottle(SystemClock(), rate)
     me = Me(
         cluster_id=ClusterId(world.cluster.image(follower).cluster_id),
         node=follower,
         broker_epoch=lambda: BrokerEpoch(7),
         address_of=lambda _: address,
         quiet=parts.partitions.quiet,
+        throttle=throttle,
         on_bug=bugs.append,
     )
     source = Source(me, leading.standings.node)

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from headrace.base.ids import NO_LEADER, BrokerId
 from headrace.broker import elector
-from headrace.broker.elector import LOST, OFFLINE, Elector
+from headrace.broker.elector import LOST, OFFLINE, ONLINE, Elector
 from headrace.broker.metadata import MetadataDriver
 from headrace.controller.brokers import fence_broker, unfence_broker
 from headrace.metadata.events import ConfigChanged
@@ -160,6 +160,24 @@ def test_a_lost_disk_that_leads_is_told_and_an_election_of_one_in_sync_is_not() 
         with capture_logs() as lines:
             play(image, story, node=BrokerId(2))
         assert [line["event"] for line in lines if line["log_level"] == "error"] == told
+
+
+def test_what_nobody_leads_is_counted_by_every_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(metadata: MetadataDriver, made: Elector) -> None:
+        assert made.offline_partitions == 0
+        for broker, unwilling in ((2, 0), (3, 3)):
+            known = metadata.image.brokers[BrokerId(broker)]
+            await metadata.submit(
+                lambda image, known=known: fence_broker(image, broker_id=known.id, broker_epoch=known.epoch)  # type: ignore[misc]
+            )
+            assert made.offline_partitions == unwilling
+        await metadata.submit(lambda image: unfence_broker(image, broker_id=known.id, broker_epoch=known.epoch))
+        assert made.offline_partitions == 0
+
+    for node in (NODE, BrokerId(9)):
+        with capture_logs() as lines:
+            play(many(3), story, node=node)
+        assert [line["event"] for line in lines if line["event"] in (OFFLINE, ONLINE)] == [OFFLINE, ONLINE]
 
 
 def test_many_that_go_offline_are_told_in_few_lines(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,6 +37,8 @@ def copied() -> FollowerPartition:
         raise AssertionError from error
 
     return FollowerPartition(
+        node=BrokerId(1),
+        is_in_sync=True,
         leader=BrokerId(2),
         leader_epoch=LeaderEpoch(0),
         high_watermark=Offset(0),

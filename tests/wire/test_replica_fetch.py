@@ -44,14 +44,14 @@ int64 = st.integers(-(2**63), 2**63 - 1)
 offsets = st.integers(0, 2**63 - 1)
 keys = st.builds(TopicPartition, st.uuids(), int32)
 rows_placed = st.builds(
-    lambda key, generation, epoch, ends, last: Placed(key, generation, epoch, max(ends), last, min(ends)),
+    lambda key, generation, epoch, ends, last: Placed(key, generation, epoch, max(ends), last, *sorted(ends)[:2]),
     keys,
     int32,
     st.integers(0, 2**31 - 1),
-    st.tuples(offsets, offsets),
+    st.tuples(offsets, offsets, offsets),
     int32,
 )
-rows_flushed = st.builds(Flushed, int32, int64)
+rows_flushed = st.builds(Flushed, int32, int64, int64)
 whos = st.builds(Who, st.text(st.characters(codec="utf-8"), max_size=30), int32, int64, int32)
 requests = st.builds(
     lambda wants, bytes_max, *rows: ReplicaFetch(wants, bytes_max, *(each or () for each in rows)),
@@ -120,8 +120,8 @@ WHO = encode_who(Who(ClusterId("c" * 22), BrokerId(2), BrokerEpoch(17), BrokerId
 SAID = ReplicaFetch(
     True,
     1 << 20,
-    [Placed(KEY, 5, LeaderEpoch(2), Offset(9), LeaderEpoch(1), Offset(8))],
-    [Flushed(5, Offset(9)), Flushed(6, Offset(9))],
+    [Placed(KEY, 5, LeaderEpoch(2), Offset(9), LeaderEpoch(1), Offset(8), Offset(3))],
+    [Flushed(5, Offset(9), Offset(3)), Flushed(6, Offset(9), Offset(3))],
     [4],
 )
 READERS: list[tuple[Callable[[memoryview], object], bytes]] = [
@@ -175,8 +175,15 @@ def test_counts_are_believed_only_where_the_rows_are_there(counts: tuple[int, in
 
 @pytest.mark.parametrize(("log_end", "flushed_end"), [(8, 9), (5, -1), (-1, -1), (-5, -9)])
 def test_nobody_has_flushed_what_it_does_not_have(log_end: int, flushed_end: int) -> None:
-    placed = Placed(KEY, 1, LeaderEpoch(1), Offset(log_end), LeaderEpoch(1), Offset(flushed_end))
+    placed = Placed(KEY, 1, LeaderEpoch(1), Offset(log_end), LeaderEpoch(1), Offset(flushed_end), Offset(0))
     with pytest.raises(CorruptData, match="cannot be flushed"):
+        read_request(framed(encode_request(WHO, SAID._replace(placed=[placed]))))
+
+
+@pytest.mark.parametrize("readable_from", [-1, 9])
+def test_nobody_can_be_read_beyond_its_end(readable_from: int) -> None:
+    placed = Placed(KEY, 1, LeaderEpoch(1), Offset(8), LeaderEpoch(1), Offset(8), Offset(readable_from))
+    with pytest.raises(CorruptData, match="cannot be read"):
         read_request(framed(encode_request(WHO, SAID._replace(placed=[placed]))))
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from headrace.broker.metadata import MetadataDriver
     from headrace.broker.partitions import Partitions
     from headrace.broker.producer_ids import ProducerIdAllocator
+    from headrace.broker.read_replicas import ReadReplicas
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +39,7 @@ class Services:
     address_of: Callable[[BrokerId], Address | None]
     """Where a broker is reached by others, where that is known."""
     partitions: Partitions
+    read_replicas: ReadReplicas
     fetch_sessions: FetchSessions
     producer_ids: ProducerIdAllocator
     groups: GroupService

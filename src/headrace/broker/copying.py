@@ -28,6 +28,7 @@ from headrace.base.limits import (
 )
 from headrace.broker.following import FollowerPartition
 from headrace.broker.tasks import OnBug, started
+from headrace.broker.throttles import BrokerThrottle
 from headrace.net.client.address import Address
 from headrace.net.copylink import CopyLink, open_link
 from headrace.storage.engine import EpochEnd, PartitionLog
@@ -57,6 +58,8 @@ class Me(NamedTuple):
     """Where a broker is reached, where that is known."""
     quiet: Callable[[Sequence[PartitionLog]], Awaitable[None]]
     """Until no flush of these logs is under way, and nobody else works on them."""
+    throttle: BrokerThrottle
+    """Of what is copied here and not in sync."""
     on_bug: OnBug
 
 
@@ -109,6 +112,7 @@ class Source:
         copy = self._copies.pop(key, None)
         if copy is not None:
             copy.on_flushed = None
+            copy.lose_sight()
         self._withdraw(key)
         if (generation := self._forget(key)) is not None:
             self._to_forget[generation] = None
@@ -118,6 +122,8 @@ class Source:
         """Whatever is planned for it is not to be done any more."""
         self._to_place.pop(key, None)
         self._flushed.pop(key, None)
+        if (copy := self._copies.get(key)) is not None:
+            copy.lose_sight()
         self._unflushed_bytes -= sum(size for _, size in self._unflushed.pop(key, ()))
         if (timer := self._timers.pop(key, None)) is not None:
             timer.cancel()
@@ -186,7 +192,8 @@ class Source:
         return Placed(key, self._generations[key], *position)
 
     def _told_flushed(self, key: TopicPartition) -> Flushed:
-        return Flushed(self._generations[key], self._copies[key].log.flushed_end)
+        copy = self._copies[key]
+        return Flushed(self._generations[key], copy.log.flushed_end, copy.readable_from)
 
     def _on_flushed(self, copy: FollowerPartition) -> None:
         key = copy.topic_partition
@@ -223,6 +230,17 @@ class Source:
             if not self._append(copy, row):
                 return
             copy.on_marks(row.high_watermark, row.log_start)
+            if row.records and copy.is_throttled:
+                self._take_of_throttle(copy.topic_partition, len(row.records))
+
+    def _take_of_throttle(self, key: TopicPartition, size: int) -> None:
+        """Where there was not as much as has come, the leader is to send no more of it for a while."""
+        self._me.throttle.take(size)
+        if wait_s := self._me.throttle.wait_s():
+            self._withdraw(key)
+            if (generation := self._forget(key)) is not None:
+                self._to_forget[generation] = None
+                self._timers[key] = self._loop.call_later(wait_s, self._after_pause, key)
 
     def _append(self, copy: FollowerPartition, row: Copied) -> bool:
         key = copy.topic_partition
@@ -353,6 +371,8 @@ class Source:
 
     def _on_lost(self, reason: str) -> None:
         self._link = None
+        for copy in self._copies.values():
+            copy.lose_sight()
         self._try_later(reason)
 
     def _try_later(self, reason: str) -> None:

@@ -37,6 +37,7 @@ log = structlog.get_logger(__name__)
 
 LOST = "unclean election: records that only other replicas have are lost"
 OFFLINE = "partitions have no leader: start a broker that is in sync with them ('headrace topic describe' names it)"
+ONLINE = "every partition has a leader again"
 
 
 class Elector:
@@ -50,6 +51,8 @@ class Elector:
         self._work: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
         """Brokers or configs have changed since it was last cleared: somebody may lead who could not before."""
+        self.offline_partitions = sum(map(_offline, metadata.image.topics.values()))
+        """That nobody leads, in the whole cluster."""
         metadata.subscribe(self._on_delta)
         metadata.on_controller(self._on_controller)
         if metadata.is_controller:
@@ -131,13 +134,22 @@ class Elector:
                 offline.setdefault(topic.name, []).append(now.index)
             elif now.leader == self._node and _is_unclean(delta, was, now):
                 lost.setdefault(topic.name, []).append(now.index)
+        were_offline = self.offline_partitions
+        self.offline_partitions += sum(_offline(now) - _offline(was) for was, now in delta.changed_topics())
         if lost:
             _tell(LOST, lost)
         if self._work is not None:
             if offline:
                 _tell(OFFLINE, offline)
+            if were_offline and not self.offline_partitions:
+                log.info(ONLINE)
             if changed or offline or any(_reconfigured(pair) for pair in delta.changed_topics()):
                 self._changed.set()
+
+
+def _offline(topic: TopicImage | None) -> int:
+    """How many of its partitions nobody leads."""
+    return 0 if topic is None else sum(partition.leader == NO_LEADER for partition in topic.partitions)
 
 
 def _elections(delta: ImageDelta) -> Iterator[tuple[TopicImage, PartitionImage, PartitionImage]]:

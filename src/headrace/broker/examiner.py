@@ -165,6 +165,8 @@ class Examiner:
             self._examined.setdefault(partition_log, {})[base] = self._clock.monotonic()
         if done:
             tell_damage(partition.topic, partition.topic_partition.partition, partition_log, found)
+            if found:
+                partition.on_damage()
         if examination.has_rebuilt:
             log.warning("an index did not say what is in its segment; made anew", path=str(examination.segment.path))
 

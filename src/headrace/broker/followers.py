@@ -22,6 +22,7 @@ from headrace.broker.deferred import Deferred
 from headrace.broker.gathering import Gathering
 from headrace.broker.partition import Partition
 from headrace.broker.partitions import Partitions
+from headrace.broker.throttles import BrokerThrottle
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import MetadataImage
 from headrace.net.connection import Answer, Connection
@@ -75,8 +76,10 @@ class FollowerSession:
         """The same by generation, which is the follower's name for them."""
         self._ready: dict[TopicPartition, None] = {}
         """Of which there is more to send; what was served last goes to the back."""
+        self._throttled: dict[TopicPartition, None] = {}
+        """Of which there is more to send, once the throttle lets us."""
         self._news: dict[TopicPartition, None] = {}
-        """Whose high watermark has risen since it was told."""
+        """Whose high watermark, or start, has risen since it was told."""
         self._told: dict[TopicPartition, Copied] = {}
         """To be told once, whatever else: refusals and divergences."""
         self._gathering = Gathering(self._loop)
@@ -84,6 +87,8 @@ class FollowerSession:
         """There was more to send than the last answer had room for."""
         self._waiting: Waiting | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._pause: asyncio.TimerHandle | None = None
+        """Until there is room in the throttle."""
 
     # what the follower says
 
@@ -132,6 +137,9 @@ class FollowerSession:
         if error := found.check_epoch(placed.leader_epoch):
             self._tell(placed, error)
             return
+        if self.replica not in found.standings.replicas:  # as far as is known here: it asks again
+            self._tell(placed, ErrorCode.UNKNOWN_LEADER_EPOCH)
+            return
         our_log = found.log
         ours = our_log.end_offset_for_epoch(placed.last_epoch) if placed.last_epoch >= 0 else NOWHERE
         if diverges(ours, placed.last_epoch, placed.log_end):
@@ -158,7 +166,9 @@ class FollowerSession:
         self._news[key] = None
         if next_offset < our_log.log_end_offset:
             self._ready[key] = None
-        found.on_follower(self.replica, self.broker_epoch, placed.flushed_end, may_join=self._may_join(image))
+        may_join = self._may_join(image)
+        end, readable_from = placed.flushed_end, placed.readable_from
+        found.on_follower(self.replica, self.broker_epoch, end, readable_from, may_join=may_join)
 
     def _begin_of(self, partition: Partition) -> Offset | ErrorCode:
         """Where a copy begins: below the log's start, where that is in the middle of a batch, for that comes whole."""
@@ -176,12 +186,14 @@ class FollowerSession:
         place = self._places[key]
         if flushed.flushed_end > place.next_offset:
             raise CorruptData(f"broker {self.replica} has flushed what it was not sent")
-        place.partition.on_follower(self.replica, self.broker_epoch, flushed.flushed_end, may_join=may_join)
+        end, readable_from = flushed.flushed_end, flushed.readable_from
+        place.partition.on_follower(self.replica, self.broker_epoch, end, readable_from, may_join=may_join)
 
     def _forget(self, key: TopicPartition) -> None:
         """It is not copied any more, or stands elsewhere now."""
         self._told.pop(key, None)
         self._ready.pop(key, None)
+        self._throttled.pop(key, None)
         self._news.pop(key, None)
         if (place := self._places.pop(key, None)) is not None:
             del self._placed_as[place.generation]
@@ -217,7 +229,13 @@ class FollowerSession:
             if size >= bytes_max:
                 break
             place = self._places[key]
-            records, error = self._read(place, bytes_max - size, at_least_one=size == 0)
+            room = bytes_max - size
+            if is_throttled := place.partition.throttles(self.replica):
+                room = min(room, self._followers.throttle.room())
+                if not room:
+                    self._hold_back(key)
+                    continue
+            records, error = self._read(place, room, at_least_one=size == 0)
             if error:
                 rows.append(_row(place, error, b""))
                 self._forget(key)  # until it is placed again
@@ -232,6 +250,8 @@ class FollowerSession:
                 rows.append(_row(place, ErrorCode.NONE, b"", skip_to=log_end))
                 self._went_on(key, log_end)
             size += len(records)
+            if is_throttled:
+                self._followers.throttle.take(len(records))
             self._news.pop(key, None)
         self._is_behind = bool(self._ready)
         news, self._news = self._news, {}
@@ -243,6 +263,19 @@ class FollowerSession:
         del self._ready[key]
         if next_offset < place.partition.log.log_end_offset:
             self._ready[key] = None
+
+    def _hold_back(self, key: TopicPartition) -> None:
+        del self._ready[key]
+        self._throttled[key] = None
+        if self._pause is None:
+            self._pause = self._loop.call_later(self._followers.throttle.wait_s(), self._let_go)
+
+    def _let_go(self) -> None:
+        self._pause = None
+        self._ready |= self._throttled
+        self._throttled.clear()
+        if self._ready:
+            self._answer_soon()
 
     def _read(self, place: Place, room: int, *, at_least_one: bool) -> tuple[Buffer, ErrorCode]:
         partition = place.partition
@@ -284,9 +317,11 @@ class FollowerSession:
     # what the partitions say
 
     def on_appended(self, partition: Partition) -> None:
-        self._ready[partition.topic_partition] = None
-        self._gathering.arrived()
-        self._answer_soon()
+        key = partition.topic_partition
+        if key not in self._throttled:
+            self._ready[key] = None
+            self._gathering.arrived()
+            self._answer_soon()
 
     def on_news(self, partition: Partition) -> None:
         self._news[partition.topic_partition] = None
@@ -304,6 +339,8 @@ class FollowerSession:
         """The connection is over, or another has come in its place."""
         for key in list(self._places):
             self._forget(key)
+        if self._pause is not None:
+            self._pause.cancel()
         self.answer_now()
         self._followers.forget(self)
 
@@ -352,8 +389,10 @@ class Followers:
         partitions: Partitions,
         image: Callable[[], MetadataImage],
         clock: Clock,
+        throttle: BrokerThrottle,
     ) -> None:
         self.partitions = partitions
+        self.throttle = throttle
         self._cluster_id = cluster_id
         self._node = node
         self._image = image

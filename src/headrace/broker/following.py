@@ -1,15 +1,17 @@
 """One partition that this broker copies: its log goes on as the leader's does, batch by batch.
 
 Promises: what is appended here is what the leader has, verbatim and checked; where the two logs differ, ours is cut,
-by leader epochs, before anything more is appended; what is told to the leader as flushed is durable here. Loop-only,
-but for `cut` and the sync of a FlushTicket. Sources: KIP-101, KIP-279, KIP-595 (the diverging epoch in a fetch).
+by leader epochs, before anything more is appended; what is told to the leader as flushed is durable here. Consumers
+that read here (KIP-392) see what the leader of this epoch has told to be committed, while the copy is heard to go on,
+and nothing else; how far that is never falls within an epoch. Loop-only, but for `cut` and the sync of a FlushTicket.
+Sources: KIP-101, KIP-279, KIP-595 (the diverging epoch in a fetch).
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Unpack
+from typing import Final, Unpack
 
 import structlog
 
@@ -20,11 +22,13 @@ from headrace.broker.opening import recover_producers
 from headrace.broker.replica import Common, Replica
 from headrace.replica.follower import Position, cut_at
 from headrace.replica.producers import ProducerStates
-from headrace.storage.engine import NO_GAPS, EpochEnd, FlushTicket
+from headrace.storage.engine import NO_GAPS, EpochEnd, FlushTicket, PartitionLog
 from headrace.wire.batches import check_batches
 from headrace.wire.errors import ErrorCode
 
 log = structlog.get_logger(__name__)
+
+NOWHERE: Final = Offset(-1)
 
 
 class FollowerPartition(Replica):
@@ -33,15 +37,32 @@ class FollowerPartition(Replica):
     def __init__(
         self,
         *,
+        node: BrokerId,
         leader: BrokerId,
         leader_epoch: LeaderEpoch,
+        is_in_sync: bool,
         high_watermark: Offset,
         **common: Unpack[Common],
     ) -> None:
         super().__init__(**common)
+        self._node = node
         self.leader = leader
+        self.is_in_sync = is_in_sync
+        """As committed."""
         self._epoch = leader_epoch
         self._high_watermark = high_watermark
+        self._told: Offset | None = None
+        """The high watermark, as the leader has told it of the place where this copy goes on now; None: not yet, or
+        that place is lost."""
+        self._is_level = False
+        """All below what was told then has been flushed here since this place was given: whatever this broker has shown
+        in this epoch, also from a disk that it has lost, was no more."""
+        self._shown = NOWHERE
+        """Who waits knows of what is below."""
+        self._sound_from = _sound_from(self.log)
+        """Nothing is damaged above."""
+        self._visible_bytes = 0
+        """Appended when more became visible last."""
         self.on_flushed: Callable[[FollowerPartition], None] | None = None
         """Told when more of what was appended is durable, or nothing more ever will be."""
         self.changing = asyncio.Lock()
@@ -63,7 +84,7 @@ class FollowerPartition(Replica):
         end = self.log.log_end_offset
         has_any = end > self.log.log_start_offset
         last_epoch = self.log.epoch_at(Offset(end - 1)) if has_any else NO_EPOCH
-        return Position(self._epoch, end, last_epoch, self.log.flushed_end)
+        return Position(self._epoch, end, last_epoch, self.log.flushed_end, self.readable_from)
 
     @property
     def availability(self) -> ErrorCode:
@@ -75,9 +96,67 @@ class FollowerPartition(Replica):
         if not self.log.failed:
             self.log.truncate_to(self.log.log_end_offset)
 
+    @property
+    def is_throttled(self) -> bool:
+        """Whether what is copied here is limited (KIP-73): never while this copy is in sync."""
+        throttled = self.settings.throttled_followers
+        if not (throttled.all or throttled.some) or self.is_in_sync:
+            return False
+        return throttled.holds(self.topic_partition.partition, self._node)
+
     def follow(self, leader: BrokerId, epoch: LeaderEpoch) -> None:
         """Another leader, or the same in another epoch."""
         self.leader, self._epoch = leader, epoch
+        self.lose_sight()
+
+    # reading
+
+    @property
+    def visible_end(self) -> Offset:
+        """Whoever reads below it has been allowed to by `check_position`."""
+        return self.log.log_start_offset if self._told is None else min(self._told, self.log.flushed_end)
+
+    @property
+    def readable_from(self) -> Offset:
+        """Nothing that this copy lacks, or has damaged, is at it or above."""
+        return max(self.log.log_start_offset, self._sound_from)
+
+    def on_damage(self) -> None:
+        """Some was found: consumers are to read elsewhere."""
+        self._sound_from = _sound_from(self.log)
+        self._tell_flushed()
+
+    def check_position(self, offset: Offset, believed: int) -> ErrorCode:
+        """As `Replica`. Only the leader can say that there is no such offset: where this copy does not have it, or does
+        not know it to be committed, it is OFFSET_NOT_AVAILABLE, and the consumer goes back to the leader."""
+        if self._ended is not ErrorCode.NONE:
+            return self._ended
+        if believed not in (-1, self._epoch):
+            return ErrorCode.FENCED_LEADER_EPOCH if believed < self._epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
+        if not self._is_level:
+            return ErrorCode.OFFSET_NOT_AVAILABLE
+        is_here = self.readable_from <= offset <= self.visible_end
+        return ErrorCode.NONE if is_here else ErrorCode.OFFSET_NOT_AVAILABLE
+
+    def awaits(self, offset: Offset) -> bool:
+        return self._is_level and offset > self.visible_end
+
+    def lose_sight(self) -> None:
+        """The leader is not heard of any more, or of another place: what it commits meanwhile is not known here."""
+        self._told = None
+        if self._is_level:
+            self._is_level, self._shown = False, NOWHERE
+            self.wake_readers()
+
+    def _show(self) -> None:
+        """More may be visible, for the leader has told of more, or more is flushed."""
+        if self._told is None:
+            return
+        self._is_level = self._is_level or self.log.flushed_end >= self._told
+        if self._is_level and self.visible_end > self._shown:
+            self._shown = self.visible_end
+            size, self._visible_bytes = self._appended_bytes - self._visible_bytes, self._appended_bytes
+            self._tell_watchers(max(size, 1))
 
     # what the leader gives
 
@@ -114,6 +193,8 @@ class FollowerPartition(Replica):
         """The leader's high watermark, and where its log starts: what it has deleted goes here too."""
         if high_watermark >= 0:
             self._high_watermark = max(self._high_watermark, high_watermark)
+            self._told = high_watermark if self._told is None else max(self._told, high_watermark)
+            self._show()
         before = min(log_start, self.high_watermark)
         if self._ended is not ErrorCode.NONE or before <= self.log.log_start_offset:
             return
@@ -168,6 +249,7 @@ class FollowerPartition(Replica):
         return None if self.is_changing else super().begin_flush()
 
     def _on_flush_done(self, flushed_end: Offset) -> None:
+        self._show()
         if self.log.needs_flush:
             self._flusher.request(self)
         self._tell_flushed()
@@ -193,3 +275,10 @@ class FollowerPartition(Replica):
     def _tell_flushed(self) -> None:
         if self.on_flushed is not None:
             self.on_flushed(self)
+
+
+def _sound_from(log: PartitionLog) -> Offset:
+    """Where the last damage of a log ends; the log's end, where nobody knows what it lacks."""
+    if log.read_only is not None:
+        return log.log_end_offset
+    return Offset(max((damage.end for damage in log.damages), default=0))

@@ -16,7 +16,7 @@ from headrace.base.errors import StorageFailure
 from headrace.base.ids import BrokerEpoch, BrokerId, LeaderEpoch, Offset, PartitionEpoch
 from headrace.base.limits import REPACKED_BATCH_BYTES_MAX, WALKED_ON_LOOP_BYTES_MAX
 from headrace.base.ports import Buffer
-from headrace.broker.parking import Commit, CommitParking, FlushParking, ParkedFetch
+from headrace.broker.parking import Commit, CommitParking, FlushParking
 from headrace.broker.repacking import Overflow, Repacker, RepackLine
 from headrace.broker.replica import Common, Refusal, Replica
 from headrace.metadata.values import PartitionImage
@@ -49,7 +49,7 @@ class Tail(Protocol):
         """There is more to copy."""
 
     def on_news(self, partition: Partition) -> None:
-        """The high watermark has risen."""
+        """The high watermark, or the log's start, has risen."""
 
     def on_epoch_end(self, partition: Partition) -> None:
         """The epoch is over; it is not watched any more."""
@@ -79,7 +79,6 @@ class Partition(Replica):
         self._commits = CommitParking()
         self._flushes = FlushParking()
         self._line = RepackLine(repacker)
-        self._watchers: dict[ParkedFetch, None] = {}
         self._visible_bytes = 0
         self._flushing_bytes = 0
         self._flushed: deque[tuple[Offset, int]] = deque()
@@ -94,6 +93,10 @@ class Partition(Replica):
 
     @property
     def high_watermark(self) -> Offset:
+        return self._leader.high_watermark
+
+    @property
+    def visible_end(self) -> Offset:
         return self._leader.high_watermark
 
     @property
@@ -278,7 +281,15 @@ class Partition(Replica):
 
     # followers
 
-    def on_follower(self, replica: BrokerId, broker_epoch: BrokerEpoch, flushed_end: Offset, *, may_join: bool) -> None:
+    def on_follower(
+        self,
+        replica: BrokerId,
+        broker_epoch: BrokerEpoch,
+        flushed_end: Offset,
+        readable_from: Offset,
+        *,
+        may_join: bool,
+    ) -> None:
         """A follower, whose log goes on as ours does up to its end, has flushed so much. See `Leader.on_fetch`."""
         leader, effects = self._leader.on_fetch(
             replica,
@@ -287,6 +298,7 @@ class Partition(Replica):
             log_end=self.log.log_end_offset,
             now=self._clock.monotonic(),
             may_join=may_join,
+            readable_from=readable_from,
         )
         self._leader = leader
         self._carry_out_all(effects)
@@ -301,11 +313,23 @@ class Partition(Replica):
         return self.log.read(offset, bytes_max, self.log.log_end_offset, at_least_one=at_least_one)
 
     def watch_tail(self, tail: Tail) -> None:
-        """Tell `tail` of appends, of a high watermark that rises, and of the end of this epoch."""
+        """Tell `tail` of appends, of what else it is to know, and of the end of this epoch."""
         self._tails[tail] = None
 
     def unwatch_tail(self, tail: Tail) -> None:
         self._tails.pop(tail, None)
+
+    def _tell_tails(self) -> None:
+        """The high watermark, or the log's start, has risen."""
+        for tail in self._tails:
+            tail.on_news(self)
+
+    def throttles(self, replica: BrokerId) -> bool:
+        """Whether what that follower copies from here is limited (KIP-73): never while it is in sync."""
+        throttled = self.settings.throttled_leaders
+        if not (throttled.all or throttled.some) or replica in self._leader.isr:
+            return False
+        return throttled.holds(self.topic_partition.partition, self._leader.node)
 
     @property
     def standings(self) -> Leader:
@@ -354,6 +378,7 @@ class Partition(Replica):
             if before > self.log.log_start_offset:
                 self.snapshot_producers()  # with their batches, recovery would lose what these say of them
             self.log.delete_records_before(before)
+            self._tell_tails()
         except (OSError, StorageFailure) as error:
             self._fail(error)
         if self._ended is not ErrorCode.NONE:
@@ -397,10 +422,8 @@ class Partition(Replica):
                 if self._flushed:
                     appended_bytes = self._bytes_below(offset)
                 visible, self._visible_bytes = appended_bytes - self._visible_bytes, appended_bytes
-                for watcher in list(self._watchers):
-                    watcher.on_visible(max(visible, 1))
-                for tail in self._tails:
-                    tail.on_news(self)
+                self._tell_watchers(max(visible, 1))
+                self._tell_tails()
             case ProposeIsr():
                 self._propose(self, effect)
             case _:
@@ -415,17 +438,9 @@ class Partition(Replica):
 
     # reading
 
-    def read(self, offset: Offset, bytes_max: int, *, committed_only: bool, at_least_one: bool) -> Buffer:
-        """Whole batches from the one that holds `offset`, below what the reader may see. Raises StorageFailure,
-        CorruptData or OSError where the disk does not give them."""
-        end = self.last_stable_offset if committed_only else self.high_watermark
-        if offset >= end:
-            return b""
-        return self.log.read(offset, bytes_max, end, at_least_one=at_least_one)
-
     def check_position(self, offset: Offset, believed: int) -> ErrorCode:
-        """Whether a reader with this idea of the leader epoch (see `check_epoch`) may stand at `offset` (the log's end
-        included). Where that end is not the true one, nobody is told that there is nothing at it or above it."""
+        """As `Replica`, the log's end included. Where that end is not the true one, nobody is told that there is
+        nothing at it or above it."""
         if (believed != -1 or self._ended is not ErrorCode.NONE) and (error := self.check_epoch(believed)):
             return error
         log = self.log
@@ -433,34 +448,18 @@ class Partition(Replica):
             return ErrorCode.KAFKA_STORAGE_ERROR
         return ErrorCode.NONE if log.log_start_offset <= offset <= log.log_end_offset else ErrorCode.OFFSET_OUT_OF_RANGE
 
-    def watch(self, waiter: ParkedFetch) -> None:
-        """Tell `waiter` of bytes that become visible, and of the end of this epoch."""
-        self._watchers[waiter] = None
-        if self._ended is not ErrorCode.NONE:
-            waiter.wake()
-
-    def unwatch(self, waiter: ParkedFetch) -> None:
-        self._watchers.pop(waiter, None)
-
     # ending
 
     def end(self, error: ErrorCode) -> None:
         super().end(error)
         self._commits.refuse_all(error)
         self._flushes.refuse_all(error)
-        for watcher in list(self._watchers):
-            watcher.wake()
         self._tell_tails_of_the_end()
 
     def _tell_tails_of_the_end(self) -> None:
         tails, self._tails = self._tails, {}
         for tail in tails:
             tail.on_epoch_end(self)
-
-    def wake_readers(self) -> None:
-        """Answer the parked fetches with what there is (the broker stops)."""
-        for watcher in list(self._watchers):
-            watcher.wake()
 
 
 def _unkeyed(batch: Buffer | Walked) -> Refusal | None:

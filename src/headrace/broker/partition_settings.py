@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from headrace.metadata.configs import TopicConfig
+from headrace.metadata.throttled import NONE_THROTTLED, ThrottledReplicas, throttled_replicas
 from headrace.storage.engine import LogConfig
 from headrace.wire.compression import Compression
 
@@ -58,6 +59,8 @@ class PartitionSettings:
     """Whether old records may go though no later one replaces them."""
     durable_lag_ms_max: int
     """Longest that a record waits in an open segment before that is closed for export; -1: no limit."""
+    throttled_leaders: ThrottledReplicas = NONE_THROTTLED
+    throttled_followers: ThrottledReplicas = NONE_THROTTLED
 
 
 def log_config(config: TopicConfig) -> LogConfig:
@@ -95,6 +98,8 @@ def partition_settings(config: TopicConfig) -> PartitionSettings:
         compact=compact,
         delete=delete,
         durable_lag_ms_max=config.durable_export_max_lag_ms,
+        throttled_leaders=throttled_replicas(config.leader_replication_throttled_replicas),
+        throttled_followers=throttled_replicas(config.follower_replication_throttled_replicas),
     )
 
 

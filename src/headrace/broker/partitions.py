@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Protocol, TypeAlias, TypeVar
+from typing import Final, Protocol, TypeAlias, TypeVar
 
 import structlog
 
@@ -42,6 +42,10 @@ from headrace.wire.errors import ErrorCode
 log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
+UNFLUSHED: Final = (
+    "a partition is led by who came back from a crash: with flush.policy=os, records that were acknowledged and that "
+    "the machine had not written yet are lost if it lost its power"
+)
 Place: TypeAlias = tuple[str | TopicId, PartitionIndex]
 """A partition as clients call it: by its topic's name or id."""
 
@@ -101,6 +105,8 @@ class Partitions:
         """The same by all that clients call them."""
         self.on_departure: list[Callable[[], object]] = []
         """Told when a partition is served no more: what was found before is to be looked for again."""
+        self._crashed: set[TopicPartition] = set()
+        """Opened after a crash, and what counted there was not flushed (flush.policy=os)."""
         self._offline: dict[TopicPartition, str] = {}
         """What could not be opened, and why."""
         self.before_closing: list[Callable[[Sequence[PartitionLog]], Awaitable[None]]] = []
@@ -143,6 +149,13 @@ class Partitions:
         if partition is not None:
             return partition.availability
         return ErrorCode.KAFKA_STORAGE_ERROR if key in self._offline else ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    def find_readable(self, key: TopicPartition, image: MetadataImage) -> Replica | ErrorCode:
+        """As `find`, for a consumer that may read from a follower too (KIP-392)."""
+        copy = self._following.get(key)
+        if copy is None or copy.has_stepped_down or image.partition(key) is None:
+            return self.find(key, image)
+        return copy
 
     def called(self, place: Place) -> Partition | None:
         """The partition that a client means, where this broker serves it; None: ask `find` why not."""
@@ -199,6 +212,7 @@ class Partitions:
         return False
 
     def _follow_on(self, copy: FollowerPartition, image: PartitionImage) -> None:
+        copy.is_in_sync = self._node in image.isr
         if (copy.leader, copy.leader_epoch) == (image.leader, image.leader_epoch):
             return
         copy.follow(image.leader, image.leader_epoch)
@@ -308,6 +322,7 @@ class Partitions:
         for identity in gone:
             key = TopicPartition(identity.topic_id, identity.partition)
             self._offline.pop(key, None)
+            self._crashed.discard(key)
             if (role := self._forget(key)) is not None:
                 role.step_down(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
                 await role.settled()
@@ -362,6 +377,8 @@ class Partitions:
                 reason=partition_log.read_only,
             )
         tell_damage(local.topic.name, local.partition.index, partition_log, partition_log.damages)
+        if not (partition_log.was_closed or partition_log.config.fsync):
+            self._crashed.add(local.key)
         settings = partition_settings(config)
         self._assume(local, partition_log, producers, settings, partition_log.log_start_offset)
 
@@ -394,7 +411,12 @@ class Partitions:
             role = self._lead(image, common, high_watermark)
         else:
             role = self._following[local.key] = FollowerPartition(
-                **common, leader=image.leader, leader_epoch=image.leader_epoch, high_watermark=high_watermark
+                **common,
+                node=self._node,
+                leader=image.leader,
+                leader_epoch=image.leader_epoch,
+                is_in_sync=self._node in image.isr,
+                high_watermark=high_watermark,
             )
         if failed:
             role.fail_again()
@@ -405,7 +427,16 @@ class Partitions:
             self._flusher.request(role)
 
     def _lead(self, image: PartitionImage, common: Common, high_watermark: Offset) -> Partition:
-        partition_log = common["partition_log"]
+        partition_log, key = common["partition_log"], common["topic_partition"]
+        if key in self._crashed:
+            self._crashed.discard(key)
+            log.error(
+                UNFLUSHED,
+                topic=common["topic"],
+                partition=key.partition,
+                log_end=partition_log.log_end_offset,
+                in_sync=list(image.isr),
+            )
         partition_log.assign_epoch(image.leader_epoch)
         leader = Leader.elected(
             node=self._node,
@@ -424,7 +455,6 @@ class Partitions:
             repacker=self._repacker,
             propose=lambda which, wanted: self.propose(which, wanted),
         )
-        key = partition.topic_partition
         self._serving[key] = self._places[key] = partition
         self._places[partition.topic, key.partition] = partition
         return partition
@@ -452,8 +482,8 @@ class Partitions:
 
     def wake_readers(self) -> None:
         """Answer every parked fetch with what there is."""
-        for partition in self._serving.values():
-            partition.wake_readers()
+        for role in self.replicas:
+            role.wake_readers()
 
     def _close_engine(self, *, clean: bool) -> None:
         """In a worker thread, after every log was closed."""

@@ -31,10 +31,13 @@ from headrace.broker.membership import Membership
 from headrace.broker.metadata import MetadataDriver
 from headrace.broker.partitions import Partitions
 from headrace.broker.producer_ids import ProducerIdAllocator
+from headrace.broker.read_replicas import ReadReplicas
 from headrace.broker.reporter import Reporter
 from headrace.broker.tasks import OnBug
+from headrace.broker.throttles import Throttles
 from headrace.controller.asks import AllocateProducerIds
 from headrace.controller.decision import Refusal
+from headrace.metadata.config_table import RACK_AWARE
 from headrace.metadata.configs import broker_value
 from headrace.metadata.delta import ImageDelta
 from headrace.net.client.address import Address
@@ -104,12 +107,16 @@ class Parts:
             others=self._others,
             settled=self.partitions.settled,
         )
+        self._throttles = Throttles(
+            node=config.broker_id, configs=config.configs, image=metadata.image, clock=ports.clock
+        )
         self._followers = followers = Followers(
             cluster_id=identity.cluster_id,
             node=config.broker_id,
             partitions=self.partitions,
             image=lambda: metadata.image,
             clock=ports.clock,
+            throttle=self._throttles.leader,
         )
         self.membership = Membership(
             identity=identity,
@@ -128,6 +135,7 @@ class Parts:
                 broker_epoch=lambda: self.membership.epoch,
                 address_of=self._address_of,
                 quiet=self.partitions.quiet,
+                throttle=self._throttles.follower,
                 on_bug=on_bug,
             )
         )
@@ -155,6 +163,7 @@ class Parts:
 
     def _follow(self, delta: ImageDelta) -> None:
         """Who is live comes first: whoever is fenced now is not proposed for an ISR that it has just left."""
+        self._throttles.on_delta(delta)
         self._followers.on_delta(delta)
         self.partitions.on_delta(delta)
 
@@ -170,6 +179,7 @@ class Parts:
             duties=self.duties,
             address_of=self._address_of,
             partitions=self.partitions,
+            read_replicas=ReadReplicas(lambda: self.metadata.image, by_rack=self._selects_by_rack),
             fetch_sessions=FetchSessions(ports.clock, ports.random),
             producer_ids=ProducerIdAllocator(self._allocate_producer_ids),
             groups=GroupService(
@@ -195,6 +205,12 @@ class Parts:
     def _number(self, key: str) -> int:
         config = self._config
         return broker_value(self.metadata.image, config.configs, key, node=config.broker_id).number()
+
+    @property
+    def _selects_by_rack(self) -> bool:
+        config = self._config
+        selector = broker_value(self.metadata.image, config.configs, "replica.selector.class", node=config.broker_id)
+        return selector.value.strip() == RACK_AWARE
 
     async def _allocate_producer_ids(self) -> tuple[ProducerId, int] | Refusal:
         ask = AllocateProducerIds(broker_id=self._config.broker_id, broker_epoch=self.membership.epoch)

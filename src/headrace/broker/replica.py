@@ -16,8 +16,9 @@ import structlog
 from headrace.base.errors import CorruptData, StorageFailure
 from headrace.base.ids import LeaderEpoch, Offset, TopicPartition
 from headrace.base.limits import PRODUCER_SNAPSHOT_INTERVAL_BYTES
-from headrace.base.ports import Clock
+from headrace.base.ports import Buffer, Clock
 from headrace.broker.flusher import Flusher
+from headrace.broker.parking import ParkedFetch
 from headrace.broker.partition_settings import PartitionSettings
 from headrace.replica.producers import ProducerStates
 from headrace.storage.engine import DamagedRange, FlushTicket, PartitionLog
@@ -73,6 +74,7 @@ class Replica(ABC):
         self._ended = ErrorCode.NONE
         self.has_stepped_down = False
         """The role is over."""
+        self._watchers: dict[ParkedFetch, None] = {}
         has_records = partition_log.log_end_offset > partition_log.log_start_offset
         self.open_since_ms: int | None = clock.now_ms() if has_records else None
         """When the oldest record that `roll` has not yet closed off was appended, by the wall clock; None: there is
@@ -90,8 +92,8 @@ class Replica(ABC):
 
     @property
     def last_stable_offset(self) -> Offset:
-        """Where read_committed readers stop. There are no open transactions yet, so the high watermark."""
-        return self.high_watermark
+        """Where read_committed readers stop. There are no open transactions yet, so where all do."""
+        return self.visible_end
 
     @property
     def is_exported(self) -> bool:
@@ -107,6 +109,51 @@ class Replica(ABC):
     def has_failed(self) -> bool:
         """Its disk has: it serves nothing, until the broker is started again."""
         return self._ended is ErrorCode.KAFKA_STORAGE_ERROR
+
+    # reading
+
+    @property
+    def visible_end(self) -> Offset:
+        """Consumers see nothing at it or above."""
+        return self.high_watermark
+
+    def read(self, offset: Offset, bytes_max: int, *, committed_only: bool, at_least_one: bool) -> Buffer:
+        """Whole batches from the one that holds `offset`, below what the reader may see. Raises StorageFailure,
+        CorruptData or OSError where the disk does not give them."""
+        end = self.last_stable_offset if committed_only else self.visible_end
+        if offset >= end:
+            return b""
+        return self.log.read(offset, bytes_max, end, at_least_one=at_least_one)
+
+    @abstractmethod
+    def check_position(self, offset: Offset, believed: int) -> ErrorCode:
+        """Whether a reader with this idea of the leader epoch (-1: none) may stand at `offset`."""
+
+    def awaits(self, offset: Offset) -> bool:
+        """Whether a position that is refused will be available before long: a reader may wait for that."""
+        return False
+
+    def watch(self, waiter: ParkedFetch) -> None:
+        """Tell `waiter` of bytes that become visible, and of the end of this epoch."""
+        self._watchers[waiter] = None
+        if self._ended is not ErrorCode.NONE:
+            waiter.wake()
+
+    def unwatch(self, waiter: ParkedFetch) -> None:
+        self._watchers.pop(waiter, None)
+
+    def _tell_watchers(self, visible_bytes: int) -> None:
+        """So many more bytes can be read."""
+        for watcher in list(self._watchers):
+            watcher.on_visible(visible_bytes)
+
+    def wake_readers(self) -> None:
+        """Answer the parked fetches with what there is."""
+        for watcher in list(self._watchers):
+            watcher.wake()
+
+    def on_damage(self) -> None:  # noqa: B027
+        """Some was found in its log."""
 
     # keeping house
 
@@ -231,6 +278,7 @@ class Replica(ABC):
     def end(self, error: ErrorCode) -> None:
         """All that waits is answered with `error`, and so is all that comes."""
         self._ended = error
+        self.wake_readers()
 
     def step_down(self, error: ErrorCode) -> None:
         """The role is over: as `end`, and the log is for another one now, or for none."""

@@ -10,6 +10,7 @@ from headrace.net.client.cluster import Cluster
 from headrace.net.client.members import BrokerView, Members, QuorumView
 from headrace.net.client.view import PartitionView, TopicView
 
+OFFSETS_TOPIC = "__consumer_offsets"
 PARTITIONS_NAMED_MAX = 20
 """Of one topic, for each kind of finding; the rest are counted."""
 
@@ -21,6 +22,8 @@ class Finding(NamedTuple):
     subject: str
     text: str
     todo: str
+    is_wrong: bool = True
+    """False: it may be as it was meant to be."""
 
 
 async def findings(bootstrap: str) -> list[Finding]:
@@ -29,12 +32,17 @@ async def findings(bootstrap: str) -> list[Finding]:
         members, admin = Members(cluster), Admin(cluster)
         brokers = {broker.id: broker for broker in await members.brokers()}
         quorum = await members.quorum()
-        topics = (await members.metadata()).topics
+        view = await members.metadata()
+        topics = view.topics
+        factors = await _factors(admin, next(iter(view.brokers)))
         ailing = [view for view in topics.values() if any(_ails(part) for part in view.partitions)]
         least = {view.name: await _min_insync(admin, view.name) for view in ailing}
     found = [finding for view in ailing for finding in _of_topic(view, least[view.name], brokers)]
-    order = ("offline", "below min.insync.replicas", "voter down", "broker down", "out of sync")
+    order = ("offline", "below min.insync.replicas", "voter down", "broker down", "out of sync", "few replicas")
     found += [*_of_quorum(quorum, brokers), *_of_brokers(brokers)]
+    live = sum(not broker.fenced for broker in brokers.values())
+    for each in topics.values():
+        found += _of_factor(each, min(factors[each.name == OFFSETS_TOPIC], live), live)
     return sorted(found, key=lambda finding: order.index(finding.kind))
 
 
@@ -43,6 +51,12 @@ async def _min_insync(admin: Admin, topic: str) -> int:
         if config.name == "min.insync.replicas" and config.value is not None:
             return int(config.value)
     return 1
+
+
+async def _factors(admin: Admin, broker: int) -> tuple[int, int]:
+    """The replication factors that topics, and that of committed offsets, are given by default."""
+    values = {config.name: config.value for config in await admin.broker_configs(broker)}
+    return int(values["default.replication.factor"] or 1), int(values["offsets.topic.replication.factor"] or 1)
 
 
 def _ails(part: PartitionView) -> bool:
@@ -80,6 +94,16 @@ def _of_partition(topic: str, part: PartitionView, least: int, brokers: Mapping[
         text = f"{len(part.isr)} of its replicas are in sync, acks=all needs {least} (min.insync.replicas)"
         return Finding("below min.insync.replicas", subject, text, todo)
     return Finding("out of sync", subject, f"broker {_listed(missing)} is not in sync", todo) if missing else None
+
+
+def _of_factor(view: TopicView, factor: int, live: int) -> Iterator[Finding]:
+    """Topics keep the factor that they were made with, also where too few brokers lived then."""
+    few = [part for part in view.partitions if len(part.replicas) < factor]
+    if few:
+        least = min(len(part.replicas) for part in few)
+        text = f"{len(few)} of its partitions have fewer replicas ({least}) than the {factor} that {live} brokers allow"
+        todo = f"'headrace topic reassign {view.name} --replication-factor {factor}' adds them, unless that is meant so"
+        yield Finding("few replicas", view.name, text, todo, is_wrong=False)
 
 
 def _of_quorum(quorum: QuorumView, brokers: Mapping[int, BrokerView]) -> Iterator[Finding]:

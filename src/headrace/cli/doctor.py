@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def doctor(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json: Json = False) -> None:
-    """Say what is wrong with the cluster, and what to do. Exits with 1 where anything is."""
+    """Say what is wrong with the cluster, or might be better, and what to do. Exits with 1 where anything is wrong."""
     from headrace.cli.diagnosis import findings
     from headrace.net.loops import run
 
@@ -26,12 +26,12 @@ def doctor(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json: Json = False) -> None
     else:
         for line in _lines(found):
             print_line(line)
-    if found:
+    if any(finding.is_wrong for finding in found):
         raise typer.Exit(1)
 
 
 def _lines(found: Sequence[Finding]) -> Iterator[str]:
-    if not found:
+    if not any(finding.is_wrong for finding in found):
         yield "nothing is wrong: every broker lives, and every partition has a leader and all of its replicas in sync"
     for finding in found:
         yield f"{finding.subject}: {finding.text}; {finding.todo}"

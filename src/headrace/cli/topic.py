@@ -1,4 +1,4 @@
-"""`headrace topic`: create, list, describe, alter and delete topics; elect their leaders."""
+"""`headrace topic`: create, list, describe, alter, reassign and delete topics; elect their leaders."""
 
 from __future__ import annotations
 
@@ -201,6 +201,62 @@ def elect(
             print_line(f"{name}-{one.partition}: {one.detail or one.error.message if one.error else 'elected'}")
     if any(one.error and one.error.name != NOT_NEEDED for one in results):
         raise typer.Exit(1)
+
+
+@topic.command()
+def reassign(
+    name: Name,
+    partition: Annotated[list[int] | None, typer.Option(help="Only this partition; may be given again.")] = None,
+    replicas: Annotated[
+        str | None, typer.Option(metavar="ID[,ID]", help="The brokers that are to hold it, the first to lead it.")
+    ] = None,
+    replication_factor: Annotated[
+        int | None, typer.Option(help="Add brokers where it has fewer; those that hold the least of the topic.")
+    ] = None,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    json: Json = False,
+) -> None:
+    """Have other brokers, or more of them, hold partitions; what they hold is copied there."""
+    from headrace.net.client.reassignments import Reassigned, with_more_replicas
+    from headrace.net.client.reassignments import reassign as ask
+
+    if (replicas is None) == (replication_factor is None):
+        raise UsageError("Say who is to hold them: either --replicas 1,2,3 or --replication-factor 3.")
+    brokers = () if replicas is None else _parse_brokers(replicas)
+
+    async def action(cluster: Cluster, _: Admin) -> tuple[Reassigned, ...]:
+        view = await cluster.existing_topic(name)
+        chosen = [part for part in view.partitions if partition is None or part.index in partition]
+        if unknown := set(partition or ()) - {part.index for part in chosen}:
+            raise UsageError(f"Topic '{name}' has no partition {min(unknown)}, only {len(view.partitions)} of them.")
+        plan = {int(part.index): brokers for part in chosen}
+        if replication_factor is not None:
+            live = (await cluster.metadata((name,))).brokers
+            if replication_factor > len(live):
+                raise UsageError(f"{len(live)} brokers live: no partition can have {replication_factor} replicas.")
+            plan = with_more_replicas(chosen, live, replication_factor)
+        return await ask(cluster, name, plan) if plan else ()
+
+    results = _with_admin(bootstrap, action)
+    for one in results:
+        if json:
+            print_json({"topic": name, "partition": one.partition, "error": one.error.name, "detail": one.detail})
+        else:
+            told = (
+                one.detail or one.error.message if one.error else "under way; 'headrace topic describe' shows how far"
+            )
+            print_line(f"{name}-{one.partition}: {told}")
+    if not results and not json:
+        print_line(f"topic {name} has as many replicas already")
+    if any(one.error for one in results):
+        raise typer.Exit(1)
+
+
+def _parse_brokers(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(item) for item in text.split(","))
+    except ValueError:
+        raise UsageError(f"--replicas {text} is no list of broker ids: write it like 1,2,3.") from None
 
 
 @topic.command()

@@ -8,11 +8,16 @@ that honours it. Source: Kafka's TopicConfig and AbstractKafkaConfig.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
+from headrace.metadata.throttled import FORM, PATTERN
+
+RACK_AWARE: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+"""By Kafka's name for it, lest its operators have to change theirs."""
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
 
@@ -49,6 +54,10 @@ class ConfigDef:
     high: int | None = None
     values: tuple[str, ...] | None = None
     """The values that it may take, where they are few."""
+    pattern: str | None = None
+    """A regular expression for all of the value."""
+    form: str = ""
+    """The same in words."""
     honoured: tuple[str, ...] | None = None
     """Those of `values` that code honours; None: all."""
 
@@ -89,6 +98,8 @@ class ConfigDef:
             text = text.lower()
             if text not in ("true", "false"):
                 return "it must be true or false"
+        if self.pattern is not None and re.fullmatch(self.pattern, text) is None:
+            return f"it must be {self.form}"
         if self.values is not None and text not in self.values:
             return f"it must be one of {', '.join(self.values)}"
         if self.honoured is not None and text not in self.honoured:
@@ -99,7 +110,7 @@ class ConfigDef:
 NUMBERS: Final = (ConfigType.INT, ConfigType.SHORT, ConfigType.LONG)
 
 
-def _topic(key: str, type_: ConfigType, default: str, broker_key: str, doc: str, **rest: object) -> ConfigDef:
+def _topic(key: str, type_: ConfigType, default: str, broker_key: str | None, doc: str, **rest: object) -> ConfigDef:
     return ConfigDef(key=key, type=type_, default=default, broker_key=broker_key, doc=doc, topic=True, **rest)  # type: ignore[arg-type]  # a table's short form
 
 
@@ -156,12 +167,32 @@ TOPIC_DEFS: Final[Mapping[str, ConfigDef]] = {
             values=("fsync", "os"),
         ),
         _topic(
+            "follower.replication.throttled.replicas",
+            ConfigType.LIST,
+            "",
+            None,
+            "Replicas, as partition:broker, that copy at follower.replication.throttled.rate at most while they are not"
+            " in sync; *: all.",
+            pattern=PATTERN,
+            form=FORM,
+        ),
+        _topic(
             "index.interval.bytes",
             ConfigType.INT,
             "4096",
             "log.index.interval.bytes",
             "Bytes of log between two entries of its offset index.",
             low=0,
+        ),
+        _topic(
+            "leader.replication.throttled.replicas",
+            ConfigType.LIST,
+            "",
+            None,
+            "Replicas, as partition:broker, that give at leader.replication.throttled.rate at most to followers which"
+            " are not in sync, while they lead; *: all.",
+            pattern=PATTERN,
+            form=FORM,
         ),
         _topic(
             "max.compaction.lag.ms",
@@ -328,6 +359,15 @@ _BROKER_ONLY: Final = (
         doc="Time after which a follower that has not caught up leaves the in-sync replicas.",
     ),
     ConfigDef(
+        key="replica.selector.class",
+        type=ConfigType.STRING,
+        default="",
+        values=("", RACK_AWARE),
+        dynamic=False,
+        doc="Where consumers that name their rack (client.rack) read: RackAwareReplicaSelector sends them to an "
+        "in-sync replica in it (KIP-392); empty: from the leader.",
+    ),
+    ConfigDef(
         key="broker.session.timeout.ms",
         type=ConfigType.INT,
         default="6000",
@@ -375,6 +415,14 @@ _BROKER_ONLY: Final = (
         doc="Where durable segments are kept, a file:// or object store URL; empty: nowhere, nothing is exported.",
     ),
     ConfigDef(
+        key="follower.replication.throttled.rate",
+        type=ConfigType.LONG,
+        default=str(LONG_MAX),
+        low=1,
+        doc="Bytes that this broker copies in a second, at most, of partitions in which it is not in sync and that "
+        "follower.replication.throttled.replicas names.",
+    ),
+    ConfigDef(
         key="group.initial.rebalance.delay.ms",
         type=ConfigType.INT,
         default="3000",
@@ -412,6 +460,14 @@ _BROKER_ONLY: Final = (
         default="300",
         low=1,
         doc="How often the controller looks for partitions that their first replica could lead, and does not.",
+    ),
+    ConfigDef(
+        key="leader.replication.throttled.rate",
+        type=ConfigType.LONG,
+        default=str(LONG_MAX),
+        low=1,
+        doc="Bytes that this broker gives in a second, at most, to followers that are not in sync, of partitions that "
+        "leader.replication.throttled.replicas names.",
     ),
     ConfigDef(
         key="log.cleaner.backoff.ms",

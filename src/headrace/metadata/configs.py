@@ -145,7 +145,9 @@ class TopicConfig:
     durable_enable: bool
     durable_export_max_lag_ms: int
     flush_policy: str
+    follower_replication_throttled_replicas: str
     index_interval_bytes: int
+    leader_replication_throttled_replicas: str
     max_compaction_lag_ms: int
     max_message_bytes: int
     message_timestamp_after_max_ms: int

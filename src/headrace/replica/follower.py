@@ -21,6 +21,8 @@ class Position(NamedTuple):
     """Of its last batch; -1 where it has none."""
     flushed_end: Offset
     """Everything below is durable. At most `log_end`."""
+    readable_from: Offset
+    """Nothing that it lacks, or has damaged, is at it or above."""
 
 
 class End(Protocol):

@@ -34,6 +34,7 @@ Effects: TypeAlias = tuple[Effect, ...]
 
 ANY_EPOCH: Final = BrokerEpoch(-1)
 FIRST_EPOCH: Final = PartitionEpoch(0)
+FIRST_OFFSET: Final = Offset(0)
 
 
 class Progress(NamedTuple):
@@ -49,6 +50,8 @@ class Progress(NamedTuple):
     """When it had last flushed all that the leader had then: monotonic seconds, as all times here."""
     may_join: bool
     """It is live, in this incarnation, as far as is known."""
+    readable_from: Offset
+    """Nothing that it lacks, or has damaged, is at it or above."""
 
 
 class Leader(NamedTuple):
@@ -120,12 +123,14 @@ class Leader(NamedTuple):
         log_end: Offset,
         now: float,
         may_join: bool,
+        readable_from: Offset = FIRST_OFFSET,
     ) -> tuple[Leader, Effects]:
-        """A follower, whose log does not diverge from ours, reports what it has flushed. `log_end`: ours."""
+        """A follower, whose log does not diverge from ours, reports what it has flushed, and from where on it can serve
+        consumers. `log_end`: ours."""
         if replica == self.node or replica not in self.replicas:
             return self, ()
         known = self.followers.get(replica)
-        progress = _progress(known, self.began_at, broker_epoch, flushed_end, log_end, now, may_join)
+        progress = _progress(known, self.began_at, broker_epoch, flushed_end, log_end, now, may_join, readable_from)
         leader = self._replace(followers={**self.followers, replica: progress})
         if replica in leader.isr_ends:
             if flushed_end == leader.isr_ends[replica]:
@@ -285,6 +290,7 @@ def _progress(
     log_end: Offset,
     now: float,
     may_join: bool,
+    readable_from: Offset,
 ) -> Progress:
     """Caught up: it has flushed all there is now, or all there was when it last fetched (Kafka's rule)."""
     caught_up_at = began_at if known is None else known.caught_up_at
@@ -292,4 +298,4 @@ def _progress(
         caught_up_at = max(caught_up_at, known.fetched_at)
     if flushed_end >= log_end:
         caught_up_at = now
-    return Progress(broker_epoch, flushed_end, log_end, now, caught_up_at, may_join)
+    return Progress(broker_epoch, flushed_end, log_end, now, caught_up_at, may_join, readable_from)

@@ -171,6 +171,11 @@ class PartitionLog(Protocol):
     def directory(self) -> Path: ...
 
     @property
+    def was_closed(self) -> bool:
+        """Whether all that was appended in its last life is here: it was closed, or nothing has come since a flush that
+        vouches for all. For one line in the log, where appends count without a flush."""
+
+    @property
     def set_aside(self) -> Path | None:
         """Where `open` moved what it found under this name and did not belong to it. For one line in the log."""
 

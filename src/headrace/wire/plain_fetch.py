@@ -83,6 +83,8 @@ class PlainFetch(NamedTuple):
     bytes_min: int
     bytes_max: int
     isolation_level: int
+    rack: bytes
+    """ASCII; empty: none is named."""
     topics: list[tuple[bytes, list[Asked]]]
 
 
@@ -127,14 +129,16 @@ def _read_rest(frame: memoryview, at: int, version: int, correlation_id: int) ->
     if _COUNT(frame, at) != (0,):  # forgotten
         return None
     at += 4
+    rack = b""
     if version >= RACK_VERSION:
         (rack_bytes,) = _LENGTH(frame, at)
-        if rack_bytes < 0 or not bytes(frame[at + 2 : at + 2 + rack_bytes]).isascii():
+        rack = bytes(frame[at + 2 : at + 2 + rack_bytes])
+        if rack_bytes < 0 or not rack.isascii():
             return None
         at += 2 + rack_bytes
     if at != len(frame) or not topics:
         return None
-    about = (version, correlation_id, wait_ms_max, bytes_min, bytes_max, isolation_level, topics)
+    about = (version, correlation_id, wait_ms_max, bytes_min, bytes_max, isolation_level, rack, topics)
     return new(PlainFetch, about)
 
 
@@ -172,9 +176,10 @@ def _read_flexible_rest(frame: memoryview, at: int, version: int, correlation_id
     rack_end = rack_at + frame[rack_at]
     if frame[at] != 1 or not 0 < frame[rack_at] < _LONG or rack_end + 1 != len(frame) or frame[rack_end]:
         return None  # something is forgotten, or there is more
-    if not bytes(frame[rack_at + 1 : rack_end]).isascii():
+    rack = bytes(frame[rack_at + 1 : rack_end])
+    if not rack.isascii():
         return None
-    about = (version, correlation_id, wait_ms_max, bytes_min, bytes_max, isolation_level, topics)
+    about = (version, correlation_id, wait_ms_max, bytes_min, bytes_max, isolation_level, rack, topics)
     return new(PlainFetch, about)
 
 

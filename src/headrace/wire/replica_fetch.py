@@ -39,8 +39,8 @@ _WHO: Final = struct.Struct(">iqi")
 """Follower and its broker epoch, leader."""
 _FRONT: Final = struct.Struct(">?iiii")
 """Whether an answer is wanted, its most bytes, and the counts of the rows."""
-_PLACED: Final = struct.Struct(">16siiiqiq")
-_FLUSHED: Final = struct.Struct(">iq")
+_PLACED: Final = struct.Struct(">16siiiqiqq")
+_FLUSHED: Final = struct.Struct(">iqq")
 _FORGOTTEN: Final = struct.Struct(">i")
 _ANSWER_ROW: Final = struct.Struct(">ihqqiqqqi")
 _LENGTH: Final = struct.Struct(">i")
@@ -67,6 +67,8 @@ class Placed(NamedTuple):
     last_epoch: LeaderEpoch
     """Of its last batch; -1 where it has none."""
     flushed_end: Offset
+    readable_from: Offset
+    """Nothing that it lacks, or has damaged, is at it or above."""
 
 
 class Flushed(NamedTuple):
@@ -74,6 +76,7 @@ class Flushed(NamedTuple):
 
     generation: int
     flushed_end: Offset
+    readable_from: Offset
 
 
 class ReplicaFetch(NamedTuple):
@@ -132,10 +135,7 @@ def encode_request(who: bytes, request: ReplicaFetch) -> bytes:
     """The whole frame, its length first; `who`: as of `encode_who`."""
     wants_answer, bytes_max, placed, flushed, forgotten = request
     parts = [who, _FRONT.pack(wants_answer, bytes_max, len(placed), len(flushed), len(forgotten))]
-    for key, generation, epoch, log_end, last_epoch, flushed_end in placed:
-        parts.append(
-            _PLACED.pack(key.topic_id.bytes, key.partition, generation, epoch, log_end, last_epoch, flushed_end)
-        )
+    parts += [_PLACED.pack(key.topic_id.bytes, key.partition, *row) for key, *row in placed]
     parts += [_FLUSHED.pack(*row) for row in flushed]
     parts += map(_FORGOTTEN.pack, forgotten)
     return b"".join((_LENGTH.pack(sum(map(len, parts))), *parts))
@@ -166,14 +166,23 @@ def _no_request(error: Exception) -> CorruptData:
 
 
 def _placed(
-    topic_id: bytes, partition: int, generation: int, epoch: int, log_end: int, last_epoch: int, flushed_end: int
+    topic_id: bytes,
+    partition: int,
+    generation: int,
+    epoch: int,
+    log_end: int,
+    last_epoch: int,
+    flushed_end: int,
+    readable_from: int,
 ) -> Placed:
     if epoch < 0:
         raise ValueError(f"{epoch} is no leader epoch")
     if not 0 <= flushed_end <= log_end:
         raise ValueError(f"a log that ends at {log_end} cannot be flushed to {flushed_end}")
+    if not 0 <= readable_from <= log_end:
+        raise ValueError(f"a log that ends at {log_end} cannot be read from {readable_from} on")
     key = TopicPartition(TopicId(uuid.UUID(bytes=topic_id)), PartitionIndex(partition))
-    return new(Placed, (key, generation, epoch, log_end, last_epoch, flushed_end))
+    return new(Placed, (key, generation, epoch, log_end, last_epoch, flushed_end, readable_from))
 
 
 def encode_answer(rows: Iterable[Copied]) -> list[Buffer]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from headrace.base.errors import StorageFailure
@@ -31,6 +31,7 @@ STEPS = [
     "close",
     "kill",
     "fail",
+    "fail to cut",
 ]
 steps = st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 99)), min_size=3, max_size=25)
 
@@ -79,6 +80,8 @@ class Life:
                 self.reopen()
             case "fail":
                 self.fail(number)
+            case "fail to cut":
+                self.fail_to_cut(number)
             case _:
                 log.close()
                 self.on_flushed()
@@ -121,6 +124,19 @@ class Life:
             pass
         self.disk.fail_after(-1)
         self.promised = max(self.promised, log.flushed_end)
+        self.reopen()
+
+    def fail_to_cut(self, number: int) -> None:
+        """A sync fails somewhere in a cut, and perhaps in the recovery after it; no power is lost."""
+        self.disk.fail_after(number % 4)
+        try:
+            self.cut(number)
+            if number % 3 == 0:
+                self.disk.fail_after(number % 4)
+                open_log(self.disk, self.config)
+        except StorageFailure:
+            pass
+        self.disk.fail_after(-1)
         self.reopen()
 
     def reopen(self) -> None:
@@ -176,6 +192,11 @@ class Life:
 
 
 @given(st.lists(st.tuples(steps, st.integers(1, 60)), min_size=1, max_size=4), st.integers(0, 2**32))
+@example(
+    lives=[([("append", 0)] * 4 + [("flush", 0)], 14), ([("append", 0), ("delete", 1), ("fail", 6)], 46)], seed=0
+)  # what a failed sync had dropped was back when the power went, two recoveries later
+@example(lives=[([("append", 0), ("flush", 0), ("fail to cut", 2)], 22)], seed=1)  # what was cut was
+@example(lives=[([("flush", 0), ("append", 51), ("fail to cut", 87)], 15)], seed=36067899)  # whose it was, was gone
 @settings(max_examples=300, deadline=None, report_multiple_bugs=False)
 def test_what_was_flushed_survives_any_power_cut(lives: list[tuple[list[tuple[str, int]], int]], seed: int) -> None:
     life = Life(seed)

@@ -5,6 +5,9 @@ first would be over the limits (KIP-74). A request that finds fewer than min_byt
 less, parks until they are visible, its time is up, or a partition changes hands; the connection waits with it, or each
 of many parked fetches would bring a whole answer into memory at once. Sessions are incremental (KIP-227).
 
+A reader that names its rack may be sent to the replica there, and is served by followers too (KIP-392): up to what they
+know to be committed; what they do not know is OFFSET_NOT_AVAILABLE, at which it goes back to the leader.
+
 v4 the first with record batches; v5 log start offset; v7 sessions; v9 the reader's leader epoch (KIP-320); v11 rack;
 v12 flexible; v13 topics by id; v15 and v17 replica fields; v16 the current leader and its address with
 NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH (KIP-951). Replica fetches come later.
@@ -17,7 +20,7 @@ from typing import Final, NamedTuple, cast
 import structlog
 
 from headrace.base.errors import CorruptData, StorageFailure
-from headrace.base.ids import TopicId, TopicPartition
+from headrace.base.ids import BrokerId, Offset, TopicId, TopicPartition
 from headrace.base.limits import FETCH_BYTES_MAX
 from headrace.base.ports import Buffer
 from headrace.broker.context import Handler, RequestContext, Services
@@ -28,6 +31,7 @@ from headrace.broker.handlers import plain_fetch
 from headrace.broker.handlers.plain_fetch import READ_COMMITTED
 from headrace.broker.parking import ParkedFetch
 from headrace.broker.partition import Partition
+from headrace.broker.replica import Replica
 from headrace.metadata.image import MetadataImage
 from headrace.net.listener import Answer
 from headrace.storage.engine import DamagedRange
@@ -46,23 +50,29 @@ from headrace.wire.plain_fetch import TOPIC_ID_VERSION
 log = structlog.get_logger(__name__)
 
 
+NOBODY: Final = BrokerId(-1)
+
+
 class Found(NamedTuple):
     """What was read of one partition; None of it where it is not served."""
 
     key: PartitionKey
     error: ErrorCode
-    partition: Partition | None
+    partition: Replica | None
     records: Buffer
+    nearer: int = NOBODY
+    """The replica to read from instead."""
 
 
 class Attempt(NamedTuple):
     """One pass over all partitions."""
 
     found: list[Found]
-    watched: list[Partition]
-    """Those that have no error."""
+    watched: list[Replica]
+    """Those that have no error, or none that lasts."""
     size: int
-    has_error: bool
+    is_final: bool
+    """There is an error, or another replica to read from: nothing is waited for."""
 
 
 def handle(request: FetchRequest, context: RequestContext) -> FetchResponse | Deferred:
@@ -79,7 +89,7 @@ def handle(request: FetchRequest, context: RequestContext) -> FetchResponse | De
     reader = Reader(request, context, plan)
     attempt = reader.attempt()
     missing = min(request.min_bytes, request.max_bytes, FETCH_BYTES_MAX) - attempt.size
-    if missing <= 0 or attempt.has_error or request.max_wait_ms <= 0 or not attempt.watched:
+    if missing <= 0 or attempt.is_final or request.max_wait_ms <= 0 or not attempt.watched:
         return reader.response(attempt)
     answer = Deferred(None)
     parked = ParkedFetch(attempt.watched, missing, request.max_wait_ms / 1000, lambda: answer.settle(reader.read_anew))
@@ -134,35 +144,48 @@ class Reader:
         self._plan = plan
         self._bytes_max = min(request.max_bytes, FETCH_BYTES_MAX)
         self._committed_only = request.isolation_level == READ_COMMITTED
+        self._rack = request.rack_id
+        """Empty: the reader names none, and reads from leaders only."""
 
     def attempt(self) -> Attempt:
         """Read every wanted partition in order, until the request's bytes are reached."""
         called = self._context.services.partitions.called
-        found, watched = [], []
-        size, has_error = 0, False
+        found: list[Found] = []
+        watched: list[Replica] = []
+        size, is_final = 0, False
         for key, wanted in self._plan.wanted:
-            partition = called(key)
+            partition: Replica | None = called(key)
             if partition is None:
                 missing = self._find(key)
                 if isinstance(missing, ErrorCode):
                     found.append(Found(key, missing, None, b""))
-                    has_error = True
+                    is_final = True
                     continue
                 partition = missing
             error = partition.check_position(wanted.offset, wanted.leader_epoch)
+            nearer = self._nearer(partition, wanted.offset) if self._rack and not error else NOBODY
             records: Buffer = b""
-            if error is not ErrorCode.NONE:
-                has_error = True
+            if error is ErrorCode.OFFSET_NOT_AVAILABLE and partition.awaits(wanted.offset):
+                watched.append(partition)
+            elif error or nearer != NOBODY:
+                is_final = True
             else:
                 watched.append(partition)
-                if wanted.offset < partition.high_watermark:
+                if wanted.offset < partition.visible_end:
                     records, error = self._read(partition, wanted, size)
                     size += len(records)
-                    has_error = has_error or error is not ErrorCode.NONE
-            found.append(new(Found, (key, error, partition, records)))
-        return Attempt(found, watched, size, has_error)
+                    is_final = is_final or error is not ErrorCode.NONE
+            found.append(new(Found, (key, error, partition, records, nearer)))
+        return Attempt(found, watched, size, is_final)
 
-    def _read(self, partition: Partition, wanted: Wanted, so_far: int) -> tuple[Buffer, ErrorCode]:
+    def _nearer(self, partition: Replica, offset: Offset) -> BrokerId:
+        """The replica in the reader's rack that this reader is to read from instead; NOBODY: this one."""
+        if not isinstance(partition, Partition):
+            return NOBODY
+        preferred = self._context.services.read_replicas.preferred(partition, self._rack, offset)
+        return NOBODY if preferred is None else preferred
+
+    def _read(self, partition: Replica, wanted: Wanted, so_far: int) -> tuple[Buffer, ErrorCode]:
         """What the request has room for, after so many bytes of other partitions."""
         room = min(wanted.bytes_max, self._bytes_max - so_far)
         if room <= 0 and so_far > 0:
@@ -183,13 +206,15 @@ class Reader:
             return b"", partition.on_unreadable(error, wanted.offset)
         return records, ErrorCode.NONE
 
-    def _find(self, key: PartitionKey) -> Partition | ErrorCode:
+    def _find(self, key: PartitionKey) -> Replica | ErrorCode:
         image = self._context.image
         topic = image.topic(key.topic) if isinstance(key.topic, str) else image.topic_by_id(key.topic)
         if topic is None:
             by_name = isinstance(key.topic, str)
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if by_name else ErrorCode.UNKNOWN_TOPIC_ID
-        return self._context.services.partitions.find(TopicPartition(topic.id, key.partition), image)
+        partitions = self._context.services.partitions
+        find = partitions.find_readable if self._rack else partitions.find
+        return find(TopicPartition(topic.id, key.partition), image)
 
     def read_anew(self) -> FetchResponse:
         """What there is, once it was waited for."""
@@ -200,18 +225,19 @@ class Reader:
         attempt, so that the marks are those of the reading."""
         session, incremental = self._plan.session, self._plan.incremental
         topics: dict[str | TopicId, list[PartitionData]] = {}
-        for key, error, partition, records in attempt.found:
+        for key, error, partition, records, nearer in attempt.found:
             high_watermark = stable = start = -1
-            if partition is not None:
-                high_watermark, stable = partition.high_watermark, partition.last_stable_offset
+            if partition is not None and error is not ErrorCode.OFFSET_NOT_AVAILABLE:  # else these are not known
+                high_watermark, stable = partition.visible_end, partition.last_stable_offset
                 start = partition.log.log_start_offset
             if session is not None:
                 news = session.is_news(key, high_watermark, start)
-                if incremental and not (news or records or error):
+                if incremental and not (news or records or error or nearer != NOBODY):
                     continue
                 if records:
                     session.served(key)
-            data = new(PartitionData, (key.partition, error, high_watermark, stable, start, *_NO_EXTRAS, records))
+            marks = (high_watermark, stable, start)
+            data = new(PartitionData, (key.partition, error, *marks, *_NO_EXTRAS, nearer, records))
             if key.topic in topics:
                 topics[key.topic].append(data)
             else:
@@ -220,13 +246,13 @@ class Reader:
             session_id=NO_SESSION if session is None else session.session_id,
             responses=tuple(_topic_response(topic, partitions) for topic, partitions in topics.items()),
         )
-        if not attempt.has_error:
+        if not attempt.is_final:
             return response
         context = self._context
         return told_in_fetch(response, version=context.version, image=context.services.metadata.image)
 
 
-_NO_EXTRAS: Final = PartitionData(aborted_transactions=None)[5:10]
+_NO_EXTRAS: Final = PartitionData(aborted_transactions=None)[5:9]
 """Of a partition's answer: what there is nothing to say of."""
 
 

@@ -1,4 +1,5 @@
-"""Fetch by a shorter road: partitions of a consumer without a session, all of them served here and read without error.
+"""Fetch by a shorter road: partitions of a consumer without a session, all of them served here and read without error,
+and no other replica to read from.
 
 It gives exactly what `headrace.broker.handlers.fetch` gives, which has all rules and all errors: whatever is in the
 way, at once or after the wait, leaves the whole request to that.
@@ -11,15 +12,17 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from headrace.base.errors import CorruptData, StorageFailure
-from headrace.base.ids import Offset, PartitionIndex, TopicId
+from headrace.base.ids import Offset, PartitionIndex, TopicId, TopicPartition
 from headrace.base.limits import FETCH_BYTES_MAX, PLACES_REMEMBERED_MAX
 from headrace.base.ports import Buffer
 from headrace.broker.context import Services, Shortcut
 from headrace.broker.deferred import Deferred
 from headrace.broker.parking import ParkedFetch
 from headrace.broker.partition import Partition
+from headrace.broker.replica import Replica
 from headrace.metadata.image import MetadataImage
 from headrace.net.listener import Answer
+from headrace.wire.errors import ErrorCode
 from headrace.wire.plain_fetch import (
     TOPIC_ID_VERSION,
     VERSIONS,
@@ -45,7 +48,7 @@ def shortcuts(services: Services, long_road: LongRoad) -> dict[int, Shortcut]:
 class _Place(NamedTuple):
     """A partition, and what is wanted of it."""
 
-    partition: Partition
+    partition: Replica
     asked: Asked
 
 
@@ -63,14 +66,17 @@ class _Road:
         self._services = services
         self._by_id = version >= TOPIC_ID_VERSION
         self._long_road = long_road
-        self._known: dict[tuple[bytes, int], Partition] = {}
-        services.partitions.on_departure.append(self._known.clear)
+        self._known: dict[tuple[bytes, int], Replica] = {}
+        self._known_to_racks: dict[tuple[bytes, int], Replica] = {}
+        """Those of readers that name their rack: what is copied here among them."""
+        for known in (self._known, self._known_to_racks):
+            services.partitions.on_departure.append(known.clear)
 
     def serve(self, frame: memoryview) -> Answer | Deferred | None:
         """`Shortcut`."""
         wanted = read_plain_fetch(frame)
         places = None if wanted is None else self._find_all(wanted)
-        if wanted is None or places is None:
+        if wanted is None or places is None or (wanted.rack and self._has_nearer(wanted.rack.decode(), places)):
             return None
         attempt = _read_all(wanted, places)
         if attempt is None:
@@ -97,34 +103,43 @@ class _Road:
         """None where one is not served here, or a topic is named twice, which is answered once."""
         if len(wanted.topics) > 1 and len(dict(wanted.topics)) < len(wanted.topics):
             return None
-        known = self._known
+        known = self._known_to_racks if wanted.rack else self._known
         places = []
         for topic, each in wanted.topics:
             for asked in each:
                 partition = known.get((topic, asked.partition))
                 if partition is None:
-                    partition = self._find(topic, asked.partition, wanted.version)
+                    partition = self._find(topic, asked.partition, wanted)
                     if partition is None:
                         return None
+                    if len(known) >= PLACES_REMEMBERED_MAX:
+                        known.clear()
+                    known[topic, asked.partition] = partition
                 places.append(_Place(partition, asked))
         return places
 
-    def _find(self, topic: bytes, index: int, version: int) -> Partition | None:
+    def _has_nearer(self, rack: str, places: list[_Place]) -> bool:
+        """Whether the reader is to be sent to another replica of any of these."""
+        preferred = self._services.read_replicas.preferred
+        return any(
+            isinstance(partition, Partition) and preferred(partition, rack, Offset(asked.offset)) is not None
+            for partition, asked in places
+        )
+
+    def _find(self, topic: bytes, index: int, wanted: PlainFetch) -> Replica | None:
         """As the long road does; None where that is to say why not."""
-        if len(self._known) >= PLACES_REMEMBERED_MAX:
-            self._known.clear()
-        name = topic_of(topic, version)
-        image = self._services.metadata.image
+        name = topic_of(topic, wanted.version)
+        services, image = self._services, self._services.metadata.image
         if self._by_id:
             found = image.topic_by_id(TopicId(UUID(bytes=name)))
         else:
             found = image.topic(name.decode(errors="replace"))
         if found is None:
             return None
-        partition = self._services.partitions.called((found.id, PartitionIndex(index)))
-        if partition is not None:
-            self._known[topic, index] = partition
-        return partition
+        if not wanted.rack:
+            return services.partitions.called((found.id, PartitionIndex(index)))
+        role = services.partitions.find_readable(TopicPartition(found.id, PartitionIndex(index)), image)
+        return None if isinstance(role, ErrorCode) else role
 
 
 def _read_all(wanted: PlainFetch, places: list[_Place]) -> _Attempt | None:
@@ -136,7 +151,7 @@ def _read_all(wanted: PlainFetch, places: list[_Place]) -> _Attempt | None:
     for partition, (index, leader_epoch, offset, limit) in places:
         if partition.check_position(Offset(offset), leader_epoch):
             return None
-        high_watermark = partition.high_watermark
+        high_watermark = partition.visible_end
         records: Buffer = b""
         if offset < high_watermark:
             room = min(limit, bytes_max - size)

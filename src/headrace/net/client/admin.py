@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
+from headrace.base.ids import BrokerId
 from headrace.net.client.cluster import Cluster, UnknownTopicError
 from headrace.net.client.errors import RefusedError, UnsupportedError, check
 from headrace.net.client.view import ClusterView, TopicView
@@ -20,6 +21,7 @@ from headrace.wire.errors import ErrorCode
 
 ADMIN_TIMEOUT_MS = 20_000
 TOPIC_RESOURCE = 2
+BROKER_RESOURCE = 4
 BROKER_RESOURCE = 4
 
 
@@ -189,6 +191,10 @@ class Admin:
         """Every effective config of a topic, in the broker's order."""
         return await self._configs(TOPIC_RESOURCE, name, f"Topic '{name}'")
 
+    async def broker_configs(self, broker: int) -> tuple[ConfigValue, ...]:
+        """Every effective config of a broker, as that one tells it, in its order."""
+        return await self._configs(BROKER_RESOURCE, str(broker), f"Broker {broker}", asked=BrokerId(broker))
+
     async def alter_topic_configs(
         self, name: str, *, set_: Mapping[str, str] | None = None, delete: Sequence[str] = ()
     ) -> None:
@@ -240,14 +246,23 @@ class Admin:
 
         return await self._cluster.retried(ask)
 
-    async def _configs(self, kind: int, name: str, subject: str) -> tuple[ConfigValue, ...]:
+    async def _configs(
+        self, kind: int, name: str, subject: str, *, asked: BrokerId | None = None
+    ) -> tuple[ConfigValue, ...]:
+        """`asked`: the only broker that knows; None: all do."""
         from headrace.wire.messages import describe_configs as wire
 
         resource = wire.DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
         request = wire.DescribeConfigsRequest(resources=(resource,), include_synonyms=False, include_documentation=True)
 
         async def ask() -> tuple[ConfigValue, ...]:
-            response = await self._cluster.ask_any(ApiKey.DESCRIBE_CONFIGS, request)
+            if asked is None:
+                response = await self._cluster.ask_any(ApiKey.DESCRIBE_CONFIGS, request)
+            else:
+                connection = await self._cluster.broker_connection(asked)
+                response = await connection.request(
+                    ApiKey.DESCRIBE_CONFIGS, request, timeout_ms=self._cluster.request_timeout_ms
+                )
             result = _only(response.results)
             if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and kind == TOPIC_RESOURCE:
                 raise UnknownTopicError(name)

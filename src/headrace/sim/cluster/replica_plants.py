@@ -67,10 +67,11 @@ def fetch_offset_counted() -> Iterator[None]:
     def position(self: FollowerPartition) -> Position:
         end = self.log.log_end_offset
         last = self.log.epoch_at(Offset(end - 1)) if end > self.log.log_start_offset else LeaderEpoch(-1)
-        return Position(self.leader_epoch, end, last, end)
+        return Position(self.leader_epoch, end, last, end, self.readable_from)
 
     def told(self: Source, key: TopicPartition) -> Flushed:
-        return Flushed(self._generations[key], self._copies[key].log.log_end_offset)
+        copy = self._copies[key]
+        return Flushed(self._generations[key], copy.log.log_end_offset, copy.readable_from)
 
     with (
         patch.object(FollowerPartition, "position", property(position)),
@@ -188,6 +189,30 @@ def parked_request_survives_its_epoch() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def follower_shows_all_it_has() -> Iterator[None]:
+    """Consumers are given what is not committed yet, by a follower."""
+
+    def everything(self: FollowerPartition) -> Offset:
+        return self.log.log_end_offset
+
+    with patch.object(FollowerPartition, "visible_end", property(everything)):
+        yield
+
+
+@contextmanager
+def follower_shows_before_it_is_level() -> Iterator[None]:
+    """A copy is read from as soon as the leader has told how far that may be."""
+    show = FollowerPartition._show
+
+    def early(self: FollowerPartition) -> None:
+        self._is_level = self._told is not None
+        show(self)
+
+    with patch.object(FollowerPartition, "_show", early):
+        yield
+
+
 REPLICA_PLANTS: Final[dict[str, Callable[[], AbstractContextManager[None]]]] = {
     "acknowledge-before-fsync": acknowledge_before_fsync,
     "high-watermark-over-non-isr": high_watermark_over_non_isr,
@@ -199,5 +224,7 @@ REPLICA_PLANTS: Final[dict[str, Callable[[], AbstractContextManager[None]]]] = {
     "stale-leader-serves-reads": stale_leader_serves_reads,
     "wiped-disk-stays-in-the-isr": wiped_disk_stays_in_the_isr,
     "parked-request-survives-its-epoch": parked_request_survives_its_epoch,
+    "follower-shows-all-it-has": follower_shows_all_it_has,
+    "follower-shows-before-it-is-level": follower_shows_before_it_is_level,
 }
 """Found by the records' part of a seed (`records.run.run_records`)."""

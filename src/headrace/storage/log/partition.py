@@ -111,6 +111,7 @@ class LocalLog:
         self.set_aside: Final = set_aside
         self.config = config
         self.read_only: Final = recovered.read_only
+        self.was_closed: Final = recovered.was_closed
         self.failed = recovered.read_only is not None
         self._disk = disk
         self._files = files
@@ -629,6 +630,8 @@ class LocalLog:
             work()
         except OSError as error:
             self.failed = True
+            if self._exists:
+                mark_doubt(self._disk, self.directory)
             raise StorageFailure(f"The log of {self.directory.name} cannot be cut: {error}.") from error
 
     def _restart(self, offset: Offset) -> None:
@@ -696,8 +699,9 @@ class LocalLog:
         unsynced yet."""
         known = self._checkpoint
         if all_gone or (known is not None and known.segment >= base):
-            if self._unsynced.birth:  # a checkpoint says that the directory is durable
+            if self._unsynced.birth:  # a checkpoint says that the directory is durable, and whose it is
                 sync_file(self._disk, self.directory / STAMP)
+                self._disk.sync_directory(self.directory)
                 self._disk.sync_directory(self.directory.parent)
                 self._unsynced.birth = False
             self._checkpoint = Checkpoint.at_segment(base, self.log_start_offset, self._lineage)

@@ -97,6 +97,8 @@ class Recovered:
     compacted: Compacted = field(default_factory=Compacted)
     read_only: str | None = None
     """Why nothing may be appended: what is there can be read, and is not all that was flushed."""
+    was_closed: bool = True
+    """Its last life ended with a clean close, or wrote nothing since what is vouched for."""
 
 
 def recover(
@@ -158,6 +160,7 @@ class Recovery:
         self._take_from_journal()
         self._read_snapshots()
         self.log.start = min(self.log.start, self.log.end)
+        self.log.was_closed = not self.must_sync
         self.log.epochs.cut_below(self.log.start)
 
     @property
@@ -527,7 +530,8 @@ class Recovery:
     # ending
 
     def _sync_contents(self, segment: Segment) -> None:
-        """Sync what was accepted; after a failed sync, write it anew first, or the kernel may have nothing to sync."""
+        """Sync what was accepted; after a failed sync, write it and its end anew first, or the kernel may have nothing
+        to sync."""
         if DOUBT not in self.names:
             sync_file(self.disk, segment.path)
             return
@@ -535,6 +539,11 @@ class Recovery:
         try:
             for at in range(0, segment.size, CHECK_CHUNK_BYTES):
                 file.write_at(at, [file.read(at, min(CHECK_CHUNK_BYTES, segment.size - at))])
+            if (
+                segment is self.suspect[-1]
+            ):  # what was cut off it before may still be on the disk, behind the file's end
+                file.truncate(segment.size + 1)
+                file.truncate(segment.size)
             file.sync()
         finally:
             file.close()

@@ -1,7 +1,8 @@
 """The consuming half of the workload: readers that follow a partition from its start, wherever its leader goes.
 
 As consumers do, a reader goes on from its position, and from the beginning where it is told that there is no such
-position. Some name the leader epoch that they know (KIP-320), some do not.
+position. Some name the leader epoch that they know (KIP-320), some do not; some name a rack and read from any replica
+(KIP-392), another one each time.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ from headrace.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopi
 from headrace.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 
 WAIT_MS: Final = 300
+BY_RACK: Final = 11
+"""The version from which readers name their rack."""
+ROAMS: Final = 0.3
 BY_ID: Final = 13
 """The version from which topics go by their ids."""
 LATEST: Final = -1
@@ -29,7 +33,8 @@ THINK_SECONDS_MAX: Final = 0.05
 class Reader:
     """One consumer of one partition."""
 
-    def __init__(self, stage: Stage, name: str, partition: PartitionKey) -> None:
+    def __init__(self, stage: Stage, name: str, partition: PartitionKey, *, roams: bool = False) -> None:
+        """`roams`: whether it may be one that reads from any replica."""
         self._stage = stage
         self._world = stage.world
         self._name = name
@@ -37,6 +42,10 @@ class Reader:
         self._route = Route(stage, name, partition)
         self._bytes_max = stage.world.random.choice((1, 1000, 100_000))
         self._names_epoch = stage.world.random.random() < 0.7
+        self._chance = stage.world.chance(f"racks {name}")
+        self._roams = roams and stage.fetch_version >= BY_RACK and self._chance.random() < ROAMS
+        self._marks: dict[tuple[int, int], int] = {}
+        """The highest high watermark that each broker has shown a reader that roams, by leader epoch."""
         self.position = 0
 
     async def run(self) -> None:
@@ -52,7 +61,11 @@ class Reader:
         if client is None:
             return []
         epoch = self._route.epoch if self._names_epoch else -1
-        seen = self._stage.judge.glimpse(self._partition, self._route.leader)
+        node = self._route.leader
+        if self._roams:
+            node = self._chance.choice(self._stage.hosts).node
+            client = self._route.client(node)
+        seen = self._stage.judge.glimpse(self._partition, node)
         try:
             answer = await client.call(ApiKey.FETCH, self._stage.fetch_version, self._request(epoch))
         except Lost:
@@ -66,12 +79,23 @@ class Reader:
         elif error is not ErrorCode.NONE:
             self._refused(error)
             return await self._lost_it()
+        elif self._roams:
+            self._see(node, epoch, told.high_watermark)
+            return self._take(told)
         else:
             self._stage.judge.on_served(seen, "gives records", epoch)
             if epoch >= 0:
                 self._stage.judge.on_high_watermark(seen, epoch, told.high_watermark)
             return self._take(told)
         return []
+
+    def _see(self, node: int, epoch: int, high_watermark: int) -> None:
+        """A replica shows it, whoever leads."""
+        before = self._marks.get((node, epoch), 0)
+        if epoch >= 0 and high_watermark < before:
+            where = f"{self._name} in epoch {epoch}"
+            self._world.problem("high-watermark-fell", f"{where} from {before} to {high_watermark}, says {node}")
+        self._marks[node, epoch] = max(before, high_watermark)
 
     async def _lost_it(self) -> list[Found]:
         self._route.is_wrong()
@@ -108,7 +132,10 @@ class Reader:
         name, key = self._stage.partitions[self._partition], self._partition.topic_id
         by_id = self._stage.fetch_version >= BY_ID
         topic = FetchTopic(topic_id=key, partitions=(asked,)) if by_id else FetchTopic(topic=name, partitions=(asked,))
-        return FetchRequest(max_wait_ms=WAIT_MS, min_bytes=1, max_bytes=4 * self._bytes_max, topics=(topic,))
+        rack = "anywhere" if self._roams else ""
+        return FetchRequest(
+            max_wait_ms=WAIT_MS, min_bytes=1, max_bytes=4 * self._bytes_max, topics=(topic,), rack_id=rack
+        )
 
     async def read_to_the_end(self) -> list[Found]:
         """All there is, from the position to the end that the leader tells of."""

@@ -132,7 +132,7 @@ class RecordsRun(Play):
     def _clients(self) -> list[Coroutine[Any, Any, None]]:
         partitions = list(self._stage.partitions)
         readers = [
-            Reader(self._stage, f"reader-{key.number}-{number}", key)
+            Reader(self._stage, f"reader-{key.number}-{number}", key, roams=number > 0)
             for key in partitions
             for number in range(READERS_PER_PARTITION)
         ]

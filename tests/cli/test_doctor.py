@@ -1,0 +1,210 @@
+"""`headrace doctor` on real brokers: each thing that may be wrong is made so, and told with what to do about it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.base.ids import BrokerId, LeaderEpoch, PartitionIndex
+from headrace.cli.diagnosis import PARTITIONS_NAMED_MAX, Finding, findings
+from headrace.cli.main import main
+from headrace.net import loops
+from headrace.net.client.reassignments import with_more_replicas
+from headrace.net.client.view import PartitionView
+from tests.broker.replication_world import ALL, BY_HAND, World, replicating
+
+
+def run(directory: Path, work: Callable[[World], Awaitable[None]], **configs: str) -> None:
+    named = {key.replace("_", "."): value for key, value in configs.items()}
+    patient = {"broker.session.timeout.ms": "600000", **named}
+
+    async def whole() -> None:
+        async with replicating(directory, {**BY_HAND, **patient}) as world:
+            await work(world)
+
+    loops.run(whole())
+
+
+async def found(world: World, kind: str) -> list[Finding]:
+    """What a broker that lives tells of, of this kind."""
+    return [finding for finding in await findings(world.cluster.bootstrap) if finding.kind == kind]
+
+
+async def command(world: World, *words: str) -> int:
+    return await asyncio.to_thread(main, [*words, "--bootstrap", world.cluster.bootstrap])
+
+
+def others(broker: int) -> list[int]:
+    return [each for each in ALL if each != broker]
+
+
+def test_where_nothing_is_wrong_it_says_so_and_exits_with_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async def work(world: World) -> None:
+        await world.make("t", partitions=2)
+        capsys.readouterr()
+        assert await findings(world.cluster.bootstrap) == []
+        assert await command(world, "doctor") == 0
+        assert "nothing is wrong" in capsys.readouterr().out
+        assert await command(world, "doctor", "--json") == 0
+
+    run(tmp_path, work)
+
+
+def test_a_partition_that_nobody_leads_is_told_with_who_has_its_records(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def work(world: World) -> None:
+        await world.make("t", replicas=1)
+        holder = world.leader("t")
+        await world.fence(holder)
+        (finding,) = await found(world, "offline")
+        assert finding.subject == "t-0"
+        assert f"start broker {holder} with its disk" in finding.todo
+        assert "headrace topic elect t --partition 0 --unclean" in finding.todo
+        assert (await findings(world.cluster.bootstrap))[0] == finding, "the worst comes first"
+        capsys.readouterr()
+        assert await command(world, "doctor", "--json") == 1
+        lines = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
+        assert {"kind": "offline", "subject": "t-0", "text": finding.text, "todo": finding.todo} in lines
+
+    run(tmp_path, work)
+
+
+def test_a_partition_with_too_few_in_sync_for_acks_all_is_told(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        await world.make("t", min_insync_replicas="3")
+        away = others(world.leader("t"))[0]
+        await world.fence(away)
+        (finding,) = await found(world, "below min.insync.replicas")
+        assert finding.text.startswith("2 of its replicas are in sync, acks=all needs 3")
+        assert finding.todo == f"start broker {away}"
+        assert await found(world, "out of sync") == []
+
+    run(tmp_path, work)
+
+
+def test_a_broker_that_is_down_is_told_as_that_and_as_a_voter(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        await world.make("t")
+        away = others(world.leader("t"))[0]
+        await world.fence(away)
+        (broker,) = await found(world, "broker down")
+        assert broker.subject == f"broker {away}"
+        assert f"headrace broker remove {away}" in broker.todo
+        (voter,) = await found(world, "voter down")
+        assert f"of the 3 voters of the quorum {away} is down: none more may go" in voter.text
+        (partition,) = await found(world, "out of sync")
+        assert (partition.subject, partition.todo) == ("t-0", f"start broker {away}")
+
+    run(tmp_path, work)
+
+
+def test_a_broker_that_lives_and_is_behind_is_waited_for(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        await world.make("t")
+        behind = others(world.leader("t"))[0]
+        await world.fence(behind)
+        await world.cluster.brokers[behind].parts._copying.stop()
+        await world.unfence(behind)
+        (finding,) = await found(world, "out of sync")
+        assert finding.text == f"broker {behind} is not in sync"
+        assert finding.todo == f"wait until broker {behind} has caught up"
+        assert await found(world, "broker down") == []
+
+    run(tmp_path, work)
+
+
+def test_of_very_many_partitions_some_are_named_and_the_rest_are_counted(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        await world.make("t", partitions=PARTITIONS_NAMED_MAX + 3, replicas=3)
+        away = next(each for each in ALL if world.cluster.image(each).brokers[BrokerId(each)].id != world.leader("t"))
+        await world.fence(away)
+        told = await found(world, "out of sync")
+        assert len(told) == PARTITIONS_NAMED_MAX + 1
+        assert (told[-1].subject, told[-1].text) == ("t", "so are 3 more of its partitions")
+
+    run(tmp_path, work)
+
+
+def test_a_topic_made_while_fewer_brokers_lived_is_told_and_the_command_mends_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It may be meant so: nothing is wrong."""
+
+    async def work(world: World) -> None:
+        await world.make("t", partitions=3, replicas=1)
+        (finding,) = await findings(world.cluster.bootstrap)
+        assert (finding.kind, finding.subject, finding.is_wrong) == ("few replicas", "t", False)
+        assert finding.text == "3 of its partitions have fewer replicas (1) than the 3 that 3 brokers allow"
+        capsys.readouterr()
+        assert await command(world, "doctor") == 0
+        out = capsys.readouterr().out
+        assert "nothing is wrong" in out
+        assert finding.text in out
+        _, mending, _ = finding.todo.split("'")
+        headrace, *words = mending.split()
+        assert headrace == "headrace"
+        assert await command(world, *words) == 0
+        for index in range(3):
+            await world.in_sync("t", 3, index)
+        assert await findings(world.cluster.bootstrap) == []
+        assert await command(world, *words) == 0
+        assert "has as many replicas already" in capsys.readouterr().out
+
+    run(tmp_path, work, default_replication_factor="3")
+
+
+def test_brokers_may_be_named_to_hold_a_partition(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async def work(world: World) -> None:
+        await world.make("t", partitions=2, replicas=1)
+        to = others(world.leader("t", 1))[0]
+        assert await command(world, "topic", "reassign", "t", "--partition", "1", "--replicas", str(to)) == 0
+        await world.cluster.until(to, lambda _: world.image("t", 1, broker=to).replicas == (to,))
+        for wrong, told in (
+            (("--partition", "7", "--replicas", "1"), "has no partition 7"),
+            (("--replicas", "one"), "no list of broker ids"),
+            (("--replicas", "99"), "t-0"),
+            (("--replication-factor", "4"), "no partition can have 4 replicas"),
+            ((), "either --replicas"),
+        ):
+            capsys.readouterr()
+            assert await command(world, "topic", "reassign", "t", *wrong) != 0
+            said = capsys.readouterr()
+            assert told in said.out + said.err
+
+    run(tmp_path, work)
+
+
+brokers = st.integers(1, 6)
+
+
+@given(
+    st.lists(st.lists(brokers, min_size=1, max_size=3, unique=True), max_size=8), st.sets(brokers), st.integers(1, 4)
+)
+def test_a_plan_adds_live_brokers_and_moves_nobody(held: list[list[int]], live: set[int], factor: int) -> None:
+    parts = [
+        PartitionView(
+            index=PartitionIndex(index),
+            leader=BrokerId(replicas[0]),
+            leader_epoch=LeaderEpoch(0),
+            replicas=tuple(map(BrokerId, replicas)),
+            isr=(),
+            offline=(),
+            error_code=0,
+        )
+        for index, replicas in enumerate(held)
+    ]
+    plan = with_more_replicas(parts, live, factor)
+    for index, replicas in enumerate(held):
+        possible = len(set(replicas) | live)
+        wanted = plan.get(index, tuple(replicas))
+        assert list(wanted[: len(replicas)]) == replicas
+        assert len(wanted) == len(set(wanted)) == max(len(replicas), min(factor, possible))
+        assert set(wanted) <= set(replicas) | live
+    assert all(len(wanted) > len(held[index]) for index, wanted in plan.items())
