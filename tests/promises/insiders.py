@@ -77,8 +77,8 @@ class Insider:
             for partition, log in told.items():
                 wrong = [offset for offset, value in log.items() if found[partition].get(offset) != value]
                 assert not wrong, (
-                    f"partition {partition}: {len(wrong)} records {what} a client of broker {self._broker} alone are not "
-                    f"there, first {wrong[0]}"
+                    f"partition {partition}: {len(wrong)} records {what} a client of broker {self._broker} alone are "
+                    f"not there, first {wrong[0]}"
                 )
 
     async def _again_and_again(self, kind: Callable[[RawClient, int], Awaitable[ErrorCode]], partition: int) -> None:

@@ -1,5 +1,5 @@
-"""What lies on the disks of all replicas once their brokers have stopped, read by kafka-python's parser: the same bytes
-on each, and in them what clients read.
+"""What lies on the disks of all replicas once their brokers are gone, read by kafka-python's parser: the same bytes on
+each, and in them what clients read.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ HEAD: Final = struct.Struct(">qi")
 
 
 def check_replicas(cluster: BrokerCluster, topic: str, found: PartitionLogs, *, replicas: int) -> None:
-    """Below the end of what was found by clients, every replica has the same, and that; they have stopped cleanly."""
+    """Below the end of what was found by clients, every replica has the same, and that. No broker runs."""
     for partition, log in found.items():
         name = f"{topic}-{partition}"
         copies = {

@@ -81,7 +81,7 @@ def told(cluster: BrokerCluster, broker: int) -> list[str]:
     return [str(json.loads(line).get("event")) if line.startswith("{") else line for line in lines]
 
 
-def test_a_full_disk_on_one_broker_loses_nothing_and_is_told_in_one_sentence(tmp_path: Path, rounds: int) -> None:
+def test_a_full_disk_on_one_broker_loses_nothing_and_is_told_in_one_sentence(tmp_path: Path, few_rounds: int) -> None:
     if not are_permitted(tmp_path / "trial"):
         pytest.skip("a volume of its own takes root on Linux")
 
@@ -91,11 +91,11 @@ def test_a_full_disk_on_one_broker_loses_nothing_and_is_told_in_one_sentence(tmp
             assert await cluster.stop(WITH_LOGS) == [0]
             of_logs = volumes.enter_context(volume_at(cluster.nodes[WITH_LOGS].data / "logs"))
             await cluster.start(WITH_LOGS)
-            for number in range(rounds):
+            for number in range(2 * few_rounds):
                 await records.in_sync(3)
                 await records.acknowledged(BEFORE_EACH)
                 happens, volume = ((the_logs_are_full, of_logs), (all_is_full, of_all))[number % 2]
-                print(f"round {number + 1} of {rounds}: {happens.__name__}", flush=True)
+                print(f"round {number + 1} of {2 * few_rounds}: {happens.__name__}", flush=True)
                 await cluster.start(await happens(records, volume))
 
     with ExitStack() as volumes:

@@ -95,19 +95,19 @@ CUTS: Final[tuple[Callable[[Scene], Awaitable[None]], ...]] = (
 )
 
 
-def test_no_acknowledged_record_is_lost_by_a_network_that_is_cut(tmp_path: Path, rounds: int) -> None:
+def test_no_acknowledged_record_is_lost_by_a_network_that_is_cut(tmp_path: Path, few_rounds: int) -> None:
     async def work() -> None:
         async with (
             permitted()(BROKERS) as network,
             Cluster(tmp_path, network, *OPTIONS) as cluster,
             under_records(cluster) as records,
         ):
-            for number, happens in enumerate(itertools.islice(itertools.cycle(CUTS), rounds)):
+            for number, happens in enumerate(itertools.islice(itertools.cycle(CUTS), few_rounds)):
                 await records.in_sync(1)
                 await records.acknowledged(BEFORE_EACH_CUT)
                 leader = (await records.partition(insiders.TOPIC, number % PARTITIONS, 1)).leader_id
                 scene = Scene(network, records, leader, await records.controller(1))
-                print(f"round {number + 1} of {rounds}: {happens.__name__}, {leader} leads", flush=True)
+                print(f"round {number + 1} of {few_rounds}: {happens.__name__}, {leader} leads", flush=True)
                 await happens(scene)
                 await network.heal()
                 await records.insiders[leader].answered(ANSWERS)

@@ -33,15 +33,15 @@ async def whom(records: Records, victim: str, number: int) -> int:
     return (await records.partition(insiders.TOPIC, number % PARTITIONS, 1)).leader_id
 
 
-def test_a_broker_that_stood_still_while_others_took_over_contradicts_nobody(tmp_path: Path, rounds: int) -> None:
+def test_a_broker_that_stood_still_while_others_took_over_contradicts_nobody(tmp_path: Path, few_rounds: int) -> None:
     async def work() -> None:
         async with BrokerCluster(tmp_path, BROKERS, *OPTIONS) as cluster, under_records(cluster) as records:
-            for number, victim in enumerate(itertools.islice(itertools.cycle(VICTIMS), rounds)):
+            for number, victim in enumerate(itertools.islice(itertools.cycle(VICTIMS), few_rounds)):
                 await records.in_sync(1)
                 await records.acknowledged(BEFORE_EACH_PAUSE)
                 paused = await whom(records, victim, number)
                 another = paused % BROKERS + 1
-                print(f"round {number + 1} of {rounds}: SIGSTOP of {paused}, {victim}", flush=True)
+                print(f"round {number + 1} of {few_rounds}: SIGSTOP of {paused}, {victim}", flush=True)
                 cluster.pause(paused)
                 await records.led_by_others(paused, another)
                 await records.acknowledged(WHILE_PAUSED)

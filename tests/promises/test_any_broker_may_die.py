@@ -42,7 +42,7 @@ OF_FIVE: Final = Trial(
     ("two", "controller", "all", "leader", 1, "two", 2, 3, "all", 4, 5, "two"),
     {IDEMPOTENT: Shape(replicas=3), PLAIN: Shape(replicas=5)},
 )
-WITH_JAVA: Final = Trial(3, ("leader", "all", "controller", "two"), {**OF_THREE.shapes, java.TOPIC: Shape()})
+WITH_JAVA: Final = Trial(3, ("leader", "controller", "two", "all"), {**OF_THREE.shapes, java.TOPIC: Shape()})
 needs_java = pytest.mark.skipif(not java_project.IS_POSSIBLE, reason=java_project.REASON)
 
 
@@ -73,19 +73,19 @@ async def goes_on(records: Records, dead: int) -> None:
     "trial", [OF_THREE, OF_FIVE, pytest.param(WITH_JAVA, marks=needs_java)], ids=["three", "five", "java"]
 )
 def test_kill_9_of_any_brokers_loses_repeats_and_reorders_nothing_acknowledged(
-    tmp_path: Path, rounds: int, trial: Trial
+    tmp_path: Path, few_rounds: int, trial: Trial
 ) -> None:
     async def work() -> None:
         cluster = BrokerCluster(tmp_path, trial.brokers, "--json")
         others = [JavaProducer(cluster.bootstrap)] if java.TOPIC in trial.shapes else []
         async with cluster, under_records(cluster, trial.shapes, others=others) as records:
-            victims = itertools.islice(itertools.cycle(trial.victims), rounds)
+            victims = itertools.islice(itertools.cycle(trial.victims), few_rounds)
             for number, victim in enumerate((*victims, "all")):
                 await records.acknowledged(BEFORE_EACH_DEATH)
                 if victim == "two":  # else it may be those two alone that have all that is acknowledged
                     await records.in_sync(1)
                 killed = await whom(records, victim, number)
-                print(f"round {number + 1} of {rounds + 1}: kill -9 of {killed}", flush=True)
+                print(f"round {number + 1} of {few_rounds + 1}: kill -9 of {killed}", flush=True)
                 await cluster.kill(*killed)
                 await goes_on(records, len(killed))
                 await cluster.start(*killed)
