@@ -35,8 +35,13 @@ ASKED_EVERY_S: Final = 0.05
 """Who leads is asked again and again where it is waited for."""
 IMPATIENT: Final[Mapping[str, Any]] = {"socket.timeout.ms": 2_000, "request.timeout.ms": 1_500}
 """For librdkafka, which else waits a minute for the answer of a broker that is stopped or cut off."""
-QUICK: Final = ("broker.session.timeout.ms=1500", "broker.heartbeat.interval.ms=300", "replica.lag.time.max.ms=1000")
-"""Brokers that are silent are missed soon."""
+QUICK: Final = (
+    "broker.session.timeout.ms=1500",
+    "broker.heartbeat.interval.ms=300",
+    "replica.lag.time.max.ms=1000",
+    "leader.imbalance.check.interval.seconds=1",
+)
+"""Brokers that are silent are missed soon, and lead again soon once they are back."""
 OPTIONS: Final = ("--json", *(option for config in QUICK for option in ("--config", config)))
 
 
@@ -83,9 +88,13 @@ class Records:
         """Until every replica of every partition is."""
         await self._until(lambda part: set(part.isr_nodes) == set(part.replica_nodes), through)
 
+    async def led_by_first(self, through: int) -> None:
+        """Until every partition is led by its first replica, so that every broker leads some."""
+        await self._until(lambda part: part.leader_id == part.replica_nodes[0], through)
+
     async def led_by_others(self, than: int, through: int) -> None:
-        """Until that broker leads nothing."""
-        await self._until(lambda part: part.leader_id not in (than, -1), through)
+        """Until that broker leads nothing, and is in no ISR."""
+        await self._until(lambda part: part.leader_id != -1 and than not in (part.leader_id, *part.isr_nodes), through)
 
     async def _until(self, holds: Callable[[MetadataResponsePartition], bool], through: int) -> None:
         async with asyncio.timeout(DEADLINE_S):
@@ -123,8 +132,9 @@ class Records:
         """What clients read of each topic, judged."""
         found = {topic: read_all(self.cluster.bootstrap, topic) for topic in self.shapes}
         for sender in self.senders:
-            assert not sender.acknowledged.failures
-            assert not sender.acknowledged.twice
+            told = sender.acknowledged
+            assert not told.failures, f"{sender.topic}: {told.failures[:3]}"
+            assert not told.twice, f"{sender.topic}: acknowledged at the same place twice: {told.twice[:3]}"
             check_kept(found[sender.topic], sender.snapshot())
             if sender.topic != PLAIN:
                 assert sender.acknowledged.count == sender.sent

@@ -8,7 +8,9 @@ them; where the metadata is on it too, it stops by itself.
 
 from __future__ import annotations
 
+import asyncio
 import json
+import uuid
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
@@ -17,7 +19,8 @@ from typing import Final
 import pytest
 
 from headrace.net import loops
-from tests.promises.changes import Ledger, Writer
+from tests.broker.group_broker import RawClient
+from tests.promises.changes import create
 from tests.promises.records import OPTIONS, Records, under_records
 from tests.promises.volumes import Volume, are_permitted, volume_at
 from tools.broker_cluster import BrokerCluster
@@ -50,7 +53,7 @@ async def the_logs_are_full(records: Records, volume: Volume) -> int:
 
 async def all_is_full(records: Records, volume: Volume) -> int:
     volume.fill()
-    async with changes_of_metadata(records.cluster, through=WITH_LOGS):
+    async with changes_of_metadata(records.cluster, WITH_LOGS):
         assert await records.cluster.over(WITH_ALL) == STOPPED
     await goes_on_without(records, WITH_ALL)
     assert any(OF_METADATA in line for line in told(records.cluster, WITH_ALL))
@@ -66,13 +69,18 @@ async def goes_on_without(records: Records, broker: int) -> None:
 @asynccontextmanager
 async def changes_of_metadata(cluster: BrokerCluster, through: int) -> AsyncIterator[None]:
     """What the volume's last page has room for may be written yet: but not all of these."""
-    ledger = Ledger()
-    writer = Writer(cluster, through, ledger)
+
+    async def make_topics() -> None:
+        async with RawClient(str(cluster.address(through))) as client:
+            while True:
+                await create(client, f"topic-{uuid.uuid4()}")
+
+    task = asyncio.ensure_future(make_topics())
     try:
         yield
     finally:
-        await writer.stop()
-    assert not ledger.mistakes
+        task.cancel()
+        await asyncio.wait([task])
 
 
 def told(cluster: BrokerCluster, broker: int) -> list[str]:
@@ -93,6 +101,7 @@ def test_a_full_disk_on_one_broker_loses_nothing_and_is_told_in_one_sentence(tmp
             await cluster.start(WITH_LOGS)
             for number in range(2 * few_rounds):
                 await records.in_sync(3)
+                await records.led_by_first(3)
                 await records.acknowledged(BEFORE_EACH)
                 happens, volume = ((the_logs_are_full, of_logs), (all_is_full, of_all))[number % 2]
                 print(f"round {number + 1} of {2 * few_rounds}: {happens.__name__}", flush=True)

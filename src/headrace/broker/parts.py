@@ -117,6 +117,8 @@ class Parts:
             metadata=metadata,
             control=self.control,
             interval_s=self._number("broker.heartbeat.interval.ms") / 1000,
+            session_s=self._number("broker.session.timeout.ms") / 1000,
+            on_contact=self.partitions.on_contact,
             follow=self._follow,
             on_end=on_bug,
         )
@@ -128,6 +130,7 @@ class Parts:
                 broker_epoch=lambda: self.membership.epoch,
                 address_of=self._address_of,
                 quiet=self.partitions.quiet,
+                on_dead=self.duties.on_peer_dead,
                 on_bug=on_bug,
             )
         )
