@@ -1,7 +1,8 @@
 """This broker's place in the cluster: it registers, says that it lives, and takes its leave.
 
 Promises: a process is one incarnation, and serves nothing before it has replayed its own registration; it is `ready`
-only once it is unfenced; where another process takes its place, or it is removed, it stops by itself and says so.
+only once it is unfenced; where another process takes its place, or it is removed, it stops by itself and says so; that the controller does not
+hear it is told within a heartbeat of the end of its session.
 Never decides: the controller does. Sources: KIP-631; DESIGN "Birth, identity, membership".
 """
 
