@@ -1,9 +1,9 @@
 """This broker's place in the cluster: it registers, says that it lives, and takes its leave.
 
 Promises: a process is one incarnation, and serves nothing before it has replayed its own registration; it is `ready`
-only once it is unfenced; where another process takes its place, or it is removed, it stops by itself and says so; that the controller does not
-hear it is told within a heartbeat of the end of its session.
-Never decides: the controller does. Sources: KIP-631; DESIGN "Birth, identity, membership".
+only once it is unfenced; where another process takes its place, or it is removed, it stops by itself and says so; that
+the controller does not hear it is told within a heartbeat of the end of its session. Never decides: the controller
+does. Sources: KIP-631; DESIGN "Birth, identity, membership".
 """
 
 from __future__ import annotations
@@ -102,6 +102,7 @@ class Membership:
             answer = await self._beat()
             if answer is not True and not self.is_unfenced:
                 await asyncio.sleep(self._interval_s / 10)
+        self._heard_at = asyncio.get_running_loop().time()
         self._beats = started(self._keep_beating(), "heartbeats", self._on_end)
         self._contact = started(self._watch_contact(), "contact with the controller", self._on_end)
 
