@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import random
+import signal
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, Self
 
@@ -84,9 +86,25 @@ class BrokerCluster:
         """SIGKILL, all of them before any is waited for."""
         killed = [self._running.pop(broker) for broker in brokers]
         for process in killed:
-            process.kill()
+            with suppress(ProcessLookupError):  # it has ended by itself
+                process.kill()
         for process in killed:
             await process.wait()
+
+    def pause(self, broker: int) -> None:
+        """SIGSTOP: it does nothing more, and nobody is told."""
+        self._running[broker].send_signal(signal.SIGSTOP)
+
+    def resume(self, broker: int) -> None:
+        """SIGCONT: it goes on as if nothing had been."""
+        self._running[broker].send_signal(signal.SIGCONT)
+
+    async def over(self, broker: int) -> int:
+        """The exit code of a broker that stops by itself."""
+        async with asyncio.timeout(STOP_TIMEOUT_S):
+            code = await self._running[broker].wait()
+        del self._running[broker]
+        return code
 
     async def stop(self, *brokers: int) -> list[int]:
         """SIGTERM, one after the other; their exit codes."""

@@ -408,6 +408,8 @@ class Copier(NamedTuple):
     copy: FollowerPartition
     led: Led
     source: Source
+    dead: list[BrokerId]
+    server: asyncio.Server
 
     def row(self, generation: int, records: bytes = b"", *, error: int = 0, high: int = 0, start: int = 0) -> Copied:
         return Copied(
@@ -436,6 +438,7 @@ async def copying(world: World, rate: float = math.inf) -> AsyncIterator[Copier]
     address = Address(*server.sockets[0].getsockname())
     bugs: list[BaseException] = []
     throttle = BrokerThrottle(SystemClock(), rate)
+    dead: list[BrokerId] = []
     me = Me(
         cluster_id=ClusterId(world.cluster.image(follower).cluster_id),
         node=follower,
@@ -443,13 +446,14 @@ async def copying(world: World, rate: float = math.inf) -> AsyncIterator[Copier]
         address_of=lambda _: address,
         quiet=parts.partitions.quiet,
         throttle=throttle,
+        on_dead=dead.append,
         on_bug=bugs.append,
     )
     source = Source(me, leading.standings.node)
     copy = world.copy(follower, "t")
     source.add(copy)
     try:
-        yield Copier(copy, led, source)
+        yield Copier(copy, led, source, dead, server)
     finally:
         await source.stop()
         server.close()
@@ -461,6 +465,21 @@ def as_led(base: int, *values: bytes, epoch: int = 0) -> bytes:
     """As it stands in the leader's log."""
     raw = batch(*values)
     return PREFIX.pack(base, len(raw) - 12, epoch) + raw[PREFIX.size :]
+
+
+def test_a_leader_whose_connection_broke_and_that_refuses_another_is_told_of_as_dead_once(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        async with copying(world) as copier:
+            await copier.led.placed()
+            copier.led.transport.abort()
+            await copier.led.placed()
+            assert copier.dead == [], "it was there again at once"
+            copier.server.close()
+            copier.led.transport.abort()
+            await until(lambda: copier.source._failures >= 3)
+            assert copier.dead == [copier.copy.leader]
+
+    run(tmp_path, work)
 
 
 def test_what_comes_for_an_earlier_place_is_not_taken(tmp_path: Path) -> None:

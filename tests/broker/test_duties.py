@@ -17,10 +17,12 @@ from headrace.broker.duties import Duties
 from headrace.broker.metadata import MetadataDriver
 from headrace.controller.asks import CreateTopics, Heartbeat, RegisterBroker
 from headrace.controller.decision import Refusal
+from headrace.controller.sessions import HASTY_FENCINGS_MAX
 from headrace.controller.topics import NewTopic
 from headrace.metadata.values import Endpoint
 from headrace.raft.membership import Peer
 from headrace.wire.errors import ErrorCode
+from tests.broker.group_broker import until
 from tests.broker.test_metadata_driver import DIRECTORY, NODE, SlowDisk, make
 
 CLUSTER = ClusterId("c")
@@ -125,3 +127,16 @@ async def test_the_only_broker_comes_back_to_more_than_goes_into_one_entry(monke
         assert await asked.answer(Heartbeat(broker_id=NODE, broker_epoch=epoch, ready=True)) is True
         (partitions,) = (topic.partitions for topic in metadata.image.topics.values())
         assert {(part.leader, part.leader_epoch) for part in partitions} == {(NODE, 2)}
+
+
+async def test_a_death_that_two_connections_tell_of_counts_once() -> None:
+    """Who was fenced at once too often waits out its session."""
+    async with duties(SetClock()) as (asked, metadata, _):
+        await asked.answer(registration(NODE, directory=1, incarnation=1))
+        other = BrokerId(2)
+        epoch = await asked.answer(registration(other, directory=2, incarnation=2))
+        for _ in range(HASTY_FENCINGS_MAX):
+            assert await asked.answer(Heartbeat(broker_id=other, broker_epoch=epoch, ready=True)) is True
+            asked.on_peer_dead(other)
+            asked.on_peer_dead(other)
+            await until(lambda: metadata.image.brokers[other].fenced)

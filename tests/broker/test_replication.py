@@ -146,6 +146,36 @@ def test_acks_one_is_answered_at_once_and_is_not_shown_before_it_is_replicated(t
     run(tmp_path, work)
 
 
+def test_who_waits_in_vain_for_a_leader_that_the_controller_does_not_hear_is_sent_to_look_for_another(
+    tmp_path: Path,
+) -> None:
+    async def work(world: World) -> None:
+        await world.make("t", min_insync_replicas="3")
+        leading = world.leading("t")
+        assert leading is not None
+        partitions = world.partitions(leading.standings.node)
+        slow, other = world.followers("t")
+        with world.held(slow):
+            answer = await write_later(world, "t", b"waits")
+            partitions.on_contact(False)
+            await world.turns()
+            assert not answer.done(), "it may only just have come"
+            partitions.on_contact(True)
+            partitions.on_contact(False)
+            await world.turns()
+            assert not answer.done()
+            partitions.on_contact(False)
+            assert (await answer).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert await write(world, "t", b"all have it") == 1, "it is acknowledged all the same"
+        await world.fence(other)
+        client = await world.client(leading.standings.node)
+        assert (await produce(client, "t", batch(b"none"))).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        partitions.on_contact(True)
+        assert (await produce(client, "t", batch(b"none"))).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+
+    run(tmp_path, work)
+
+
 def test_too_few_in_sync_replicas_take_nothing_at_acks_all(tmp_path: Path) -> None:
     async def work(world: World) -> None:
         await world.make("t", min_insync_replicas="2")

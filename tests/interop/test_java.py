@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Final
 
 import pytest
 
+from tests.interop import java_project
 from tests.interop.samples import CODECS
 
-PROJECT: Final = Path(__file__).parent / "java"
-BUILD_TIMEOUT_S: Final = 600.0
 CASES: Final = [
     *(f"produce_and_consume {codec}" for codec in CODECS),
     *(f"nulls_and_headers {codec}" for codec in CODECS),
@@ -30,26 +27,13 @@ CASES: Final = [
     "cluster",
 ]
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("java") is None or shutil.which("mvn") is None, reason="the Java client needs java and mvn on the PATH"
-)
+pytestmark = pytest.mark.skipif(not java_project.IS_POSSIBLE, reason=java_project.REASON)
 
 
 @pytest.fixture(scope="module")
 def ask(bootstrap: str) -> Iterator[Callable[[str], str]]:
     """Put one case to one Java process that runs them all: its answer."""
-    target = PROJECT / "target"
-    goals = ["compile", "dependency:copy-dependencies", f"-DoutputDirectory={target / 'libs'}"]
-    build = ["mvn", "-q", "-B", "-Dstyle.color=never", "-f", str(PROJECT / "pom.xml"), *goals]
-    subprocess.run(build, check=True, timeout=BUILD_TIMEOUT_S)
-    command = [
-        "java",
-        "-Xmx256m",
-        "-cp",
-        f"{target / 'classes'}:{target / 'libs'}/*",
-        "headrace.interop.Main",
-        bootstrap,
-    ]
+    command = [*java_project.built(), "headrace.interop.Main", bootstrap]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
         assert process.stdout is not None

@@ -18,6 +18,12 @@ def rounds() -> int:
 
 
 @pytest.fixture
+def few_rounds() -> int:
+    """The same, where each round waits for brokers to be missed, or starts many."""
+    return int(os.environ.get("HEADRACE_PROMISE_ROUNDS", "1"))
+
+
+@pytest.fixture
 def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
     with BrokerProcess(tmp_path) as process:
         yield process

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -38,20 +39,15 @@ class Acknowledged:
     failures: list[str] = field(default_factory=list)
 
 
-class Producer:
-    """Sends numbered values round robin in a thread of its own until stopped, through every death of the broker."""
+class Sender(ABC):
+    """Sends numbered values round robin until stopped, through every death of a broker, and knows which were
+    acknowledged. A context manager; to be left when it sends no more, or the test has failed."""
 
-    def __init__(self, bootstrap: str, topic: str, *, idempotent: bool) -> None:
+    def __init__(self, topic: str) -> None:
         self.topic = topic
         self.acknowledged = Acknowledged()
         self.sent = 0
-        options = {"bootstrap.servers": bootstrap, "acks": "all", "enable.idempotence": idempotent, "linger.ms": 2}
-        options |= {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 200, "retry.backoff.ms": 20}
-        options |= {"queue.buffering.max.messages": QUEUED_MESSAGES_MAX, "batch.num.messages": 20}
-        self._client = confluent_kafka.Producer(options | dict(QUIET))
         self._changed = threading.Condition()
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"producer of {topic}", daemon=True)
 
     def wait_for(self, more: int) -> None:
         """Until so many more messages are acknowledged than now. Fails after DEADLINE_S."""
@@ -66,22 +62,64 @@ class Producer:
         with self._changed:
             return {partition: dict(log) for partition, log in self.acknowledged.log.items()}
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
+    @abstractmethod
+    def __enter__(self) -> Self: ...
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if kind is None:
             self.stop()
         else:
-            self._stop_sending()
-            self._client.flush(1.0)
+            self.give_up()
 
+    @abstractmethod
     def stop(self) -> None:
         """Stop sending, and wait until all that was sent is delivered or has failed. Idempotent."""
+
+    @abstractmethod
+    def give_up(self) -> None:
+        """Stop sending; what is under way does not count any more."""
+
+    def _on_acknowledged(self, partition: int, offset: int, value: bytes) -> None:
+        with self._changed:
+            log = self.acknowledged.log[partition]
+            if offset in log:
+                self.acknowledged.twice.append((partition, offset))
+            log[offset] = value
+            self.acknowledged.count += 1
+            self._changed.notify_all()
+
+    def _on_failed(self, reason: str) -> None:
+        with self._changed:
+            self.acknowledged.failures.append(reason)
+
+
+class Producer(Sender):
+    """librdkafka's, in a thread of its own."""
+
+    def __init__(
+        self, bootstrap: str, topic: str, *, idempotent: bool, burst: int = BURST_MESSAGES, **more: Any
+    ) -> None:
+        super().__init__(topic)
+        self._burst = burst
+        options = {"bootstrap.servers": bootstrap, "acks": "all", "enable.idempotence": idempotent, "linger.ms": 2}
+        options |= {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 200, "retry.backoff.ms": 20}
+        options |= {"queue.buffering.max.messages": QUEUED_MESSAGES_MAX, "batch.num.messages": 20}
+        self._client = confluent_kafka.Producer(options | dict(QUIET) | more)
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"producer of {topic}", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def stop(self) -> None:
         self._stop_sending()
         left = self._client.flush(DEADLINE_S)
         assert left == 0, f"{self.topic}: {left} messages neither delivered nor failed"
+
+    def give_up(self) -> None:
+        self._stop_sending()
+        self._client.flush(1.0)
 
     def _stop_sending(self) -> None:
         self._stopping.set()
@@ -96,31 +134,25 @@ class Producer:
             except BufferError:
                 self._client.poll(0.05)
             self._client.poll(0)
-            if self.sent % BURST_MESSAGES == 0:
+            if self.sent % self._burst == 0:
                 self._stopping.wait(BURST_EVERY_S)
 
     def _on_delivery(self, error: confluent_kafka.KafkaError | None, message: confluent_kafka.Message) -> None:
-        with self._changed:
-            if error is not None:
-                self.acknowledged.failures.append(str(error))
-                return
-            log = self.acknowledged.log[message.partition()]
-            if message.offset() in log:
-                self.acknowledged.twice.append((message.partition(), message.offset()))
-            log[message.offset()] = message.value()
-            self.acknowledged.count += 1
-            self._changed.notify_all()
+        if error is not None:
+            self._on_failed(str(error))
+        else:
+            self._on_acknowledged(message.partition(), message.offset(), message.value())
 
 
 class Watcher:
     """A consumer in a thread of its own that reads a topic from its start, live, through every death of the broker."""
 
-    def __init__(self, bootstrap: str, topic: str) -> None:
+    def __init__(self, bootstrap: str, topic: str, **more: Any) -> None:
         self.seen: PartitionLogs = {partition: {} for partition in range(PARTITIONS)}
         self.failures: list[str] = []
         options = {"bootstrap.servers": bootstrap, "group.id": "watcher", "enable.auto.commit": False}
         options |= {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 200, "auto.offset.reset": "error"}
-        self._client = confluent_kafka.Consumer(options | dict(QUIET))
+        self._client = confluent_kafka.Consumer(options | dict(QUIET) | more)
         self._client.assign([confluent_kafka.TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"watcher of {topic}", daemon=True)
@@ -158,22 +190,24 @@ def read_all(bootstrap: str, topic: str, starts: Mapping[int, int] | None = None
     options = {"bootstrap.servers": bootstrap, "group.id": "promises", "enable.auto.commit": False}
     client = confluent_kafka.Consumer(options | {"auto.offset.reset": "error"} | dict(QUIET))
     try:
-        return {number: _read(client, topic, number, (starts or {}).get(number, 0)) for number in range(PARTITIONS)}
+        return _read(client, topic, {number: (starts or {}).get(number, 0) for number in range(PARTITIONS)})
     finally:
         client.close()
 
 
-def _read(client: Any, topic: str, number: int, start: int) -> dict[int, bytes]:
-    partition = confluent_kafka.TopicPartition(topic, number, start)
-    low, end = client.get_watermark_offsets(partition, timeout=DEADLINE_S)
-    assert low == 0
-    client.assign([partition])
-    found: dict[int, bytes] = {}
+def _read(client: Any, topic: str, starts: Mapping[int, int]) -> PartitionLogs:
+    ends = {}
+    for number in starts:
+        low, ends[number] = client.get_watermark_offsets(confluent_kafka.TopicPartition(topic, number), DEADLINE_S)
+        assert low == 0
+    client.assign([confluent_kafka.TopicPartition(topic, number, start) for number, start in starts.items()])
+    found: PartitionLogs = {number: {} for number in starts}
     deadline = time.monotonic() + DEADLINE_S
-    while len(found) < end - start:
-        assert time.monotonic() < deadline, f"{partition}: {len(found)} of {end - start} messages came"
-        for message in client.consume(10_000, timeout=0.2):
+    while left := sum(max(0, ends[number] - start - len(found[number])) for number, start in starts.items()):
+        assert time.monotonic() < deadline, f"{topic}: {left} messages did not come"
+        for message in client.consume(min(left, 10_000), timeout=0.2):
             assert message.error() is None, message.error()
-            assert message.offset() not in found, f"{partition}: offset {message.offset()} came twice"
-            found[message.offset()] = message.value()
+            log = found[message.partition()]
+            assert message.offset() not in log, f"{topic}: {message.partition()}@{message.offset()} came twice"
+            log[message.offset()] = message.value()
     return found

@@ -1,104 +1,93 @@
-"""Promises 1 to 5 over replicas, with real processes: any broker may die, or all of them, and what was acknowledged is
-there, once, in order, at its offset; clients go on by themselves.
+"""Promises 1 to 5 over replicas, with real processes: any broker may die, or two, or all of them, and what was
+acknowledged is there, once, in order, at its offset; clients go on by themselves.
 
-Three brokers, three replicas, two of which have to be in sync; librdkafka produces, with and without idempotence, and
-reads, through every death. The oracle is on the client's side only (tests/promises/load.py).
+Three brokers with three replicas, and five with three or five, two of which have to be in sync; librdkafka, with and
+without idempotence, and Kafka's Java client produce, and a reader follows, through every death. The oracle is on the
+client's side, and what lies on each disk (tests/promises/records.py).
 """
 
 from __future__ import annotations
 
-import asyncio
 import itertools
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
-from confluent_kafka.admin import AdminClient, NewTopic
+import pytest
 
 from headrace.net import loops
-from tests.promises.load import PARTITIONS, QUIET, Producer, Watcher, read_all
-from tests.promises.test_an_acknowledged_write_is_never_lost import check_kept, check_once_and_in_order, check_seen
+from tests.interop import java_project
+from tests.promises import java
+from tests.promises.java import JavaProducer
+from tests.promises.load import PARTITIONS
+from tests.promises.records import IDEMPOTENT, PLAIN, Records, Shape, under_records
 from tools.broker_cluster import BrokerCluster
 
-BROKERS: Final = (1, 2, 3)
-BEFORE_EACH_DEATH: Final = 1_000
+BEFORE_EACH_DEATH: Final = 500
 """Acknowledgements that each producer waits for, so that a death meets a busy cluster."""
-AFTER_A_DEATH: Final = 500
-VICTIMS: Final[tuple[str | int, ...]] = ("leader", "controller", 1, "two", 2, "all", 3, "leader")
-CONFIG: Final = {"min.insync.replicas": "2", "segment.bytes": str(1024 * 1024)}
+AFTER_A_DEATH: Final = 250
 
 
-@asynccontextmanager
-async def loaded(directory: Path) -> AsyncIterator[tuple[BrokerCluster, Sequence[Producer]]]:
-    """A cluster under load; at the end all that was acknowledged is looked for."""
-    async with BrokerCluster(directory, len(BROKERS), "--json") as cluster:
-        await cluster.start(*BROKERS)
-        bootstrap = cluster.bootstrap
-        await asyncio.to_thread(make_topics, bootstrap, "plain", "idempotent")
-        plain = Producer(bootstrap, "plain", idempotent=False)
-        idempotent = Producer(bootstrap, "idempotent", idempotent=True)
-        watcher = Watcher(bootstrap, "idempotent")
-        with watcher, plain, idempotent:
-            yield cluster, (plain, idempotent)
-            await everybody_is_acknowledged(1, plain, idempotent)
-            await asyncio.to_thread(plain.stop)
-            await asyncio.to_thread(idempotent.stop)
-        for again in (False, True):
-            if again:
-                await cluster.kill(*BROKERS)
-                await cluster.start(*BROKERS)
-            await asyncio.to_thread(check, bootstrap, plain, idempotent, watcher)
-        assert await cluster.stop(*BROKERS) == [0, 0, 0]
+class Trial(NamedTuple):
+    brokers: int
+    victims: tuple[str | int, ...]
+    shapes: Mapping[str, Shape]
 
 
-def make_topics(bootstrap: str, *names: str) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
-    for future in admin.create_topics([NewTopic(name, PARTITIONS, 3, config=CONFIG) for name in names]).values():
-        future.result(30)
+OF_THREE: Final = Trial(
+    3, ("leader", "controller", 1, "two", 2, "all", 3, "leader"), {IDEMPOTENT: Shape(), PLAIN: Shape()}
+)
+OF_FIVE: Final = Trial(
+    5,
+    ("two", "controller", "all", "leader", 1, "two", 2, 3, "all", 4, 5, "two"),
+    {IDEMPOTENT: Shape(replicas=3), PLAIN: Shape(replicas=5)},
+)
+WITH_JAVA: Final = Trial(3, ("leader", "controller", "two", "all"), {**OF_THREE.shapes, java.TOPIC: Shape()})
+needs_java = pytest.mark.skipif(not java_project.IS_POSSIBLE, reason=java_project.REASON)
 
 
-async def everybody_is_acknowledged(more: int, *producers: Producer) -> None:
-    await asyncio.gather(*(asyncio.to_thread(producer.wait_for, more) for producer in producers))
-
-
-def check(bootstrap: str, plain: Producer, idempotent: Producer, watcher: Watcher) -> None:
-    for producer in (plain, idempotent):
-        assert not producer.acknowledged.failures
-        assert not producer.acknowledged.twice
-        check_kept(read_all(bootstrap, producer.topic), producer.snapshot())
-    assert idempotent.acknowledged.count == idempotent.sent
-    found = read_all(bootstrap, "idempotent")
-    check_once_and_in_order(found, idempotent.sent)
-    check_seen(watcher, found)
-
-
-async def whom(cluster: BrokerCluster, victim: str | int, number: int) -> list[int]:
+async def whom(records: Records, victim: str | int, number: int) -> list[int]:
+    brokers = list(records.cluster.nodes)
     if victim == "all":
-        return list(BROKERS)
+        return brokers
     if victim == "two":
-        return [broker for broker in BROKERS if broker != number % 3 + 1]
+        return [brokers[(number + step) % len(brokers)] for step in range(2)]
     if isinstance(victim, int):
         return [victim]
-    metadata = await asyncio.to_thread(
-        AdminClient({"bootstrap.servers": cluster.bootstrap, **QUIET}).list_topics, "idempotent", 30
-    )
     if victim == "controller":
-        return [metadata.controller_id]
-    leader = metadata.topics["idempotent"].partitions[number % PARTITIONS].leader
-    return [leader] if leader in BROKERS else [1]
+        return [await records.controller(1)]
+    leader = (await records.partition(IDEMPOTENT, number % PARTITIONS, 1)).leader_id
+    return [leader] if leader in brokers else [1]
 
 
-def test_kill_9_of_any_brokers_loses_repeats_and_reorders_nothing_acknowledged(tmp_path: Path, rounds: int) -> None:
+async def goes_on(records: Records, dead: int) -> None:
+    """Clients do, where enough replicas are left."""
+    if dead == 1:
+        await records.acknowledged(AFTER_A_DEATH)
+    elif 2 * dead < len(records.cluster.nodes):
+        of_all = [name for name, shape in records.shapes.items() if shape.replicas == len(records.cluster.nodes)]
+        await records.acknowledged(AFTER_A_DEATH, *of_all)
+
+
+@pytest.mark.parametrize(
+    "trial", [OF_THREE, OF_FIVE, pytest.param(WITH_JAVA, marks=needs_java)], ids=["three", "five", "java"]
+)
+def test_kill_9_of_any_brokers_loses_repeats_and_reorders_nothing_acknowledged(
+    tmp_path: Path, few_rounds: int, trial: Trial
+) -> None:
     async def work() -> None:
-        async with loaded(tmp_path) as (cluster, producers):
-            for number, victim in enumerate(itertools.islice(itertools.cycle(VICTIMS), rounds)):
-                await everybody_is_acknowledged(BEFORE_EACH_DEATH, *producers)
-                killed = await whom(cluster, victim, number)
-                print(f"round {number + 1}: kill -9 of {killed}", flush=True)
+        cluster = BrokerCluster(tmp_path, trial.brokers, "--json")
+        others = [JavaProducer(cluster.bootstrap)] if java.TOPIC in trial.shapes else []
+        async with cluster, under_records(cluster, trial.shapes, others=others) as records:
+            victims = itertools.islice(itertools.cycle(trial.victims), few_rounds)
+            for number, victim in enumerate((*victims, "all")):
+                await records.acknowledged(BEFORE_EACH_DEATH)
+                if victim == "two":  # else it may be those two alone that have all that is acknowledged
+                    await records.in_sync(1)
+                killed = await whom(records, victim, number)
+                print(f"round {number + 1} of {few_rounds + 1}: kill -9 of {killed}", flush=True)
                 await cluster.kill(*killed)
-                if len(killed) == 1:
-                    await everybody_is_acknowledged(AFTER_A_DEATH, *producers)
+                await goes_on(records, len(killed))
                 await cluster.start(*killed)
 
     loops.run(work())

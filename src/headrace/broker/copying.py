@@ -60,6 +60,8 @@ class Me(NamedTuple):
     """Until no flush of these logs is under way, and nobody else works on them."""
     throttle: BrokerThrottle
     """Of what is copied here and not in sync."""
+    on_dead: Callable[[BrokerId], None]
+    """Told of a leader whose process is plainly dead: its connection broke, and it refuses another one."""
     on_bug: OnBug
 
 
@@ -89,6 +91,8 @@ class Source:
         self._answer_bytes = 0
         """Of the last answer."""
         self._link: CopyLink | None = None
+        self._linked_to: Address | None = None
+        """Where the last connection led."""
         self._opening: asyncio.Task[None] | None = None
         self._cutting: set[asyncio.Task[None]] = set()
         self._timers: dict[TopicPartition | None, asyncio.TimerHandle] = {}
@@ -349,20 +353,23 @@ class Source:
             self._opening = started(self._open(), f"connection to leader {self._leader}", self._me.on_bug)
 
     async def _open(self) -> None:
+        address = self._me.address_of(self._leader)
         try:
-            address = self._me.address_of(self._leader)
             if address is None:
                 raise OSError(f"nobody has said where broker {self._leader} listens")
             link = await open_link(address, self._on_frame, self._on_lost, timeout_ms=PEER_CONNECT_MS_MAX)
         except (OSError, TimeoutError) as error:
             self._opening = None
             self._try_later(str(error))
+            if isinstance(error, ConnectionRefusedError) and address == self._linked_to:
+                self._linked_to = None
+                self._me.on_dead(self._leader)
             return
         self._opening = None
         if self._stopped:
             link.close()
             return
-        self._link = link
+        self._link, self._linked_to = link, address
         self._to_forget.clear()
         for key in self._copies:
             if key in self._generations:

@@ -85,7 +85,8 @@ class Duties:
         self._joining = asyncio.Lock()
         """One change of the quorum at a time."""
         self._ticks: asyncio.Task[None] | None = None
-        self._hasty: set[asyncio.Task[None]] = set()
+        self._hasty: dict[BrokerId, asyncio.Task[None]] = {}
+        """Fencings of the dead that are under way: a death may be told more than once, and counts once."""
         self._seen_dead: dict[BrokerId, BrokerEpoch] = {}
         """Incarnations whose process was seen dead before this node was the controller."""
         metadata.on_controller(self._on_controller)
@@ -134,15 +135,17 @@ class Duties:
             await asyncio.sleep(sessions.wait_s(self._clock.monotonic(), self._session_s / TICKS_PER_SESSION))
 
     def on_peer_dead(self, broker: BrokerId) -> None:
-        """Its process is plainly dead, as seen from here. Of the controller this is often seen first."""
+        """Its process is plainly dead, as seen from here. Of the controller this is often seen first; where another
+        died with it, who follows it as the controller may never have been connected to that as a voter, but may have
+        copied from it."""
         known = self._metadata.image.brokers.get(broker)
         if self._sessions is None:
             if known is not None:
                 self._seen_dead[broker] = known.epoch
-        else:
+        elif broker not in self._hasty:
             task = started(self._fence_dead(self._sessions, broker), "fencing of a dead broker", self._on_bug)
-            self._hasty.add(task)
-            task.add_done_callback(self._hasty.discard)
+            self._hasty[broker] = task
+            task.add_done_callback(lambda _: self._hasty.pop(broker))
 
     async def _fence_dead(self, sessions: Sessions, broker: BrokerId) -> None:
         try:

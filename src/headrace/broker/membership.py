@@ -1,8 +1,9 @@
 """This broker's place in the cluster: it registers, says that it lives, and takes its leave.
 
 Promises: a process is one incarnation, and serves nothing before it has replayed its own registration; it is `ready`
-only once it is unfenced; where another process takes its place, or it is removed, it stops by itself and says so.
-Never decides: the controller does. Sources: KIP-631; DESIGN "Birth, identity, membership".
+only once it is unfenced; where another process takes its place, or it is removed, it stops by itself and says so; that
+the controller does not hear it is told within a heartbeat of the end of its session. Never decides: the controller
+does. Sources: KIP-631; DESIGN "Birth, identity, membership".
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ log = structlog.get_logger(__name__)
 
 class Membership:
     """One per process. `follow` is given the image from this process's own registration on, `on_end` the reason where
-    another has taken its place."""
+    another has taken its place; `on_contact` is told, every heartbeat, whether the controller heard one within the last
+    session."""
 
     def __init__(
         self,
@@ -41,6 +43,8 @@ class Membership:
         metadata: MetadataDriver,
         control: Control,
         interval_s: float,
+        session_s: float,
+        on_contact: Callable[[bool], None],
         follow: Callable[[ImageDelta], None],
         on_end: OnBug,
     ) -> None:
@@ -50,12 +54,17 @@ class Membership:
         self._metadata = metadata
         self._control = control
         self._interval_s = interval_s
+        self._session_s = session_s
+        self._on_contact = on_contact
         self._follow = follow
         self._on_end = on_end
         self._registered = asyncio.Event()
         """This process's registration is in the image."""
         self._over = False
         self._beats: asyncio.Task[None] | None = None
+        self._contact: asyncio.Task[None] | None = None
+        self._heard_at = 0.0
+        """When the last heartbeat that was taken was sent, in the loop's time."""
         self._lacking: dict[BrokerId, tuple[str, ...]] = {}
         metadata.subscribe(self._on_delta)
 
@@ -93,7 +102,9 @@ class Membership:
             answer = await self._beat()
             if answer is not True and not self.is_unfenced:
                 await asyncio.sleep(self._interval_s / 10)
+        self._heard_at = asyncio.get_running_loop().time()
         self._beats = started(self._keep_beating(), "heartbeats", self._on_end)
+        self._contact = started(self._watch_contact(), "contact with the controller", self._on_end)
 
     @property
     def is_unfenced(self) -> bool:
@@ -103,8 +114,9 @@ class Membership:
     async def leave(self) -> None:
         """Have others lead what they can, before this broker stops; and decide, where it was the controller."""
         self._over = True
-        if self._beats is not None:
-            self._beats.cancel()
+        for task in (self._beats, self._contact):
+            if task is not None:
+                task.cancel()
         image = self._metadata.image
         others = [broker.id for broker in image.live_brokers() if broker.id != self._identity.broker_id]
         if not others or not self.is_unfenced:
@@ -134,7 +146,11 @@ class Membership:
         )
 
     async def _beat(self) -> bool | Refusal:
-        return await self._control.submit(self._heartbeat(), wait_ms=max(1, int(self._interval_s * 1000)))
+        asked_at = asyncio.get_running_loop().time()
+        answer = await self._control.submit(self._heartbeat(), wait_ms=max(1, int(self._interval_s * 1000)))
+        if not isinstance(answer, Refusal):
+            self._heard_at = asked_at
+        return answer
 
     async def _keep_beating(self) -> None:
         while not self._over:
@@ -142,6 +158,12 @@ class Membership:
             answer = await self._beat()
             if isinstance(answer, Refusal):
                 log.info("a heartbeat was not taken", reason=answer.message)
+
+    async def _watch_contact(self) -> None:
+        """A heartbeat that is on its way may take its time: this does not wait for it."""
+        while not self._over:
+            await asyncio.sleep(self._interval_s)
+            self._on_contact(asyncio.get_running_loop().time() - self._heard_at < self._session_s)
 
     # following the image
 

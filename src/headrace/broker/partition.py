@@ -84,6 +84,8 @@ class Partition(Replica):
         self._flushed: deque[tuple[Offset, int]] = deque()
         """Flushed ends that the high watermark has not reached, and the bytes appended below each."""
         self._tails: dict[Tail, None] = {}
+        self._doubted_at: Offset | None = None
+        """The high watermark when it was last doubted; None: it is not (see `doubt`)."""
 
     # what is known
 
@@ -122,6 +124,8 @@ class Partition(Replica):
         if self.log.read_only is not None:
             return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, f"The partition is for reading only: {self.log.read_only}")
         if needs_isr and self._leader.in_sync < self.settings.min_insync_replicas:
+            if self._doubted_at is not None:
+                return Refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, "Others may lead it now; refresh metadata and retry.")
             return Refusal(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
                 f"{self._leader.in_sync} in-sync replicas are fewer than min.insync.replicas="
@@ -347,6 +351,18 @@ class Partition(Replica):
             self._clock.monotonic(), lag_max_s, log_end=self.log.log_end_offset, heard_at=heard_at
         )
         self._carry_out_all(effects)
+
+    def doubt(self) -> None:
+        """The controller has not heard this broker for a session, so others may lead by now. What the whole ISR has is
+        acknowledged all the same; who waits in vain, or is refused for want of replicas, is told to look for another
+        leader. Called again and again, until `trust`."""
+        if self._doubted_at == self.high_watermark:
+            self._commits.refuse_all(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self._doubted_at = self.high_watermark
+
+    def trust(self) -> None:
+        """The controller hears this broker."""
+        self._doubted_at = None
 
     def propose_again(self) -> None:
         """Some time has passed since a proposal was refused."""

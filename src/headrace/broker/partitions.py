@@ -459,6 +459,14 @@ class Partitions:
         self._places[partition.topic, key.partition] = partition
         return partition
 
+    def on_contact(self, heard: bool) -> None:
+        """Whether the controller has heard this broker within the last session: see `Partition.doubt`."""
+        for partition in self._serving.values():
+            if not heard and partition.has_followers:
+                partition.doubt()
+            else:
+                partition.trust()
+
     # configuration
 
     def _reconfigure_all(self, topics: Iterable[TopicId]) -> None:

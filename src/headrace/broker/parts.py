@@ -124,6 +124,8 @@ class Parts:
             metadata=metadata,
             control=self.control,
             interval_s=self._number("broker.heartbeat.interval.ms") / 1000,
+            session_s=self._number("broker.session.timeout.ms") / 1000,
+            on_contact=self.partitions.on_contact,
             follow=self._follow,
             on_end=on_bug,
         )
@@ -136,6 +138,7 @@ class Parts:
                 address_of=self._address_of,
                 quiet=self.partitions.quiet,
                 throttle=self._throttles.follower,
+                on_dead=self.duties.on_peer_dead,
                 on_bug=on_bug,
             )
         )
