@@ -97,10 +97,13 @@ def table(outcome: Outcome) -> Table:
     for column in ("figure", "Headrace", beside, "ratio", "to reach"):
         shown.add_column(column, justify="left" if column == "figure" else "right")
     for reach in outcome.reaches():
-        sign = ">=" if reach.target.better is Better.HIGHER else "<="
+        target = reach.target
+        wanted = f"{'>=' if target.better is Better.HIGHER else '<='} {target.ratio}"
+        if target.most is not None:
+            wanted = f"ours <= {target.most:,.0f}"
         met = "" if reach.is_met else "  [red]missed[/red]"
         figures = (f"{reach.ours:,.2f}", f"{reach.theirs:,.2f}", f"{reach.ratio:.2f}")
-        shown.add_row(reach.name, *figures, f"{sign} {reach.target.ratio}{met}")
+        shown.add_row(reach.name, *figures, f"{wanted}{met}")
     return shown
 
 

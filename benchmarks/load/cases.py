@@ -49,6 +49,8 @@ class Target(NamedTuple):
 
     ratio: float
     better: Better
+    most: float | None = None
+    """What our figure may be at most by itself, in its own unit; the ratio is then only told."""
 
     def rises(self, best: float, now: float, factor: float) -> bool:
         """Whether `now` is better than `best` by the factor."""
@@ -126,11 +128,11 @@ def portion(amount: int, factor: float) -> int:
 def topic_on(entrant: Entrant, name: str, partitions: int) -> Iterator[str]:
     """A new topic, deleted afterwards."""
     topic = f"{name}-{uuid.uuid4().hex[:8]}"
-    admin = AdminClient({"bootstrap.servers": entrant.rival.bootstrap, "log_level": 0})
     make_topic(entrant, topic, partitions)
     try:
         yield topic
-    finally:
+    finally:  # a client of its own: who saw a broker stand still or go may yet take it for gone
+        admin = AdminClient({"bootstrap.servers": entrant.rival.bootstrap, "log_level": 0})
         admin.delete_topics([topic])[topic].result(ANSWER_TIMEOUT_S)
 
 

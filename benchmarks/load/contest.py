@@ -46,6 +46,8 @@ class Reach(NamedTuple):
 
     @property
     def is_met(self) -> bool:
+        if self.target.most is not None:
+            return self.ours <= self.target.most
         higher = self.target.better is Better.HIGHER
         return self.ratio >= self.target.ratio if higher else self.ratio <= self.target.ratio
 

@@ -32,10 +32,13 @@ from headrace.wire.replica_fetch import (
     Flushed,
     Placed,
     ReplicaFetch,
+    Who,
     decode_answer,
     decode_request,
+    decode_who,
     encode_answer,
     encode_request,
+    encode_who,
 )
 from tests.broker.data_path import batch, delete_records, produce
 from tests.broker.group_broker import until
@@ -64,14 +67,13 @@ class Hand:
         self._address = world.cluster.address(leading.standings.node)
         image = world.cluster.image(broker)
         self.key = leading.topic_partition
-        self.says = ReplicaFetch(
+        self.who = Who(
             ClusterId(image.cluster_id),
             BrokerId(broker),
             image.brokers[BrokerId(broker)].epoch,
             leading.standings.node,
-            True,
-            REPLICA_ANSWER_BYTES_MAX,
         )
+        self.says = ReplicaFetch(True, REPLICA_ANSWER_BYTES_MAX)
 
     async def __aenter__(self) -> Self:
         self._reader, self._writer = await asyncio.open_connection(*self._address)
@@ -91,12 +93,10 @@ class Hand:
 
     def flushed(self, generation: int, end: int) -> None:
         """And want none."""
-        self.send(
-            self.says._replace(wants_answer=False, flushed=[Flushed(self.key, generation, Offset(end), Offset(0))])
-        )
+        self.send(self.says._replace(wants_answer=False, flushed=[Flushed(generation, Offset(end), Offset(0))]))
 
-    def send(self, frame: ReplicaFetch) -> None:
-        self._writer.write(encode_request(frame))
+    def send(self, frame: ReplicaFetch, who: Who | None = None) -> None:
+        self._writer.write(encode_request(encode_who(who or self.who), frame))
 
     async def answer(self) -> list[Copied]:
         (size,) = struct.unpack(">i", await self._reader.readexactly(4))
@@ -107,7 +107,6 @@ class Hand:
         while not (rows := await self.answer()):
             self.send(self.says)
         (row,) = rows
-        assert row.key == self.key
         return row
 
     async def heard(self) -> None:
@@ -228,7 +227,7 @@ def test_what_is_said_of_an_earlier_place_counts_for_nothing(tmp_path: Path) -> 
             hand.flushed(1, 1)
             await hand.heard()
             assert leading.high_watermark == 0
-            hand.send(hand.says._replace(forgotten=[hand.key]))
+            hand.send(hand.says._replace(forgotten=[2]))
             hand.flushed(2, 1)
             await hand.heard()
             assert leading.high_watermark == 0
@@ -278,7 +277,7 @@ def test_who_diverges_is_told_where_and_gets_nothing(tmp_path: Path) -> None:
             hand.place(2, 0, 2, last_epoch=7, flushed=2)
             assert (await hand.row()).diverging_epoch == -2, "an epoch that nobody gave out yet is none of ours"
             await hand.heard()
-            assert leading.standings.flushed_ends[hand.says.replica] == 3, "as it said before"
+            assert leading.standings.flushed_ends[hand.who.replica] == 3, "as it said before"
 
     run(tmp_path, work)
 
@@ -312,27 +311,41 @@ def test_the_end_of_an_epoch_is_told(tmp_path: Path) -> None:
 def test_who_is_not_who_it_should_be_is_closed(tmp_path: Path, how: str) -> None:
     async def work(world: World) -> None:
         async with by_hand(world, 1) as (hand, leading):
-            says = hand.says
+            says, who = hand.says, hand.who
             wrong = {
-                "cluster": says._replace(cluster_id=ClusterId("x" * 22)),
-                "leader": says._replace(leader=says.replica),
-                "process": says._replace(broker_epoch=BrokerEpoch(says.broker_epoch - 1)),
-                "itself": says._replace(replica=says.leader),
-                "stranger": says._replace(replica=BrokerId(99)),
-                "flushed": says._replace(flushed=[Flushed(hand.key, 1, Offset(99), Offset(0))]),
+                "cluster": (says, who._replace(cluster_id=ClusterId("x" * 22))),
+                "leader": (says, who._replace(leader=who.replica)),
+                "process": (says, who._replace(broker_epoch=BrokerEpoch(who.broker_epoch - 1))),
+                "itself": (says, who._replace(replica=who.leader)),
+                "stranger": (says, who._replace(replica=BrokerId(99))),
+                "flushed": (says._replace(flushed=[Flushed(1, Offset(99), Offset(0))]), who),
             }[how]
             hand.place(1, 0, 1, last_epoch=0, flushed=1)
             await hand.row()
-            hand.send(wrong)
+            hand.send(*wrong)
             assert await hand.is_closed()
             assert leading.high_watermark == 1
 
     run(tmp_path, work)
 
 
+def test_one_number_for_two_places_closes_the_connection(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        async with by_hand(world) as (hand, leading):
+            await world.make("other", partitions=6, replicas=1)
+            keys = [world.key("other", index) for index in range(6)]
+            image = world.cluster.image(leading.standings.node)
+            (other, *_) = (key for key in keys if (at := image.partition(key)) and at.leader == leading.standings.node)
+            hand.place(1)
+            hand.send(hand.says._replace(placed=[hand.placed(1, 0, 0, last_epoch=-1)._replace(key=other)]))
+            assert await hand.is_closed()
+
+    run(tmp_path, work)
+
+
 def test_a_newer_connection_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
     async def work(world: World) -> None:
-        async with by_hand(world) as (old, leading), Hand(world, old.says.replica, leading) as new:
+        async with by_hand(world) as (old, leading), Hand(world, old.who.replica, leading) as new:
             await append(world, leading, b"a")
             old.place(1)
             await old.row()
@@ -367,7 +380,9 @@ class Led(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._data += data
         while len(self._data) >= 4 and len(self._data) >= 4 + (size := struct.unpack_from(">i", self._data)[0]):
-            self.frames.put_nowait(decode_request(memoryview(self._data[4 : 4 + size])))
+            frame = memoryview(self._data[4 : 4 + size])
+            _, begins = decode_who(frame)
+            self.frames.put_nowait(decode_request(frame, len(begins)))
             self._data = self._data[4 + size :]
 
     def tell(self, *rows: Copied) -> None:
@@ -396,7 +411,6 @@ class Copier(NamedTuple):
 
     def row(self, generation: int, records: bytes = b"", *, error: int = 0, high: int = 0, start: int = 0) -> Copied:
         return Copied(
-            self.copy.topic_partition,
             generation,
             error,
             Offset(high),

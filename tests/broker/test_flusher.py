@@ -207,7 +207,7 @@ async def test_a_round_is_of_so_many_and_the_rest_have_the_next(monkeypatch: pyt
 
 
 async def test_a_sync_waits_for_those_who_shared_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.broker.flusher.FLUSH_GATHER_MS_MAX", 3_600_000)
+    monkeypatch.setattr("headrace.broker.gathering.FLUSH_GATHER_MS_MAX", 3_600_000)
     flusher = Flusher(Engine(), never)
     producers = [Dirty(*(Gate() for _ in range(3))) for _ in range(3)]
     for producer in producers:

@@ -218,6 +218,7 @@ async def test_what_was_decided_on_a_change_that_was_refused_is_decided_again(
         decision = count_up(image)
         return Decision(decision.events * 300, decision.result)
 
+    monkeypatch.setattr("headrace.broker.metadata._INLINE_WEIGHT", 0)
     monkeypatch.setattr("headrace.broker.metadata.encode_events", encode_once_refused)
     driver = make(disk, settings=Settings(uncommitted_bytes_max=200))
     await driver.start()
@@ -231,6 +232,27 @@ async def test_what_was_decided_on_a_change_that_was_refused_is_decided_again(
     assert await first == 0
     refused.set()
     assert await third == 1, "the second was not made"
+    assert driver.image.next_producer_id == 2
+    await driver.stop()
+
+
+async def test_many_small_events_are_encoded_in_turns_of_the_loop(disk: SlowDisk) -> None:
+    """And what was decided meanwhile comes after them, as it was decided."""
+    driver = make(disk)
+    await driver.start()
+    turns = 0
+
+    def count_turns() -> None:
+        nonlocal turns
+        turns += 1
+        loop.call_soon(count_turns)
+
+    loop = asyncio.get_running_loop()
+    many = asyncio.ensure_future(driver.submit(lambda image: Decision(count_up(image).events * 1_000, turns)))
+    after = asyncio.ensure_future(driver.submit(lambda image: Decision(count_up(image).events, turns)))
+    loop.call_soon(count_turns)
+    begun, ended = await many, await after
+    assert ended - begun >= 4, "a fifth of them in each"
     assert driver.image.next_producer_id == 2
     await driver.stop()
 

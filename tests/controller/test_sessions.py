@@ -30,6 +30,18 @@ def test_a_new_controller_gives_everyone_a_full_session_and_then_fences_who_is_s
     assert at.tick(fence(image, 2), 110.0) == [(ONE, image.brokers[ONE].epoch)], "its own broker it never fences"
 
 
+def test_the_controller_before_this_one_was_heard_before_this_one_was() -> None:
+    image, at = cluster(), sessions()
+    at.heard(ONE, image.brokers[ONE].epoch, 98.5)
+    assert at.tick(image, 101.0) == []
+    assert at.tick(image, 104.0) == []
+    assert at.wait_s(104.0, 1.0) == 0.5
+    assert at.tick(image, 104.5) == [(ONE, image.brokers[ONE].epoch)]
+    assert at.wait_s(104.5, 1.0) == 1.0, "what is over and was not ended is not looked at without a pause"
+    assert at.wait_s(106.5, 1.0) == 0.5
+    assert at.tick(image, 107.0) == [(ONE, image.brokers[ONE].epoch), (TWO, image.brokers[TWO].epoch)]
+
+
 def test_a_pause_of_the_controller_counts_for_nobody() -> None:
     image, at = cluster(), sessions()
     at.tick(image, 101.0)

@@ -30,10 +30,13 @@ from headrace.wire.replica_fetch import (
     Flushed,
     Placed,
     ReplicaFetch,
+    Who,
     decode_answer,
     decode_request,
+    decode_who,
     encode_answer,
     encode_request,
+    encode_who,
 )
 
 int32 = st.integers(-(2**31), 2**31 - 1)
@@ -48,22 +51,18 @@ rows_placed = st.builds(
     st.tuples(offsets, offsets, offsets),
     int32,
 )
-rows_flushed = st.builds(Flushed, keys, int32, int64, int64)
+rows_flushed = st.builds(Flushed, int32, int64, int64)
+whos = st.builds(Who, st.text(st.characters(codec="utf-8"), max_size=30), int32, int64, int32)
 requests = st.builds(
-    ReplicaFetch,
-    st.text(st.characters(codec="utf-8"), max_size=30),
-    int32,
-    int64,
-    int32,
+    lambda wants, bytes_max, *rows: ReplicaFetch(wants, bytes_max, *(each or () for each in rows)),
     st.booleans(),
     int32,
     st.lists(rows_placed, max_size=3),
     st.lists(rows_flushed, max_size=3),
-    st.lists(keys, max_size=3),
+    st.lists(int32, max_size=3),
 )
 copied = st.builds(
     Copied,
-    keys,
     int32,
     st.integers(-(2**15), 2**15 - 1),
     int64,
@@ -83,9 +82,15 @@ def framed(*buffers: Any) -> memoryview:
     return memoryview(whole)[4:]
 
 
-@given(requests)
-def test_what_a_follower_says_is_read_as_it_was_said(request: ReplicaFetch) -> None:
-    assert decode_request(framed(encode_request(request))) == request
+def read_request(frame: memoryview) -> tuple[Who, ReplicaFetch]:
+    who, begins = decode_who(frame)
+    assert frame[: len(begins)] == begins == encode_who(who)
+    return who, decode_request(frame, len(begins))
+
+
+@given(whos, requests)
+def test_what_a_follower_says_is_read_as_it_was_said(who: Who, request: ReplicaFetch) -> None:
+    assert read_request(framed(encode_request(encode_who(who), request))) == (who, request)
 
 
 @given(st.lists(copied, min_size=1, max_size=6))
@@ -108,29 +113,26 @@ KEY = TopicPartition(TopicId(UUID(int=7)), PartitionIndex(3))
 
 
 def answered(records: Any = b"records") -> Copied:
-    return Copied(KEY, 5, 0, Offset(9), Offset(2), LeaderEpoch(-1), Offset(-1), Offset(0), Offset(-1), records)
+    return Copied(5, 0, Offset(9), Offset(2), LeaderEpoch(-1), Offset(-1), Offset(0), Offset(-1), records)
 
 
+WHO = encode_who(Who(ClusterId("c" * 22), BrokerId(2), BrokerEpoch(17), BrokerId(1)))
 SAID = ReplicaFetch(
-    ClusterId("c" * 22),
-    BrokerId(2),
-    BrokerEpoch(17),
-    BrokerId(1),
     True,
     1 << 20,
     [Placed(KEY, 5, LeaderEpoch(2), Offset(9), LeaderEpoch(1), Offset(8), Offset(3))],
-    [Flushed(KEY, 5, Offset(9), Offset(3)), Flushed(KEY, 6, Offset(9), Offset(3))],
-    [KEY],
+    [Flushed(5, Offset(9), Offset(3)), Flushed(6, Offset(9), Offset(3))],
+    [4],
 )
 READERS: list[tuple[Callable[[memoryview], object], bytes]] = [
-    (decode_request, bytes(framed(encode_request(SAID)))),
+    (read_request, bytes(framed(encode_request(WHO, SAID)))),
     (decode_answer, bytes(framed(*encode_answer([answered(), answered(b"")])))),
 ]
 
 
 @pytest.mark.parametrize(("read", "frame"), READERS)
 def test_what_is_cut_or_goes_on_is_told_as_corrupt(read: Callable[[memoryview], object], frame: bytes) -> None:
-    whole_rows = {0, len(frame) - struct.calcsize(">16siihqqiqqqi")} if read is decode_answer else set()
+    whole_rows = {0, len(frame) - struct.calcsize(">ihqqiqqqi")} if read is decode_answer else set()
     for size in range(len(frame)):
         if size not in whole_rows:
             with pytest.raises(CorruptData):
@@ -156,7 +158,7 @@ def test_what_is_damaged_is_read_or_told_as_corrupt_and_nothing_else(
 @given(st.binary(max_size=300), st.booleans())
 def test_garbage_is_no_frame(garbage: bytes, headed: bool) -> None:
     frame = memoryview(HEADER + garbage if headed else garbage)
-    for read in (decode_request, decode_answer):
+    for read in (read_request, decode_answer):
         try:
             read(frame)
         except CorruptData:
@@ -165,24 +167,24 @@ def test_garbage_is_no_frame(garbage: bytes, headed: bool) -> None:
 
 @pytest.mark.parametrize("counts", [(2**31 - 1, 0, 0), (0, 2**31 - 1, 0), (0, 0, 2**31 - 1), (-1, 0, 0), (1, -1, 0)])
 def test_counts_are_believed_only_where_the_rows_are_there(counts: tuple[int, int, int]) -> None:
-    frame = bytearray(framed(encode_request(SAID._replace(placed=(), flushed=(), forgotten=()))))
+    frame = bytearray(framed(encode_request(WHO, SAID._replace(placed=(), flushed=(), forgotten=()))))
     struct.pack_into(">iii", frame, len(frame) - 12, *counts)
     with pytest.raises(CorruptData, match="do not agree"):
-        decode_request(memoryview(frame))
+        read_request(memoryview(frame))
 
 
 @pytest.mark.parametrize(("log_end", "flushed_end"), [(8, 9), (5, -1), (-1, -1), (-5, -9)])
 def test_nobody_has_flushed_what_it_does_not_have(log_end: int, flushed_end: int) -> None:
     placed = Placed(KEY, 1, LeaderEpoch(1), Offset(log_end), LeaderEpoch(1), Offset(flushed_end), Offset(0))
     with pytest.raises(CorruptData, match="cannot be flushed"):
-        decode_request(framed(encode_request(SAID._replace(placed=[placed]))))
+        read_request(framed(encode_request(WHO, SAID._replace(placed=[placed]))))
 
 
 @pytest.mark.parametrize("readable_from", [-1, 9])
 def test_nobody_can_be_read_beyond_its_end(readable_from: int) -> None:
     placed = Placed(KEY, 1, LeaderEpoch(1), Offset(8), LeaderEpoch(1), Offset(8), Offset(readable_from))
     with pytest.raises(CorruptData, match="cannot be read"):
-        decode_request(framed(encode_request(SAID._replace(placed=[placed]))))
+        read_request(framed(encode_request(WHO, SAID._replace(placed=[placed]))))
 
 
 def test_the_key_is_none_of_kafkas() -> None:

@@ -11,7 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import structlog
 
@@ -33,8 +33,18 @@ from headrace.net.client.address import Address
 from headrace.net.copylink import CopyLink, open_link
 from headrace.storage.engine import EpochEnd, PartitionLog
 from headrace.wire.errors import ErrorCode
-from headrace.wire.replica_fetch import Copied, Flushed, Placed, ReplicaFetch, decode_answer, encode_request
+from headrace.wire.replica_fetch import (
+    Copied,
+    Flushed,
+    Placed,
+    ReplicaFetch,
+    Who,
+    decode_answer,
+    encode_request,
+    encode_who,
+)
 
+T = TypeVar("T")
 log = structlog.get_logger(__name__)
 
 
@@ -63,9 +73,12 @@ class Source:
         self._copies: dict[TopicPartition, FollowerPartition] = {}
         self._generations: dict[TopicPartition, int] = {}
         """Of those that the leader was told of, or is to be."""
+        self._placed_as: dict[int, FollowerPartition] = {}
+        """The same by generation, which is the leader's name for them."""
         self._generation = 0
+        self._who: tuple[BrokerEpoch, bytes] = (BrokerEpoch(-1), b"")
         self._to_place: dict[TopicPartition, None] = {}
-        self._to_forget: dict[TopicPartition, None] = {}
+        self._to_forget: dict[int, None] = {}
         self._flushed: dict[TopicPartition, None] = {}
         """Whose flushed end is to be told."""
         self._refused: dict[TopicPartition, int] = {}
@@ -101,8 +114,8 @@ class Source:
             copy.on_flushed = None
             copy.lose_sight()
         self._withdraw(key)
-        if self._generations.pop(key, None) is not None:
-            self._to_forget[key] = None
+        if (generation := self._forget(key)) is not None:
+            self._to_forget[generation] = None
             self._send_soon()
 
     def _withdraw(self, key: TopicPartition) -> None:
@@ -115,14 +128,22 @@ class Source:
         if (timer := self._timers.pop(key, None)) is not None:
             timer.cancel()
 
+    def _forget(self, key: TopicPartition) -> int | None:
+        """What comes for its generation, if it has one, is of no use any more."""
+        generation = self._generations.pop(key, None)
+        if generation is not None:
+            del self._placed_as[generation]
+        return generation
+
     def __len__(self) -> int:
         return len(self._copies)
 
     def _place(self, key: TopicPartition) -> None:
         self._withdraw(key)
+        self._forget(key)
         self._generation += 1
         self._generations[key] = self._generation
-        self._to_forget.pop(key, None)
+        self._placed_as[self._generation] = self._copies[key]
         self._to_place[key] = None
         self._send_soon()
 
@@ -147,20 +168,16 @@ class Source:
         wants = not link.awaited and self._has_room and bool(self._generations)
         if not (wants or placed or flushed or forgotten):
             return
-        frame = ReplicaFetch(
-            self._me.cluster_id,
-            self._me.node,
-            self._me.broker_epoch(),
-            self._leader,
-            wants,
-            REPLICA_ANSWER_BYTES_MAX,
-            placed,
-            flushed,
-            forgotten,
-        )
-        link.send(encode_request(frame), answered=wants)
+        frame = ReplicaFetch(wants, REPLICA_ANSWER_BYTES_MAX, placed, flushed, forgotten)
+        link.send(encode_request(self._me_here(), frame), answered=wants)
         if self._to_place or self._flushed or self._to_forget:
             self._send_soon()
+
+    def _me_here(self) -> bytes:
+        epoch = self._me.broker_epoch()
+        if self._who[0] != epoch:
+            self._who = (epoch, encode_who(Who(self._me.cluster_id, self._me.node, epoch, self._leader)))
+        return self._who[1]
 
     @property
     def _has_room(self) -> bool:
@@ -176,7 +193,7 @@ class Source:
 
     def _told_flushed(self, key: TopicPartition) -> Flushed:
         copy = self._copies[key]
-        return Flushed(key, self._generations[key], copy.log.flushed_end, copy.readable_from)
+        return Flushed(self._generations[key], copy.log.flushed_end, copy.readable_from)
 
     def _on_flushed(self, copy: FollowerPartition) -> None:
         key = copy.topic_partition
@@ -196,13 +213,12 @@ class Source:
         self._failures = 0
         self._answer_bytes = len(frame)
         for row in decode_answer(frame):
-            copy = self._copies.get(row.key)
-            if copy is not None and self._generations.get(row.key) == row.generation and row.key not in self._to_place:
+            copy = self._placed_as.get(row.generation)
+            if copy is not None:
                 self._on_row(copy, row)
         self._send()  # at once: the leader waits for it, and all that this answer brought is taken
 
     def _on_row(self, copy: FollowerPartition, row: Copied) -> None:
-        key = row.key
         if row.error == ErrorCode.OFFSET_OUT_OF_RANGE:
             self._work(copy, self._start_over(copy, row.log_start))
         elif row.error:
@@ -210,24 +226,24 @@ class Source:
         elif row.diverging_epoch != -1:
             self._work(copy, self._cut(copy, EpochEnd(row.diverging_epoch, row.diverging_end)))
         else:
-            self._refused.pop(key, None)
+            self._refused.pop(copy.topic_partition, None)
             if not self._append(copy, row):
                 return
             copy.on_marks(row.high_watermark, row.log_start)
             if row.records and copy.is_throttled:
-                self._take_of_throttle(key, len(row.records))
+                self._take_of_throttle(copy.topic_partition, len(row.records))
 
     def _take_of_throttle(self, key: TopicPartition, size: int) -> None:
         """Where there was not as much as has come, the leader is to send no more of it for a while."""
         self._me.throttle.take(size)
         if wait_s := self._me.throttle.wait_s():
             self._withdraw(key)
-            if self._generations.pop(key, None) is not None:
-                self._to_forget[key] = None
+            if (generation := self._forget(key)) is not None:
+                self._to_forget[generation] = None
                 self._timers[key] = self._loop.call_later(wait_s, self._after_pause, key)
 
     def _append(self, copy: FollowerPartition, row: Copied) -> bool:
-        key = row.key
+        key = copy.topic_partition
         try:
             if row.records:
                 copy.append(row.records, gaps_below=row.gaps_below)
@@ -266,7 +282,7 @@ class Source:
 
     def _pause(self, key: TopicPartition) -> None:
         self._withdraw(key)
-        self._generations.pop(key, None)
+        self._forget(key)
         count = self._refused[key] = self._refused.get(key, 0) + 1
         seconds = backoff_s(count)
         self._timers[key] = self._loop.call_later(seconds, self._after_pause, key)
@@ -281,7 +297,7 @@ class Source:
     def _work(self, copy: FollowerPartition, work: Coroutine[Any, Any, None]) -> None:
         key = copy.topic_partition
         self._withdraw(key)
-        self._generations.pop(key, None)
+        self._forget(key)
         task = started(work, "cutting of a copy", self._me.on_bug)
         self._cutting.add(task)
         task.add_done_callback(self._cutting.discard)
@@ -436,7 +452,7 @@ def backoff_s(count: int) -> float:
     return min(REPLICA_BACKOFF_MS_MIN << min(count - 1, 10), REPLICA_BACKOFF_MS_MAX) / 1000
 
 
-def _some(keys: dict[TopicPartition, None]) -> list[TopicPartition]:
+def _some(keys: dict[T, None]) -> list[T]:
     """Take as many as one frame names."""
     if len(keys) <= REPLICA_FRAME_ROWS_MAX:
         taken = list(keys)

@@ -18,6 +18,7 @@ import structlog
 
 from headrace.base.errors import HeadraceError
 from headrace.base.ids import BrokerEpoch, BrokerId, ClusterId
+from headrace.base.limits import RAFT_ELECTION_TICKS, RAFT_TICK_MS
 from headrace.base.ports import Clock
 from headrace.broker.metadata import ChangeRefused, MetadataDriver, NotController
 from headrace.broker.quorum.errors import ChangeTooLarge
@@ -50,6 +51,8 @@ log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 TICKS_PER_SESSION: Final = 6
+REPLACED_AFTER_S_MAX: Final = 2 * RAFT_ELECTION_TICKS * RAFT_TICK_MS / 1000
+"""Silence of a controller that counts for the one that replaces it. What went before may have been this node's own."""
 FINAL: Final = (QuorumRefusal.LAST_VOTER, QuorumRefusal.NO_LIVE_QUORUM)
 """What no second try changes: somebody has to."""
 
@@ -103,12 +106,20 @@ class Duties:
             now = self._clock.monotonic()
             self._settling = Settling(self._metadata)
             self._sessions = sessions = Sessions(timeout_s=self._session_s, me=self._node, now=now)
+            if (before := self._metadata.leader_before()) is not None:
+                self._go_on_with(sessions, *before, now)
             self._ticks = started(self._tick(sessions), "controller's sessions", self._on_bug)
             seen, self._seen_dead = self._seen_dead, {}
             for broker, epoch in seen.items():
                 known = self._metadata.image.brokers.get(broker)
                 if known is not None and known.epoch == epoch:
                     self.on_peer_dead(broker)
+
+    def _go_on_with(self, sessions: Sessions, peer: Peer, silent_s: float, now: float) -> None:
+        """The session of the controller before this one goes on: it was heard here, not long before it was replaced."""
+        known = self._metadata.image.brokers.get(peer.node)
+        if known is not None and known.directory_id == peer.directory:
+            sessions.heard(known.id, known.epoch, now - min(silent_s, REPLACED_AFTER_S_MAX))
 
     async def _tick(self, sessions: Sessions) -> None:
         while self._sessions is sessions:
@@ -120,7 +131,7 @@ class Duties:
                 await self.grow()
             except HeadraceError as error:
                 log.info("the controller's work is put off", reason=str(error))
-            await asyncio.sleep(self._session_s / TICKS_PER_SESSION)
+            await asyncio.sleep(sessions.wait_s(self._clock.monotonic(), self._session_s / TICKS_PER_SESSION))
 
     def on_peer_dead(self, broker: BrokerId) -> None:
         """Its process is plainly dead, as seen from here. Of the controller this is often seen first."""

@@ -15,10 +15,11 @@ from typing import Final, NamedTuple
 import structlog
 
 from headrace.base.errors import CorruptData, StorageFailure
-from headrace.base.ids import NO_EPOCH, NO_OFFSET, BrokerEpoch, BrokerId, ClusterId, LeaderEpoch, Offset, TopicPartition
+from headrace.base.ids import NO_EPOCH, NO_OFFSET, BrokerId, ClusterId, LeaderEpoch, Offset, TopicPartition
 from headrace.base.limits import REPLICA_ANSWER_BYTES_MAX, REPLICA_IDLE_MS, REPLICA_NEWS_MS_MAX
 from headrace.base.ports import Buffer, Clock
 from headrace.broker.deferred import Deferred
+from headrace.broker.gathering import Gathering
 from headrace.broker.partition import Partition
 from headrace.broker.partitions import Partitions
 from headrace.broker.throttles import BrokerThrottle
@@ -29,7 +30,16 @@ from headrace.replica.follower import diverges
 from headrace.storage.engine import DamagedRange, EpochEnd
 from headrace.wire.batches import end_of, parse_header
 from headrace.wire.errors import ErrorCode
-from headrace.wire.replica_fetch import Copied, Flushed, Placed, ReplicaFetch, decode_request, encode_answer
+from headrace.wire.replica_fetch import (
+    Copied,
+    Flushed,
+    Placed,
+    ReplicaFetch,
+    Who,
+    decode_request,
+    decode_who,
+    encode_answer,
+)
 
 log = structlog.get_logger(__name__)
 
@@ -52,14 +62,18 @@ class Place(NamedTuple):
 class FollowerSession:
     """One connection of one process of one follower."""
 
-    def __init__(self, replica: BrokerId, broker_epoch: BrokerEpoch, services: Followers) -> None:
-        self.replica = replica
-        self.broker_epoch = broker_epoch
+    def __init__(self, who: Who, begins: bytes, services: Followers) -> None:
+        """`begins`: as all of its frames do."""
+        self.begins = begins
+        self.replica = who.replica
+        self.broker_epoch = who.broker_epoch
         self.heard_at = 0.0
         """When it last said anything, in monotonic seconds."""
         self._followers = services
         self._loop = asyncio.get_running_loop()
         self._places: dict[TopicPartition, Place] = {}
+        self._placed_as: dict[int, TopicPartition] = {}
+        """The same by generation, which is the follower's name for them."""
         self._ready: dict[TopicPartition, None] = {}
         """Of which there is more to send; what was served last goes to the back."""
         self._throttled: dict[TopicPartition, None] = {}
@@ -68,6 +82,9 @@ class FollowerSession:
         """Whose high watermark, or start, has risen since it was told."""
         self._told: dict[TopicPartition, Copied] = {}
         """To be told once, whatever else: refusals and divergences."""
+        self._gathering = Gathering(self._loop)
+        self._is_behind = False
+        """There was more to send than the last answer had room for."""
         self._waiting: Waiting | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._pause: asyncio.TimerHandle | None = None
@@ -75,22 +92,25 @@ class FollowerSession:
 
     # what the follower says
 
-    def on_frame(self, frame: ReplicaFetch, image: MetadataImage) -> Waiting | None:
-        """The answer that it wants, if any, to come."""
+    def on_frame(self, frame: ReplicaFetch, image: MetadataImage, *, may_join: bool) -> Waiting | None:
+        """The answer that it wants, if any, to come. `may_join`: as `_may_join` of the image."""
         self.heard_at = self._followers.clock.monotonic()
-        for key in frame.forgotten:
-            self._forget(key)
+        for generation in frame.forgotten:
+            if (key := self._placed_as.get(generation)) is not None:
+                self._forget(key)
         for placed in frame.placed:
             self._place(placed, image)
-        may_join = self._may_join(image)
         for flushed in frame.flushed:
             self._on_flushed(flushed, may_join=may_join)
         if not frame.wants_answer:
             return None
         self.answer_now()
+        self._gathering.answered()
         waiting = self._waiting = Waiting(self, min(frame.bytes_max, REPLICA_ANSWER_BYTES_MAX))
-        if self._ready or self._told:
+        if self._told or self._is_behind:
             self.answer_now()
+        elif self._ready:
+            self._answer_soon()
         else:
             self._timer = self._loop.call_later(REPLICA_IDLE_MS / 1000, self.answer_now)
             if self._news:
@@ -138,7 +158,10 @@ class FollowerSession:
                 self._tell(placed, ErrorCode.OFFSET_OUT_OF_RANGE, found, begin=begin)
                 return
             next_offset = our_log.log_start_offset
+        if placed.generation in self._placed_as:
+            raise CorruptData(f"broker {self.replica} places two partitions as {placed.generation}")
         self._places[key] = Place(found, placed.generation, next_offset)
+        self._placed_as[placed.generation] = key
         found.watch_tail(self)
         self._news[key] = None
         if next_offset < our_log.log_end_offset:
@@ -157,9 +180,10 @@ class FollowerSession:
         return min(Offset(parse_header(first).base_offset), start) if first else start
 
     def _on_flushed(self, flushed: Flushed, *, may_join: bool) -> None:
-        place = self._places.get(flushed.key)
-        if place is None or place.generation != flushed.generation:
+        key = self._placed_as.get(flushed.generation)
+        if key is None:
             return  # it was said of an epoch, or a log, that is over
+        place = self._places[key]
         if flushed.flushed_end > place.next_offset:
             raise CorruptData(f"broker {self.replica} has flushed what it was not sent")
         end, readable_from = flushed.flushed_end, flushed.readable_from
@@ -172,6 +196,7 @@ class FollowerSession:
         self._throttled.pop(key, None)
         self._news.pop(key, None)
         if (place := self._places.pop(key, None)) is not None:
+            del self._placed_as[place.generation]
             place.partition.unwatch_tail(self)
             place.partition.on_liveness(self.replica, may_join=False)  # who copies no more is not waited for
 
@@ -190,13 +215,14 @@ class FollowerSession:
         epoch, end = NOWHERE if diverging is None else diverging
         if diverging is not None and epoch < 0:
             epoch = NO_SUCH_EPOCH
-        row = Copied(placed.key, placed.generation, error, Offset(-1), start, epoch, end, Offset(0), Offset(-1), b"")
+        row = Copied(placed.generation, error, Offset(-1), start, epoch, end, Offset(0), Offset(-1), b"")
         self._told[placed.key] = row
 
     # what there is for it
 
     def take(self, bytes_max: int) -> list[Copied]:
         """All that there is to be told now, within so many bytes, but for one first batch of any size."""
+        self._gathering.begun()
         rows, self._told = list(self._told.values()), {}
         size = 0
         for key in list(self._ready):
@@ -227,6 +253,7 @@ class FollowerSession:
             if is_throttled:
                 self._followers.throttle.take(len(records))
             self._news.pop(key, None)
+        self._is_behind = bool(self._ready)
         news, self._news = self._news, {}
         rows += [_row(self._places[key], ErrorCode.NONE, b"") for key in news]
         return rows
@@ -277,7 +304,7 @@ class FollowerSession:
     def _answer_soon(self) -> None:
         if self._waiting is not None and not self._waiting.is_due:
             self._waiting.is_due = True
-            self._loop.call_soon(self.answer_now)  # with all that comes in this turn
+            self._gathering.begin(self.answer_now)
 
     def _hurry(self) -> None:
         """Who copies nothing now is still told before long how far it may be read."""
@@ -293,6 +320,7 @@ class FollowerSession:
         key = partition.topic_partition
         if key not in self._throttled:
             self._ready[key] = None
+            self._gathering.arrived()
             self._answer_soon()
 
     def on_news(self, partition: Partition) -> None:
@@ -305,7 +333,7 @@ class FollowerSession:
         self._forget(key)
         if place is not None:
             self._told[key] = _row(place, ErrorCode.NOT_LEADER_OR_FOLLOWER, b"")
-            self._answer_soon()
+            self._loop.call_soon(self.answer_now)
 
     def end(self) -> None:
         """The connection is over, or another has come in its place."""
@@ -373,31 +401,31 @@ class Followers:
 
     def serve(self, frame: memoryview, connection: Connection) -> Waiting | None:
         """A frame from a broker that copies. Raises CorruptData, for which the listener closes the connection."""
-        request = decode_request(frame)
-        if request.cluster_id != self._cluster_id or request.leader != self._node:
-            raise CorruptData(
-                f"broker {request.replica} takes this broker {self._node} of cluster {self._cluster_id!r} for "
-                f"{request.leader} of {request.cluster_id!r:.60}: correct its addresses"
-            )
-        image = self._image()
-        broker = image.brokers.get(request.replica)
-        if request.replica == self._node or broker is None or broker.epoch != request.broker_epoch:
-            connection.abort()  # it will be known, or is not any more; whoever has a right comes again
-            return None
         session = connection.session.get(SESSION)
-        if not isinstance(session, FollowerSession) or session.broker_epoch != request.broker_epoch:
-            session = self._begin(request)
-            connection.session[SESSION] = session
-        elif self._sessions.get(request.replica) is not session:
-            connection.abort()  # a newer connection has taken its place
+        if not isinstance(session, FollowerSession) or frame[: len(session.begins)] != session.begins:
+            session = connection.session[SESSION] = self._begin(frame)
+        image = self._image()
+        broker = image.brokers.get(session.replica)
+        if broker is None or broker.epoch != session.broker_epoch or self._sessions.get(session.replica) is not session:
+            connection.abort()  # it will be known, is not any more, or has a newer connection: who may comes again
             return None
-        return session.on_frame(request, image)
+        request = decode_request(frame, len(session.begins))
+        return session.on_frame(request, image, may_join=not broker.fenced)
 
-    def _begin(self, request: ReplicaFetch) -> FollowerSession:
-        known = self._sessions.get(request.replica)
-        if known is not None:
-            known.end()
-        session = self._sessions[request.replica] = FollowerSession(request.replica, request.broker_epoch, self)
+    def _begin(self, frame: memoryview) -> FollowerSession:
+        """Who says this is another one than before on this connection, or the first."""
+        who, begins = decode_who(frame)
+        if who.cluster_id != self._cluster_id or who.leader != self._node or who.replica == self._node:
+            raise CorruptData(
+                f"broker {who.replica} takes this broker {self._node} of cluster {self._cluster_id!r} for {who.leader} "
+                f"of {who.cluster_id!r:.60}: correct its addresses"
+            )
+        session = FollowerSession(who, begins, self)
+        broker = self._image().brokers.get(who.replica)
+        if broker is not None and broker.epoch == who.broker_epoch:  # else it is turned away, and takes nobody's place
+            if (known := self._sessions.get(who.replica)) is not None:
+                known.end()
+            self._sessions[who.replica] = session
         return session
 
     def forget(self, session: FollowerSession) -> None:
@@ -423,7 +451,6 @@ class Followers:
 def _row(place: Place, error: ErrorCode, records: Buffer, *, skip_to: Offset = NO_OFFSET) -> Copied:
     partition = place.partition
     return Copied(
-        partition.topic_partition,
         place.generation,
         error,
         partition.high_watermark,

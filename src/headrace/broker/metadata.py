@@ -101,6 +101,8 @@ class MetadataDriver:
         self._on_controller: list[OnController] = []
         self._on_leader: list[Callable[[], None]] = []
         self._known_leader: Peer | None = None
+        self._led_by: tuple[Peer, float] | None = None
+        """The last other leader, and when it was last heard, in the loop's time."""
         self._progress = asyncio.Event()
         self._failure: Exception | None = None
         self._started = self._stopping = False
@@ -125,6 +127,13 @@ class MetadataDriver:
     def leader(self) -> Peer | None:
         """Of the quorum, as far as this node knows."""
         return self._member.core.leader
+
+    def leader_before(self) -> tuple[Peer, float] | None:
+        """The last leader that was another node, and the seconds since it was last heard here."""
+        if self._led_by is None:
+            return None
+        peer, heard_at = self._led_by
+        return peer, asyncio.get_running_loop().time() - heard_at
 
     @property
     def term(self) -> int:
@@ -344,6 +353,8 @@ class MetadataDriver:
         self._member.leader_died(peer, term)
 
     def _on_message(self, message: Message) -> None:
+        if message.source == self._member.core.leader:
+            self._led_by = (message.source, asyncio.get_running_loop().time())
         self._watch.on_message(self._member.core, message)
 
     def _after_step(self) -> None:

@@ -1,6 +1,7 @@
 """Which brokers are heard of: who is to be fenced for silence, and who at once because it is plainly dead.
 
-In memory, at the active controller alone: a new one gives everyone a full session. Promises: nobody is fenced for a
+In memory, at the active controller alone: a new one gives everyone a full session, but for the one that it replaces,
+which it has heard itself. Promises: nobody is fenced for a
 time in which this node itself was not at work; who was fenced at once twice in a minute waits out its session; a broker
 is told from its earlier incarnations. Sans-IO: the caller gives the time, in monotonic seconds.
 """
@@ -64,6 +65,12 @@ class Sessions:
             elif now - known.heard_at >= self.timeout_s:
                 over.append((broker, epoch))
         return over
+
+    def wait_s(self, now: float, most: float) -> float:
+        """Seconds until the next session may be over, at most so many. A session that is over and was not ended is
+        looked at again after that."""
+        ends = [left for known in self._sessions.values() if (left := known.heard_at + self.timeout_s - now) > 0]
+        return min([most, *ends])
 
     def died(self, image: MetadataImage, broker: BrokerId, now: float) -> tuple[BrokerId, BrokerEpoch] | None:
         """Its process is plainly dead (connections reset, and new ones refused): whom to fence at once, if anyone."""

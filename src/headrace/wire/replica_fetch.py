@@ -1,11 +1,12 @@
 """Frames by which one broker copies what another leads: a private API, on the leader's ordinary listener.
 
-The follower's frame says where it stands (`placed`: from there on it wants all that is appended), how far it has
-flushed since (`flushed`), and what it copies no more; and whether it wants an answer: the next batches, as soon as
-there are any. Answers come in order. `generation` is the follower's number for one placing of one partition: what was
-sent for an earlier one is told by it. Kafka's Fetch (replica id, one fetch at a time) could say neither when a log is
-flushed while a fetch waits, nor what is on its way already; decision 0020. Sans-IO. Promises: what is not such a frame
-raises CorruptData and nothing else, and sets nothing aside beyond the frame's own size.
+A follower's frame begins with who it is, in the same bytes each time, so that a leader reads them once. Then it says
+where it stands (`placed`: from there on it wants all that is appended), how far it has flushed since (`flushed`), and
+what it copies no more; and whether it wants an answer: the next batches, as soon as there are any. Answers come in
+order. `generation` is the follower's number for one placing of one partition, and in all that follows its name: what
+was sent for an earlier placing is told by it. Kafka's Fetch (replica id, one fetch at a time) could say neither when a
+log is flushed while a fetch waits, nor what is on its way already; decision 0020. Sans-IO. Promises: what is not such a
+frame raises CorruptData and nothing else, and sets nothing aside beyond the frame's own size.
 """
 
 from __future__ import annotations
@@ -34,14 +35,25 @@ API_KEY: Final = 18_515
 VERSION: Final = 0
 HEADER: Final = struct.pack(">hhih", API_KEY, VERSION, 0, -1)
 """A request's header: key, version, correlation id, no client id."""
-_FRONT: Final = struct.Struct(">iqi?iiii")
-"""Follower and its broker epoch, leader, whether an answer is wanted, its most bytes, and the counts of the rows."""
+_WHO: Final = struct.Struct(">iqi")
+"""Follower and its broker epoch, leader."""
+_FRONT: Final = struct.Struct(">?iiii")
+"""Whether an answer is wanted, its most bytes, and the counts of the rows."""
 _PLACED: Final = struct.Struct(">16siiiqiqq")
-_FLUSHED: Final = struct.Struct(">16siiqq")
-_FORGOTTEN: Final = struct.Struct(">16si")
-_ANSWER_ROW: Final = struct.Struct(">16siihqqiqqqi")
+_FLUSHED: Final = struct.Struct(">iqq")
+_FORGOTTEN: Final = struct.Struct(">i")
+_ANSWER_ROW: Final = struct.Struct(">ihqqiqqqi")
 _LENGTH: Final = struct.Struct(">i")
 _TEXT_LENGTH: Final = struct.Struct(">B")
+
+
+class Who(NamedTuple):
+    """Whose frame it is, and whom it takes the reader for."""
+
+    cluster_id: ClusterId
+    replica: BrokerId
+    broker_epoch: BrokerEpoch
+    leader: BrokerId
 
 
 class Placed(NamedTuple):
@@ -62,7 +74,6 @@ class Placed(NamedTuple):
 class Flushed(NamedTuple):
     """Everything below `flushed_end` is durable there."""
 
-    key: TopicPartition
     generation: int
     flushed_end: Offset
     readable_from: Offset
@@ -71,21 +82,17 @@ class Flushed(NamedTuple):
 class ReplicaFetch(NamedTuple):
     """What a follower says."""
 
-    cluster_id: ClusterId
-    replica: BrokerId
-    broker_epoch: BrokerEpoch
-    leader: BrokerId
     wants_answer: bool
     bytes_max: int
     placed: Sequence[Placed] = ()
     flushed: Sequence[Flushed] = ()
-    forgotten: Sequence[TopicPartition] = ()
+    forgotten: Sequence[int] = ()
+    """Generations."""
 
 
 class Copied(NamedTuple):
     """What the leader says of one partition."""
 
-    key: TopicPartition
     generation: int
     error: int
     high_watermark: Offset
@@ -103,58 +110,59 @@ class Copied(NamedTuple):
     """Whole batches that follow on those sent before."""
 
 
-def encode_request(request: ReplicaFetch) -> bytes:
-    """The whole frame, its length first."""
-    cluster_id = request.cluster_id.encode()
-    parts = [
-        HEADER,
-        _TEXT_LENGTH.pack(len(cluster_id)),
-        cluster_id,
-        _FRONT.pack(
-            request.replica,
-            request.broker_epoch,
-            request.leader,
-            request.wants_answer,
-            request.bytes_max,
-            len(request.placed),
-            len(request.flushed),
-            len(request.forgotten),
-        ),
-    ]
-    parts += [_PLACED.pack(row.key.topic_id.bytes, row.key.partition, *row[1:]) for row in request.placed]
-    parts += [_FLUSHED.pack(row.key.topic_id.bytes, row.key.partition, *row[1:]) for row in request.flushed]
-    for topic_id, partition in request.forgotten:
-        parts.append(_FORGOTTEN.pack(topic_id.bytes, partition))
-    return b"".join((_LENGTH.pack(sum(map(len, parts))), *parts))
+def encode_who(who: Who) -> bytes:
+    """How each of its frames begins, without the length."""
+    cluster_id = who.cluster_id.encode()
+    return b"".join((HEADER, _TEXT_LENGTH.pack(len(cluster_id)), cluster_id, _WHO.pack(*who[1:])))
 
 
-def decode_request(frame: memoryview) -> ReplicaFetch:
-    """A frame without its length. Raises CorruptData."""
+def decode_who(frame: memoryview) -> tuple[Who, bytes]:
+    """Of a frame without its length; and how the frames of the same begin. Raises CorruptData."""
     try:
         if bytes(frame[: len(HEADER)]) != HEADER:
             raise ValueError("its header is another one")
         (size,) = _TEXT_LENGTH.unpack_from(frame, len(HEADER))
         at = len(HEADER) + _TEXT_LENGTH.size + size
         cluster_id = str(frame[at - size : at], "utf-8")
-        replica, broker_epoch, leader, wants_answer, bytes_max, *counts = _FRONT.unpack_from(frame, at)
+        replica, broker_epoch, leader = _WHO.unpack_from(frame, at)
+    except (ValueError, struct.error) as error:  # UnicodeDecodeError is a ValueError
+        raise _no_request(error) from error
+    who = Who(ClusterId(cluster_id), BrokerId(replica), BrokerEpoch(broker_epoch), BrokerId(leader))
+    return who, bytes(frame[: at + _WHO.size])
+
+
+def encode_request(who: bytes, request: ReplicaFetch) -> bytes:
+    """The whole frame, its length first; `who`: as of `encode_who`."""
+    wants_answer, bytes_max, placed, flushed, forgotten = request
+    parts = [who, _FRONT.pack(wants_answer, bytes_max, len(placed), len(flushed), len(forgotten))]
+    parts += [_PLACED.pack(row.key.topic_id.bytes, row.key.partition, *row[1:]) for row in placed]
+    parts += [_FLUSHED.pack(*row) for row in flushed]
+    parts += map(_FORGOTTEN.pack, forgotten)
+    return b"".join((_LENGTH.pack(sum(map(len, parts))), *parts))
+
+
+def decode_request(frame: memoryview, at: int) -> ReplicaFetch:
+    """A frame without its length, behind `at` bytes that say whose it is. Raises CorruptData."""
+    try:
+        wants_answer, bytes_max, placed, flushed, forgotten = _FRONT.unpack_from(frame, at)
         at += _FRONT.size
-        sizes = [count * row.size for count, row in zip(counts, (_PLACED, _FLUSHED, _FORGOTTEN), strict=True)]
-        if min(counts) < 0 or at + sum(sizes) != len(frame):
+        flushed_at = at + placed * _PLACED.size
+        forgotten_at = flushed_at + flushed * _FLUSHED.size
+        if min(placed, flushed, forgotten) < 0 or forgotten_at + forgotten * _FORGOTTEN.size != len(frame):
             raise ValueError("its counts and its length do not agree")
-        flushed_at, forgotten_at = at + sizes[0], at + sizes[0] + sizes[1]
         return ReplicaFetch(
-            ClusterId(cluster_id),
-            BrokerId(replica),
-            BrokerEpoch(broker_epoch),
-            BrokerId(leader),
             wants_answer,
             bytes_max,
-            [_placed(*row) for row in _PLACED.iter_unpack(frame[at:flushed_at])],
-            [new(Flushed, (_key(*row[:2]), *row[2:])) for row in _FLUSHED.iter_unpack(frame[flushed_at:forgotten_at])],
-            [_key(*row) for row in _FORGOTTEN.iter_unpack(frame[forgotten_at:])],
+            [_placed(*row) for row in _PLACED.iter_unpack(frame[at:flushed_at])] if placed else (),
+            [new(Flushed, row) for row in _FLUSHED.iter_unpack(frame[flushed_at:forgotten_at])] if flushed else (),
+            [generation for (generation,) in _FORGOTTEN.iter_unpack(frame[forgotten_at:])] if forgotten else (),
         )
-    except (ValueError, struct.error) as error:  # UnicodeDecodeError is a ValueError
-        raise CorruptData(f"this is no frame of a broker that copies: {error}") from error
+    except (ValueError, struct.error) as error:
+        raise _no_request(error) from error
+
+
+def _no_request(error: Exception) -> CorruptData:
+    return CorruptData(f"this is no frame of a broker that copies: {error}")
 
 
 def _placed(
@@ -173,12 +181,8 @@ def _placed(
         raise ValueError(f"a log that ends at {log_end} cannot be flushed to {flushed_end}")
     if not 0 <= readable_from <= log_end:
         raise ValueError(f"a log that ends at {log_end} cannot be read from {readable_from} on")
-    place = (_key(topic_id, partition), generation, epoch, log_end, last_epoch, flushed_end, readable_from)
-    return new(Placed, place)
-
-
-def _key(topic_id: bytes, partition: int) -> TopicPartition:
-    return new(TopicPartition, (TopicId(uuid.UUID(bytes=topic_id)), PartitionIndex(partition)))
+    key = TopicPartition(TopicId(uuid.UUID(bytes=topic_id)), PartitionIndex(partition))
+    return new(Placed, (key, generation, epoch, log_end, last_epoch, flushed_end, readable_from))
 
 
 def encode_answer(rows: Iterable[Copied]) -> list[Buffer]:
@@ -186,20 +190,8 @@ def encode_answer(rows: Iterable[Copied]) -> list[Buffer]:
     buffers: list[Buffer] = []
     head = bytearray(_LENGTH.size)
     size = 0
-    for key, generation, error, high_watermark, log_start, epoch, end, gaps_below, skip_to, records in rows:
-        head += _ANSWER_ROW.pack(
-            key.topic_id.bytes,
-            key.partition,
-            generation,
-            error,
-            high_watermark,
-            log_start,
-            epoch,
-            end,
-            gaps_below,
-            skip_to,
-            len(records),
-        )
+    for *fields, records in rows:
+        head += _ANSWER_ROW.pack(*fields, len(records))
         if records:
             buffers += (head, records)
             size += len(head) + len(records)
@@ -219,12 +211,11 @@ def decode_answer(frame: memoryview) -> list[Copied]:
     at, end = 0, len(frame)
     try:
         while at < end:
-            topic_id, partition, *fields, size = _ANSWER_ROW.unpack_from(frame, at)
+            *fields, size = _ANSWER_ROW.unpack_from(frame, at)
             at += _ANSWER_ROW.size
             if not 0 <= size <= end - at:
                 raise ValueError("it is cut off")
-            key = _key(topic_id, partition)
-            rows.append(new(Copied, (key, *fields, frame[at : at + size])))
+            rows.append(new(Copied, (*fields, frame[at : at + size])))
             at += size
     except (ValueError, struct.error) as error:
         raise CorruptData(f"this is no answer to a broker that copies: {error}") from error

@@ -71,7 +71,7 @@ def fetch_offset_counted() -> Iterator[None]:
 
     def told(self: Source, key: TopicPartition) -> Flushed:
         copy = self._copies[key]
-        return Flushed(key, self._generations[key], copy.log.log_end_offset, copy.readable_from)
+        return Flushed(self._generations[key], copy.log.log_end_offset, copy.readable_from)
 
     with (
         patch.object(FollowerPartition, "position", property(position)),
