@@ -130,6 +130,8 @@ class FollowerSession:
     def _place(self, placed: Placed, image: MetadataImage) -> None:
         key = placed.key
         self._forget(key)
+        if placed.generation in self._placed_as:
+            raise CorruptData(f"broker {self.replica} places two partitions as {placed.generation}")
         found = self._followers.partitions.find(key, image)
         if not isinstance(found, Partition):
             self._tell(placed, found)
@@ -158,8 +160,6 @@ class FollowerSession:
                 self._tell(placed, ErrorCode.OFFSET_OUT_OF_RANGE, found, begin=begin)
                 return
             next_offset = our_log.log_start_offset
-        if placed.generation in self._placed_as:
-            raise CorruptData(f"broker {self.replica} places two partitions as {placed.generation}")
         self._places[key] = Place(found, placed.generation, next_offset)
         self._placed_as[placed.generation] = key
         found.watch_tail(self)
