@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import math
 import struct
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -25,6 +26,7 @@ from headrace.net import loops
 from headrace.net.client.address import Address
 from headrace.net.client.cluster import Cluster as Client
 from headrace.net.client.reassignments import reassign
+from headrace.storage.engine import EpochEnd
 from headrace.wire.batches import PREFIX
 from headrace.wire.errors import ErrorCode
 from headrace.wire.replica_fetch import (
@@ -478,6 +480,35 @@ def test_a_leader_whose_connection_broke_and_that_refuses_another_is_told_of_as_
             copier.led.transport.abort()
             await until(lambda: copier.source._failures >= 3)
             assert copier.dead == [copier.copy.leader]
+
+    run(tmp_path, work)
+
+
+def test_a_copy_that_is_cut_while_another_comes_to_lead_follows_that_one_afterwards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+    cut = FollowerPartition.cut
+
+    def held(self: FollowerPartition, offset: Offset) -> None:
+        begun.set()
+        assert go_on.wait(20)
+        cut(self, offset)
+
+    async def work(world: World) -> None:
+        await world.make("t")
+        leader, (next_one, slow) = world.leader("t"), world.followers("t")
+        assert (await produce(await world.client(leader), "t", batch(b"a"))).error_code == 0
+        copy = world.copy(slow, "t")
+        source = world.cluster.brokers[slow].parts._copying._sources[BrokerId(leader)]
+        monkeypatch.setattr(FollowerPartition, "cut", held)
+        source._work(copy, source._cut(copy, EpochEnd(LeaderEpoch(0), Offset(1))))
+        await asyncio.to_thread(begun.wait, 20)
+        await world.fence(leader)
+        assert (world.leader("t"), copy.leader) == (next_one, next_one)
+        go_on.set()
+        assert (await produce(await world.client(next_one), "t", batch(b"b"), acks=1)).error_code == 0
+        await until(lambda: copy.log.flushed_end == 2)
 
     run(tmp_path, work)
 

@@ -109,7 +109,16 @@ class Source:
         self._copies[key] = copy
         copy.on_flushed = self._on_flushed
         self._refused.pop(key, None)
-        self._place(key)
+        if copy.is_changing:
+            self._work(copy, self._once_settled(copy))
+        else:
+            self._place(key)
+
+    async def _once_settled(self, copy: FollowerPartition) -> None:
+        """It was being cut for the leader before this one."""
+        await copy.settled()
+        if self._copies.get(copy.topic_partition) is copy:
+            self._place(copy.topic_partition)
 
     def drop(self, key: TopicPartition) -> None:
         """Copy it no more."""

@@ -219,7 +219,7 @@ class Partitions:
         self._feed(copy)
 
     def _feed(self, copy: FollowerPartition) -> None:
-        if copy.leader != NO_LEADER and copy.availability is ErrorCode.NONE:
+        if copy.leader != NO_LEADER and not copy.has_ended:  # also while it is cut: it goes on after that
             self.feeding.copy(copy)
         else:
             self.feeding.drop(copy.topic_partition)

@@ -20,10 +20,11 @@ FOUND: Final[dict[str, int]] = {
     "fetch-offset-counted": 0,
     "no-truncation-on-a-new-epoch": 8,
     "isr-used-before-commit": 0,
-    "no-epoch-for-a-new-incarnation": 5,
+    "no-epoch-for-a-new-incarnation": 10,
     "stale-leader-serves-reads": 46,
     "wiped-disk-stays-in-the-isr": 3,
-    "parked-request-survives-its-epoch": 2,
+    "parked-request-survives-its-epoch": 36,
+    "follower-shows-all-it-has": 0,
     "join-at-a-stale-high-watermark": 183,
 }
 """The first seed that finds each, with what gives it away in decision 0021; where simulator or broker were changed,

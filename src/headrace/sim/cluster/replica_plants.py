@@ -200,19 +200,6 @@ def follower_shows_all_it_has() -> Iterator[None]:
         yield
 
 
-@contextmanager
-def follower_shows_before_it_is_level() -> Iterator[None]:
-    """A copy is read from as soon as the leader has told how far that may be."""
-    show = FollowerPartition._show
-
-    def early(self: FollowerPartition) -> None:
-        self._is_level = self._told is not None
-        show(self)
-
-    with patch.object(FollowerPartition, "_show", early):
-        yield
-
-
 REPLICA_PLANTS: Final[dict[str, Callable[[], AbstractContextManager[None]]]] = {
     "acknowledge-before-fsync": acknowledge_before_fsync,
     "high-watermark-over-non-isr": high_watermark_over_non_isr,
@@ -225,6 +212,5 @@ REPLICA_PLANTS: Final[dict[str, Callable[[], AbstractContextManager[None]]]] = {
     "wiped-disk-stays-in-the-isr": wiped_disk_stays_in_the_isr,
     "parked-request-survives-its-epoch": parked_request_survives_its_epoch,
     "follower-shows-all-it-has": follower_shows_all_it_has,
-    "follower-shows-before-it-is-level": follower_shows_before_it_is_level,
 }
 """Found by the records' part of a seed (`records.run.run_records`)."""

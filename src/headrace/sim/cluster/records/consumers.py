@@ -73,7 +73,7 @@ class Reader:
         [topic] = answer.responses
         [told] = topic.partitions
         error = error_of(told.error_code)
-        if error is ErrorCode.OFFSET_OUT_OF_RANGE:
+        if error is ErrorCode.OFFSET_OUT_OF_RANGE and not self._roams:  # else whoever says so may have led once
             self._world.tell(f"{self._name} is told that there is no offset {self.position}")
             self.position = 0
         elif error is not ErrorCode.NONE:
