@@ -22,7 +22,7 @@ FOUND: Final[dict[str, int]] = {
     "isr-used-before-commit": 0,
     "no-epoch-for-a-new-incarnation": 6,
     "stale-leader-serves-reads": 46,
-    "wiped-disk-stays-in-the-isr": 3,
+    "wiped-disk-stays-in-the-isr": 6,
     "parked-request-survives-its-epoch": 8,
     "join-at-a-stale-high-watermark": 183,
 }
