@@ -9,7 +9,7 @@ repeated or reordered, offsets have no gap, and nothing that was shown is taken 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -134,6 +134,15 @@ class Records:
             await asyncio.to_thread(
                 partial(check_replicas, self.cluster, topic, logs, replicas=self.shapes[topic].replicas)
             )
+        print(f"judged: {', '.join(self._counted(found))}", flush=True)
+
+    def _counted(self, found: Mapping[str, PartitionLogs]) -> Iterator[str]:
+        for sender in self.senders:
+            there = sum(map(len, found[sender.topic].values()))
+            yield f"{sender.acknowledged.count} acknowledged and {there} there of {sender.topic}"
+        for broker, insider in self.insiders.items():
+            told = sum(map(len, insider.acknowledged.values()))
+            yield f"{told} acknowledged and {insider.refusals.total()} refused by broker {broker} alone"
 
     def _found(self) -> Mapping[str, PartitionLogs]:
         """What clients read of each topic, judged."""
