@@ -9,7 +9,7 @@ repeated or reordered, offsets have no gap, and nothing that was shown is taken 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -78,15 +78,22 @@ class Records:
             answer: MetadataResponse = await client.ask(12, MetadataRequest(topics=None))
             return answer
 
-    async def controller(self, through: int) -> int:
-        return (await self.told(through)).controller_id
+    async def controller(self) -> int:
+        """Once all brokers tell the same."""
+        async with asyncio.timeout(DEADLINE_S):
+            while True:
+                told = {(await self.told(broker)).controller_id for broker in self.cluster.nodes}
+                if len(told) == 1:
+                    return told.pop()
+                await asyncio.sleep(ASKED_EVERY_S)
 
     async def partition(self, topic: str, index: int, through: int) -> MetadataResponsePartition:
         return next(part for part in self._partitions(await self.told(through), topic) if part.partition_index == index)
 
-    async def in_sync(self, through: int) -> None:
-        """Until every replica of every partition is."""
-        await self._until(lambda part: set(part.isr_nodes) == set(part.replica_nodes), through)
+    async def in_sync(self) -> None:
+        """Until every replica of every partition is, as every broker tells: who was cut off may not know better yet."""
+        for broker in self.cluster.nodes:
+            await self._until(lambda part: set(part.isr_nodes) == set(part.replica_nodes), broker)
 
     async def led_by_first(self, through: int) -> None:
         """Until every partition is led by its first replica, so that every broker leads some."""
@@ -114,7 +121,7 @@ class Records:
             await asyncio.to_thread(sender.stop)
         for insider in self.insiders.values():
             await insider.stop()
-        await self.in_sync(next(iter(self.cluster.nodes)))
+        await self.in_sync()
 
     async def check(self) -> None:
         """What is there, for clients and on each disk. Stops the brokers."""
@@ -127,6 +134,15 @@ class Records:
             await asyncio.to_thread(
                 partial(check_replicas, self.cluster, topic, logs, replicas=self.shapes[topic].replicas)
             )
+        print(f"judged: {', '.join(self._counted(found))}", flush=True)
+
+    def _counted(self, found: Mapping[str, PartitionLogs]) -> Iterator[str]:
+        for sender in self.senders:
+            there = sum(map(len, found[sender.topic].values()))
+            yield f"{sender.acknowledged.count} acknowledged and {there} there of {sender.topic}"
+        for broker, insider in self.insiders.items():
+            told = sum(map(len, insider.acknowledged.values()))
+            yield f"{told} acknowledged and {insider.refusals.total()} refused by broker {broker} alone"
 
     def _found(self) -> Mapping[str, PartitionLogs]:
         """What clients read of each topic, judged."""

@@ -100,7 +100,7 @@ def test_a_full_disk_on_one_broker_loses_nothing_and_is_told_in_one_sentence(tmp
             of_logs = volumes.enter_context(volume_at(cluster.nodes[WITH_LOGS].data / "logs"))
             await cluster.start(WITH_LOGS)
             for number in range(2 * few_rounds):
-                await records.in_sync(3)
+                await records.in_sync()
                 await records.led_by_first(3)
                 await records.acknowledged(BEFORE_EACH)
                 happens, volume = ((the_logs_are_full, of_logs), (all_is_full, of_all))[number % 2]

@@ -103,10 +103,10 @@ def test_no_acknowledged_record_is_lost_by_a_network_that_is_cut(tmp_path: Path,
             under_records(cluster) as records,
         ):
             for number, happens in enumerate(itertools.islice(itertools.cycle(CUTS), few_rounds)):
-                await records.in_sync(1)
+                await records.in_sync()
                 await records.acknowledged(BEFORE_EACH_CUT)
                 leader = (await records.partition(insiders.TOPIC, number % PARTITIONS, 1)).leader_id
-                scene = Scene(network, records, leader, await records.controller(1))
+                scene = Scene(network, records, leader, await records.controller())
                 print(f"round {number + 1} of {few_rounds}: {happens.__name__}, {leader} leads", flush=True)
                 await happens(scene)
                 await network.heal()

@@ -29,7 +29,7 @@ VICTIMS: Final = ("leader", "controller", "leader")
 
 async def whom(records: Records, victim: str, number: int) -> int:
     if victim == "controller":
-        return await records.controller(1)
+        return await records.controller()
     return (await records.partition(insiders.TOPIC, number % PARTITIONS, 1)).leader_id
 
 
@@ -37,7 +37,7 @@ def test_a_broker_that_stood_still_while_others_took_over_contradicts_nobody(tmp
     async def work() -> None:
         async with BrokerCluster(tmp_path, BROKERS, *OPTIONS) as cluster, under_records(cluster) as records:
             for number, victim in enumerate(itertools.islice(itertools.cycle(VICTIMS), few_rounds)):
-                await records.in_sync(1)
+                await records.in_sync()
                 await records.acknowledged(BEFORE_EACH_PAUSE)
                 paused = await whom(records, victim, number)
                 another = paused % BROKERS + 1

@@ -55,7 +55,7 @@ async def whom(records: Records, victim: str | int, number: int) -> list[int]:
     if isinstance(victim, int):
         return [victim]
     if victim == "controller":
-        return [await records.controller(1)]
+        return [await records.controller()]
     leader = (await records.partition(IDEMPOTENT, number % PARTITIONS, 1)).leader_id
     return [leader] if leader in brokers else [1]
 
@@ -83,7 +83,7 @@ def test_kill_9_of_any_brokers_loses_repeats_and_reorders_nothing_acknowledged(
             for number, victim in enumerate((*victims, "all")):
                 await records.acknowledged(BEFORE_EACH_DEATH)
                 if victim == "two":  # else it may be those two alone that have all that is acknowledged
-                    await records.in_sync(1)
+                    await records.in_sync()
                 killed = await whom(records, victim, number)
                 print(f"round {number + 1} of {few_rounds + 1}: kill -9 of {killed}", flush=True)
                 await cluster.kill(*killed)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import replace
 from typing import Any, Final
 from unittest.mock import patch
 from weakref import WeakKeyDictionary
@@ -158,8 +157,8 @@ def stale_leader_serves_reads() -> Iterator[None]:
 def wiped_disk_stays_in_the_isr() -> Iterator[None]:
     """Who is away stays in sync, and who comes back is so, with whatever directory."""
 
-    def stays(partition: PartitionImage, broker_id: BrokerId) -> PartitionImage:
-        return replace(partition)
+    def stays(partition: PartitionImage, broker_id: BrokerId) -> tuple[BrokerId, ...]:
+        return partition.isr
 
     with patch.object(elections, "_without", stays):
         yield
