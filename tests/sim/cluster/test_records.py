@@ -22,8 +22,8 @@ FOUND: Final[dict[str, int]] = {
     "isr-used-before-commit": 0,
     "no-epoch-for-a-new-incarnation": 6,
     "stale-leader-serves-reads": 46,
-    "wiped-disk-stays-in-the-isr": 6,
-    "parked-request-survives-its-epoch": 8,
+    "wiped-disk-stays-in-the-isr": 2,
+    "parked-request-survives-its-epoch": 14,
     "follower-shows-all-it-has": 0,
     "join-at-a-stale-high-watermark": 183,
 }
