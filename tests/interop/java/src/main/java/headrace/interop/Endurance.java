@@ -18,7 +18,7 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
  * <p>Arguments: bootstrap servers, topic, partitions.
  */
 public final class Endurance {
-    private static final int BURST = 1000;
+    private static final int BURST = 250;
     private static final long BURST_EVERY_MS = 200;
 
     public static void main(String[] arguments) throws Exception {
