@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.replica.throttle import BURST_S, Throttle
+from headrace.base.limits import THROTTLE_BURST_S
+from headrace.replica.throttle import Throttle
 
 steps = st.lists(st.tuples(st.sampled_from(["take", "pass", "wait", "rate"]), st.integers(0, 5_000)), max_size=60)
 
@@ -30,7 +31,7 @@ def test_no_stretch_of_time_has_more_than_its_rate_a_burst_and_one_piece(
         for last in range(first, len(taken)):
             ended, piece = taken[last]
             total = sum(size for _, size in taken[first : last + 1])
-            assert total <= rate * (ended - began + BURST_S) + piece + 1
+            assert total <= rate * (ended - began + THROTTLE_BURST_S) + piece + 1
 
 
 @given(st.integers(1, 10_000), st.integers(0, 100_000))

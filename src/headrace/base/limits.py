@@ -334,5 +334,8 @@ REPLICA_BACKOFF_MS_MAX: Final = 1_000
 """Pause after a connection to a leader failed, or before a partition that it refused is asked for again: doubles from
 the first to the last of these."""
 
+THROTTLE_BURST_S: Final = 1.0
+"""Seconds of a replication throttle's rate that may be taken at once, where nothing was for as long."""
+
 ISR_BACKOFF_MS: Final = 100
 """Pause before an ISR is proposed again that the controller has not decided on."""

@@ -6,9 +6,9 @@ which may be of any size. Times are given, in monotonic seconds. Source: KIP-73,
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-BURST_S: Final = 1.0
+from headrace.base.limits import THROTTLE_BURST_S
 
 
 class Throttle(NamedTuple):
@@ -20,7 +20,7 @@ class Throttle(NamedTuple):
 
     def room(self, now: float) -> int:
         """Bytes that may be taken now; 0: none, before `wait_s` is over."""
-        return max(0, int(self.rate * min(BURST_S, now - self.free_at)))
+        return max(0, int(self.rate * min(THROTTLE_BURST_S, now - self.free_at)))
 
     def wait_s(self, now: float) -> float:
         """Seconds until there is room again, for a byte at least; 0: there is."""
@@ -28,9 +28,9 @@ class Throttle(NamedTuple):
 
     def taken(self, size: int, now: float) -> Throttle:
         """After so many bytes."""
-        return self._replace(free_at=max(self.free_at, now - BURST_S) + size / self.rate)
+        return self._replace(free_at=max(self.free_at, now - THROTTLE_BURST_S) + size / self.rate)
 
     def at_rate(self, rate: float, now: float) -> Throttle:
         """With another rate: what is owed is paid off at that."""
-        owed = (max(self.free_at, now - BURST_S) - now) * self.rate
+        owed = (max(self.free_at, now - THROTTLE_BURST_S) - now) * self.rate
         return Throttle(rate, now + owed / rate)

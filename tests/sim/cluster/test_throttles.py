@@ -97,7 +97,9 @@ class World:
         node = next(each for each in self.hosts if each != self.state.leader)
         self.hosts[node].wipe()
         self.hosts[node].boot()
-        while BrokerId(node) in self.state.isr or not self.hosts[node].serves:  # noqa: ASYNC110
+        while BrokerId(node) in self.state.isr:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        while not self.hosts[node].serves:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
 
