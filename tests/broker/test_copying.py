@@ -26,7 +26,7 @@ from headrace.net import loops
 from headrace.net.client.address import Address
 from headrace.net.client.cluster import Cluster as Client
 from headrace.net.client.reassignments import reassign
-from headrace.storage.engine import EpochEnd
+from headrace.storage.engine import Damage, EpochEnd
 from headrace.wire.batches import PREFIX
 from headrace.wire.errors import ErrorCode
 from headrace.wire.replica_fetch import (
@@ -509,6 +509,54 @@ def test_a_copy_that_is_cut_while_another_comes_to_lead_follows_that_one_afterwa
         go_on.set()
         assert (await produce(await world.client(next_one), "t", batch(b"b"), acks=1)).error_code == 0
         await until(lambda: copy.log.flushed_end == 2)
+
+    run(tmp_path, work)
+
+
+def test_what_a_leader_wants_cut_is_not_once_the_copy_is_placed_in_a_later_epoch(tmp_path: Path) -> None:
+    """Its next leader may have that, and is told that it is flushed here."""
+
+    async def work(world: World) -> None:
+        async with copying(world) as copier:
+            copy, led, source = copier.copy, copier.led, copier.source
+            generation = (await led.placed()).generation
+            led.tell(copier.row(generation, as_led(0, b"a")))
+            await led.flushed()
+            (placed_as,) = source._placed_as
+            diverging = copier.row(placed_as)._replace(diverging_epoch=LeaderEpoch(0), diverging_end=Offset(0))
+            source._on_row(copy, diverging)  # and in the same turn of the loop
+            copy.follow(copy.leader, LeaderEpoch(1))
+            source.drop(copy.topic_partition)
+            source.add(copy)
+            placed = await led.placed()
+            await until(lambda: not source._cutting)
+            assert (placed.leader_epoch, placed.flushed_end) == (1, 1)
+            assert copy.log.flushed_end == 1
+
+    run(tmp_path, work)
+
+
+def test_damage_that_is_cut_off_keeps_nobody_from_copying(tmp_path: Path) -> None:
+    """A place that says that it can be read from above its end is no place: the leader closes the connection."""
+
+    async def work(world: World) -> None:
+        async with copying(world) as copier:
+            copy, led = copier.copy, copier.led
+            generation = (await led.placed()).generation
+            led.tell(copier.row(generation, as_led(0, b"a") + as_led(1, b"b")))
+            assert (await led.flushed()).flushed_end == 2
+            damage = Damage(segment=0, start=1, end=2, position=len(as_led(0, b"a")), resume=0, reason="planted")
+            (segment,) = copy.log._contents.segments  # type: ignore[attr-defined]
+            segment.damages = (damage,)
+            copy.on_damage()
+            assert (await led.flushed()).readable_from == 2
+            led.tell(copier.row(generation)._replace(diverging_epoch=LeaderEpoch(-2)))
+            await until(lambda: copy.log.log_end_offset == 0)
+            assert copy.readable_from == 0
+            placed = await led.placed()
+            assert (placed.log_end, placed.readable_from) == (0, 0)
+            led.tell(copier.row(placed.generation, as_led(0, b"c") + as_led(1, b"d")))
+            assert (await led.flushed()).readable_from == 0
 
     run(tmp_path, work)
 
