@@ -9,6 +9,7 @@ import struct
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -22,6 +23,7 @@ from headrace.broker.partition import Partition
 from headrace.broker.partitions import NoFeeding
 from headrace.broker.system import SystemClock
 from headrace.broker.throttles import BrokerThrottle
+from headrace.metadata.throttled import ThrottledReplicas
 from headrace.net import loops
 from headrace.net.client.address import Address
 from headrace.net.client.cluster import Cluster as Client
@@ -270,6 +272,32 @@ def test_an_answer_has_as_many_whole_batches_as_fit_and_at_least_one(tmp_path: P
     run(tmp_path, work)
 
 
+@pytest.mark.parametrize("raised", [False, True])
+def test_who_is_in_sync_is_not_held_back_by_the_throttle_of_before(tmp_path: Path, raised: bool) -> None:
+    """Nor is anybody once the rate is raised: the debt of one batch may take days at the rate of before."""
+
+    async def work(world: World) -> None:
+        async with by_hand(world, 1) as (hand, leading):
+            throttle = world.cluster.brokers[leading.standings.node].parts._throttles.leader
+            throttle.set_rate(1)
+            throttle.take(10**6)
+            in_sync = leading._leader
+            leading.settings = replace(leading.settings, throttled_leaders=ThrottledReplicas(all=True))
+            leading._leader = in_sync._replace(isr=(in_sync.node,))
+            hand.place(1)
+            assert len((await hand.row()).records) == 0
+            if raised:
+                throttle.set_rate(10**9)
+            else:
+                leading._leader = leading._leader._replace(isr=in_sync.isr)
+            hand.send(hand.says)
+            await append(world, leading, b"a")
+            row = await asyncio.wait_for(hand.row(), 20)
+            assert decoded(row.records) == [(0, b"0"), (1, b"a")]
+
+    run(tmp_path, work)
+
+
 def test_who_diverges_is_told_where_and_gets_nothing(tmp_path: Path) -> None:
     async def work(world: World) -> None:
         async with by_hand(world, 3) as (hand, leading):
@@ -413,6 +441,11 @@ class Copier(NamedTuple):
     dead: list[BrokerId]
     server: asyncio.Server
 
+    def copy_again(self) -> None:
+        """As `Feeding.copy` does."""
+        self.source.drop(self.copy.topic_partition)
+        self.source.add(self.copy)
+
     def row(self, generation: int, records: bytes = b"", *, error: int = 0, high: int = 0, start: int = 0) -> Copied:
         return Copied(
             generation,
@@ -513,6 +546,25 @@ def test_a_copy_that_is_cut_while_another_comes_to_lead_follows_that_one_afterwa
     run(tmp_path, work)
 
 
+def test_a_copy_that_comes_to_be_in_sync_does_not_wait_for_its_throttle_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work(world: World) -> None:
+        async with copying(world, rate=1) as copier:
+            copy, led, source = copier.copy, copier.led, copier.source
+            partitions = world.partitions(source._me.node)
+            image = world.image("t")
+            copy.settings = replace(copy.settings, throttled_followers=ThrottledReplicas(all=True))
+            copy.is_in_sync = False
+            monkeypatch.setattr(partitions.feeding, "copy", lambda _: copier.copy_again())
+            led.tell(copier.row((await led.placed()).generation, as_led(0, b"a")))
+            await until(lambda: copy.topic_partition in source._timers)
+            partitions._follow_on(copy, image)
+            assert (await asyncio.wait_for(led.placed(), 20)).log_end == 1
+
+    run(tmp_path, work)
+
+
 def test_what_a_leader_wants_cut_is_not_once_the_copy_is_placed_in_a_later_epoch(tmp_path: Path) -> None:
     """Its next leader may have that, and is told that it is flushed here."""
 
@@ -526,8 +578,7 @@ def test_what_a_leader_wants_cut_is_not_once_the_copy_is_placed_in_a_later_epoch
             diverging = copier.row(placed_as)._replace(diverging_epoch=LeaderEpoch(0), diverging_end=Offset(0))
             source._on_row(copy, diverging)  # and in the same turn of the loop
             copy.follow(copy.leader, LeaderEpoch(1))
-            source.drop(copy.topic_partition)
-            source.add(copy)
+            copier.copy_again()
             placed = await led.placed()
             await until(lambda: not source._cutting)
             assert (placed.leader_epoch, placed.flushed_end) == (1, 1)
