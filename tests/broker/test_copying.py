@@ -9,6 +9,7 @@ import struct
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -22,11 +23,12 @@ from headrace.broker.partition import Partition
 from headrace.broker.partitions import NoFeeding
 from headrace.broker.system import SystemClock
 from headrace.broker.throttles import BrokerThrottle
+from headrace.metadata.throttled import ThrottledReplicas
 from headrace.net import loops
 from headrace.net.client.address import Address
 from headrace.net.client.cluster import Cluster as Client
 from headrace.net.client.reassignments import reassign
-from headrace.storage.engine import EpochEnd
+from headrace.storage.engine import Damage, EpochEnd
 from headrace.wire.batches import PREFIX
 from headrace.wire.errors import ErrorCode
 from headrace.wire.replica_fetch import (
@@ -270,6 +272,32 @@ def test_an_answer_has_as_many_whole_batches_as_fit_and_at_least_one(tmp_path: P
     run(tmp_path, work)
 
 
+@pytest.mark.parametrize("raised", [False, True])
+def test_who_is_in_sync_is_not_held_back_by_the_throttle_of_before(tmp_path: Path, raised: bool) -> None:
+    """Nor is anybody once the rate is raised: the debt of one batch may take days at the rate of before."""
+
+    async def work(world: World) -> None:
+        async with by_hand(world, 1) as (hand, leading):
+            throttle = world.cluster.brokers[leading.standings.node].parts._throttles.leader
+            throttle.set_rate(1)
+            throttle.take(10**6)
+            in_sync = leading._leader
+            leading.settings = replace(leading.settings, throttled_leaders=ThrottledReplicas(all=True))
+            leading._leader = in_sync._replace(isr=(in_sync.node,))
+            hand.place(1)
+            assert len((await hand.row()).records) == 0
+            if raised:
+                throttle.set_rate(10**9)
+            else:
+                leading._leader = leading._leader._replace(isr=in_sync.isr)
+            hand.send(hand.says)
+            await append(world, leading, b"a")
+            row = await asyncio.wait_for(hand.row(), 20)
+            assert decoded(row.records) == [(0, b"0"), (1, b"a")]
+
+    run(tmp_path, work)
+
+
 def test_who_diverges_is_told_where_and_gets_nothing(tmp_path: Path) -> None:
     async def work(world: World) -> None:
         async with by_hand(world, 3) as (hand, leading):
@@ -413,6 +441,11 @@ class Copier(NamedTuple):
     dead: list[BrokerId]
     server: asyncio.Server
 
+    def copy_again(self) -> None:
+        """As `Feeding.copy` does."""
+        self.source.drop(self.copy.topic_partition)
+        self.source.add(self.copy)
+
     def row(self, generation: int, records: bytes = b"", *, error: int = 0, high: int = 0, start: int = 0) -> Copied:
         return Copied(
             generation,
@@ -509,6 +542,72 @@ def test_a_copy_that_is_cut_while_another_comes_to_lead_follows_that_one_afterwa
         go_on.set()
         assert (await produce(await world.client(next_one), "t", batch(b"b"), acks=1)).error_code == 0
         await until(lambda: copy.log.flushed_end == 2)
+
+    run(tmp_path, work)
+
+
+def test_a_copy_that_comes_to_be_in_sync_does_not_wait_for_its_throttle_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work(world: World) -> None:
+        async with copying(world, rate=1) as copier:
+            copy, led, source = copier.copy, copier.led, copier.source
+            partitions = world.partitions(source._me.node)
+            image = world.image("t")
+            copy.settings = replace(copy.settings, throttled_followers=ThrottledReplicas(all=True))
+            copy.is_in_sync = False
+            monkeypatch.setattr(partitions.feeding, "copy", lambda _: copier.copy_again())
+            led.tell(copier.row((await led.placed()).generation, as_led(0, b"a")))
+            await until(lambda: copy.topic_partition in source._timers)
+            partitions._follow_on(copy, image)
+            assert (await asyncio.wait_for(led.placed(), 20)).log_end == 1
+
+    run(tmp_path, work)
+
+
+def test_what_a_leader_wants_cut_is_not_once_the_copy_is_placed_in_a_later_epoch(tmp_path: Path) -> None:
+    """Its next leader may have that, and is told that it is flushed here."""
+
+    async def work(world: World) -> None:
+        async with copying(world) as copier:
+            copy, led, source = copier.copy, copier.led, copier.source
+            generation = (await led.placed()).generation
+            led.tell(copier.row(generation, as_led(0, b"a")))
+            await led.flushed()
+            (placed_as,) = source._placed_as
+            diverging = copier.row(placed_as)._replace(diverging_epoch=LeaderEpoch(0), diverging_end=Offset(0))
+            source._on_row(copy, diverging)  # and in the same turn of the loop
+            copy.follow(copy.leader, LeaderEpoch(1))
+            copier.copy_again()
+            placed = await led.placed()
+            await until(lambda: not source._cutting)
+            assert (placed.leader_epoch, placed.flushed_end) == (1, 1)
+            assert copy.log.flushed_end == 1
+
+    run(tmp_path, work)
+
+
+def test_damage_that_is_cut_off_keeps_nobody_from_copying(tmp_path: Path) -> None:
+    """A place that says that it can be read from above its end is no place: the leader closes the connection."""
+
+    async def work(world: World) -> None:
+        async with copying(world) as copier:
+            copy, led = copier.copy, copier.led
+            generation = (await led.placed()).generation
+            led.tell(copier.row(generation, as_led(0, b"a") + as_led(1, b"b")))
+            assert (await led.flushed()).flushed_end == 2
+            damage = Damage(segment=0, start=1, end=2, position=len(as_led(0, b"a")), resume=0, reason="planted")
+            (segment,) = copy.log._contents.segments  # type: ignore[attr-defined]
+            segment.damages = (damage,)
+            copy.on_damage()
+            assert (await led.flushed()).readable_from == 2
+            led.tell(copier.row(generation)._replace(diverging_epoch=LeaderEpoch(-2)))
+            await until(lambda: copy.log.log_end_offset == 0)
+            assert copy.readable_from == 0
+            placed = await led.placed()
+            assert (placed.log_end, placed.readable_from) == (0, 0)
+            led.tell(copier.row(placed.generation, as_led(0, b"c") + as_led(1, b"d")))
+            assert (await led.flushed()).readable_from == 0
 
     run(tmp_path, work)
 

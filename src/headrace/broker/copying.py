@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 import structlog
 
 from headrace.base.errors import CorruptData, HeadraceError, StorageFailure
-from headrace.base.ids import BrokerEpoch, BrokerId, ClusterId, Offset, TopicPartition
+from headrace.base.ids import BrokerEpoch, BrokerId, ClusterId, LeaderEpoch, Offset, TopicPartition
 from headrace.base.limits import (
     PEER_CONNECT_MS_MAX,
     REPLICA_ANSWER_BYTES_MAX,
@@ -315,7 +315,7 @@ class Source:
         self._cutting.add(task)
         task.add_done_callback(self._cutting.discard)
 
-    async def _cut(self, copy: FollowerPartition, diverging: EpochEnd) -> None:
+    def _cut(self, copy: FollowerPartition, diverging: EpochEnd) -> Coroutine[Any, Any, None]:
         offset = copy.where_to_cut(diverging)
         log.info(
             "a copy is cut: the leader's log goes on otherwise",
@@ -325,9 +325,9 @@ class Source:
             log_end=copy.log.log_end_offset,
             leader=self._leader,
         )
-        await self._change(copy, lambda: copy.cut(offset))
+        return self._change(copy, copy.leader_epoch, lambda: copy.cut(offset))
 
-    async def _start_over(self, copy: FollowerPartition, log_start: Offset) -> None:
+    def _start_over(self, copy: FollowerPartition, log_start: Offset) -> Coroutine[Any, Any, None]:
         log.warning(
             "a copy is begun anew: the leader does not have what comes next any more",
             topic=copy.topic,
@@ -336,12 +336,13 @@ class Source:
             offset=log_start,
             leader=self._leader,
         )
-        await self._change(copy, lambda: copy.start_over(log_start))
+        return self._change(copy, copy.leader_epoch, lambda: copy.start_over(log_start))
 
-    async def _change(self, copy: FollowerPartition, change: Callable[[], None]) -> None:
-        """While it is not fed, and not flushed."""
+    async def _change(self, copy: FollowerPartition, epoch: LeaderEpoch, change: Callable[[], None]) -> None:
+        """While it is not fed, and not flushed. `epoch`: in which its leader asked for it; in a later one it is placed
+        already, with what it has."""
         async with copy.changing:
-            if copy.availability is not ErrorCode.NONE or copy.has_stepped_down:
+            if copy.availability is not ErrorCode.NONE or copy.has_stepped_down or copy.leader_epoch != epoch:
                 return
             copy.is_changing = True
             await self._me.quiet([copy.log])

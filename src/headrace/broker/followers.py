@@ -102,6 +102,8 @@ class FollowerSession:
             self._place(placed, image)
         for flushed in frame.flushed:
             self._on_flushed(flushed, may_join=may_join)
+        if self._throttled:
+            self._look_at_throttled()
         if not frame.wants_answer:
             return None
         self.answer_now()
@@ -270,6 +272,14 @@ class FollowerSession:
         if self._pause is None:
             self._pause = self._loop.call_later(self._followers.throttle.wait_s(), self._let_go)
 
+    def _look_at_throttled(self) -> None:
+        """Before the pause is over it may be in sync, where nothing holds it back, or the rate may have been raised."""
+        has_room = self._followers.throttle.room() > 0
+        for key in list(self._throttled):
+            if has_room or not self._places[key].partition.throttles(self.replica):
+                del self._throttled[key]
+                self._ready[key] = None
+
     def _let_go(self) -> None:
         self._pause = None
         self._ready |= self._throttled
@@ -318,10 +328,13 @@ class FollowerSession:
 
     def on_appended(self, partition: Partition) -> None:
         key = partition.topic_partition
-        if key not in self._throttled:
-            self._ready[key] = None
-            self._gathering.arrived()
-            self._answer_soon()
+        if key in self._throttled:
+            if partition.throttles(self.replica):
+                return
+            del self._throttled[key]
+        self._ready[key] = None
+        self._gathering.arrived()
+        self._answer_soon()
 
     def on_news(self, partition: Partition) -> None:
         self._news[partition.topic_partition] = None

@@ -118,7 +118,7 @@ class FollowerPartition(Replica):
 
     @property
     def readable_from(self) -> Offset:
-        """Nothing that this copy lacks, or has damaged, is at it or above."""
+        """Nothing that this copy lacks, or has damaged, is at it or above. At most the log's end."""
         return max(self.log.log_start_offset, self._sound_from)
 
     def on_damage(self) -> None:
@@ -228,6 +228,7 @@ class FollowerPartition(Replica):
             )
             self._high_watermark = offset
         self.log.truncate_to(offset)
+        self._sound_from = min(self._sound_from, self.log.log_end_offset)
         try:
             self.producers = recover_producers(self.log, self._clock.now_ms())
         except OSError as error:
@@ -236,6 +237,7 @@ class FollowerPartition(Replica):
     def start_over(self, offset: Offset) -> None:
         """Drop everything; what comes next is at `offset`, where the leader's log starts. As `cut`."""
         self.log.restart_at(offset)
+        self._sound_from = offset
         self.producers = ProducerStates()
         self._high_watermark = offset
 

@@ -212,8 +212,11 @@ class Partitions:
         return False
 
     def _follow_on(self, copy: FollowerPartition, image: PartitionImage) -> None:
+        was_throttled = copy.is_throttled
         copy.is_in_sync = self._node in image.isr
         if (copy.leader, copy.leader_epoch) == (image.leader, image.leader_epoch):
+            if was_throttled and not copy.is_throttled:
+                self._feed(copy)  # at once: producers wait for it from now on
             return
         copy.follow(image.leader, image.leader_epoch)
         self._feed(copy)

@@ -463,3 +463,30 @@ def read_epochs(disk: MemoryDisk) -> bool:
             return True
         at += header.size
     return False
+
+
+@pytest.mark.parametrize("offset", [0, 1, 2, 4, 5])
+def test_what_is_appended_where_damage_was_cut_off_is_sound_and_damage_below_the_cut_is_known(offset: int) -> None:
+    config = LogConfig()
+    disk = new_disk()
+    twin = Twin(open_log(disk, config))
+    twin.append(*(batch(1, size=60, seed=seed) for seed in range(6)))
+    flush(twin.log)
+    twin.log.close()
+    flip(disk, DIRECTORY / "00000000000000000000.log", position_of(twin, 0, 3) + HEADER_BYTES + 4)
+    log = open_log(disk, config)
+    (damage,) = examine(log)
+    assert (damage.start, damage.end) == (3, 4)
+    log.truncate_to(Offset(offset))
+    again = Twin(log, [stored for stored in twin.stored if stored.base_offset < offset], epoch=1)
+    again.append(*(batch(1, size=60, seed=seed) for seed in range(offset, 6)))
+    flush(log)
+    expected = [number for number in range(6) if number != 3 or offset < 3]
+    assert readable(log, again.stored) == expected
+    assert list(log.damages) == ([] if offset < 3 else [damage])
+    log.close()
+    for _ in range(2):
+        log = open_log(disk, config)
+        assert readable(log, again.stored) == expected
+        assert list(log.damages) == ([] if offset < 3 else [damage])
+        disk.power_cut()

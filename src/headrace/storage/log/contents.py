@@ -7,7 +7,7 @@ bytes are whole batches, whatever its file holds beyond them. Loop-only. Raises 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from operator import attrgetter
 from pathlib import Path
@@ -23,7 +23,7 @@ from headrace.storage.log.newest import Newest
 from headrace.storage.log.reading import cut, first_batch
 from headrace.storage.log.scan import headers_in
 from headrace.storage.log.segment import RELATIVE_OFFSET_MAX, Segment
-from headrace.wire.batches import HEADER_BYTES, LENGTH_END
+from headrace.wire.batches import HEADER_BYTES, LENGTH_END, BatchHeader
 
 BATCHES_WALKED: Final = 64
 """Batches of one read that are walked before the index is asked."""
@@ -312,8 +312,12 @@ class Contents:
         try:
             file.truncate(old.size)
             file.sync()
-            for _, header in headers_in(file, 0, old.size):
-                segment.add(header.last_offset, header.size, header.newest_time, interval)
+            kept = [damage for damage in old.damages if damage.resume <= old.size and damage.end <= old.end]
+            for damage in kept:
+                _add(segment, headers_in(file, segment.size, damage.position), interval)
+                segment.size, segment.end = damage.resume, damage.end
+            _add(segment, headers_in(file, segment.size, old.size), interval)
+            segment.damages = tuple(kept)
         finally:
             file.close()
         self.segments[-1] = self.active = segment
@@ -335,3 +339,8 @@ class Contents:
         for segment in self.segments:
             if not segment.pins:
                 self._files.close(segment)
+
+
+def _add(segment: Segment, headers: Iterable[tuple[int, BatchHeader]], interval: int) -> None:
+    for _, header in headers:
+        segment.add(header.last_offset, header.size, header.newest_time, interval)

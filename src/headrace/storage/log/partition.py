@@ -41,7 +41,7 @@ from headrace.storage.log.checkpoints import (
 )
 from headrace.storage.log.compaction import Cleaning, Compaction
 from headrace.storage.log.contents import Contents
-from headrace.storage.log.damage import Examination
+from headrace.storage.log.damage import Examination, write_damages
 from headrace.storage.log.files import SegmentFiles
 from headrace.storage.log.flush import Ticket, Unsynced
 from headrace.storage.log.journal import Journal, JournalEntry
@@ -662,6 +662,7 @@ class LocalLog:
             self._disk, contents.segments, offset, self.log_start_offset, contents.gaps_below
         )
         self.log_start_offset = min(self.log_start_offset, end)
+        self._forget_damages(end)
         if self._exists:
             self._lower_checkpoint(Offset(base) if base >= 0 else end, all_gone=base < 0)
             self._compaction.lower(end)
@@ -677,6 +678,13 @@ class LocalLog:
         if self._exists:
             self._disk.sync_directory(self.directory)
         self._forget_above(end, position)
+
+    def _forget_damages(self, end: Offset) -> None:
+        """Before the cut, durably: what will be appended at offset `end` and above is not what was damaged there."""
+        damages = self.damages
+        kept = [damage for damage in damages if damage.end <= end]
+        if len(kept) < len(damages):
+            write_damages(self._disk, self.directory, [damage for damage in kept if damage.start >= damage.segment])
 
     def _leave_journal(self) -> None:
         """What the journal holds of the log is void from now on: make the log's own files hold it first."""
