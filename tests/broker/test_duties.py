@@ -116,6 +116,7 @@ async def test_what_no_client_could_be_told_is_not_registered(ask: RegisterBroke
 async def test_the_only_broker_comes_back_to_more_than_goes_into_one_entry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed, and not missed by anybody: what it led has a new epoch before it is unfenced, and then it leads again."""
     monkeypatch.setattr("headrace.broker.settling.SETTLED_PER_ENTRY_MAX", 3)
+    monkeypatch.setattr("headrace.broker.settling.SETTLED_PER_SLICE_MAX", 3)
     monkeypatch.setattr("headrace.broker.settling.SETTLED_ALONE_MAX", 5)
     async with duties(SetClock()) as (asked, metadata, _):
         await asked.answer(registration(NODE, directory=1, incarnation=1))

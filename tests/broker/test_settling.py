@@ -30,6 +30,7 @@ PARTITIONS = 20
 @pytest.fixture(autouse=True)
 def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headrace.broker.settling.SETTLED_PER_ENTRY_MAX", SLICE)
+    monkeypatch.setattr("headrace.broker.settling.SETTLED_PER_SLICE_MAX", SLICE)
 
 
 def topics(*, replicas: int, number: int) -> CreateTopics:

@@ -87,6 +87,9 @@ def test_what_is_accepted_is_typed_and_in_range(key: str, value: str) -> None:
         assert -1 <= read.number() < 2**bits
     elif definition.type is ConfigType.DOUBLE:
         assert 0 <= read.fraction() <= 1
+    elif definition.type is ConfigType.LIST and definition.values is None:
+        places = [place for place in value.strip().split(",") if place.strip() not in ("", "*")]
+        assert all(len(list(map(int, place.split(":")))) == 2 for place in places), "partition:broker"
     else:
         assert value.strip().lower() in {*(name.lower() for name in definition.values or ()), "true", "false"}
 

@@ -239,8 +239,10 @@ RAFT_ENTRIES_KEPT: Final = 1_000
 """Entries below a snapshot that a leader keeps, so that who is a little behind needs no snapshot."""
 
 SETTLED_PER_ENTRY_MAX: Final = 1_000
-"""Partitions of which a broker's coming or going is one entry; of a broker that has more, slices of so many follow it:
-deciding and applying one holds the event loop for some 10 ms."""
+"""Partitions of which a broker's coming or going is one entry: deciding and applying it holds the event loop for some
+10 ms, on a slow machine for 25."""
+SETTLED_PER_SLICE_MAX: Final = 500
+"""Partitions in each of the entries of a broker that has more."""
 SETTLED_ALONE_MAX: Final = 50_000
 """As much, of a broker that is alone in its cluster and starts: nobody is served while the loop is held."""
 

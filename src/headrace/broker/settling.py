@@ -1,10 +1,10 @@
 """Brokers that come and go, where they hold very many partitions: these follow in slices, each an entry of its own.
 
 Promises: what a broker asks for by coming or going is one entry where it holds up to SETTLED_PER_ENTRY_MAX partitions;
-where it holds more, so many are settled in that entry, those that it leads before the others; none holds the event loop
-for long, and each partition changes once, leader and ISR together. A
-broker registers only once the fencing of its last incarnation is settled, so that nothing is served under an old leader
-epoch. What a controller left undone the next one finishes. Never decides: `controller.brokers` does.
+where it holds more, SETTLED_PER_SLICE_MAX are settled in that entry and in each that follows, those that it leads
+before the others; none holds the event loop for long, and each partition changes once, leader and ISR together. A broker
+registers only once the fencing of its last incarnation is settled, so that nothing is served under an old leader epoch.
+What a controller left undone the next one finishes. Never decides: `controller.brokers` does.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from headrace.base.ids import BrokerId, TopicPartition
-from headrace.base.limits import SETTLED_ALONE_MAX, SETTLED_PER_ENTRY_MAX
+from headrace.base.limits import SETTLED_ALONE_MAX, SETTLED_PER_ENTRY_MAX, SETTLED_PER_SLICE_MAX
 from headrace.broker.metadata import MetadataDriver
 from headrace.controller.asks import RegisterBroker
 from headrace.controller.brokers import fence_broker, lose_disk, settle_broker, unfence_broker
@@ -58,7 +58,7 @@ class Settling:
             return await self._metadata.submit(one)
         self._left.add(known.id)
         first = await self._found(partial(unsettled, fenced=fenced), known.id)
-        refusal = await self._metadata.submit(partial(one, among=first[:SETTLED_PER_ENTRY_MAX]))
+        refusal = await self._metadata.submit(partial(one, among=first[:SETTLED_PER_SLICE_MAX]))
         return refusal if refusal is not None else await self.settle(known.id)
 
     async def make_way(self, ask: RegisterBroker) -> None:
@@ -98,8 +98,8 @@ class Settling:
         which is settled for itself."""
         async with self._turn:
             found = await self._found(find, broker)
-            for at in range(0, len(found), SETTLED_PER_ENTRY_MAX):
-                among = found[at : at + SETTLED_PER_ENTRY_MAX]
+            for at in range(0, len(found), SETTLED_PER_SLICE_MAX):
+                among = found[at : at + SETTLED_PER_SLICE_MAX]
                 refusal = await self._metadata.submit(partial(decide, among=among))
                 if refusal is not None:  # it is another incarnation by now, which was settled before it came
                     return refusal

@@ -102,9 +102,11 @@ def unsettled(image: MetadataImage, broker_id: BrokerId, *, fenced: bool | None 
             return partition.leader == broker_id or len(partition.isr) > 1
         return partition.leader == NO_LEADER and partition.kept_in in (None, known.directory_id)
 
-    found = [pair for pair in _in_sync(image, broker_id) if is_unsettled(pair[1])]
-    found.sort(key=lambda pair: pair[1].leader != broker_id)
-    return [TopicPartition(topic.id, partition.index) for topic, partition in found]
+    led, others = list[TopicPartition](), list[TopicPartition]()
+    for topic, partition in _in_sync(image, broker_id):
+        if is_unsettled(partition):
+            (led if partition.leader == broker_id else others).append(TopicPartition(topic.id, partition.index))
+    return led + others
 
 
 def live_directories(image: MetadataImage, *, without: BrokerId | None = None) -> dict[BrokerId, DirectoryId]:
