@@ -2,8 +2,8 @@
 
 Promises: what a broker asks for by coming or going is one entry where it holds up to SETTLED_PER_ENTRY_MAX partitions;
 where it holds more, SETTLED_PER_SLICE_MAX are settled in that entry and in each that follows, those that it leads
-before the others; none holds the event loop for long, and each partition changes once, leader and ISR together. A broker
-registers only once the fencing of its last incarnation is settled, so that nothing is served under an old leader epoch.
+before the others; none holds the event loop for long, and each partition changes once, leader and ISR together. Brokers
+register only once the fencing of the last incarnation is settled, so that nothing is served under an old leader epoch.
 What a controller left undone the next one finishes. Never decides: `controller.brokers` does.
 """
 
