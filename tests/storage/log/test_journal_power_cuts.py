@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from hypothesis import event, given, settings
+from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
 from headrace.base.errors import StorageFailure
@@ -274,6 +274,14 @@ def begins_with(stored: list[Stored], log: LocalLog, held: bytes) -> bool:
     ),
     st.integers(0, 2**32),
     st.integers(0, 2),
+)
+@example(  # a release that was not synced: after the power went, the journal holds again what was cut meanwhile
+    [
+        ([("drop", 1, 0), ("fail", 0, 0), ("append", 0, 0)], 23, [], 5),
+        ([("append", 1, 0), ("round", 0, 0), ("fail-behind", 0, 1), ("append", 0, 0), ("cut", 0, 24)], 35, [], 0),
+    ],
+    447,
+    2,
 )
 @settings(max_examples=400, deadline=None, report_multiple_bugs=False)
 def test_what_was_flushed_survives_any_power_cut(

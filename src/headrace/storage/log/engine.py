@@ -121,7 +121,7 @@ class LocalLogEngine:
                 set_aside=moved,
                 all_newest=self._all_newest,
                 journal=self._journal,
-                is_journaled=bool(journaled),
+                is_journaled=stamp is not None,  # in an earlier life: what says that nothing is needed may be undurable
             )
 
         return Opening(directory, found, finish)

@@ -539,9 +539,7 @@ class Recovery:
         try:
             for at in range(0, segment.size, CHECK_CHUNK_BYTES):
                 file.write_at(at, [file.read(at, min(CHECK_CHUNK_BYTES, segment.size - at))])
-            if (
-                segment is self.suspect[-1]
-            ):  # what was cut off it before may still be on the disk, behind the file's end
+            if segment is self.suspect[-1]:  # what was cut off before may still be on the disk, behind the file's end
                 file.truncate(segment.size + 1)
                 file.truncate(segment.size)
             file.sync()
