@@ -72,7 +72,9 @@ async def it_goes_and_comes_in_slices(world: World) -> None:
     other = await registered(controller)
     assert controller.node is not None
     driver, deltas = controller.node.driver, list[int]()
+    left = list[int]()
     driver.subscribe(lambda delta: deltas.append(changed(delta)))
+    driver.subscribe(lambda delta: left.append(sum(part.leader == other for _, part in delta.after.all_partitions())))
 
     async def work(made: Duties) -> bool:
         for number, replicas in ((1, 3), (2, 1)):
@@ -80,8 +82,11 @@ async def it_goes_and_comes_in_slices(world: World) -> None:
             assert not isinstance(answer, Refusal)
         epochs = {key: partition.leader_epoch for key, partition in by_key(driver.image)}
         led_by_it = {key for key, partition in by_key(driver.image) if partition.leader == other}
+        left.clear()
         made.on_peer_dead(BrokerId(other))
         await until(lambda: is_out(driver.image, other))
+        going = list(range(len(led_by_it) - SLICE, -1, -SLICE))
+        assert left[: len(going)] == going, "what it leads goes first"
         assert not led(driver.image), "what only it has"
         epoch = await made.answer(registration(other, 3))  # another process, on another disk
         assert not led(driver.image)

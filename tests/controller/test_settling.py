@@ -46,6 +46,14 @@ def in_slices(
     return image
 
 
+def found(image: MetadataImage, broker: BrokerId, *, fenced: bool | None = None) -> list[TopicPartition]:
+    """What is unsettled, where it leads first."""
+    is_unsettled = unsettled(image, broker, fenced=fenced)
+    pairs = [pair for pair in image.all_partitions() if is_unsettled(pair[1])]
+    pairs.sort(key=lambda pair: pair[1].leader != broker)
+    return [TopicPartition(topic.id, partition.index) for topic, partition in pairs]
+
+
 def registered(image: MetadataImage, broker: BrokerId, directory: DirectoryId) -> MetadataImage:
     decision = register_broker(
         image,
@@ -58,8 +66,8 @@ def registered(image: MetadataImage, broker: BrokerId, directory: DirectoryId) -
 
 
 def settled(image: MetadataImage, broker: BrokerId, size: int) -> MetadataImage:
-    image = in_slices(image, partial(settle_broker, **told(image, broker)), unsettled(image, broker), size)
-    assert unsettled(image, broker) == []
+    image = in_slices(image, partial(settle_broker, **told(image, broker)), found(image, broker), size)
+    assert found(image, broker) == []
     return image
 
 
@@ -77,7 +85,7 @@ def test_what_slices_lead_to(history: Sequence[Entry], size: int, new_disk: bool
     image = replayed(history)
     for broker, known in image.brokers.items():
         fenced = after(image, fence_broker(image, **told(image, broker)))
-        first = unsettled(image, broker, fenced=True)[:size]
+        first = found(image, broker, fenced=True)[:size]
         slowly = after(image, fence_broker(image, **told(image, broker), among=first))
         led = sum(partition.leader == broker for _, partition in image.all_partitions())
         left = sum(partition.leader == broker for _, partition in slowly.all_partitions())
@@ -88,7 +96,7 @@ def test_what_slices_lead_to(history: Sequence[Entry], size: int, new_disk: bool
         directory = NEW_DISK if new_disk else known.directory_id
         back = registered(image, broker, directory)
         if new_disk:
-            alone = [TopicPartition(topic.id, found.index) for topic, found in only_copies(slowly, broker)]
+            alone = [TopicPartition(topic.id, part.index) for topic, part in only_copies(slowly, broker)]
             slowly = in_slices(slowly, partial(lose_disk, **told(slowly, broker)), alone, size)
         before = slowly
         slowly = registered(slowly, broker, directory)
@@ -98,6 +106,6 @@ def test_what_slices_lead_to(history: Sequence[Entry], size: int, new_disk: bool
         ]
 
         live = after(slowly, unfence_broker(slowly, **told(slowly, broker)))
-        first = unsettled(slowly, broker, fenced=False)[:size]
+        first = found(slowly, broker, fenced=False)[:size]
         gently = settled(after(slowly, unfence_broker(slowly, **told(slowly, broker), among=first)), broker, size)
         assert equal(live, gently)

@@ -243,6 +243,8 @@ SETTLED_PER_ENTRY_MAX: Final = 1_000
 10 ms, on a slow machine for 25."""
 SETTLED_PER_SLICE_MAX: Final = 500
 """Partitions in each of the entries of a broker that has more."""
+PARTITIONS_SEARCHED_PER_TURN_MAX: Final = 2_000
+"""Partitions looked at in one turn of the loop, where all are: some 2 ms."""
 SETTLED_ALONE_MAX: Final = 50_000
 """As much, of a broker that is alone in its cluster and starts: nobody is served while the loop is held."""
 

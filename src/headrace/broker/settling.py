@@ -10,18 +10,26 @@ What a controller left undone the next one finishes. Never decides: `controller.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import islice
 
 from headrace.base.ids import BrokerId, TopicPartition
-from headrace.base.limits import SETTLED_ALONE_MAX, SETTLED_PER_ENTRY_MAX, SETTLED_PER_SLICE_MAX
+from headrace.base.limits import (
+    PARTITIONS_SEARCHED_PER_TURN_MAX,
+    SETTLED_ALONE_MAX,
+    SETTLED_PER_ENTRY_MAX,
+    SETTLED_PER_SLICE_MAX,
+)
 from headrace.broker.metadata import MetadataDriver
 from headrace.controller.asks import RegisterBroker
 from headrace.controller.brokers import fence_broker, lose_disk, settle_broker, unfence_broker
 from headrace.controller.decision import Decision, Refusal
-from headrace.controller.elections import only_copies, unsettled
+from headrace.controller.elections import PartitionTest, only_copy, unsettled
 from headrace.metadata.image import MetadataImage
-from headrace.metadata.values import BrokerImage
+from headrace.metadata.values import BrokerImage, PartitionImage, TopicImage
+
+Wanted = Callable[[MetadataImage, BrokerId], PartitionTest]
 
 
 class Settling:
@@ -69,9 +77,7 @@ class Settling:
         await self.fence(known)
         await self.settle(known.id)
         if known.directory_id != ask.directory_id:
-            await self._in_slices(
-                partial(lose_disk, broker_id=known.id, broker_epoch=known.epoch), _only_copies, known.id
-            )
+            await self._in_slices(partial(lose_disk, broker_id=known.id, broker_epoch=known.epoch), only_copy, known.id)
 
     async def go_on(self) -> None:
         """With what is left."""
@@ -89,15 +95,12 @@ class Settling:
         return refusal
 
     async def _in_slices(
-        self,
-        decide: Callable[..., Decision[Refusal | None]],
-        find: Callable[[MetadataImage, BrokerId], Sequence[TopicPartition]],
-        broker: BrokerId,
+        self, decide: Callable[..., Decision[Refusal | None]], wanted: Wanted, broker: BrokerId
     ) -> Refusal | None:
         """Nothing joins what was found: who is fenced joins no ISR, and what has a leader loses it by another's going,
         which is settled for itself."""
         async with self._turn:
-            found = await self._found(find, broker)
+            found = await self._found(wanted, broker)
             for at in range(0, len(found), SETTLED_PER_SLICE_MAX):
                 among = found[at : at + SETTLED_PER_SLICE_MAX]
                 refusal = await self._metadata.submit(partial(decide, among=among))
@@ -105,11 +108,20 @@ class Settling:
                     return refusal
         return None
 
-    async def _found(
-        self, find: Callable[[MetadataImage, BrokerId], Sequence[TopicPartition]], broker: BrokerId
-    ) -> Sequence[TopicPartition]:
-        return await asyncio.get_running_loop().run_in_executor(None, find, self._metadata.image, broker)
+    async def _found(self, wanted: Wanted, broker: BrokerId) -> list[TopicPartition]:
+        """What is to be done as it is now, where the broker leads first: looked for in turns of the loop, for a thread
+        beside it would hold the interpreter longer than each of these."""
+        image = self._metadata.image
+        is_wanted, everywhere = wanted(image, broker), _everywhere(image)
+        led, others = list[TopicPartition](), list[TopicPartition]()
+        while some := list(islice(everywhere, PARTITIONS_SEARCHED_PER_TURN_MAX)):
+            for topic, partition in some:
+                if is_wanted(partition):
+                    (led if partition.leader == broker else others).append(TopicPartition(topic.id, partition.index))
+            await asyncio.sleep(0)
+        return led + others
 
 
-def _only_copies(image: MetadataImage, broker: BrokerId) -> list[TopicPartition]:
-    return [TopicPartition(topic.id, found.index) for topic, found in only_copies(image, broker)]
+def _everywhere(image: MetadataImage) -> Iterator[tuple[TopicImage, PartitionImage]]:
+    """Not sorted, for that would take a while."""
+    return ((topic, partition) for topic in image.topics.values() for partition in topic.partitions)

@@ -6,7 +6,7 @@ on another disk than the one that it came back with. Sources: KIP-631; DESIGN "P
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import groupby
 from operator import attrgetter
 
@@ -17,6 +17,8 @@ from headrace.metadata.values import BrokerImage, PartitionImage, TopicImage
 
 Among = Iterable[TopicPartition] | None
 """The partitions to look at; None: all."""
+PartitionTest = Callable[[PartitionImage], bool]
+"""Whether something has to be done about a partition. Quick: it is asked of each there is."""
 
 
 def taken_out(image: MetadataImage, broker_id: BrokerId, among: Among = None) -> Iterator[MetadataEvent]:
@@ -89,24 +91,20 @@ def _in_sync(
                     yield topic, partition
 
 
-def unsettled(image: MetadataImage, broker_id: BrokerId, *, fenced: bool | None = None) -> list[TopicPartition]:
-    """The partitions that are not yet as it has to be where the broker is `fenced`, or where it lives (None: as it
-    is), those that it leads first. Takes a while for very many: to be called in a worker thread."""
+def unsettled(image: MetadataImage, broker_id: BrokerId, *, fenced: bool | None = None) -> PartitionTest:
+    """Whether a partition is not yet as it has to be where the broker is `fenced`, or where it lives (None: as it
+    is)."""
     known = image.brokers.get(broker_id)
-    if known is None:
-        return []
-    is_fenced = known.fenced if fenced is None else fenced
+    is_fenced = known is not None and (known.fenced if fenced is None else fenced)
 
     def is_unsettled(partition: PartitionImage) -> bool:
+        if known is None or broker_id not in partition.isr:
+            return False
         if is_fenced:
             return partition.leader == broker_id or len(partition.isr) > 1
         return partition.leader == NO_LEADER and partition.kept_in in (None, known.directory_id)
 
-    led, others = list[TopicPartition](), list[TopicPartition]()
-    for topic, partition in _in_sync(image, broker_id):
-        if is_unsettled(partition):
-            (led if partition.leader == broker_id else others).append(TopicPartition(topic.id, partition.index))
-    return led + others
+    return is_unsettled
 
 
 def live_directories(image: MetadataImage, *, without: BrokerId | None = None) -> dict[BrokerId, DirectoryId]:
@@ -165,4 +163,10 @@ def _changed(
 
 def only_copies(image: MetadataImage, broker_id: BrokerId) -> Collection[tuple[TopicImage, PartitionImage]]:
     """The partitions of which nobody else is in sync: with the broker goes what was acknowledged."""
-    return [pair for pair in image.all_partitions() if pair[1].isr == (broker_id,)]
+    is_only_copy = only_copy(image, broker_id)
+    return [pair for pair in image.all_partitions() if is_only_copy(pair[1])]
+
+
+def only_copy(_: MetadataImage, broker_id: BrokerId) -> PartitionTest:
+    """Whether nobody else is in sync."""
+    return lambda partition: partition.isr == (broker_id,)
