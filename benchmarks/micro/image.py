@@ -3,7 +3,8 @@
 Makes an image of 100,000 partitions of three replicas, in topics of 1,000, and one topic of 10,000 among them. Then:
 one event of each of several kinds applied to it (the median of many); a snapshot written to the disk and restored, as
 a broker does it, in a worker thread beside an event loop whose longest pause is told; a broker that is in every ISR
-fenced, on a quorum of one, beside such a loop; resident memory at the most.
+fenced, on a quorum of one, beside such a loop; resident memory at the most. A broker's own watchdog watches that loop,
+too, and logs what it sees.
 Each beside what is promised. Linux only: it reads /proc.
 """
 
@@ -33,6 +34,7 @@ from headrace.base.ids import (
 )
 from headrace.broker.metadata import MetadataDriver
 from headrace.broker.settling import Settling
+from headrace.broker.watchdog import Watchdog
 from headrace.controller.brokers import register_broker
 from headrace.controller.topics import NewTopic, create_topics
 from headrace.metadata.delta import ImageDelta
@@ -161,10 +163,11 @@ async def snapshot_times(image: MetadataImage, directory: Path) -> list[Figure]:
     mark = SnapshotMark(image.index, 0, born)
 
     async def timed(work: Callable[[], T]) -> tuple[float, float, T]:
-        pauses.begin()
-        begin = time.perf_counter()
-        result = await loop.run_in_executor(None, work)
-        return time.perf_counter() - begin, pauses.end(), result
+        with Watchdog():
+            pauses.begin()
+            begin = time.perf_counter()
+            result = await loop.run_in_executor(None, work)
+            return time.perf_counter() - begin, pauses.end(), result
 
     def write() -> None:
         log.prepare_snapshot(mark, snapshot_lines(image))
@@ -205,13 +208,15 @@ async def settle_times(directory: Path) -> list[Figure]:
     settling = Settling(driver)
     for name, change in (("fenced", settling.fence), ("unfenced", settling.unfence)):
         index = driver.image.index
-        pauses.begin()
-        begin = time.perf_counter()
-        assert await change(driver.image.brokers[BrokerId(2)]) is None
-        taken_s = time.perf_counter() - begin
+        with Watchdog():
+            pauses.begin()
+            begin = time.perf_counter()
+            assert await change(driver.image.brokers[BrokerId(2)]) is None
+            taken_s = time.perf_counter() - begin
+            held_ms = pauses.end()
         entries = driver.image.index - index
         figures.append(Figure(f"a broker in all ISRs {name} ({entries} entries)", taken_s, None, "s"))
-        figures.append(Figure("the loop held meanwhile, at most", pauses.end(), 20.0, "ms"))
+        figures.append(Figure("the loop held meanwhile, at most", held_ms, 20.0, "ms"))
     await driver.stop()
     return figures
 

@@ -6,6 +6,8 @@ import asyncio
 import threading
 import time
 
+from structlog.dev import ConsoleRenderer
+from structlog.processors import JSONRenderer
 from structlog.testing import capture_logs
 
 from headrace.broker.watchdog import Watchdog
@@ -22,8 +24,10 @@ async def test_what_holds_the_loop_is_named() -> None:
         hold_the_loop(0.4)
     line = lines[0]
     assert line["event"] == "the event loop was held"
-    assert any("hold_the_loop" in frame for frame in line["stack"])
+    assert any("hold_the_loop" in frame for frame in line["frames"])
     assert line["milliseconds"] >= 50
+    for renderer in (ConsoleRenderer(), JSONRenderer()):  # none of its facts has a meaning of its own to them
+        assert "hold_the_loop" in renderer(None, "warning", dict(line))
 
 
 async def test_a_loop_that_turns_is_let_alone_and_the_thread_ends_with_the_watch() -> None:

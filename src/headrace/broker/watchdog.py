@@ -60,5 +60,5 @@ class Watchdog:
         self._log.warning(
             "the event loop was held",
             milliseconds=round((time.monotonic() - asked) * 1000),
-            stack=[f"{each.name} ({each.filename}:{each.lineno})" for each in stack],
+            frames=[f"{each.name} ({each.filename}:{each.lineno})" for each in stack],
         )
