@@ -34,6 +34,7 @@ from headrace.base.ids import (
 )
 from headrace.broker.metadata import MetadataDriver
 from headrace.broker.settling import Settling
+from headrace.broker.system import tune_interpreter
 from headrace.broker.watchdog import Watchdog
 from headrace.controller.brokers import register_broker
 from headrace.controller.topics import NewTopic, create_topics
@@ -146,12 +147,16 @@ class Pauses:
     def end(self) -> float:
         if self._timer is not None:
             self._timer.cancel()
+        self._look()
         return self.longest_ms
 
-    def _tick(self) -> None:
+    def _look(self) -> None:
         now = time.perf_counter()
         self.longest_ms = max(self.longest_ms, (now - self._at) * 1000 - 1)
         self._at = now
+
+    def _tick(self) -> None:
+        self._look()
         self._timer = asyncio.get_running_loop().call_later(0.001, self._tick)
 
 
@@ -233,9 +238,7 @@ def main() -> int:
     parser.add_argument("--partitions", type=int, default=100_000)
     partitions = parser.parse_args().partitions
     image = made(partitions)
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(20_000, 20, 20)  # as a broker that serves
+    tune_interpreter()  # as a broker that serves
     figures = list(apply_times(image))
     with tempfile.TemporaryDirectory() as directory:
         figures += loops.run(snapshot_times(image, Path(directory)))

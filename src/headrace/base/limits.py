@@ -241,7 +241,7 @@ RAFT_ENTRIES_KEPT: Final = 1_000
 SETTLED_PER_ENTRY_MAX: Final = 1_000
 """Partitions of which a broker's coming or going is one entry: deciding and applying it holds the event loop for some
 10 ms, on a slow machine for 25."""
-SETTLED_PER_SLICE_MAX: Final = 500
+SETTLED_PER_SLICE_MAX: Final = 250
 """Partitions in each of the entries of a broker that has more."""
 PARTITIONS_SEARCHED_PER_TURN_MAX: Final = 2_000
 """Partitions looked at in one turn of the loop, where all are: some 2 ms."""

@@ -49,7 +49,7 @@ class Watchdog:
                 self._loop.call_soon_threadsafe(self._beat.set)
             except RuntimeError:  # the loop is closed
                 return
-            if not self._beat.wait(self._held_seconds_max):
+            if not self._beat.wait(self._held_seconds_max) and not self._over.is_set():  # whose end waits for this
                 self._tell(asked, sys._current_frames().get(self._watched))
 
     def _tell(self, asked: float, frame: FrameType | None) -> None:

@@ -22,7 +22,7 @@ from headrace.base.ports import Objects
 from headrace.broker.boot import Broker
 from headrace.broker.cleaner_child import run_in_child
 from headrace.broker.config import FIRST_BROKER, BrokerConfig
-from headrace.broker.system import SystemClock, system_random
+from headrace.broker.system import SystemClock, system_random, tune_interpreter
 from headrace.broker.watchdog import Watchdog
 from headrace.cli.logs import configure_logs
 from headrace.net.client.address import parse_address, parse_bootstrap
@@ -31,8 +31,6 @@ from headrace.storage.disk import LocalDisk
 from headrace.storage.objects import open_objects
 
 DURABLE_URL = "durable.url"
-GARBAGE_OBJECTS = 20_000
-"""New objects after which the young ones are looked through for cycles (Python's default: 700)."""
 
 
 def serve(
@@ -67,14 +65,6 @@ def serve(
     run(_serve(config, with_parent=with_parent))
 
 
-def _collect_seldom() -> None:
-    """What is there now stays; requests leave next to no cycles behind, so the collector need not come for each few."""
-    gc.enable()
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(GARBAGE_OBJECTS, 20, 20)
-
-
 def _objects(configs: Mapping[str, str], disk: LocalDisk) -> Objects | None:
     url = configs.get(DURABLE_URL)
     return open_objects(url, disk) if url else None
@@ -97,7 +87,7 @@ async def _serve(config: BrokerConfig, *, with_parent: bool) -> None:
     gc.disable()  # thousands of logs are opened, and stay
     if not await _started(broker, asked):
         return
-    _collect_seldom()
+    tune_interpreter()
     try:
         sys.stdout.write(f"ready {broker.host}:{broker.port}\n")
         sys.stdout.flush()

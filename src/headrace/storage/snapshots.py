@@ -115,11 +115,15 @@ def _lines(file: File) -> Iterator[bytes]:
     """The lines of a gzipped file, which must end where gzip's trailer does. Raises zlib.error."""
     inflate = zlib.decompressobj(_GZIP)
     position, rest = 0, b""
-    while data := file.read(position, _SLICE_BYTES):
+    while (data := file.read(position, _SLICE_BYTES)) and not inflate.eof:
         position += len(data)
-        *lines, rest = (rest + inflate.decompress(data)).split(b"\n")
-        yield from lines
-    if not inflate.eof or inflate.unused_data or rest:
+        while data and not inflate.eof:  # in pieces, for who works on one holds the interpreter
+            *lines, rest = (rest + inflate.decompress(data, _SLICE_BYTES)).split(b"\n")
+            yield from lines
+            data = inflate.unconsumed_tail
+    *lines, rest = (rest + inflate.flush()).split(b"\n")
+    yield from lines
+    if not inflate.eof or data or inflate.unused_data or rest:
         raise zlib.error("not the whole of one gzip stream of lines")
 
 

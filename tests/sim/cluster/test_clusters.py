@@ -12,6 +12,7 @@ import pytest
 
 from headrace.sim.cluster.plants import CLUSTER_PLANTS
 from headrace.sim.cluster.run import run_cluster
+from tests.sim.cluster.hunting import HUNT_SECONDS_MAX, SEEDS_MAX, hunted
 
 SEEDS: Final = 100
 SEEDS_AT_A_TIME: Final = 10
@@ -44,11 +45,12 @@ def test_nothing_acknowledged_is_lost_and_all_show_the_same(first: int) -> None:
     assert answered > 30 * SEEDS_AT_A_TIME
 
 
+@pytest.mark.timeout(HUNT_SECONDS_MAX)
 @pytest.mark.parametrize("plant", CLUSTER_PLANTS)
 def test_a_planted_bug_is_found(plant: str) -> None:
     with CLUSTER_PLANTS[plant]():
-        outcome = run_cluster(FOUND[plant])
-    assert not outcome.is_sound, f"{plant} survived seed {FOUND[plant]}"
+        outcome = hunted(run_cluster, FOUND[plant])
+    assert not outcome.is_sound, f"{plant} survived {SEEDS_MAX} seeds"
     print(f"{plant}: seed {outcome.seed}: {outcome.problems[0]}")
 
 

@@ -11,6 +11,7 @@ from headrace.sim.cluster.parts import run_parts
 from headrace.sim.cluster.records.run import run_records
 from headrace.sim.cluster.replica_plants import REPLICA_PLANTS
 from headrace.sim.cluster.run import run_cluster
+from tests.sim.cluster.hunting import HUNT_SECONDS_MAX, SEEDS_MAX, hunted
 
 SEEDS: Final = 16
 SEEDS_AT_A_TIME: Final = 4
@@ -42,11 +43,12 @@ def test_nothing_promised_is_lost_whoever_leads(first: int) -> None:
     assert acknowledged > 50
 
 
+@pytest.mark.timeout(HUNT_SECONDS_MAX)
 @pytest.mark.parametrize("plant", FOUND)
 def test_a_planted_bug_is_found(plant: str) -> None:
     with REPLICA_PLANTS[plant]():
-        outcome = run_records(FOUND[plant])
-    assert not outcome.is_sound, f"{plant} survived seed {FOUND[plant]}"
+        outcome = hunted(run_records, FOUND[plant])
+    assert not outcome.is_sound, f"{plant} survived {SEEDS_MAX} seeds"
     print(f"{plant}: seed {outcome.seed}: {outcome.problems[0]}")
 
 
