@@ -1,25 +1,29 @@
 """librdkafka with `client.rack` reads from the follower in its rack, and goes on when that one dies: nothing is lost,
-and nothing comes twice."""
+and nothing comes twice. The Java client reads there, too."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import confluent_kafka
+import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from headrace.metadata.config_table import RACK_AWARE
 from headrace.net import loops
+from tests.interop import java_project
 from tools.broker_cluster import BrokerCluster
 
 DEADLINE_S = 60.0
 RACKS = {1: "a", 2: "b", 3: "c"}
 RECORDS = 500
 """In each of three parts, the last of them once the follower is dead."""
+VALUE_BYTES = 200
 
 
 class Reader:
@@ -105,6 +109,30 @@ def test_a_consumer_reads_in_its_rack_and_goes_on_when_that_replica_dies(tmp_pat
     loops.run(work())
 
 
+@pytest.mark.skipif(not java_project.IS_POSSIBLE, reason=java_project.REASON)
+def test_the_java_client_reads_in_its_rack(tmp_path: Path) -> None:
+    async def work() -> None:
+        command = await asyncio.to_thread(java_project.built)
+        options = ("--config", f"replica.selector.class={RACK_AWARE}")
+        async with BrokerCluster(tmp_path, 3, *options, racks=RACKS) as cluster:
+            await cluster.start(1, 2, 3)
+            _, follower = await asyncio.to_thread(_make, cluster)
+            await asyncio.to_thread(_produce, cluster, 0)
+            case = f"reads_in_its_rack orders {RACKS[follower]} {follower} {RECORDS} {VALUE_BYTES}\n"
+            answer = await asyncio.to_thread(
+                subprocess.run,
+                [*command, "headrace.interop.Main", cluster.bootstrap],
+                input=case,
+                capture_output=True,
+                check=True,
+                text=True,
+                timeout=DEADLINE_S,
+            )
+            assert answer.stdout.strip() == "ok"
+
+    loops.run(work())
+
+
 def _make(cluster: BrokerCluster) -> tuple[int, int]:
     """The topic's leader, and a follower."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
@@ -117,7 +145,7 @@ def _produce(cluster: BrokerCluster, part: int) -> None:
     failed: list[Any] = []
     producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True})
     for number in range(part * RECORDS, (part + 1) * RECORDS):
-        value = str(number).rjust(200, "0")
+        value = str(number).rjust(VALUE_BYTES, "0")
         producer.produce("orders", value, on_delivery=lambda error, _: failed.append(error))
     assert producer.flush(DEADLINE_S) == 0
     assert failed == [None] * RECORDS

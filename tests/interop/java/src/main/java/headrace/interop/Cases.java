@@ -51,6 +51,7 @@ final class Cases {
         cases.put("created_once", Cases::createdOnce);
         cases.put("dry_run", Cases::dryRun);
         cases.put("cluster", Cases::cluster);
+        cases.put("reads_in_its_rack", Cases::readsInItsRack);
         return cases;
     }
 
@@ -245,6 +246,36 @@ final class Cases {
         var options = new CreateTopicsOptions().validateOnly(true);
         broker.admin.createTopics(List.of(new NewTopic(topic, 1, (short) 1)), options).all().get();
         Check.equal(false, broker.admin.listTopics().names().get().contains(topic), "listed");
+    }
+
+    /** "TOPIC RACK FOLLOWER COUNT BYTES": so many records come from that replica, and next to nothing from others. */
+    private static void readsInItsRack(Broker broker, String argument) throws Exception {
+        String[] words = argument.split(" ");
+        int count = Integer.parseInt(words[3]);
+        Map<String, Object> options = Map.of("client.rack", words[1], "max.partition.fetch.bytes", 16 * 1024);
+        try (Consumer<byte[], byte[]> reader = broker.consumer(options)) {
+            TopicPartition partition = new TopicPartition(words[0], 0);
+            reader.assign(List.of(partition));
+            var found = Broker.take(reader, count);
+            for (int n = 0; n < count; n++) {
+                Check.equal((long) n, found.get(n).offset(), "offset");
+            }
+            double wanted = count * Double.parseDouble(words[4]);
+            double received = received(reader, "node-" + words[2]);
+            Check.that(received > 0.9 * wanted, "from the follower came " + received + " of " + wanted + " bytes");
+        }
+    }
+
+    /** Bytes that a consumer has had from one node. */
+    private static double received(Consumer<byte[], byte[]> reader, String node) {
+        double bytes = 0;
+        for (var metric : reader.metrics().values()) {
+            boolean isOfNode = node.equals(metric.metricName().tags().get("node-id"));
+            if (isOfNode && metric.metricName().name().equals("incoming-byte-total")) {
+                bytes += (Double) metric.metricValue();
+            }
+        }
+        return bytes;
     }
 
     private static void cluster(Broker broker, String argument) throws Exception {
