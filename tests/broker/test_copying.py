@@ -7,6 +7,7 @@ import asyncio
 import math
 import struct
 import threading
+import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -15,7 +16,7 @@ from typing import NamedTuple, Self
 
 import pytest
 
-from headrace.base.ids import BrokerEpoch, BrokerId, ClusterId, LeaderEpoch, Offset
+from headrace.base.ids import BrokerEpoch, BrokerId, ClusterId, LeaderEpoch, Offset, TopicId, TopicPartition
 from headrace.base.limits import REPLICA_ANSWER_BYTES_MAX, REPLICA_BULK_BYTES_MIN, REPLICA_UNFLUSHED_BYTES_MAX
 from headrace.broker.copying import Me, Source
 from headrace.broker.following import FollowerPartition
@@ -368,6 +369,22 @@ def test_one_number_for_two_places_closes_the_connection(tmp_path: Path) -> None
             (other, *_) = (key for key in keys if (at := image.partition(key)) and at.leader == leading.standings.node)
             hand.place(1)
             hand.send(hand.says._replace(placed=[hand.placed(1, 0, 0, last_epoch=-1)._replace(key=other)]))
+            assert await hand.is_closed()
+
+    run(tmp_path, work)
+
+
+def test_who_makes_refusals_and_wants_no_answer_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.broker.followers.REPLICA_TOLD_MAX", 3)
+
+    async def work(world: World) -> None:
+        async with by_hand(world) as (hand, _):
+            made_up = [TopicPartition(TopicId(uuid.UUID(int=number)), hand.key.partition) for number in range(4)]
+            places = [hand.placed(at, 0, 0, last_epoch=-1)._replace(key=key) for at, key in enumerate(made_up)]
+            hand.send(hand.says._replace(wants_answer=False, placed=places[:3]))
+            hand.send(hand.says)
+            assert len(await hand.answer()) == 3
+            hand.send(hand.says._replace(wants_answer=False, placed=places))
             assert await hand.is_closed()
 
     run(tmp_path, work)

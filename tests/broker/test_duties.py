@@ -141,3 +141,24 @@ async def test_a_death_that_two_connections_tell_of_counts_once() -> None:
             asked.on_peer_dead(other)
             asked.on_peer_dead(other)
             await until(lambda: metadata.image.brokers[other].fenced)
+
+
+@pytest.mark.parametrize("seconds", [0.5, 100.0])
+async def test_a_death_that_was_seen_long_before_it_was_the_controller_is_old_news(seconds: float) -> None:
+    """A port that refused once may be that of a broker that has lived on."""
+    clock = SetClock()
+    async with duties(clock) as (asked, metadata, _):
+        await asked.answer(registration(NODE, directory=1, incarnation=1))
+        other = BrokerId(2)
+        epoch = await asked.answer(registration(other, directory=2, incarnation=2))
+        assert await asked.answer(Heartbeat(broker_id=other, broker_epoch=epoch, ready=True)) is True
+        asked.stop()  # another is the controller
+        asked.on_peer_dead(other)
+        clock.seconds += seconds
+        asked._on_controller(True)
+        assert list(asked._hasty) == ([other] if seconds < 1 else [])
+        if seconds < 1:
+            await until(lambda: metadata.image.brokers[other].fenced)
+        else:
+            assert await asked.answer(Heartbeat(broker_id=other, broker_epoch=epoch, ready=True)) is True
+            assert not metadata.image.brokers[other].fenced

@@ -333,6 +333,8 @@ REPLICA_UNFLUSHED_BYTES_MAX: Final = 16 * 1024 * 1024
 """Bytes from one leader that a follower has taken and not yet flushed, at which it asks for no more."""
 REPLICA_FRAME_ROWS_MAX: Final = 10_000
 """Partitions that one frame to a leader names; more go with the next."""
+REPLICA_TOLD_MAX: Final = 200_000
+"""Refusals that wait for a frame of the follower that wants an answer; who makes more of them is not listened to."""
 REPLICA_BACKOFF_MS_MIN: Final = 20
 REPLICA_BACKOFF_MS_MAX: Final = 1_000
 """Pause after a connection to a leader failed, or before a partition that it refused is asked for again: doubles from

@@ -87,8 +87,9 @@ class Duties:
         self._ticks: asyncio.Task[None] | None = None
         self._hasty: dict[BrokerId, asyncio.Task[None]] = {}
         """Fencings of the dead that are under way: a death may be told more than once, and counts once."""
-        self._seen_dead: dict[BrokerId, BrokerEpoch] = {}
-        """Incarnations whose process was seen dead before this node was the controller."""
+        self._seen_dead: dict[BrokerId, tuple[BrokerEpoch, float]] = {}
+        """Incarnations whose process was seen dead before this node was the controller, and when: what is longer ago
+        than a session was told by others too, where it was true."""
         metadata.on_controller(self._on_controller)
         if metadata.is_controller:
             self._on_controller(True)
@@ -111,9 +112,9 @@ class Duties:
                 self._go_on_with(sessions, *before, now)
             self._ticks = started(self._tick(sessions), "controller's sessions", self._on_bug)
             seen, self._seen_dead = self._seen_dead, {}
-            for broker, epoch in seen.items():
+            for broker, (epoch, seen_at) in seen.items():
                 known = self._metadata.image.brokers.get(broker)
-                if known is not None and known.epoch == epoch:
+                if known is not None and known.epoch == epoch and now - seen_at <= self._session_s:
                     self.on_peer_dead(broker)
 
     def _go_on_with(self, sessions: Sessions, peer: Peer, silent_s: float, now: float) -> None:
@@ -141,7 +142,7 @@ class Duties:
         known = self._metadata.image.brokers.get(broker)
         if self._sessions is None:
             if known is not None:
-                self._seen_dead[broker] = known.epoch
+                self._seen_dead[broker] = known.epoch, self._clock.monotonic()
         elif broker not in self._hasty:
             task = started(self._fence_dead(self._sessions, broker), "fencing of a dead broker", self._on_bug)
             self._hasty[broker] = task

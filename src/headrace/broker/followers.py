@@ -16,7 +16,7 @@ import structlog
 
 from headrace.base.errors import CorruptData, StorageFailure
 from headrace.base.ids import NO_EPOCH, NO_OFFSET, BrokerId, ClusterId, LeaderEpoch, Offset, TopicPartition
-from headrace.base.limits import REPLICA_ANSWER_BYTES_MAX, REPLICA_IDLE_MS, REPLICA_NEWS_MS_MAX
+from headrace.base.limits import REPLICA_ANSWER_BYTES_MAX, REPLICA_IDLE_MS, REPLICA_NEWS_MS_MAX, REPLICA_TOLD_MAX
 from headrace.base.ports import Buffer, Clock
 from headrace.broker.deferred import Deferred
 from headrace.broker.gathering import Gathering
@@ -219,6 +219,8 @@ class FollowerSession:
             epoch = NO_SUCH_EPOCH
         row = Copied(placed.generation, error, Offset(-1), start, epoch, end, Offset(0), Offset(-1), b"")
         self._told[placed.key] = row
+        if len(self._told) > REPLICA_TOLD_MAX:
+            raise CorruptData(f"broker {self.replica} wants no answer, and places more than it can be told of")
 
     # what there is for it
 
