@@ -13,7 +13,7 @@ import pytest
 
 from headrace.base.ids import NO_LEADER, BrokerId, IncarnationId, TopicId
 from headrace.broker.duties import Duties
-from headrace.controller.asks import CreateTopics, Heartbeat
+from headrace.controller.asks import CreateTopics, Heartbeat, RemoveBroker
 from headrace.controller.decision import Refusal
 from headrace.controller.topics import NewTopic
 from headrace.metadata.delta import ImageDelta
@@ -137,6 +137,26 @@ async def a_new_incarnation_has_a_new_epoch_for_all_that_it_led_before_it_serves
     assert await ask(controller, work), "in time"
 
 
+async def it_is_removed_in_slices(world: World) -> None:
+    controller = await leading(world)
+    other = await registered(controller)
+    assert controller.node is not None
+    driver, deltas = controller.node.driver, list[int]()
+
+    async def work(made: Duties) -> bool:
+        await made.answer(topics(replicas=3, number=1))
+        made.on_peer_dead(BrokerId(other))
+        await until(lambda: is_out(driver.image, other))
+        driver.subscribe(lambda delta: deltas.append(changed(delta)))
+        assert await made.answer(RemoveBroker(broker_id=BrokerId(other))) is None
+        assert max(deltas) == SLICE
+        assert BrokerId(other) not in driver.image.brokers
+        assert not any(other in partition.replicas for _, partition in driver.image.all_partitions())
+        return True
+
+    assert await ask(controller, work), "in time"
+
+
 async def the_next_controller_finishes_it(world: World) -> None:
     old = await leading(world)
     other = await registered(old)
@@ -188,6 +208,7 @@ async def next_leading(world: World, old: Machine) -> Machine:
     [
         it_goes_and_comes_in_slices,
         a_new_incarnation_has_a_new_epoch_for_all_that_it_led_before_it_serves,
+        it_is_removed_in_slices,
         the_next_controller_finishes_it,
     ],
     ids=lambda story: story.__name__,

@@ -11,8 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.base.ids import BrokerId, ClusterId, DirectoryId, TopicPartition
-from headrace.controller.brokers import fence_broker, lose_disk, register_broker, settle_broker, unfence_broker
-from headrace.controller.decision import Decision
+from headrace.controller.brokers import (
+    fence_broker,
+    holds,
+    lose_disk,
+    register_broker,
+    release_copies,
+    remove_broker,
+    settle_broker,
+    unfence_broker,
+)
+from headrace.controller.decision import Decision, Refusal
 from headrace.controller.elections import only_copies, unsettled
 from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
 from headrace.metadata.values import Endpoint
@@ -109,3 +118,20 @@ def test_what_slices_lead_to(history: Sequence[Entry], size: int, new_disk: bool
         first = found(slowly, broker, fenced=False)[:size]
         gently = settled(after(slowly, unfence_broker(slowly, **told(slowly, broker), among=first)), broker, size)
         assert equal(live, gently)
+
+
+@given(histories(), st.integers(1, 4))
+def test_what_a_removal_in_slices_leads_to(history: Sequence[Entry], size: int) -> None:
+    image = replayed(history)
+    for broker in image.brokers:
+        fenced = after(image, fence_broker(image, **told(image, broker)))
+        at_once = remove_broker(fenced, broker_id=broker)
+        if isinstance(at_once.result, Refusal):
+            continue
+        is_held = holds(fenced, broker)
+        held = [TopicPartition(topic.id, part.index) for topic, part in fenced.all_partitions() if is_held(part)]
+        slowly = in_slices(fenced, partial(release_copies, **told(fenced, broker)), held, size)
+        assert slowly.copies.get(broker, 0) == 0
+        last = remove_broker(slowly, broker_id=broker)
+        assert len(last.events) == 1, "nothing is left to the last entry"
+        assert equal(after(fenced, at_once), after(slowly, last))

@@ -270,7 +270,9 @@ class Duties:
         refusal = decide(self._metadata.image).result
         if refusal is not None:
             return await self._confirmed(refusal)
-        await self._settling.settle(ask.broker_id)
+        refusal = await self._settling.release(ask.broker_id)
+        if refusal is not None:
+            return refusal
         for member in self._metadata.quorum().members:
             if member.peer.node == ask.broker_id:
                 problem = await self._change(Remove(member.peer))

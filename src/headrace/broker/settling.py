@@ -23,7 +23,14 @@ from headrace.base.limits import (
 )
 from headrace.broker.metadata import MetadataDriver
 from headrace.controller.asks import RegisterBroker
-from headrace.controller.brokers import fence_broker, lose_disk, settle_broker, unfence_broker
+from headrace.controller.brokers import (
+    fence_broker,
+    holds,
+    lose_disk,
+    release_copies,
+    settle_broker,
+    unfence_broker,
+)
 from headrace.controller.decision import Decision, Refusal
 from headrace.controller.elections import PartitionTest, only_copy, unsettled
 from headrace.metadata.image import MetadataImage
@@ -68,6 +75,14 @@ class Settling:
         first = await self._found(partial(unsettled, fenced=fenced), known.id)
         refusal = await self._metadata.submit(partial(one, among=first[:SETTLED_PER_SLICE_MAX]))
         return refusal if refusal is not None else await self.settle(known.id)
+
+    async def release(self, broker: BrokerId) -> Refusal | None:
+        """Before a large broker that was stopped is removed, so that its removal changes little."""
+        known = self._metadata.image.brokers.get(broker)
+        if known is None or not self.is_large(broker):
+            return None
+        await self.settle(broker)
+        return await self._in_slices(partial(release_copies, broker_id=broker, broker_epoch=known.epoch), holds, broker)
 
     async def make_way(self, ask: RegisterBroker) -> None:
         """Before a large broker registers anew, so that its registration changes little."""

@@ -17,15 +17,18 @@ from headrace.base.ids import (
     DirectoryId,
     IncarnationId,
     ProducerId,
+    TopicId,
     TopicPartition,
 )
 from headrace.base.limits import BROKER_TEXT_CHARS_MAX, PRODUCER_ID_BLOCK_SIZE
 from headrace.controller.decision import Decision, Refusal, decided
 from headrace.controller.elections import (
     Among,
+    PartitionTest,
     disk_lost,
     live_directories,
     only_copies,
+    only_copy,
     returned,
     started_anew,
     taken_out,
@@ -41,7 +44,7 @@ from headrace.metadata.events import (
     ProducerIdsAllocated,
 )
 from headrace.metadata.image import MetadataImage
-from headrace.metadata.values import BrokerImage, Endpoint
+from headrace.metadata.values import BrokerImage, Endpoint, PartitionImage
 from headrace.wire.errors import ErrorCode
 
 
@@ -203,19 +206,40 @@ def remove_broker(image: MetadataImage, *, broker_id: BrokerId) -> Decision[Refu
             "among them: delete their topics first, or start it again."
         )
         return decided(Refusal(ErrorCode.INVALID_REQUEST, message))
-    return decided([*_replicas_without(image, broker_id), _removed(known)])
+    everywhere = ((topic.id, partition) for topic, partition in image.all_partitions())
+    return decided([*_without(image, broker_id, everywhere), _removed(known)])
+
+
+def holds(_: MetadataImage, broker_id: BrokerId) -> PartitionTest:
+    """Whether the broker is a replica of a partition."""
+    return lambda partition: broker_id in partition.replicas
+
+
+def release_copies(
+    image: MetadataImage, *, broker_id: BrokerId, broker_epoch: BrokerEpoch, among: Iterable[TopicPartition]
+) -> Decision[Refusal | None]:
+    """A broker that was stopped, and is to be removed, is a replica of these no more, but where only it is in sync."""
+    known = image.brokers.get(broker_id)
+    if known is None or known.epoch != broker_epoch or not known.fenced:
+        return decided(stale(broker_id, broker_epoch))
+    found = ((key.topic_id, image.partition(key)) for key in among)
+    here = ((topic_id, partition) for topic_id, partition in found if partition is not None)
+    is_only_copy = only_copy(image, broker_id)
+    return decided([*_without(image, broker_id, ((at, part) for at, part in here if not is_only_copy(part)))])
 
 
 def _removed(broker: BrokerImage) -> BrokerRemoved:
     return BrokerRemoved(broker_id=broker.id, broker_epoch=broker.epoch)
 
 
-def _replicas_without(image: MetadataImage, broker_id: BrokerId) -> Iterator[MetadataEvent]:
+def _without(
+    image: MetadataImage, broker_id: BrokerId, partitions: Iterable[tuple[TopicId, PartitionImage]]
+) -> Iterator[MetadataEvent]:
     """A fenced broker is in no ISR but those of which it is the last member."""
     live = live_directories(image).keys()
-    for topic, partition in image.all_partitions():
+    for topic_id, partition in partitions:
         if broker_id in partition.replicas:
-            yield from changes(topic.id, partition, without_broker(partition, broker_id, live))[0]
+            yield from changes(topic_id, partition, without_broker(partition, broker_id, live))[0]
 
 
 def allocate_producer_ids(
