@@ -243,6 +243,8 @@ SETTLED_PER_ENTRY_MAX: Final = 1_000
 10 ms, on a slow machine for 25."""
 SETTLED_PER_SLICE_MAX: Final = 250
 """Partitions in each of the entries of a broker that has more."""
+SLICES_AT_ONCE_MAX: Final = 4
+"""Of those, that are on their way to the quorum at a time."""
 PARTITIONS_SEARCHED_PER_TURN_MAX: Final = 2_000
 """Partitions looked at in one turn of the loop, where all are: some 2 ms."""
 SETTLED_ALONE_MAX: Final = 50_000

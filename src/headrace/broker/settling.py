@@ -10,7 +10,7 @@ What a controller left undone the next one finishes. Never decides: `controller.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import islice
 
@@ -20,6 +20,7 @@ from headrace.base.limits import (
     SETTLED_ALONE_MAX,
     SETTLED_PER_ENTRY_MAX,
     SETTLED_PER_SLICE_MAX,
+    SLICES_AT_ONCE_MAX,
 )
 from headrace.broker.metadata import MetadataDriver
 from headrace.controller.asks import RegisterBroker
@@ -116,12 +117,24 @@ class Settling:
         which is settled for itself."""
         async with self._turn:
             found = await self._found(wanted, broker)
-            for at in range(0, len(found), SETTLED_PER_SLICE_MAX):
-                among = found[at : at + SETTLED_PER_SLICE_MAX]
-                refusal = await self._metadata.submit(partial(decide, among=among))
+            slices = [found[at : at + SETTLED_PER_SLICE_MAX] for at in range(0, len(found), SETTLED_PER_SLICE_MAX)]
+            for at in range(0, len(slices), SLICES_AT_ONCE_MAX):
+                refusal = await self._together(decide, slices[at : at + SLICES_AT_ONCE_MAX])
                 if refusal is not None:  # it is another incarnation by now, which was settled before it came
                     return refusal
         return None
+
+    async def _together(
+        self, decide: Callable[..., Decision[Refusal | None]], slices: Iterable[list[TopicPartition]]
+    ) -> Refusal | None:
+        """Each decides on what those before it did; none waits for these to be committed."""
+        work = [asyncio.ensure_future(self._metadata.submit(partial(decide, among=among))) for among in slices]
+        try:
+            return next((refusal for refusal in await asyncio.gather(*work) if refusal is not None), None)
+        finally:
+            for each in work:
+                each.cancel()
+            await asyncio.wait(work)
 
     async def _found(self, wanted: Wanted, broker: BrokerId) -> list[TopicPartition]:
         """What is to be done as it is now, where the broker leads first: looked for in turns of the loop, for a thread
