@@ -473,6 +473,8 @@ class Copier(NamedTuple):
             Offset(-1),
             Offset(0),
             Offset(-1),
+            Offset(0),
+            Offset(0),
             records,
         )
 

@@ -71,6 +71,8 @@ copied = st.builds(
     int64,
     int64,
     int64,
+    int64,
+    int64,
     st.binary(max_size=200),
 )
 
@@ -113,7 +115,9 @@ KEY = TopicPartition(TopicId(UUID(int=7)), PartitionIndex(3))
 
 
 def answered(records: Any = b"records") -> Copied:
-    return Copied(5, 0, Offset(9), Offset(2), LeaderEpoch(-1), Offset(-1), Offset(0), Offset(-1), records)
+    return Copied(
+        5, 0, Offset(9), Offset(2), LeaderEpoch(-1), Offset(-1), Offset(0), Offset(-1), Offset(0), Offset(0), records
+    )
 
 
 WHO = encode_who(Who(ClusterId("c" * 22), BrokerId(2), BrokerEpoch(17), BrokerId(1)))

@@ -347,3 +347,14 @@ THROTTLE_BURST_S: Final = 1.0
 
 ISR_BACKOFF_MS: Final = 100
 """Pause before an ISR is proposed again that the controller has not decided on."""
+
+# copies that are begun anew
+RENEWALS_AT_ONCE_MAX: Final = 4
+"""Damaged copies that one broker has out of the in-sync replicas at a time to copy them anew, but for those that cannot
+go on."""
+RENEWAL_LOOK_MS: Final = 1_000
+"""Time between two looks at damaged copies, while there are any."""
+RENEWAL_ROOM_FACTOR: Final = 2
+"""A copy is begun anew only where the volume has so many times its size to spare: what it had is kept until then."""
+REPLICA_DAMAGED_BACKOFF_MS_MAX: Final = 30_000
+"""Longest pause before a leader is asked again for what it has damaged itself; it doubles up to that."""

@@ -16,13 +16,14 @@ from typing import Any, NamedTuple, TypeVar
 import structlog
 
 from headrace.base.errors import CorruptData, HeadraceError, StorageFailure
-from headrace.base.ids import BrokerEpoch, BrokerId, ClusterId, LeaderEpoch, Offset, TopicPartition
+from headrace.base.ids import BrokerEpoch, BrokerId, ClusterId, Offset, TopicPartition
 from headrace.base.limits import (
     PEER_CONNECT_MS_MAX,
     REPLICA_ANSWER_BYTES_MAX,
     REPLICA_BACKOFF_MS_MAX,
     REPLICA_BACKOFF_MS_MIN,
     REPLICA_BULK_BYTES_MIN,
+    REPLICA_DAMAGED_BACKOFF_MS_MAX,
     REPLICA_FRAME_ROWS_MAX,
     REPLICA_UNFLUSHED_BYTES_MAX,
 )
@@ -63,6 +64,10 @@ class Me(NamedTuple):
     on_dead: Callable[[BrokerId], None]
     """Told of a leader whose process is plainly dead: its connection broke, and it refuses another one."""
     on_bug: OnBug
+    on_damaged: Callable[[TopicPartition], object] = lambda _: None
+    """Told of a copy that cannot go on before it is begun anew."""
+    begins_anew: Callable[[FollowerPartition], bool] = lambda _: False
+    """Whether a copy is to be dropped and begun anew before its leader is told anything of it."""
 
 
 class Source:
@@ -112,13 +117,22 @@ class Source:
         if copy.is_changing:
             self._work(copy, self._once_settled(copy))
         else:
-            self._place(key)
+            self._begin(copy)
+
+    def _begin(self, copy: FollowerPartition) -> None:
+        """Nothing of it is said to this leader yet, or not any more."""
+        if self._me.begins_anew(copy):
+            self._work(copy, self._begin_anew(copy))
+        elif copy.is_blocked:
+            self._withdraw(copy.topic_partition)  # until it is begun anew
+        else:
+            self._place(copy.topic_partition)
 
     async def _once_settled(self, copy: FollowerPartition) -> None:
         """It was being cut for the leader before this one."""
         await copy.settled()
         if self._copies.get(copy.topic_partition) is copy:
-            self._place(copy.topic_partition)
+            self._begin(copy)
 
     def drop(self, key: TopicPartition) -> None:
         """Copy it no more."""
@@ -201,8 +215,9 @@ class Source:
         return self._answer_bytes >= REPLICA_BULK_BYTES_MIN and self._unflushed_bytes < REPLICA_UNFLUSHED_BYTES_MAX
 
     def _placed(self, key: TopicPartition) -> Placed:
-        position = self._copies[key].position
-        return Placed(key, self._generations[key], *position)
+        copy = self._copies[key]
+        copy.said_in = copy.leader_epoch
+        return Placed(key, self._generations[key], *copy.position)
 
     def _told_flushed(self, key: TopicPartition) -> Flushed:
         copy = self._copies[key]
@@ -239,9 +254,12 @@ class Source:
         elif row.diverging_epoch != -1:
             self._work(copy, self._cut(copy, EpochEnd(row.diverging_epoch, row.diverging_end)))
         else:
-            self._refused.pop(copy.topic_partition, None)
+            copy.leader_damage = (row.damaged_from, row.damaged_to)
             if not self._append(copy, row):
                 return
+            self._refused.pop(copy.topic_partition, None)
+            if row.records:
+                copy.stuck_at = None
             copy.on_marks(row.high_watermark, row.log_start)
             if row.records and copy.is_throttled:
                 self._take_of_throttle(copy.topic_partition, len(row.records))
@@ -265,14 +283,7 @@ class Source:
         except StorageFailure:
             return False  # it is offline, and was dropped
         except CorruptData as error:
-            log.error(
-                "what the leader sent cannot be appended",
-                topic=copy.topic,
-                partition=key.partition,
-                leader=self._leader,
-                reason=str(error),
-            )
-            self._pause(key)
+            self._on_stuck(copy, f"what it sent cannot be appended: {error}")
             return False
         if not row.records:
             return True
@@ -284,6 +295,9 @@ class Source:
 
     def _on_refused(self, copy: FollowerPartition, error: int) -> None:
         """The leader's image may be behind ours, or ours behind its own: it is asked again, unless ours changes."""
+        if error == ErrorCode.CORRUPT_MESSAGE:
+            self._on_stuck(copy, "its own log is damaged there")
+            return
         log.debug(
             "a leader refuses a copy",
             topic=copy.topic,
@@ -293,17 +307,33 @@ class Source:
         )
         self._pause(copy.topic_partition)
 
-    def _pause(self, key: TopicPartition) -> None:
+    def _on_stuck(self, copy: FollowerPartition, reason: str) -> None:
+        """The leader cannot give what comes next. Asked again now and then: others may lead, or it may be mended."""
+        offset = copy.log.log_end_offset
+        if copy.stuck_at != offset:
+            copy.stuck_at = offset
+            log.error(
+                "a copy cannot go on: its leader cannot send what comes next; put back a sound copy of the leader's "
+                "file, or have another replica lead",
+                topic=copy.topic,
+                partition=copy.topic_partition.partition,
+                leader=self._leader,
+                offset=offset,
+                reason=reason,
+            )
+        self._pause(copy.topic_partition, longest_ms=REPLICA_DAMAGED_BACKOFF_MS_MAX)
+
+    def _pause(self, key: TopicPartition, *, longest_ms: int = REPLICA_BACKOFF_MS_MAX) -> None:
         self._withdraw(key)
         self._forget(key)
         count = self._refused[key] = self._refused.get(key, 0) + 1
-        seconds = backoff_s(count)
+        seconds = backoff_s(count, longest_ms)
         self._timers[key] = self._loop.call_later(seconds, self._after_pause, key)
 
     def _after_pause(self, key: TopicPartition) -> None:
         del self._timers[key]
-        if key in self._copies:
-            self._place(key)
+        if (copy := self._copies.get(key)) is not None:
+            self._begin(copy)
 
     # where the logs differ
 
@@ -325,7 +355,7 @@ class Source:
             log_end=copy.log.log_end_offset,
             leader=self._leader,
         )
-        return self._change(copy, copy.leader_epoch, lambda: copy.cut(offset))
+        return self._change(copy, self._still(copy), lambda: copy.cut(offset))
 
     def _start_over(self, copy: FollowerPartition, log_start: Offset) -> Coroutine[Any, Any, None]:
         log.warning(
@@ -336,25 +366,50 @@ class Source:
             offset=log_start,
             leader=self._leader,
         )
-        return self._change(copy, copy.leader_epoch, lambda: copy.start_over(log_start))
+        return self._change(copy, self._still(copy), lambda: copy.start_over(log_start))
 
-    async def _change(self, copy: FollowerPartition, epoch: LeaderEpoch, change: Callable[[], None]) -> None:
-        """While it is not fed, and not flushed. `epoch`: in which its leader asked for it; in a later one it is placed
-        already, with what it has."""
+    def _still(self, copy: FollowerPartition) -> Callable[[], bool]:
+        """Whether the epoch in which the leader asked for it goes on: in a later one it is placed already, with what it
+        has."""
+        epoch = copy.leader_epoch
+        return lambda: copy.leader_epoch == epoch
+
+    def _begin_anew(self, copy: FollowerPartition) -> Coroutine[Any, Any, None]:
+        log.warning(
+            "a damaged copy is begun anew: its leader has what it lacks, and nobody counts on it meanwhile",
+            topic=copy.topic,
+            partition=copy.topic_partition.partition,
+            log_end=copy.log.log_end_offset,
+            leader=self._leader,
+        )
+        return self._change(copy, lambda: self._me.begins_anew(copy), copy.begin_anew)
+
+    async def _change(self, copy: FollowerPartition, is_wanted: Callable[[], bool], change: Callable[[], None]) -> None:
+        """While it is not fed, and not flushed."""
         async with copy.changing:
-            if copy.availability is not ErrorCode.NONE or copy.has_stepped_down or copy.leader_epoch != epoch:
+            if copy.availability is not ErrorCode.NONE or copy.has_stepped_down or not is_wanted():
                 return
             copy.is_changing = True
             await self._me.quiet([copy.log])
             try:
                 await self._loop.run_in_executor(None, change)
+            except CorruptData as error:
+                copy.in_doubt = str(error)
+                log.error(
+                    "a copy cannot be cut where its leader's log goes on otherwise, for it is damaged there; it waits "
+                    "to be begun anew",
+                    topic=copy.topic,
+                    partition=copy.topic_partition.partition,
+                    reason=str(error),
+                )
+                self._me.on_damaged(copy.topic_partition)
             except HeadraceError as error:
                 copy.fail(error)
             finally:
                 copy.is_changing = False
                 copy.flush_soon()
         if self._copies.get(copy.topic_partition) is copy:
-            self._place(copy.topic_partition)
+            self._begin(copy)
 
     # the connection
 
@@ -464,9 +519,9 @@ class Copying:
         await asyncio.gather(*(source.stop() for source in self._sources.values()))
 
 
-def backoff_s(count: int) -> float:
+def backoff_s(count: int, longest_ms: int = REPLICA_BACKOFF_MS_MAX) -> float:
     """The pause after so many failures in a row."""
-    return min(REPLICA_BACKOFF_MS_MIN << min(count - 1, 10), REPLICA_BACKOFF_MS_MAX) / 1000
+    return min(REPLICA_BACKOFF_MS_MIN << min(count - 1, 20), longest_ms) / 1000
 
 
 def _some(keys: dict[T, None]) -> list[T]:

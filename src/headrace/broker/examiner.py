@@ -167,6 +167,7 @@ class Examiner:
             tell_damage(partition.topic, partition.topic_partition.partition, partition_log, found)
             if found:
                 partition.on_damage()
+                self._partitions.damaged(partition.topic_partition)
         if examination.has_rebuilt:
             log.warning("an index did not say what is in its segment; made anew", path=str(examination.segment.path))
 

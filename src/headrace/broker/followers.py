@@ -22,6 +22,7 @@ from headrace.broker.deferred import Deferred
 from headrace.broker.gathering import Gathering
 from headrace.broker.partition import Partition
 from headrace.broker.partitions import Partitions
+from headrace.broker.replica import NO_DAMAGE
 from headrace.broker.throttles import BrokerThrottle
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import MetadataImage
@@ -217,7 +218,7 @@ class FollowerSession:
         epoch, end = NOWHERE if diverging is None else diverging
         if diverging is not None and epoch < 0:
             epoch = NO_SUCH_EPOCH
-        row = Copied(placed.generation, error, Offset(-1), start, epoch, end, Offset(0), Offset(-1), b"")
+        row = Copied(placed.generation, error, NO_OFFSET, start, epoch, end, Offset(0), NO_OFFSET, *NO_DAMAGE, b"")
         self._told[placed.key] = row
         if len(self._told) > REPLICA_TOLD_MAX:
             raise CorruptData(f"broker {self.replica} wants no answer, and places more than it can be told of")
@@ -474,5 +475,6 @@ def _row(place: Place, error: ErrorCode, records: Buffer, *, skip_to: Offset = N
         Offset(-1),
         partition.log.gaps_below,
         skip_to,
+        *partition.damaged,
         records,
     )

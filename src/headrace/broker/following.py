@@ -19,7 +19,7 @@ from headrace.base.errors import HeadraceError, StorageFailure
 from headrace.base.ids import NO_EPOCH, BrokerId, LeaderEpoch, Offset
 from headrace.base.ports import Buffer
 from headrace.broker.opening import recover_producers
-from headrace.broker.replica import Common, Replica
+from headrace.broker.replica import Common, Replica, damaged_range
 from headrace.replica.follower import Position, cut_at
 from headrace.replica.producers import ProducerStates
 from headrace.storage.engine import NO_GAPS, EpochEnd, FlushTicket, PartitionLog
@@ -65,6 +65,16 @@ class FollowerPartition(Replica):
         """Appended when more became visible last."""
         self.on_flushed: Callable[[FollowerPartition], None] | None = None
         """Told when more of what was appended is durable, or nothing more ever will be."""
+        self.said_in: LeaderEpoch = NO_EPOCH
+        """The newest epoch in which a leader may have been told how far this copy is."""
+        self.leader_damage: tuple[Offset, Offset] | None = None
+        """As the leader of this epoch tells it (`Replica.damaged`); None: it has not yet."""
+        self.in_doubt: str | None = None
+        """A sentence, where it cannot be cut as its leader wants it: nothing is appended to it any more."""
+        self.cannot_begin: str | None = None
+        """A sentence, where it could not be begun anew: it stays as it is."""
+        self.stuck_at: Offset | None = None
+        """Where what the leader has cannot be had from it, for it is damaged there."""
         self.changing = asyncio.Lock()
         """Held while the log is cut: nothing is appended, and no other role begins, meanwhile."""
         self.is_changing = False
@@ -107,6 +117,7 @@ class FollowerPartition(Replica):
     def follow(self, leader: BrokerId, epoch: LeaderEpoch) -> None:
         """Another leader, or the same in another epoch."""
         self.leader, self._epoch = leader, epoch
+        self.leader_damage = self.stuck_at = None
         self.lose_sight()
 
     # reading
@@ -123,6 +134,7 @@ class FollowerPartition(Replica):
 
     def on_damage(self) -> None:
         """Some was found: consumers are to read elsewhere."""
+        super().on_damage()
         self._sound_from = _sound_from(self.log)
         self._tell_flushed()
 
@@ -217,7 +229,8 @@ class FollowerPartition(Replica):
 
     def cut(self, offset: Offset) -> None:
         """Drop all at and above `offset`, or, where that is below our start, everything. Blocking: in a worker thread,
-        with no flush under way. Raises StorageFailure."""
+        with no flush under way. Raises StorageFailure; CorruptData where that is in the middle of damage, and then
+        nothing is cut."""
         if offset < self.high_watermark:
             log.error(
                 "records below the high watermark are cut: the new leader does not have them",
@@ -229,14 +242,41 @@ class FollowerPartition(Replica):
             self._high_watermark = offset
         self.log.truncate_to(offset)
         self._sound_from = min(self._sound_from, self.log.log_end_offset)
+        self.damaged = damaged_range(self.log)
         try:
             self.producers = recover_producers(self.log, self._clock.now_ms())
         except OSError as error:
             raise StorageFailure(f"The producers of {self.log.directory.name} cannot be read: {error}.") from error
 
+    @property
+    def is_blocked(self) -> bool:
+        """Nothing can be appended to it before it is begun anew."""
+        return self.in_doubt is not None or self.log.read_only is not None
+
+    @property
+    def may_be_dropped(self) -> bool:
+        """Nobody counts on it, or ever will on what it has now: it is not in sync, and who leads in this epoch has been
+        told nothing of it, so that it cannot have been proposed either. Decision 0023."""
+        return not self.is_in_sync and self._epoch > self.said_in
+
+    def begin_anew(self) -> None:
+        """Drop everything, but for a second name until it is in sync again; what comes next is at the leader's log
+        start. Where nothing can be kept, nothing is dropped. As `cut`."""
+        assert self.may_be_dropped, "nobody counts on it"
+        try:
+            self.log.keep_replaced()
+        except StorageFailure as error:
+            if self.log.failed and self.log.read_only is None:
+                raise
+            self.cannot_begin = str(error)
+            return
+        self.start_over(Offset(0))
+
     def start_over(self, offset: Offset) -> None:
         """Drop everything; what comes next is at `offset`, where the leader's log starts. As `cut`."""
         self.log.restart_at(offset)
+        self.damaged = damaged_range(self.log)
+        self.in_doubt = None
         self._sound_from = offset
         self.producers = ProducerStates()
         self._high_watermark = offset

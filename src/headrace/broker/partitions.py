@@ -115,6 +115,8 @@ class Partitions:
         """Whom partitions tell of what they could not read."""
         self.failed: Failed = _nobody_leaves
         """Whom partitions tell that their disk has failed."""
+        self.damaged: Callable[[TopicPartition], object] = _nobody_leaves
+        """Told of logs that are damaged, or have beside them what they replaced."""
         self._work: asyncio.Task[None] | None = None
         """The last of the openings and deletions, each of which awaits the one before it."""
 
@@ -246,12 +248,13 @@ class Partitions:
             await asyncio.wait([before])
         if gone:
             await self._remove(gone)
-        if changing := [key for key in touched if self._role(key) is not None]:
+        if changing := [key for key in touched if self.role(key) is not None]:
             await self._change_roles(changing)
-        if wanted := [local for key in touched if self._role(key) is None and (local := self._local(key)) is not None]:
+        if wanted := [local for key in touched if self.role(key) is None and (local := self._local(key)) is not None]:
             await self._open(wanted)
 
-    def _role(self, key: TopicPartition) -> Replica | None:
+    def role(self, key: TopicPartition) -> Replica | None:
+        """Of a log that is open here."""
         return self._serving.get(key) or self._following.get(key)
 
     def _local(self, key: TopicPartition) -> LocalPartition | None:
@@ -264,7 +267,7 @@ class Partitions:
 
     async def _change_roles(self, keys: Sequence[TopicPartition]) -> None:
         """Of logs that are open: what led follows now, or the other way round."""
-        ended = [role for key in keys if (role := self._role(key)) is not None and role.has_stepped_down]
+        ended = [role for key in keys if (role := self.role(key)) is not None and role.has_stepped_down]
         if not ended:
             return
         for tell in self.on_departure:
@@ -275,7 +278,7 @@ class Partitions:
         async for role in _by_turns(ended):
             key = role.topic_partition
             local = self._local(key)
-            if self._role(key) is not role or local is None:
+            if self.role(key) is not role or local is None:
                 continue  # it is deleted
             self._forget(key)
             self._assume(local, role.log, role.producers, role.settings, role.high_watermark, failed=role.has_failed)
@@ -384,6 +387,8 @@ class Partitions:
             self._crashed.add(local.key)
         settings = partition_settings(config)
         self._assume(local, partition_log, producers, settings, partition_log.log_start_offset)
+        if partition_log.damages or partition_log.read_only is not None or partition_log.has_replaced:
+            self.damaged(local.key)
 
     def _assume(
         self,
@@ -484,7 +489,7 @@ class Partitions:
     def _reconfigure(self, topic: TopicImage, image: MetadataImage) -> None:
         config = self._config(topic, image)
         for partition in topic.partitions:
-            role = self._role(TopicPartition(topic.id, partition.index))
+            role = self.role(TopicPartition(topic.id, partition.index))
             if role is not None:
                 role.settings = partition_settings(config)
                 role.log.reconfigure(log_config(config))

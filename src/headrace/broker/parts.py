@@ -32,6 +32,7 @@ from headrace.broker.metadata import MetadataDriver
 from headrace.broker.partitions import Partitions
 from headrace.broker.producer_ids import ProducerIdAllocator
 from headrace.broker.read_replicas import ReadReplicas
+from headrace.broker.renewals import Renewals
 from headrace.broker.reporter import Reporter
 from headrace.broker.tasks import OnBug
 from headrace.broker.throttles import Throttles
@@ -130,6 +131,13 @@ class Parts:
             on_end=on_bug,
         )
         self._services = self._make_services()
+        self._renewals = Renewals(
+            node=config.broker_id,
+            broker_epoch=lambda: self.membership.epoch,
+            partitions=self.partitions,
+            control=self.control,
+            on_bug=on_bug,
+        )
         self._copying = Copying(
             Me(
                 cluster_id=identity.cluster_id,
@@ -140,6 +148,8 @@ class Parts:
                 throttle=self._throttles.follower,
                 on_dead=self.duties.on_peer_dead,
                 on_bug=on_bug,
+                on_damaged=self._renewals.note,
+                begins_anew=self._renewals.begins_anew,
             )
         )
         self.partitions.feeding = self._copying
@@ -300,6 +310,7 @@ class Parts:
         await self.listener.stop()
         await self._services.groups.stop()
         await self._isr.stop()
+        await self._renewals.stop()
         await self._copying.stop()
         await self.partitions.close(clean=clean)
         self._services.deadlines.close()

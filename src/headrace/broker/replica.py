@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import NamedTuple, TypedDict, Unpack
+from typing import Final, NamedTuple, TypedDict, Unpack
 
 import structlog
 
@@ -25,6 +25,10 @@ from headrace.storage.engine import DamagedRange, FlushTicket, PartitionLog
 from headrace.wire.errors import ErrorCode
 
 log = structlog.get_logger(__name__)
+
+
+NO_DAMAGE: Final = (Offset(0), Offset(0))
+LAST_OFFSET: Final = Offset(2**63 - 1)
 
 
 class Refusal(NamedTuple):
@@ -74,6 +78,8 @@ class Replica(ABC):
         self._ended = ErrorCode.NONE
         self.has_stepped_down = False
         """The role is over."""
+        self.damaged = damaged_range(partition_log)
+        """All that is known to be damaged of its log, and still in it, lies in this range of offsets."""
         self._watchers: dict[ParkedFetch, None] = {}
         has_records = partition_log.log_end_offset > partition_log.log_start_offset
         self.open_since_ms: int | None = clock.now_ms() if has_records else None
@@ -152,8 +158,14 @@ class Replica(ABC):
         for watcher in list(self._watchers):
             watcher.wake()
 
-    def on_damage(self) -> None:  # noqa: B027
+    def on_damage(self) -> None:
         """Some was found in its log."""
+        self.damaged = damaged_range(self.log)
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether it lacks anything from its log's start on, as far as is known."""
+        return self.damaged[1] > self.log.log_start_offset
 
     # keeping house
 
@@ -288,3 +300,14 @@ class Replica(ABC):
 
     async def settled(self) -> None:  # noqa: B027
         """Nothing of this role's own is under way on return. It has stepped down."""
+
+
+def damaged_range(partition_log: PartitionLog) -> tuple[Offset, Offset]:
+    """From the first damaged offset to the last, the second exclusive. Without end where the log is for reading only,
+    for nobody knows how much it lacks."""
+    if partition_log.read_only is not None:
+        return partition_log.log_start_offset, LAST_OFFSET
+    damages = partition_log.damages
+    if not damages:
+        return NO_DAMAGE
+    return Offset(min(each.start for each in damages)), Offset(max(each.end for each in damages))

@@ -36,12 +36,14 @@ from headrace.controller.durable import publish_segment
 from headrace.controller.isr import IsrProposal, alter_isr, leave_isr
 from headrace.controller.leaders import Election, ElectionOutcome, PartitionRef, elect_leaders
 from headrace.controller.reassignments import Reassignment, reassign_partitions
+from headrace.controller.renewals import CopyRenewal, renew_copies
 from headrace.controller.topic_changes import NewPartitions, TopicRef, create_partitions, delete_topics
 from headrace.controller.topics import NewTopic, TopicOutcome, create_topics
 from headrace.metadata.codec import shape_of
+from headrace.metadata.configs import topic_config
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.segments import SegmentDescriptor
-from headrace.metadata.values import Endpoint
+from headrace.metadata.values import Endpoint, TopicImage
 from headrace.wire.errors import ErrorCode
 
 R_co = TypeVar("R_co", covariant=True)
@@ -254,6 +256,28 @@ class LeaveIsr(Command[None]):
         return leave_isr(image, broker_id=self.broker_id, broker_epoch=self.broker_epoch, partitions=keys)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenewCopies(Command[tuple[ErrorCode, ...]]):
+    """A broker with damaged copies wants to take them anew from their leaders. One error code for each, in order."""
+
+    RESULT: ClassVar[Any] = tuple[ErrorCode, ...]
+    broker_id: BrokerId
+    broker_epoch: BrokerEpoch
+    copies: tuple[CopyRenewal, ...]
+
+    def decide(self, image: MetadataImage, setting: Setting) -> Decision[tuple[ErrorCode, ...] | Refusal]:
+        def min_in_sync(topic: TopicImage) -> int:
+            return topic_config(image, topic, setting.broker_configs, node=setting.node).min_insync_replicas
+
+        return renew_copies(
+            image,
+            broker_id=self.broker_id,
+            broker_epoch=self.broker_epoch,
+            copies=self.copies,
+            min_in_sync=min_in_sync,
+        )
+
+
 # what is more than a decision on the image
 
 
@@ -342,6 +366,7 @@ ASKS: Final[Mapping[str, type[Ask[Any]]]] = {
             PublishSegment,
             AlterIsr,
             LeaveIsr,
+            RenewCopies,
             RegisterBroker,
             Heartbeat,
             RemoveBroker,

@@ -294,7 +294,19 @@ class PartitionLog(Protocol):
         worker thread, with no other call to this log under way and no ticket out. Raises StorageFailure."""
 
     def restart_at(self, offset: Offset) -> None:
-        """Drop everything, durably; the next append is at `offset`. As `truncate_to`."""
+        """Drop everything, durably; the next append is at `offset`. As `truncate_to`. It is not for reading only any
+        more then."""
+
+    @property
+    def has_replaced(self) -> bool:
+        """Whether what it had before it was begun anew is kept beside it."""
+
+    def keep_replaced(self) -> None:
+        """Before `restart_at`: all that there is keeps a second name, durably; what is kept already stays instead. As
+        `truncate_to`, but the log goes on where it raises StorageFailure."""
+
+    def drop_replaced(self) -> None:
+        """What is kept beside it goes. Any thread, one at a time. Raises StorageFailure."""
 
     @property
     def gaps_below(self) -> Offset:

@@ -42,7 +42,7 @@ _FRONT: Final = struct.Struct(">?iiii")
 _PLACED: Final = struct.Struct(">16siiiqiqq")
 _FLUSHED: Final = struct.Struct(">iqq")
 _FORGOTTEN: Final = struct.Struct(">i")
-_ANSWER_ROW: Final = struct.Struct(">ihqqiqqqi")
+_ANSWER_ROW: Final = struct.Struct(">ihqqiqqqqqi")
 _LENGTH: Final = struct.Struct(">i")
 _TEXT_LENGTH: Final = struct.Struct(">B")
 
@@ -106,6 +106,10 @@ class Copied(NamedTuple):
     """Below it the leader's log was compacted: batches and records may be missing."""
     skip_to: Offset
     """The log's end, where compaction has left nothing before it; -1: batches follow."""
+    damaged_from: Offset
+    damaged_to: Offset
+    """Between these (the second not among them) lies all that is known to be damaged of the leader's log; both 0:
+    nothing is."""
     records: Buffer
     """Whole batches that follow on those sent before."""
 

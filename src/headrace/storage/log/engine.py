@@ -134,7 +134,7 @@ class LocalLogEngine:
         try:
             recovery.read()
         except DamagedLog as error:
-            return salvage(self._disk, directory, stamp, index_interval, str(error))
+            return salvage(self._disk, directory, stamp, index_interval, str(error), journaled)
         return recovery
 
     def _claim(self, directory: Path, identity: LogIdentity) -> tuple[Stamp | None, Path | None]:

@@ -45,9 +45,10 @@ from headrace.storage.log.damage import Examination, write_damages
 from headrace.storage.log.files import SegmentFiles
 from headrace.storage.log.flush import Ticket, Unsynced
 from headrace.storage.log.journal import Journal, JournalEntry
-from headrace.storage.log.names import CHECKPOINT, STAMP, key_of, segment_paths
+from headrace.storage.log.names import CHECKPOINT, SNAPSHOT, STAMP, key_of, numbered, offsets_of, segment_paths
 from headrace.storage.log.newest import Newest, NewestOfAll
 from headrace.storage.log.recovery import Recovered
+from headrace.storage.log.replaced import drop_replaced, keep_replaced
 from headrace.storage.log.segment import Segment
 from headrace.storage.log.snapshots import ProducerSnapshots
 from headrace.wire.batches import BatchHeader, CorruptBatch
@@ -110,7 +111,8 @@ class LocalLog:
         self.directory: Final = directory
         self.set_aside: Final = set_aside
         self.config = config
-        self.read_only: Final = recovered.read_only
+        self.read_only = recovered.read_only
+        self.has_replaced = recovered.has_replaced
         self.was_closed: Final = recovered.was_closed
         self.failed = recovered.read_only is not None
         self._disk = disk
@@ -623,7 +625,24 @@ class LocalLog:
 
     def restart_at(self, offset: Offset) -> None:
         assert self._ticket is None, "no flush is under way"
+        assert self.read_only is not None or not self.failed, "its disk has not failed"
         self._cutting(lambda: self._restart(offset))
+
+    def keep_replaced(self) -> None:
+        self.write_out()
+        if self._exists:
+            self._of_replaced(keep_replaced)
+            self.has_replaced = True
+
+    def drop_replaced(self) -> None:
+        self._of_replaced(drop_replaced)
+        self.has_replaced = False
+
+    def _of_replaced(self, work: Callable[[Disk, Path], None]) -> None:
+        try:
+            work(self._disk, self.directory)
+        except OSError as error:
+            raise StorageFailure(f"What the log of {self.directory.name} had cannot be kept: {error}.") from error
 
     def _cutting(self, work: Callable[[], None]) -> None:
         try:
@@ -635,11 +654,13 @@ class LocalLog:
             raise StorageFailure(f"The log of {self.directory.name} cannot be cut: {error}.") from error
 
     def _restart(self, offset: Offset) -> None:
-        """First empty, where it is, and only then elsewhere: a crash in between leaves an empty log."""
+        """First empty, where it is, and only then elsewhere: a crash in between leaves an empty log, or the first part
+        of it. Where it was for reading only, it is not any more, and nothing that the journal has of it is needed."""
         self._truncate(self.log_start_offset)
-        for path in self._snapshots.cut_above(NO_OFFSET):
-            if self._disk.exists(path):
-                self._disk.remove(path)
+        self._snapshots.cut_above(NO_OFFSET)
+        if self._exists:
+            for at in offsets_of(self._disk.list_directory(self.directory), SNAPSHOT):
+                self._disk.remove(numbered(self.directory, at, SNAPSHOT))
         self._unsynced.snapshots = []
         self._epochs_changed = self._epochs.cut_from(Offset(0)) or self._epochs_changed
         if self._exists:
@@ -649,6 +670,10 @@ class LocalLog:
         self._collected = Collected(offset)
         if self._exists:
             self._lower_checkpoint(offset, all_gone=True)
+        if self.read_only is not None:
+            self.read_only, self.failed = None, False
+            if self._journal is not None:
+                self._journal.settle(self.key)
 
     def _truncate(self, offset: Offset) -> None:
         """Lower the recovery point, then cut, all of it durably: what is appended below the old recovery point must be

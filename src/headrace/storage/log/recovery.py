@@ -73,6 +73,7 @@ from headrace.storage.log.names import (
     swap_path,
     swaps_of,
 )
+from headrace.storage.log.replaced import REPLACED
 from headrace.storage.log.scan import CHECK_CHUNK_BYTES, checked_batches, headers_in
 from headrace.storage.log.segment import INDEX_ENTRY, TIME_ENTRY, Segment
 from headrace.storage.log.tail import Tail
@@ -99,6 +100,8 @@ class Recovered:
     """Why nothing may be appended: what is there can be read, and is not all that was flushed."""
     was_closed: bool = True
     """Its last life ended with a clean close, or wrote nothing since what is vouched for."""
+    has_replaced: bool = False
+    """What it had before it was begun anew is kept beside it."""
 
 
 def recover(
@@ -137,7 +140,12 @@ class Recovery:
         self.damages = self._read_damages()
         """By segment and position."""
         self.epochs_are_lost = False
-        self.log = Recovered(start=self.point.log_start, end=self.point.recovery_point, checkpoint=self.checkpoint)
+        self.log = Recovered(
+            start=self.point.log_start,
+            end=self.point.recovery_point,
+            checkpoint=self.checkpoint,
+            has_replaced=REPLACED in self.names,
+        )
         self.suspect: list[Segment] = []
         self.surplus: list[int] = []
         """Bases of segments that do not go on where the log ends."""

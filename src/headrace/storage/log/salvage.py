@@ -7,6 +7,8 @@ come next may have been given to other records.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -22,18 +24,30 @@ from headrace.storage.log.checkpoints import (
     read_file,
 )
 from headrace.storage.log.damage import Examination
+from headrace.storage.log.journal import Recoverable
 from headrace.storage.log.lookups import headers_from
 from headrace.storage.log.names import CHECKPOINT, COMPACTION, LOG, SNAPSHOT, offsets_of, segment_paths
 from headrace.storage.log.recovery import Recovered, lead_in
+from headrace.storage.log.replaced import REPLACED
 from headrace.storage.log.scan import checked_batches
 from headrace.storage.log.segment import Segment
 
 
-def salvage(disk: Disk, directory: Path, stamp: Stamp, index_interval: int, reason: str) -> Recovered:
+def salvage(
+    disk: Disk, directory: Path, stamp: Stamp, index_interval: int, reason: str, journaled: Sequence[Recoverable] = ()
+) -> Recovered:
     """What can be read of the log; `reason` says why it is refused. Reads every byte. Raises OSError."""
     names = disk.list_directory(directory)
     checkpoint, compacted = _read(disk, directory, names, stamp)
-    found = Recovered(start=checkpoint.log_start, end=checkpoint.log_start, compacted=compacted, read_only=reason)
+    lineage = max([checkpoint.lineage, *(each.lineage for each in journaled)])  # where it is begun anew, that is void
+    found = Recovered(
+        start=checkpoint.log_start,
+        end=checkpoint.log_start,
+        checkpoint=replace(checkpoint, lineage=lineage),
+        compacted=compacted,
+        read_only=reason,
+        has_replaced=REPLACED in names,
+    )
     bases = offsets_of(names, LOG)
     for base, end in pairwise(bases):
         found.segments.append(_closed(disk, directory, (base, end), compacted.gaps_below, index_interval))

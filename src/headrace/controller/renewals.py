@@ -1,0 +1,102 @@
+"""Decides whether a broker may drop a damaged copy and take it anew from the leader.
+
+Promises: it leaves the ISR in an entry that begins a leader epoch, so that nothing which it has said of the copy before
+counts afterwards; the ISR keeps at least min.insync.replicas live members, and never loses its last one; who leads
+hands over in the same entry, to a member that it names. What is asked twice does no more than what was asked once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from headrace.base.ids import (
+    NO_LEADER,
+    BrokerEpoch,
+    BrokerId,
+    LeaderEpoch,
+    PartitionEpoch,
+    PartitionIndex,
+    TopicId,
+    TopicPartition,
+)
+from headrace.base.limits import ISR_PROPOSALS_PER_ASK_MAX
+from headrace.controller.brokers import stale
+from headrace.controller.decision import Decision, Refusal
+from headrace.controller.elections import live_directories
+from headrace.metadata.events import LeaderChanged
+from headrace.metadata.image import MetadataImage
+from headrace.metadata.values import PartitionImage, TopicImage
+from headrace.wire.errors import ErrorCode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyRenewal:
+    """One copy of the asker's that is to be begun anew."""
+
+    topic_id: TopicId
+    partition: PartitionIndex
+    leader_epoch: LeaderEpoch
+    """In which the asker knows it."""
+    successor: BrokerId = NO_LEADER
+    """Who is to lead it, where that is the asker now: a member of the ISR whose copy is sound."""
+
+
+def renew_copies(
+    image: MetadataImage,
+    *,
+    broker_id: BrokerId,
+    broker_epoch: BrokerEpoch,
+    copies: Sequence[CopyRenewal],
+    min_in_sync: Callable[[TopicImage], int],
+) -> Decision[tuple[ErrorCode, ...] | Refusal]:
+    """One error code for each copy, in order: NONE: it may be dropped in any epoch after the one that was named;
+    UNKNOWN_TOPIC_OR_PARTITION; NOT_ENOUGH_REPLICAS where too few would be left in sync; LEADER_NOT_AVAILABLE where
+    nobody leads it, or could in the asker's place; FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH. A Refusal of all for an
+    old incarnation of the asker, or too many."""
+    asker = image.brokers.get(broker_id)
+    if asker is None or asker.epoch != broker_epoch:
+        return Decision((), stale(broker_id, broker_epoch))
+    if len(copies) > ISR_PROPOSALS_PER_ASK_MAX:
+        message = f"One request is for at most {ISR_PROPOSALS_PER_ASK_MAX} copies: split it."
+        return Decision((), Refusal(ErrorCode.POLICY_VIOLATION, message))
+    live = live_directories(image, without=broker_id).keys()
+    events: dict[TopicPartition, LeaderChanged] = {}
+    codes = []
+    for copy in copies:
+        key = TopicPartition(copy.topic_id, copy.partition)
+        topic, known = image.topics.get(copy.topic_id), image.partition(key)
+        if topic is None or known is None or broker_id not in known.replicas:
+            codes.append(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            continue
+        left = tuple(member for member in known.isr if member != broker_id)
+        code = _problem(broker_id, known, copy, [member for member in left if member in live], min_in_sync(topic))
+        codes.append(code)
+        if code is ErrorCode.NONE and copy.leader_epoch == known.leader_epoch:
+            leader = copy.successor if known.leader == broker_id else known.leader
+            events[key] = _without(topic, known, left, leader)
+    return Decision(tuple(events.values()), tuple(codes))
+
+
+def _problem(
+    broker: BrokerId, known: PartitionImage, copy: CopyRenewal, left: Sequence[BrokerId], least: int
+) -> ErrorCode:
+    """`left`: who lives of those that would be in sync without the broker."""
+    if copy.leader_epoch > known.leader_epoch:
+        return ErrorCode.UNKNOWN_LEADER_EPOCH
+    if copy.leader_epoch < known.leader_epoch:  # as when the answer to the same ask was lost
+        return ErrorCode.FENCED_LEADER_EPOCH if broker in known.isr else ErrorCode.NONE
+    if known.leader == NO_LEADER or (known.leader == broker and copy.successor not in left):
+        return ErrorCode.LEADER_NOT_AVAILABLE
+    return ErrorCode.NOT_ENOUGH_REPLICAS if broker in known.isr and len(left) < max(1, least) else ErrorCode.NONE
+
+
+def _without(topic: TopicImage, known: PartitionImage, isr: tuple[BrokerId, ...], leader: BrokerId) -> LeaderChanged:
+    return LeaderChanged(
+        topic_id=topic.id,
+        partition=known.index,
+        leader=leader,
+        leader_epoch=LeaderEpoch(known.leader_epoch + 1),
+        partition_epoch=PartitionEpoch(known.partition_epoch + 1),
+        isr=isr,
+    )
