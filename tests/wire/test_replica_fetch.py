@@ -136,7 +136,7 @@ READERS: list[tuple[Callable[[memoryview], object], bytes]] = [
 
 @pytest.mark.parametrize(("read", "frame"), READERS)
 def test_what_is_cut_or_goes_on_is_told_as_corrupt(read: Callable[[memoryview], object], frame: bytes) -> None:
-    whole_rows = {0, len(frame) - struct.calcsize(">ihqqiqqqi")} if read is decode_answer else set()
+    whole_rows = {0, len(frame) - struct.calcsize(">ihqqiqqqqqi")} if read is decode_answer else set()
     for size in range(len(frame)):
         if size not in whole_rows:
             with pytest.raises(CorruptData):
