@@ -80,6 +80,12 @@ class FileNode:
         """The kernel gave up: some of it is on the medium, and the rest it will never try again."""
         self.durable = survivors(random, self.durable, self._settle(mark))
 
+    def rot(self, content: bytearray) -> None:
+        """The medium holds other bytes than were written, and whoever reads is given them. Nothing is pending."""
+        assert not self.pending, "all of it is on the medium"
+        self.data, self.durable = bytearray(content), bytearray(content)
+        self._settled += 1
+
     def power_cut(self, random: Random) -> None:
         """Keep what was durable and an arbitrary part of the rest."""
         self.data = survivors(random, self.durable, self.pending)

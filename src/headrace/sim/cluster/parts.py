@@ -1,4 +1,5 @@
-"""A seed of the cluster's simulator, in two parts: the metadata of a cluster, and the records of replicated partitions.
+"""A seed of the cluster's simulator, in two parts: the metadata of a cluster, and the records of replicated partitions;
+and, where it is asked for, a third: such records on disks that damage what lies on them.
 
 They are runs of their own, so that each has a mixture that suits it, and a change of one leaves the other as it was.
 """
@@ -10,15 +11,21 @@ from contextlib import AbstractContextManager
 from typing import Final
 
 from headrace.sim.cluster.plants import CLUSTER_PLANTS
-from headrace.sim.cluster.records.run import run_records
+from headrace.sim.cluster.records.run import run_records, run_rotten
 from headrace.sim.cluster.replica_plants import REPLICA_PLANTS
 from headrace.sim.cluster.run import ClusterOutcome, run_cluster
 
-PARTS: Final[Mapping[str, Callable[[int], ClusterOutcome]]] = {"metadata": run_cluster, "records": run_records}
+PARTS: Final[Mapping[str, Callable[[int], ClusterOutcome]]] = {
+    "metadata": run_cluster,
+    "records": run_records,
+    "rot": run_rotten,
+}
+USUAL: Final = ("metadata", "records")
+"""What a seed is where no part is named."""
 ALL_PLANTS: Final[Mapping[str, Callable[[], AbstractContextManager[None]]]] = {**CLUSTER_PLANTS, **REPLICA_PLANTS}
 
 
-def run_parts(seed: int, *, parts: Sequence[str] = tuple(PARTS)) -> ClusterOutcome:
+def run_parts(seed: int, *, parts: Sequence[str] = USUAL) -> ClusterOutcome:
     """Until a problem is found. Never raises for what the brokers did."""
     whole = ClusterOutcome(seed)
     for part in parts:

@@ -77,16 +77,16 @@ class Reader:
             self._world.tell(f"{self._name} is told that there is no offset {self.position}")
             self.position = 0
         elif error is not ErrorCode.NONE:
-            self._refused(error)
+            self._refused(error, node)
             return await self._lost_it()
         elif self._roams:
             self._see(node, epoch, told.high_watermark)
-            return self._take(told)
+            return await self._take(told, node)
         else:
             self._stage.judge.on_served(seen, "gives records", epoch)
             if epoch >= 0:
                 self._stage.judge.on_high_watermark(seen, epoch, told.high_watermark)
-            return self._take(told)
+            return await self._take(told, node)
         return []
 
     def _see(self, node: int, epoch: int, high_watermark: int) -> None:
@@ -102,14 +102,18 @@ class Reader:
         await self._world.think(RETRY_SECONDS_MAX)
         return []
 
-    def _refused(self, error: ErrorCode) -> None:
-        if not error.retriable or error is ErrorCode.CORRUPT_MESSAGE:
+    def _refused(self, error: ErrorCode, node: int) -> None:
+        if error is ErrorCode.CORRUPT_MESSAGE and self._stage.judge.may_be_corrupt(node, self._partition):
+            self._world.tell(f"{self._name} is told by {node} that offset {self.position} is damaged")
+        elif not error.retriable or error is ErrorCode.CORRUPT_MESSAGE:
             self._world.problem("unreadable", f"{self._name} at {self.position} was told {error.name}")
 
-    def _take(self, told: Any) -> list[Found]:
+    async def _take(self, told: Any, node: int) -> list[Found]:
         try:
             records = list(records_from(told.records or b"", self.position))
         except CorruptData as error:
+            if self._stage.judge.may_be_corrupt(node, self._partition):  # as its client would see
+                return await self._lost_it()
             self._world.problem("unreadable", f"{self._name} at {self.position}: {error}")
             return []
         if not records:
@@ -162,7 +166,7 @@ class Reader:
             return None
         [told] = answer.topics[0].partitions
         if error := error_of(told.error_code):
-            self._refused(error)
+            self._refused(error, seen.node)
             await self._lost_it()
             return None
         self._stage.judge.on_served(seen, "tells the end", self._route.epoch)

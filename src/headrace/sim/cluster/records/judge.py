@@ -17,8 +17,9 @@ from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
 from headrace.metadata.values import PartitionImage, TopicImage
 from headrace.sim.cluster.host import Host
 from headrace.sim.cluster.judges import Judge
-from headrace.sim.cluster.records.media import VERBATIM, Batch, Media
+from headrace.sim.cluster.records.media import SUFFIX, VERBATIM, Batch, Media, directory_of
 from headrace.sim.history import PartitionKey
+from headrace.sim.nodes import FileNode
 from headrace.sim.process import Process
 
 
@@ -56,6 +57,9 @@ class RecordsJudge(Judge):
         self._high_watermarks: dict[PartitionKey, dict[int, int]] = {}
         self._lost: dict[int, int] = {}
         """By broker whose disk was lost: its broker epoch then, in which nothing is expected of it."""
+        self._rotten: dict[tuple[int, PartitionKey], FileNode] = {}
+        """By broker and partition: a file that its disk has damaged."""
+        self._ever_rotten: set[tuple[int, PartitionKey]] = set()
         self.leader_epochs = self.isr_changes = 0
         self.on_shrunk: Callable[[PartitionKey], object] = _nobody
         """Told of an ISR that has just lost a member, and not its leader, for whoever makes use of the moment."""
@@ -115,6 +119,36 @@ class RecordsJudge(Judge):
         known = image.brokers.get(BrokerId(node))
         return node in self._lost and (known is None or known.epoch <= self._lost[node])
 
+    def on_rot(self, node: int, key: PartitionKey, file: FileNode) -> None:
+        """Its disk has damaged a file of that partition: until that is no part of the log any more nothing is expected
+        of this copy."""
+        self._rotten[node, key] = file
+        self._ever_rotten.add((node, key))
+
+    def is_rotten(self, node: int, key: PartitionKey) -> bool:
+        """Whether that file still is a part of its log."""
+        file = self._rotten.get((node, key))
+        if file is None:
+            return False
+        host = next(host for host in self._hosts if host.node == node)
+        directory = directory_of(host.disk, f"{self._topics[key].name}-{key.number}")
+        names = {} if directory is None else {**directory.names, **directory.durable}
+        if any(found is file for name, found in names.items() if name.endswith(SUFFIX)):
+            return True
+        del self._rotten[node, key]
+        return False
+
+    def is_any_rotten(self, key: PartitionKey) -> bool:
+        return any(self.is_rotten(node, each) for node, each in list(self._rotten) if each == key)
+
+    def may_be_corrupt(self, node: int, key: PartitionKey) -> bool:
+        """Whether a reader may be told so there: of what it asked for just before that was mended, too."""
+        return (node, key) in self._ever_rotten
+
+    def promised(self, key: PartitionKey) -> int:
+        """The end of what is; exclusive."""
+        return self._promised.get(key, 0)
+
     def log(self, node: int, key: PartitionKey) -> list[Batch]:
         """What is durable of a partition's log on this broker's disk."""
         host = next(host for host in self._hosts if host.node == node)
@@ -123,7 +157,7 @@ class RecordsJudge(Judge):
     def _check_in_sync(self, key: PartitionKey, state: PartitionImage, image: MetadataImage) -> None:
         """Whoever is counted on can be: it has all that was promised, and the same of it as the others."""
         promised = self._promised.get(key, 0)
-        members = [node for node in state.isr if not self._is_excused(node, image)]
+        members = [node for node in state.isr if not (self._is_excused(node, image) or self.is_rotten(node, key))]
         logs = {node: [batch for batch in self.log(node, key) if batch.base < promised] for node in members}
         for node, log in logs.items():
             end = log[-1].end if log else 0
@@ -218,7 +252,7 @@ class RecordsJudge(Judge):
         self._promised[key] = max(end, self._promised.get(key, 0))
 
     def _has(self, node: int, key: PartitionKey, base: int, data: bytes) -> bool:
-        if self._is_excused(node, self.newest):
+        if self._is_excused(node, self.newest) or self.is_rotten(node, key):
             return True
         return any(
             batch.base == base or base < 0 for batch in self.log(node, key) if batch.data[VERBATIM:] == data[VERBATIM:]

@@ -37,10 +37,8 @@ class Media:
 
     def log(self, disk: SimDisk, directory: str) -> list[Batch]:
         """The batches of the log in this directory that follow on one another, from the first one on."""
-        node: Node | None = disk.root
-        for part in (*DATA.parts[1:], "logs", directory):
-            node = node.durable.get(part) if isinstance(node, DirectoryNode) else None
-        if not isinstance(node, DirectoryNode):
+        node = directory_of(disk, directory)
+        if node is None:
             return []
         found: list[Batch] = []
         for name in sorted(each for each in node.durable if each.endswith(SUFFIX)):
@@ -55,12 +53,20 @@ class Media:
     def _batches(self, file: FileNode) -> list[Batch]:
         known = self._parsed.get(file)
         if known is None or known[0] != file.settled:
-            known = self._parsed[file] = file.settled, _parse(bytes(file.durable))
+            known = self._parsed[file] = file.settled, parse(bytes(file.durable))
         return known[1]
 
 
-def _parse(data: bytes) -> list[Batch]:
-    """Until one is cut off, damaged, or does not follow on the one before it."""
+def directory_of(disk: SimDisk, name: str) -> DirectoryNode | None:
+    """That of a partition, as the medium has it."""
+    node: Node | None = disk.root
+    for part in (*DATA.parts[1:], "logs", name):
+        node = node.durable.get(part) if isinstance(node, DirectoryNode) else None
+    return node if isinstance(node, DirectoryNode) else None
+
+
+def parse(data: bytes) -> list[Batch]:
+    """The batches of a file, until one is cut off, damaged, or does not follow on the one before it."""
     found: list[Batch] = []
     at = 0
     while at + HEADER_BYTES <= len(data):

@@ -13,6 +13,7 @@ import random
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from headrace.broker.metadata import SETTINGS
@@ -26,6 +27,7 @@ from headrace.sim.cluster.records.consumers import Reader
 from headrace.sim.cluster.records.judge import RecordsJudge
 from headrace.sim.cluster.records.nemesis import RecordsNemesis
 from headrace.sim.cluster.records.producers import Producers
+from headrace.sim.cluster.records.rot import Rot
 from headrace.sim.cluster.records.stage import APIS, Stage
 from headrace.sim.cluster.run import ClusterOutcome, logs_in
 from headrace.sim.cluster.world import PORT, ClusterWorld, address_of
@@ -49,6 +51,7 @@ SESSION_MS: Final = (600, 1_500)
 """broker.session.timeout.ms: so short that a run sees leaders fenced that live (6,000 shipped)."""
 LAG_MS: Final = (300, 1_000, 3_000)
 """replica.lag.time.max.ms: so short that a run sees many ISRs (30,000 shipped)."""
+OFTEN_EXAMINED: Final = {"log.scrub.interval.ms": "300", "log.scrub.io.max.bytes.per.second": "100000000"}
 LANES: Final = (2, 4)
 READERS_PER_PARTITION: Final = 2
 FAULTS_SECONDS: Final = (3.0, 9.0)
@@ -59,11 +62,20 @@ TOPIC: Final = "records"
 
 def run_records(seed: int) -> ClusterOutcome:
     """Simulate one seed. Never raises for what the brokers did."""
+    return _run(seed, "records ", RecordsRun)
+
+
+def run_rotten(seed: int) -> ClusterOutcome:
+    """The same on disks that damage what lies on them; another run than `run_records` of the same seed."""
+    return _run(seed, "rot ", partial(RecordsRun, rots=True))
+
+
+def _run(seed: int, kind: str, make: Callable[[ClusterWorld], RecordsRun]) -> ClusterOutcome:
     for key in APIS:
         api(key)
-    loop = VirtualLoop(random.Random(f"records loop {seed}"))
-    world = ClusterWorld(loop, seed, "records ")
-    run = RecordsRun(world)
+    loop = VirtualLoop(random.Random(f"{kind}loop {seed}"))
+    world = ClusterWorld(loop, seed, kind)
+    run = make(world)
     outcome = ClusterOutcome(seed, story=world.story)
     with ExitStack() as stack:
         for each in (garbage_kept(), guarded(), logs_in(world), run.watching()):
@@ -86,7 +98,8 @@ class RecordsRun(Play):
 
     judge: RecordsJudge
 
-    def __init__(self, world: ClusterWorld) -> None:
+    def __init__(self, world: ClusterWorld, *, rots: bool = False) -> None:
+        """`rots`: disks damage what lies on them, and brokers soon read all that they keep."""
         super().__init__(world)
         pick = world.random.choice
         configs = {
@@ -94,6 +107,7 @@ class RecordsRun(Play):
             "broker.session.timeout.ms": str(pick(SESSION_MS)),
             "broker.heartbeat.interval.ms": "200",
             "replica.lag.time.max.ms": str(pick(LAG_MS)),
+            **(OFTEN_EXAMINED if rots else {}),
         }
         size = pick(SIZES)
         programs = BrokerPrograms(range(1, size + 1), configs)
@@ -104,6 +118,7 @@ class RecordsRun(Play):
         self._stage = Stage(world, self.hosts, self.judge)
         self._nemesis = RecordsNemesis(world, self.hosts, self.judge, self._stage.partitions)
         self._producers = Producers(self._stage, pick(LANES))
+        self._rot = Rot(world, self.hosts, self.judge, self._stage.partitions) if rots else None
 
     def watching(self) -> AbstractContextManager[None]:
         """Have the judge see everything."""
@@ -141,7 +156,10 @@ class RecordsRun(Play):
 
     async def _faults(self) -> None:
         least, most = FAULTS_SECONDS
+        rotting = None if self._rot is None else self._world.loop.create_task(self._rot.run())
         await self._nemesis.run(least + self._world.random.random() * (most - least))
+        if rotting is not None:
+            rotting.cancel()
 
     async def _quietly(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Nothing is broken meanwhile, and whoever is down is started."""
@@ -165,7 +183,7 @@ class RecordsRun(Play):
         pick = self._world.random.choice
         configs = (
             CreatableTopicConfig("min.insync.replicas", str(pick(MIN_INSYNC_REPLICAS))),
-            CreatableTopicConfig("segment.bytes", str(pick(SEGMENT_BYTES))),
+            CreatableTopicConfig("segment.bytes", str(pick(SEGMENT_BYTES if self._rot is None else SEGMENT_BYTES[:1]))),
             CreatableTopicConfig("message.timestamp.after.max.ms", str(1 << 60)),  # clocks jump
         )
         count = pick(PARTITIONS)
@@ -203,6 +221,8 @@ class RecordsRun(Play):
     def _is_whole(self) -> bool:
         states = [self.judge.state(key) for key in self._stage.partitions]
         serving = all(host.serves for host in self.hosts)
+        if any(self.judge.is_any_rotten(key) for key in self._stage.partitions):
+            return False
         return serving and all(state is not None and len(state.isr) == len(state.replicas) for state in states)
 
     def _apart(self) -> str | None:
@@ -239,6 +259,7 @@ class RecordsRun(Play):
         history = self._stage.history
         return {
             "faults around records": self._nemesis.acts,
+            **({} if self._rot is None else {"damaged files": self._rot.acts}),
             "leader epochs": self.judge.leader_epochs,
             "changes of an ISR": self.judge.isr_changes,
             "records sent": len(history.sent),
