@@ -17,7 +17,7 @@ from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
 from headrace.metadata.values import PartitionImage, TopicImage
 from headrace.sim.cluster.host import Host
 from headrace.sim.cluster.judges import Judge
-from headrace.sim.cluster.records.media import SUFFIX, VERBATIM, Batch, Media, directory_of
+from headrace.sim.cluster.records.media import SUFFIX, VERBATIM, Batch, Media, directory_of, parse
 from headrace.sim.history import PartitionKey
 from headrace.sim.nodes import FileNode
 from headrace.sim.process import Process
@@ -57,8 +57,8 @@ class RecordsJudge(Judge):
         self._high_watermarks: dict[PartitionKey, dict[int, int]] = {}
         self._lost: dict[int, int] = {}
         """By broker whose disk was lost: its broker epoch then, in which nothing is expected of it."""
-        self._rotten: dict[tuple[int, PartitionKey], FileNode] = {}
-        """By broker and partition: a file that its disk has damaged."""
+        self._rotten: dict[tuple[int, PartitionKey], tuple[FileNode, Batch]] = {}
+        """By broker and partition: a file that its disk has damaged, and the batch that is gone."""
         self._ever_rotten: set[tuple[int, PartitionKey]] = set()
         self.leader_epochs = self.isr_changes = 0
         self.on_shrunk: Callable[[PartitionKey], object] = _nobody
@@ -119,21 +119,22 @@ class RecordsJudge(Judge):
         known = image.brokers.get(BrokerId(node))
         return node in self._lost and (known is None or known.epoch <= self._lost[node])
 
-    def on_rot(self, node: int, key: PartitionKey, file: FileNode) -> None:
-        """Its disk has damaged a file of that partition: until that is no part of the log any more nothing is expected
-        of this copy."""
-        self._rotten[node, key] = file
+    def on_rot(self, node: int, key: PartitionKey, file: FileNode, batch: Batch) -> None:
+        """Its disk has damaged a file of that partition: until that is no part of the log any more, or mended, nothing
+        is expected of this copy."""
+        self._rotten[node, key] = file, batch
         self._ever_rotten.add((node, key))
 
     def is_rotten(self, node: int, key: PartitionKey) -> bool:
-        """Whether that file still is a part of its log."""
-        file = self._rotten.get((node, key))
-        if file is None:
+        """Whether that file still is a part of its log, and damaged."""
+        if (node, key) not in self._rotten:
             return False
+        file, batch = self._rotten[node, key]
         host = next(host for host in self._hosts if host.node == node)
         directory = directory_of(host.disk, f"{self._topics[key].name}-{key.number}")
         names = {} if directory is None else {**directory.names, **directory.durable}
-        if any(found is file for name, found in names.items() if name.endswith(SUFFIX)):
+        is_there = any(found is file for name, found in names.items() if name.endswith(SUFFIX))
+        if is_there and batch not in parse(bytes(file.durable)):
             return True
         del self._rotten[node, key]
         return False

@@ -65,7 +65,7 @@ class Rot:
         self._world.tell(
             f"the disk of broker {host.node} damages partition {key.number} at offset {batch.base}: {what}"
         )
-        self._judge.on_rot(host.node, key, file)
+        self._judge.on_rot(host.node, key, file, batch)
 
     def _damage(self, file: FileNode, at: int, size: int) -> str:
         kind = self._chance.choice(("a byte", "a byte", "zeroes", "its end is cut off"))
