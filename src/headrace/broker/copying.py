@@ -392,7 +392,8 @@ class Source:
             copy.is_changing = True
             await self._me.quiet([copy.log])
             try:
-                await self._loop.run_in_executor(None, change)
+                if is_wanted():
+                    await self._loop.run_in_executor(None, change)
             except CorruptData as error:
                 copy.in_doubt = str(error)
                 log.error(

@@ -261,8 +261,7 @@ class FollowerPartition(Replica):
 
     def begin_anew(self) -> None:
         """Drop everything, but for a second name until it is in sync again; what comes next is at the leader's log
-        start. Where nothing can be kept, nothing is dropped. As `cut`."""
-        assert self.may_be_dropped, "nobody counts on it"
+        start. Where nothing can be kept, nothing is dropped. As `cut`; only where it `may_be_dropped`."""
         try:
             self.log.keep_replaced()
         except StorageFailure as error:

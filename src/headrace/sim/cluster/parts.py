@@ -12,7 +12,7 @@ from typing import Final
 
 from headrace.sim.cluster.plants import CLUSTER_PLANTS
 from headrace.sim.cluster.records.run import run_records, run_rotten
-from headrace.sim.cluster.replica_plants import REPLICA_PLANTS
+from headrace.sim.cluster.replica_plants import REPLICA_PLANTS, ROT_PLANTS
 from headrace.sim.cluster.run import ClusterOutcome, run_cluster
 
 PARTS: Final[Mapping[str, Callable[[int], ClusterOutcome]]] = {
@@ -22,7 +22,11 @@ PARTS: Final[Mapping[str, Callable[[int], ClusterOutcome]]] = {
 }
 USUAL: Final = ("metadata", "records")
 """What a seed is where no part is named."""
-ALL_PLANTS: Final[Mapping[str, Callable[[], AbstractContextManager[None]]]] = {**CLUSTER_PLANTS, **REPLICA_PLANTS}
+ALL_PLANTS: Final[Mapping[str, Callable[[], AbstractContextManager[None]]]] = {
+    **CLUSTER_PLANTS,
+    **REPLICA_PLANTS,
+    **ROT_PLANTS,
+}
 
 
 def run_parts(seed: int, *, parts: Sequence[str] = USUAL) -> ClusterOutcome:

@@ -17,10 +17,11 @@ from headrace.broker.copying import Source
 from headrace.broker.following import FollowerPartition
 from headrace.broker.parking import CommitParking
 from headrace.broker.partition import Partition
-from headrace.controller import brokers, elections
+from headrace.broker.partitions import Partitions
+from headrace.controller import brokers, elections, renewals
 from headrace.metadata.events import IsrChanged, LeaderChanged, MetadataEvent
 from headrace.metadata.image import MetadataImage
-from headrace.metadata.values import PartitionImage
+from headrace.metadata.values import PartitionImage, TopicImage
 from headrace.replica.follower import Position
 from headrace.replica.leader import AdvanceHighWatermark, Effects, Leader
 from headrace.storage.engine import PartitionLog
@@ -213,3 +214,50 @@ REPLICA_PLANTS: Final[dict[str, Callable[[], AbstractContextManager[None]]]] = {
     "follower-shows-all-it-has": follower_shows_all_it_has,
 }
 """Found by the records' part of a seed (`records.run.run_records`)."""
+
+
+@contextmanager
+def damaged_copy_dropped_while_counted() -> Iterator[None]:
+    """A damaged copy is dropped at once, and leaves the ISR once the leader misses it."""
+    with patch.object(FollowerPartition, "may_be_dropped", property(lambda self: True)):
+        yield
+
+
+@contextmanager
+def damaged_copy_dropped_in_an_epoch_it_spoke_in() -> Iterator[None]:
+    """Who is not in sync may drop what it has, whatever the leader was told of it: it may be about to be let in."""
+
+    def may_be_dropped(self: FollowerPartition) -> bool:
+        return not self.is_in_sync
+
+    def without(topic: TopicImage, known: PartitionImage, isr: tuple[BrokerId, ...], leader: BrokerId) -> MetadataEvent:
+        event = leaves(topic, known, isr, leader)
+        if leader != known.leader:
+            return event
+        return IsrChanged(
+            topic_id=event.topic_id,
+            partition=event.partition,
+            leader_epoch=known.leader_epoch,
+            partition_epoch=event.partition_epoch,
+            isr=isr,
+        )
+
+    def follow_on(self: Partitions, copy: FollowerPartition, image: PartitionImage) -> None:
+        follows(self, copy, image)
+        if self._node not in image.isr:
+            self._feed(copy)
+
+    leaves, follows = renewals._without, Partitions._follow_on
+    with (
+        patch.object(FollowerPartition, "may_be_dropped", property(may_be_dropped)),
+        patch.object(renewals, "_without", without),
+        patch.object(Partitions, "_follow_on", follow_on),
+    ):
+        yield
+
+
+ROT_PLANTS: Final[dict[str, Callable[[], AbstractContextManager[None]]]] = {
+    "damaged-copy-dropped-while-counted": damaged_copy_dropped_while_counted,
+    "damaged-copy-dropped-in-an-epoch-it-spoke-in": damaged_copy_dropped_in_an_epoch_it_spoke_in,
+}
+"""Found by the same on disks that damage what lies on them (`records.run.run_rotten`)."""

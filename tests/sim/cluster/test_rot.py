@@ -1,0 +1,38 @@
+"""Replicated partitions on disks that damage what lies on them: nothing is lost, and all is sound and equal again."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+
+from headrace.sim.cluster.records.run import run_rotten
+from headrace.sim.cluster.replica_plants import ROT_PLANTS
+
+SEEDS: Final = 8
+SEEDS_AT_A_TIME: Final = 4
+FOUND: Final[dict[str, int]] = {
+    "damaged-copy-dropped-while-counted": 3,
+    "damaged-copy-dropped-in-an-epoch-it-spoke-in": 4,
+}
+"""The first seed that finds each: `headrace.sim --cluster --part rot --plant NAME --runs 100`."""
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_AT_A_TIME))
+def test_nothing_promised_is_lost_and_what_is_damaged_is_mended(first: int) -> None:
+    damaged = 0
+    for seed in range(first, first + SEEDS_AT_A_TIME):
+        outcome = run_rotten(seed)
+        problems = "\n".join(map(str, outcome.problems[:5]))
+        assert outcome.is_sound, (
+            f"{problems}\nreplay it with: python -m headrace.sim --cluster --part rot --seed {seed}"
+        )
+        damaged += int(outcome.figures["damaged files"])
+    assert damaged > 1
+
+
+@pytest.mark.parametrize("plant", FOUND)
+def test_a_planted_bug_is_found_by_what_is_on_the_disks(plant: str) -> None:
+    with ROT_PLANTS[plant]():
+        outcome = run_rotten(FOUND[plant])
+    assert [problem.kind for problem in outcome.problems[:1]] == ["in-sync-without"]
