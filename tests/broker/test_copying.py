@@ -473,8 +473,7 @@ class Copier(NamedTuple):
             Offset(-1),
             Offset(0),
             Offset(-1),
-            Offset(0),
-            Offset(0),
+            None,
             records,
         )
 

@@ -39,6 +39,7 @@ from headrace.wire.replica_fetch import (
     encode_who,
 )
 
+NEVER = LeaderEpoch(-1)
 int32 = st.integers(-(2**31), 2**31 - 1)
 int64 = st.integers(-(2**63), 2**63 - 1)
 offsets = st.integers(0, 2**63 - 1)
@@ -61,19 +62,15 @@ requests = st.builds(
     st.lists(rows_flushed, max_size=3),
     st.lists(int32, max_size=3),
 )
+damages = st.tuples(int64, int64)
 copied = st.builds(
-    Copied,
-    int32,
-    st.integers(-(2**15), 2**15 - 1),
-    int64,
-    int64,
-    int32,
-    int64,
-    int64,
-    int64,
-    int64,
-    int64,
-    st.binary(max_size=200),
+    lambda first, epoch, damaged, rest: Copied._make(
+        (*first, NEVER if damaged else epoch, *rest[:-1], damaged, rest[-1])
+    ),
+    st.tuples(int32, st.integers(-(2**15), 2**15 - 1), int64, int64),
+    st.integers(-2, 2**31 - 1),
+    st.none() | damages,
+    st.tuples(int64, int64, int64, st.binary(max_size=200)),
 )
 
 
@@ -114,10 +111,8 @@ def test_records_are_not_copied_on_either_side() -> None:
 KEY = TopicPartition(TopicId(UUID(int=7)), PartitionIndex(3))
 
 
-def answered(records: Any = b"records") -> Copied:
-    return Copied(
-        5, 0, Offset(9), Offset(2), LeaderEpoch(-1), Offset(-1), Offset(0), Offset(-1), Offset(0), Offset(0), records
-    )
+def answered(records: Any = b"records", damaged: tuple[Offset, Offset] | None = None) -> Copied:
+    return Copied(5, 0, Offset(9), Offset(2), NEVER, Offset(-1), Offset(0), Offset(-1), damaged, records)
 
 
 WHO = encode_who(Who(ClusterId("c" * 22), BrokerId(2), BrokerEpoch(17), BrokerId(1)))
@@ -136,7 +131,7 @@ READERS: list[tuple[Callable[[memoryview], object], bytes]] = [
 
 @pytest.mark.parametrize(("read", "frame"), READERS)
 def test_what_is_cut_or_goes_on_is_told_as_corrupt(read: Callable[[memoryview], object], frame: bytes) -> None:
-    whole_rows = {0, len(frame) - struct.calcsize(">ihqqiqqqqqi")} if read is decode_answer else set()
+    whole_rows = {0, len(frame) - struct.calcsize(">ihqqiqqqi")} if read is decode_answer else set()
     for size in range(len(frame)):
         if size not in whole_rows:
             with pytest.raises(CorruptData):

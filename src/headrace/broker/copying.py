@@ -254,7 +254,7 @@ class Source:
         elif row.diverging_epoch != -1:
             self._work(copy, self._cut(copy, EpochEnd(row.diverging_epoch, row.diverging_end)))
         else:
-            copy.leader_damage = (row.damaged_from, row.damaged_to)
+            copy.leader_damage, copy.is_told = row.damaged, True
             if not self._append(copy, row):
                 return
             self._refused.pop(copy.topic_partition, None)

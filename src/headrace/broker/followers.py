@@ -22,7 +22,6 @@ from headrace.broker.deferred import Deferred
 from headrace.broker.gathering import Gathering
 from headrace.broker.partition import Partition
 from headrace.broker.partitions import Partitions
-from headrace.broker.replica import NO_DAMAGE
 from headrace.broker.throttles import BrokerThrottle
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import MetadataImage
@@ -218,7 +217,7 @@ class FollowerSession:
         epoch, end = NOWHERE if diverging is None else diverging
         if diverging is not None and epoch < 0:
             epoch = NO_SUCH_EPOCH
-        row = Copied(placed.generation, error, NO_OFFSET, start, epoch, end, Offset(0), NO_OFFSET, *NO_DAMAGE, b"")
+        row = Copied(placed.generation, error, NO_OFFSET, start, epoch, end, Offset(0), NO_OFFSET, None, b"")
         self._told[placed.key] = row
         if len(self._told) > REPLICA_TOLD_MAX:
             raise CorruptData(f"broker {self.replica} wants no answer, and places more than it can be told of")
@@ -475,6 +474,6 @@ def _row(place: Place, error: ErrorCode, records: Buffer, *, skip_to: Offset = N
         Offset(-1),
         partition.log.gaps_below,
         skip_to,
-        *partition.damaged,
+        partition.damaged,
         records,
     )

@@ -68,7 +68,9 @@ class FollowerPartition(Replica):
         self.said_in: LeaderEpoch = NO_EPOCH
         """The newest epoch in which a leader may have been told how far this copy is."""
         self.leader_damage: tuple[Offset, Offset] | None = None
-        """As the leader of this epoch tells it (`Replica.damaged`); None: it has not yet."""
+        """As the leader of this epoch tells it (`Replica.damaged`)."""
+        self.is_told = False
+        """The leader of this epoch has told of this copy's place, and so of its damage."""
         self.in_doubt: str | None = None
         """A sentence, where it cannot be cut as its leader wants it: nothing is appended to it any more."""
         self.cannot_begin: str | None = None
@@ -118,6 +120,7 @@ class FollowerPartition(Replica):
         """Another leader, or the same in another epoch."""
         self.leader, self._epoch = leader, epoch
         self.leader_damage = self.stuck_at = None
+        self.is_told = False
         self.lose_sight()
 
     # reading

@@ -142,9 +142,9 @@ class Renewals:
             return NO_ROOM
         if role.is_blocked:
             return Wish(role)
-        if role.leader_damage is None:
-            return None  # it has not told yet
-        if role.leader_damage[1] > role.log.log_start_offset:
+        if not role.is_told:
+            return None
+        if role.leader_damage is not None and role.leader_damage[1] > role.log.log_start_offset:
             return LEADER_DAMAGED
         return Wish(role)
 

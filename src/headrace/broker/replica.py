@@ -27,7 +27,6 @@ from headrace.wire.errors import ErrorCode
 log = structlog.get_logger(__name__)
 
 
-NO_DAMAGE: Final = (Offset(0), Offset(0))
 LAST_OFFSET: Final = Offset(2**63 - 1)
 
 
@@ -79,7 +78,7 @@ class Replica(ABC):
         self.has_stepped_down = False
         """The role is over."""
         self.damaged = damaged_range(partition_log)
-        """All that is known to be damaged of its log, and still in it, lies in this range of offsets."""
+        """All that is known to be damaged of its log lies in this range of offsets; None: nothing is."""
         self._watchers: dict[ParkedFetch, None] = {}
         has_records = partition_log.log_end_offset > partition_log.log_start_offset
         self.open_since_ms: int | None = clock.now_ms() if has_records else None
@@ -165,7 +164,7 @@ class Replica(ABC):
     @property
     def is_damaged(self) -> bool:
         """Whether it lacks anything from its log's start on, as far as is known."""
-        return self.damaged[1] > self.log.log_start_offset
+        return self.damaged is not None and self.damaged[1] > self.log.log_start_offset
 
     # keeping house
 
@@ -302,12 +301,12 @@ class Replica(ABC):
         """Nothing of this role's own is under way on return. It has stepped down."""
 
 
-def damaged_range(partition_log: PartitionLog) -> tuple[Offset, Offset]:
+def damaged_range(partition_log: PartitionLog) -> tuple[Offset, Offset] | None:
     """From the first damaged offset to the last, the second exclusive. Without end where the log is for reading only,
     for nobody knows how much it lacks."""
     if partition_log.read_only is not None:
         return partition_log.log_start_offset, LAST_OFFSET
     damages = partition_log.damages
     if not damages:
-        return NO_DAMAGE
+        return None
     return Offset(min(each.start for each in damages)), Offset(max(each.end for each in damages))

@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 
 from headrace.base.errors import CorruptData
 from headrace.base.ids import (
+    NO_EPOCH,
     BrokerEpoch,
     BrokerId,
     ClusterId,
@@ -42,7 +43,10 @@ _FRONT: Final = struct.Struct(">?iiii")
 _PLACED: Final = struct.Struct(">16siiiqiqq")
 _FLUSHED: Final = struct.Struct(">iqq")
 _FORGOTTEN: Final = struct.Struct(">i")
-_ANSWER_ROW: Final = struct.Struct(">ihqqiqqqqqi")
+_ANSWER_ROW: Final = struct.Struct(">ihqqiqqqi")
+_DAMAGE: Final = struct.Struct(">qq")
+"""Behind a row whose diverging epoch is `_DAMAGED`, and before its records."""
+_DAMAGED: Final = -3
 _LENGTH: Final = struct.Struct(">i")
 _TEXT_LENGTH: Final = struct.Struct(">B")
 
@@ -106,10 +110,9 @@ class Copied(NamedTuple):
     """Below it the leader's log was compacted: batches and records may be missing."""
     skip_to: Offset
     """The log's end, where compaction has left nothing before it; -1: batches follow."""
-    damaged_from: Offset
-    damaged_to: Offset
-    """Between these (the second not among them) lies all that is known to be damaged of the leader's log; both 0:
-    nothing is."""
+    damaged: tuple[Offset, Offset] | None
+    """Between these (the second not among them) lies all that is known to be damaged of the leader's log; None: nothing
+    is."""
     records: Buffer
     """Whole batches that follow on those sent before."""
 
@@ -194,8 +197,13 @@ def encode_answer(rows: Iterable[Copied]) -> list[Buffer]:
     buffers: list[Buffer] = []
     head = bytearray(_LENGTH.size)
     size = 0
-    for *fields, records in rows:
+    for *fields, damaged, records in rows:
+        if damaged is not None:
+            assert fields[4] == NO_EPOCH, "what diverges is told of nothing else"
+            fields[4] = _DAMAGED
         head += _ANSWER_ROW.pack(*fields, len(records))
+        if damaged is not None:
+            head += _DAMAGE.pack(*damaged)
         if records:
             buffers += (head, records)
             size += len(head) + len(records)
@@ -217,9 +225,13 @@ def decode_answer(frame: memoryview) -> list[Copied]:
         while at < end:
             *fields, size = _ANSWER_ROW.unpack_from(frame, at)
             at += _ANSWER_ROW.size
+            damaged = None
+            if fields[4] == _DAMAGED:
+                damaged, fields[4] = _DAMAGE.unpack_from(frame, at), NO_EPOCH
+                at += _DAMAGE.size
             if not 0 <= size <= end - at:
                 raise ValueError("it is cut off")
-            rows.append(new(Copied, (*fields, frame[at : at + size])))
+            rows.append(new(Copied, (*fields, damaged, frame[at : at + size])))
             at += size
     except (ValueError, struct.error) as error:
         raise CorruptData(f"this is no answer to a broker that copies: {error}") from error

@@ -657,10 +657,13 @@ class LocalLog:
         """First empty, where it is, and only then elsewhere: a crash in between leaves an empty log, or the first part
         of it. Where it was for reading only, it is not any more, and nothing that the journal has of it is needed."""
         self._truncate(self.log_start_offset)
-        self._snapshots.cut_above(NO_OFFSET)
-        if self._exists:
-            for at in offsets_of(self._disk.list_directory(self.directory), SNAPSHOT):
-                self._disk.remove(numbered(self.directory, at, SNAPSHOT))
+        gone = self._snapshots.cut_above(NO_OFFSET)
+        if self.read_only is not None:  # then some are not known
+            names = self._disk.list_directory(self.directory)
+            gone = [numbered(self.directory, at, SNAPSHOT) for at in offsets_of(names, SNAPSHOT)]
+        for path in gone:
+            if self._disk.exists(path):
+                self._disk.remove(path)
         self._unsynced.snapshots = []
         self._epochs_changed = self._epochs.cut_from(Offset(0)) or self._epochs_changed
         if self._exists:
