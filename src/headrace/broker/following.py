@@ -73,8 +73,6 @@ class FollowerPartition(Replica):
         """The leader of this epoch has told of this copy's place, and so of its damage."""
         self.in_doubt: str | None = None
         """A sentence, where it cannot be cut as its leader wants it: nothing is appended to it any more."""
-        self.cannot_begin: str | None = None
-        """A sentence, where it could not be begun anew: it stays as it is."""
         self.stuck_at: Offset | None = None
         """Where what the leader has cannot be had from it, for it is damaged there."""
         self.changing = asyncio.Lock()
@@ -263,22 +261,19 @@ class FollowerPartition(Replica):
         return not self.is_in_sync and self._epoch > self.said_in
 
     def begin_anew(self) -> None:
-        """Drop everything, but for a second name until it is in sync again; what comes next is at the leader's log
-        start. Where nothing can be kept, nothing is dropped. As `cut`; only where it `may_be_dropped`."""
-        try:
-            self.log.keep_replaced()
-        except StorageFailure as error:
-            if self.log.failed and self.log.read_only is None:
-                raise
-            self.cannot_begin = str(error)
-            return
-        self.start_over(Offset(0))
+        """Drop everything, but for what is kept beside the log until this copy is in sync again; what comes next is at
+        the leader's log start. As `cut`; only where it `may_be_dropped`."""
+        self.log.begin_anew()
+        self._begun(Offset(0))
+        self.in_doubt = None
 
     def start_over(self, offset: Offset) -> None:
         """Drop everything; what comes next is at `offset`, where the leader's log starts. As `cut`."""
         self.log.restart_at(offset)
+        self._begun(offset)
+
+    def _begun(self, offset: Offset) -> None:
         self.damaged = damaged_range(self.log)
-        self.in_doubt = None
         self._sound_from = offset
         self.producers = ProducerStates()
         self._high_watermark = offset

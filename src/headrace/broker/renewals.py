@@ -83,8 +83,7 @@ class Renewals:
 
     def begins_anew(self, copy: FollowerPartition) -> bool:
         """Whether it is to be dropped now. See `Me`."""
-        is_due = copy.topic_partition in self._under_way and copy.cannot_begin is None
-        return is_due and _is_ill(copy) and copy.may_be_dropped
+        return copy.topic_partition in self._under_way and _is_ill(copy) and copy.may_be_dropped
 
     @property
     def obstacles(self) -> Mapping[TopicPartition, str]:
@@ -138,8 +137,6 @@ class Renewals:
         assert isinstance(role, FollowerPartition), "it leads or follows"
         if role.leader == NO_LEADER or role.is_changing:
             return None
-        if role.cannot_begin is not None:
-            return NO_ROOM
         if role.is_blocked:
             return Wish(role)
         if not role.is_told:

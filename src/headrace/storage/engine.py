@@ -294,19 +294,18 @@ class PartitionLog(Protocol):
         worker thread, with no other call to this log under way and no ticket out. Raises StorageFailure."""
 
     def restart_at(self, offset: Offset) -> None:
-        """Drop everything, durably; the next append is at `offset`. As `truncate_to`. It is not for reading only any
-        more then."""
+        """Drop everything, durably; the next append is at `offset`. As `truncate_to`."""
+
+    def begin_anew(self) -> None:
+        """Drop everything, damage too, durably; the next append is at 0, also where it was for reading only. What it
+        had is kept beside it, unless something is already. As `truncate_to`."""
 
     @property
     def has_replaced(self) -> bool:
         """Whether what it had before it was begun anew is kept beside it."""
 
-    def keep_replaced(self) -> None:
-        """Before `restart_at`: all that there is keeps a second name, durably; what is kept already stays instead. As
-        `truncate_to`, but the log goes on where it raises StorageFailure."""
-
     def drop_replaced(self) -> None:
-        """What is kept beside it goes. Any thread, one at a time. Raises StorageFailure."""
+        """That goes. Blocking: any thread, one at a time, and no `begin_anew` meanwhile. Raises StorageFailure."""
 
     @property
     def gaps_below(self) -> Offset:

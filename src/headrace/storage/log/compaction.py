@@ -175,6 +175,12 @@ class Compaction:
         self.note.lower(end)
         self._contents.gaps_below = min(self._contents.gaps_below, end)
 
+    def forget(self) -> None:
+        """The log was begun anew: it has no gaps, and no note of any."""
+        assert self.cleaning is None, "no cleaning is under way"
+        self.note.state = Compacted()
+        self._contents.gaps_below = 0
+
 
 class Cleaning:
     """One round, from the job to the last swap. `note`, `commit`, `settle`, `conclude` and `discard` block: in a worker

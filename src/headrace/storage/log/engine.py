@@ -35,6 +35,7 @@ from headrace.storage.log.names import CHECKPOINT, DELETED, STAMP, STRAY, key_of
 from headrace.storage.log.newest import NewestOfAll
 from headrace.storage.log.partition import LocalLog
 from headrace.storage.log.recovery import Recovered, Recovery, recover
+from headrace.storage.log.replaced import BEGUN_ANEW, finish_begun_anew
 from headrace.storage.log.salvage import salvage
 
 FIRST_OFFSET: Final = Offset(0)
@@ -129,7 +130,11 @@ class LocalLogEngine:
     def _recover(
         self, directory: Path, stamp: Stamp, index_interval: int, journaled: Sequence[Recoverable]
     ) -> Recovery | Recovered:
-        """Where that is refused, what can be read. Raises OSError."""
+        """Where that is refused, what can be read. Raises StorageFailure, OSError."""
+        try:
+            finish_begun_anew(self._disk, directory)
+        except CorruptData as error:
+            raise StorageFailure(f"{directory / BEGUN_ANEW}: {error} Remove the directory.") from error
         recovery = Recovery(self._disk, directory, stamp, index_interval, journaled)
         try:
             recovery.read()

@@ -42,13 +42,14 @@ from headrace.storage.log.checkpoints import (
 from headrace.storage.log.compaction import Cleaning, Compaction
 from headrace.storage.log.contents import Contents
 from headrace.storage.log.damage import Examination, write_damages
+from headrace.storage.log.epochs import LeaderEpochs
 from headrace.storage.log.files import SegmentFiles
 from headrace.storage.log.flush import Ticket, Unsynced
 from headrace.storage.log.journal import Journal, JournalEntry
-from headrace.storage.log.names import CHECKPOINT, SNAPSHOT, STAMP, key_of, numbered, offsets_of, segment_paths
+from headrace.storage.log.names import CHECKPOINT, STAMP, key_of, segment_paths
 from headrace.storage.log.newest import Newest, NewestOfAll
 from headrace.storage.log.recovery import Recovered
-from headrace.storage.log.replaced import drop_replaced, keep_replaced
+from headrace.storage.log.replaced import drop_replaced, finish_begun_anew, mark_begun_anew
 from headrace.storage.log.segment import Segment
 from headrace.storage.log.snapshots import ProducerSnapshots
 from headrace.wire.batches import BatchHeader, CorruptBatch
@@ -625,24 +626,43 @@ class LocalLog:
 
     def restart_at(self, offset: Offset) -> None:
         assert self._ticket is None, "no flush is under way"
-        assert self.read_only is not None or not self.failed, "its disk has not failed"
         self._cutting(lambda: self._restart(offset))
 
-    def keep_replaced(self) -> None:
-        self.write_out()
+    def begin_anew(self) -> None:
+        assert self._ticket is None, "no flush is under way"
+        assert self.read_only is not None or not self.failed, "its disk has not failed"
+        self._cutting(self._begin_anew)
+
+    def _begin_anew(self) -> None:
+        """See `replaced`. What only the journal may have reaches the files first, for these are kept."""
+        self._contents.write_out(self.config.index_interval_bytes)
+        self._drop_collected()
         if self._exists:
-            self._of_replaced(keep_replaced)
+            self._sync_unsynced()
+            self._make_birth_durable()
+            mark_begun_anew(self._disk, self.directory, self._lineage + 1, keeps=not self.has_replaced)
+            self._lineage += 1
+        self._contents.cut(-1, 0, 0)
+        if self._exists:
+            finish_begun_anew(self._disk, self.directory)
             self.has_replaced = True
+        self._compaction.forget()
+        self._epochs, self._epochs_changed = LeaderEpochs(), True
+        self._snapshots = ProducerSnapshots(self.directory, [])
+        self._checkpoint = Checkpoint.at_segment(Offset(0), Offset(0), self._lineage) if self._exists else None
+        self._unsynced, self._collected = Unsynced(), Collected(Offset(0))
+        self.log_start_offset = self.log_end_offset = self.flushed_end = self._owed = Offset(0)
+        self._flushed_position = 0
+        self.read_only, self.failed, self._is_journaled = None, False, False
+        if self._journal is not None:
+            self._journal.settle(self.key)
 
     def drop_replaced(self) -> None:
-        self._of_replaced(drop_replaced)
-        self.has_replaced = False
-
-    def _of_replaced(self, work: Callable[[Disk, Path], None]) -> None:
         try:
-            work(self._disk, self.directory)
+            drop_replaced(self._disk, self.directory)
         except OSError as error:
-            raise StorageFailure(f"What the log of {self.directory.name} had cannot be kept: {error}.") from error
+            raise StorageFailure(f"What {self.directory.name} had before cannot be removed: {error}.") from error
+        self.has_replaced = False
 
     def _cutting(self, work: Callable[[], None]) -> None:
         try:
@@ -654,14 +674,9 @@ class LocalLog:
             raise StorageFailure(f"The log of {self.directory.name} cannot be cut: {error}.") from error
 
     def _restart(self, offset: Offset) -> None:
-        """First empty, where it is, and only then elsewhere: a crash in between leaves an empty log, or the first part
-        of it. Where it was for reading only, it is not any more, and nothing that the journal has of it is needed."""
+        """First empty, where it is, and only then elsewhere: a crash in between leaves an empty log."""
         self._truncate(self.log_start_offset)
-        gone = self._snapshots.cut_above(NO_OFFSET)
-        if self.read_only is not None:  # then some are not known
-            names = self._disk.list_directory(self.directory)
-            gone = [numbered(self.directory, at, SNAPSHOT) for at in offsets_of(names, SNAPSHOT)]
-        for path in gone:
+        for path in self._snapshots.cut_above(NO_OFFSET):
             if self._disk.exists(path):
                 self._disk.remove(path)
         self._unsynced.snapshots = []
@@ -673,10 +688,6 @@ class LocalLog:
         self._collected = Collected(offset)
         if self._exists:
             self._lower_checkpoint(offset, all_gone=True)
-        if self.read_only is not None:
-            self.read_only, self.failed = None, False
-            if self._journal is not None:
-                self._journal.settle(self.key)
 
     def _truncate(self, offset: Offset) -> None:
         """Lower the recovery point, then cut, all of it durably: what is appended below the old recovery point must be
@@ -690,10 +701,10 @@ class LocalLog:
             self._disk, contents.segments, offset, self.log_start_offset, contents.gaps_below
         )
         self.log_start_offset = min(self.log_start_offset, end)
-        self._forget_damages(end)
         if self._exists:
             self._lower_checkpoint(Offset(base) if base >= 0 else end, all_gone=base < 0)
             self._compaction.lower(end)
+        self._forget_damages(end)  # once nothing vouches for it: a crash in between finds it again
         dropped = contents.cut(base, position, end)
         contents.reopen_last(base, self.config.index_interval_bytes)
         gone = [path for segment in dropped for path in segment_paths(self.directory, segment.base)]
@@ -716,9 +727,7 @@ class LocalLog:
 
     def _leave_journal(self) -> None:
         """What the journal holds of the log is void from now on: make the log's own files hold it first."""
-        active = self._contents.active
-        for segment in [*self._unsynced.closed, *([] if active is None else [active])]:
-            sync_file(self._disk, segment.path)
+        self._sync_unsynced()
         self._lineage += 1
         known = self._checkpoint
         first = self._contents.segments[0].base if self._contents.segments else self.log_end_offset
@@ -730,16 +739,25 @@ class LocalLog:
         if self._journal is not None:
             self._journal.settle(self.key, self.log_end_offset)
 
+    def _sync_unsynced(self) -> None:
+        active = self._contents.active
+        for segment in [*self._unsynced.closed, *([] if active is None else [active])]:
+            sync_file(self._disk, segment.path)
+
+    def _make_birth_durable(self) -> None:
+        """A checkpoint says that the directory is durable, and whose it is."""
+        if self._unsynced.birth:
+            sync_file(self._disk, self.directory / STAMP)
+            self._disk.sync_directory(self.directory)
+            self._disk.sync_directory(self.directory.parent)
+            self._unsynced.birth = False
+
     def _lower_checkpoint(self, base: Offset, *, all_gone: bool) -> None:
         """Trust nothing from the segment at `base` on. Never raises the recovery point: earlier segments may be
         unsynced yet."""
         known = self._checkpoint
         if all_gone or (known is not None and known.segment >= base):
-            if self._unsynced.birth:  # a checkpoint says that the directory is durable, and whose it is
-                sync_file(self._disk, self.directory / STAMP)
-                self._disk.sync_directory(self.directory)
-                self._disk.sync_directory(self.directory.parent)
-                self._unsynced.birth = False
+            self._make_birth_durable()
             self._checkpoint = Checkpoint.at_segment(base, self.log_start_offset, self._lineage)
             write_file(self._disk, self.directory / CHECKPOINT, encode_checkpoint(self._checkpoint))
             self._disk.sync_directory(self.directory)

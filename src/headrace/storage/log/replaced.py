@@ -1,7 +1,10 @@
-"""What a copy had before it was begun anew: a second name for each of its segments, until the new one is whole.
+"""A log that is begun anew: everything in it goes, and what it had is kept beside it until the new one is whole.
 
-Promises: the names are durable, and all of them or none, before anything is dropped; what is kept already is of the
-copy that others counted on last, and stays. All of it blocks, in a worker thread, and raises OSError.
+A mark is made durable first. From then on the log is empty, whatever is still there: what a crash cuts short is
+finished when the directory is opened again. In this order: the mark; the checkpoint of an empty log, in a lineage of
+its own, so that nothing which the journal has of it comes back; a second name for each segment, in `replaced`, unless
+something is kept there already, for that is of the copy which others counted on last; the removal of all else; that of
+the mark. All of it blocks, in a worker thread, and raises OSError.
 """
 
 from __future__ import annotations
@@ -9,35 +12,91 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+from headrace.base.errors import CorruptData
+from headrace.base.ids import Offset
 from headrace.base.ports import Disk
-from headrace.storage.log.names import LOG, numbered, offsets_of
+from headrace.storage.log.checkpoints import (
+    Checkpoint,
+    decode_fields,
+    encode_checkpoint,
+    encode_fields,
+    read_file,
+    write_file,
+)
+from headrace.storage.log.damage import DAMAGES
+from headrace.storage.log.names import (
+    CHECKPOINT,
+    CLEANED,
+    COMPACTION,
+    EPOCHS,
+    INDEX,
+    LOG,
+    SNAPSHOT,
+    SWAP,
+    TEMPORARY,
+    TIME_INDEX,
+    numbered,
+    offsets_of,
+)
 
+BEGUN_ANEW: Final = "begun-anew.json"
+"""The mark."""
 REPLACED: Final = "replaced"
 """A directory in the log's own."""
-UNFINISHED: Final = "replaced-unfinished"
-"""The same while names are still given or taken."""
+UNWANTED: Final = "replaced-unwanted"
+"""The same while it is removed."""
 
 
-def keep_replaced(disk: Disk, directory: Path) -> None:
-    """Give every segment its second name."""
-    kept, unfinished = directory / REPLACED, directory / UNFINISHED
-    if disk.is_directory(kept):
+def mark_begun_anew(disk: Disk, directory: Path, lineage: int, *, keeps: bool) -> None:
+    """From its return on the log is empty, in that lineage. Where it raises, nobody knows: nothing may be appended."""
+    write_file(disk, directory / BEGUN_ANEW, encode_fields({"lineage": lineage, "keeps": keeps}))
+    disk.sync_directory(directory)
+
+
+def finish_begun_anew(disk: Disk, directory: Path) -> None:
+    """Make it so, where there is a mark. Raises CorruptData where that cannot be read."""
+    if not disk.exists(directory / BEGUN_ANEW):
         return
-    disk.remove_tree(unfinished)
-    disk.make_directory(unfinished)
+    fields = decode_fields(read_file(disk, directory / BEGUN_ANEW))
+    try:
+        lineage, keeps = int(fields["lineage"]), bool(fields["keeps"])
+    except (KeyError, ValueError, TypeError) as error:
+        raise CorruptData(f"A mark lacks a field: {error}.") from error
+    empty = Checkpoint.at_segment(Offset(0), Offset(0), lineage)
+    write_file(disk, directory / CHECKPOINT, encode_checkpoint(empty))
+    disk.sync_directory(directory)
+    if keeps:
+        _keep_segments(disk, directory)
+    names = disk.list_directory(directory)
+    gone = [numbered(directory, at, end) for end in (LOG, INDEX, TIME_INDEX, SNAPSHOT) for at in offsets_of(names, end)]
+    gone += [directory / name for name in names if name.endswith((SWAP, CLEANED, TEMPORARY))]
+    gone += [directory / name for name in (DAMAGES, COMPACTION, EPOCHS) if name in names]
+    for path in gone:
+        disk.remove(path)
+    disk.sync_directory(directory)
+    disk.remove(directory / BEGUN_ANEW)
+    disk.sync_directory(directory)
+
+
+def _keep_segments(disk: Disk, directory: Path) -> None:
+    """A second name for each, durable before the first one goes."""
+    disk.make_directory(directory / REPLACED)
     for base in offsets_of(disk.list_directory(directory), LOG):
         path = numbered(directory, base, LOG)
-        disk.link(path, unfinished / path.name)
-    disk.sync_directory(unfinished)
-    disk.rename(unfinished, kept)
+        try:
+            disk.link(path, directory / REPLACED / path.name)
+        except FileExistsError:  # from before a crash
+            continue
+        except (PermissionError, NotImplementedError):  # a filesystem without second names
+            disk.rename(path, directory / REPLACED / path.name)
+    disk.sync_directory(directory / REPLACED)
     disk.sync_directory(directory)
 
 
 def drop_replaced(disk: Disk, directory: Path) -> None:
     """Nobody needs it any more. Idempotent."""
-    kept, unfinished = directory / REPLACED, directory / UNFINISHED
-    disk.remove_tree(unfinished)
-    if disk.is_directory(kept):
-        disk.rename(kept, unfinished)
+    disk.remove_tree(directory / UNWANTED)
+    if disk.is_directory(directory / REPLACED):
+        disk.rename(directory / REPLACED, directory / UNWANTED)
         disk.sync_directory(directory)
-        disk.remove_tree(unfinished)
+        disk.remove_tree(directory / UNWANTED)
