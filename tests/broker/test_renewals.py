@@ -6,10 +6,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
-from headrace.base.ids import Offset
+from headrace.base.ids import BrokerId, LeaderEpoch, Offset
 from headrace.broker import renewals as renewals_module
+from headrace.cli.diagnosis import findings
+from headrace.metadata.delta import ImageDelta
 from headrace.net import loops
+from headrace.storage.engine import EpochEnd
 from tests.broker.data_path import batch, produce
 from tests.broker.group_broker import until
 from tests.broker.replication_world import BY_HAND, World, replicating
@@ -48,12 +52,16 @@ def segments(world: World, broker: int) -> list[Path]:
     return sorted(world.role(broker, "t").log.directory.glob("*.log"))
 
 
+def flip(path: Path, at: int = 100) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+
+
 def damage(world: World, broker: int, number: int = 0) -> Path:
     """A changed value in one of its closed segments, which is looked at as if a reader had stumbled there."""
     path = segments(world, broker)[number]
-    data = bytearray(path.read_bytes())
-    data[100] ^= 1
-    path.write_bytes(data)
+    flip(path)
     assert world.partitions(broker).suspect(world.role(broker, "t"), Offset(int(path.stem)))
     return path
 
@@ -114,12 +122,117 @@ def test_an_isr_is_not_left_that_would_be_too_small(tmp_path: Path, replicas: in
         epoch = world.image("t").leader_epoch
         damage(world, follower)
         told = world.cluster.brokers[follower].parts._renewals
-        await until(lambda: world.key("t") in told.obstacles)
+        await until(lambda: told.obstacle(world.key("t")) is not None)
         for _ in range(5):
             await world.turns()
         assert (world.image("t").leader_epoch, len(world.image("t").isr)) == (epoch, replicas)
-        assert told.obstacles[world.key("t")] == renewals_module.TOO_FEW
+        assert told.obstacle(world.key("t")) == renewals_module.TOO_FEW
+        (found,) = [each for each in await findings(world.cluster.bootstrap) if each.kind == "damaged"]
+        assert (found.subject, found.todo) == (f"t-0 on broker {follower}", renewals_module.TOO_FEW)
         assert world.role(follower, "t").is_damaged
         assert (await produce(await world.client(leader), "t", record(99))).error_code == 0
+
+    run(tmp_path, work)
+
+
+def test_damage_that_a_leader_does_not_know_of_is_met_by_the_copy_and_another_leads(tmp_path: Path) -> None:
+    """What the copy has taken so far is good, and nobody has lost what it had meanwhile."""
+
+    async def work(world: World) -> None:
+        await filled(world)
+        leader, (follower, third) = world.leader("t"), world.followers("t")
+        sound = contents(world, third)
+        flip(segments(world, leader)[1])
+        damage(world, follower)
+        await until(lambda: world.leading("t") is not None and world.leader("t") == third)
+        for each in (leader, follower):
+            await mended(world, each)
+            assert contents(world, each) == sound
+        assert len(await world.read("t")) == COUNT
+
+    run(tmp_path, work)
+
+
+def test_where_the_leader_has_damaged_the_same_nobody_leaves_and_it_is_told_once(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        await filled(world, replicas=2, min_insync_replicas="2")
+        follower = world.leader("t")  # it hands over, and may not leave
+        (leader,) = [each for each in world.image("t").replicas if each != follower]
+        damage(world, follower)
+        await until(lambda: (leading := world.leading("t")) is not None and leading.standings.node == leader)
+        epoch = world.image("t").leader_epoch
+        with capture_logs() as told:
+            damage(world, leader)
+            waits = {each: world.cluster.brokers[each].parts._renewals for each in (leader, follower)}
+            await until(lambda: waits[follower].obstacle(world.key("t")) == renewals_module.LEADER_DAMAGED)
+            await until(lambda: waits[leader].obstacle(world.key("t")) == renewals_module.NONE_SOUND)
+            for _ in range(5):
+                await world.turns()
+        assert (world.image("t").leader_epoch, len(world.image("t").isr)) == (epoch, 2)
+        obstacles = [line["obstacle"] for line in told if line["event"] == "a damaged log is not copied anew now"]
+        assert set(obstacles) >= {renewals_module.LEADER_DAMAGED, renewals_module.NONE_SOUND}
+        assert len(obstacles) == len(set(obstacles)) <= 3
+        found = [each for each in await findings(world.cluster.bootstrap) if each.kind == "damaged"]
+        assert {each.subject for each in found} == {f"t-0 on broker {each}" for each in (leader, follower)}
+
+    run(tmp_path, work)
+
+
+def test_a_copy_whose_end_is_gone_is_taken_anew_when_its_broker_comes_back(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        await filled(world)
+        leader, (follower, _) = world.leader("t"), world.followers("t")
+        sound = contents(world, leader)
+        path = segments(world, follower)[-1]
+        await world.stop(follower)
+        path.write_bytes(path.read_bytes()[:-1])
+        await world.cluster.start(follower)
+        await mended(world, follower)
+        assert contents(world, follower) == sound
+
+    run(tmp_path, work, {})
+
+
+def test_a_copy_that_cannot_be_cut_for_its_damage_is_taken_anew(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        await filled(world)
+        leader, (follower, _) = world.leader("t"), world.followers("t")
+        path, copy = segments(world, follower)[1], world.copy(follower, "t")
+        flip(path, 16)  # the magic of its first batch, which nobody has met yet
+        source = world.cluster.brokers[follower].parts._copying._sources[BrokerId(leader)]
+        middle = Offset(int(path.stem) + 1)
+        source._work(copy, source._cut(copy, EpochEnd(LeaderEpoch(0), middle)))
+        await until(lambda: copy.in_doubt is not None)
+        await until(lambda: world.copy(follower, "t").in_doubt is None)
+        await mended(world, follower)
+        assert contents(world, follower) == contents(world, leader)
+
+    run(tmp_path, work)
+
+
+def test_a_few_at_a_time_leave_their_isrs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(renewals_module, "RENEWALS_AT_ONCE_MAX", 1)
+
+    async def work(world: World) -> None:
+        await world.make("t", 4, 3, **SEGMENT)
+        for index in range(4):
+            client = await world.client(world.leader("t", index))
+            for number in range(COUNT):
+                assert (await produce(client, "t", record(number), partition=index)).error_code == 0
+        victim, most = 1, [0]
+        await until(lambda: all(role.log.flushed_end == COUNT for role in world.partitions(victim).replicas))
+
+        def count(delta: ImageDelta) -> None:
+            (topic,) = [topic for topic in delta.after.topics.values() if topic.name == "t"]
+            most.append(sum(victim not in part.isr for part in topic.partitions))
+
+        world.cluster.brokers[BrokerId(victim)].observe(count)
+        for role in world.partitions(victim).replicas:
+            flip(sorted(role.log.directory.glob("*.log"))[0])
+            assert world.partitions(victim).suspect(role, Offset(0))
+        await until(lambda: not any(role.is_damaged for role in world.partitions(victim).replicas))
+        for index in range(4):
+            await world.in_sync("t", 3, index)
+        assert max(most) == 1, "before brokers stop"
 
     run(tmp_path, work)

@@ -358,3 +358,7 @@ RENEWAL_ROOM_FACTOR: Final = 2
 """A copy is begun anew only where the volume has so many times its size to spare: what it had is kept until then."""
 REPLICA_DAMAGED_BACKOFF_MS_MAX: Final = 30_000
 """Longest pause before a leader is asked again for what it has damaged itself; it doubles up to that."""
+AILMENTS_TOLD_MAX: Final = 1_000
+"""Damaged logs that a broker tells of at once."""
+AILMENTS_TIMEOUT_MS: Final = 2_000
+"""Longest that it is waited for."""

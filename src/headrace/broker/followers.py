@@ -131,6 +131,7 @@ class FollowerSession:
 
     def _place(self, placed: Placed, image: MetadataImage) -> None:
         key = placed.key
+        refused = self._sent_in_vain(placed)
         self._forget(key)
         if placed.generation in self._placed_as:
             raise CorruptData(f"broker {self.replica} places two partitions as {placed.generation}")
@@ -144,6 +145,8 @@ class FollowerSession:
         if self.replica not in found.standings.replicas:  # as far as is known here: it asks again
             self._tell(placed, ErrorCode.UNKNOWN_LEADER_EPOCH)
             return
+        if refused:  # once examined, it is known to be damaged, and whoever is sound may lead
+            found.on_unreadable(CorruptData("a follower could not take what it was sent"), placed.log_end)
         our_log = found.log
         ours = our_log.end_offset_for_epoch(placed.last_epoch) if placed.last_epoch >= 0 else NOWHERE
         if diverges(ours, placed.last_epoch, placed.log_end):
@@ -171,6 +174,16 @@ class FollowerSession:
         may_join = self._may_join(image)
         end, readable_from = placed.flushed_end, placed.readable_from
         found.on_follower(self.replica, self.broker_epoch, end, readable_from, may_join=may_join)
+
+    def _sent_in_vain(self, placed: Placed) -> bool:
+        """Whether it stands below what it was sent on this connection, in this epoch, and has not said that it copies
+        no more: as one does that finds the bytes damaged."""
+        known = self._places.get(placed.key)
+        return (
+            known is not None
+            and placed.log_end < known.next_offset
+            and placed.log_end < known.partition.log.log_end_offset
+        )
 
     def _begin_of(self, partition: Partition) -> Offset | ErrorCode:
         """Where a copy begins: below the log's start, where that is in the middle of a batch, for that comes whole."""

@@ -47,6 +47,7 @@ from headrace.net.peerframes import API_KEY as PEERS_API
 from headrace.net.peers import Peers
 from headrace.net.room import Bounds
 from headrace.storage.engine import LogEngine
+from headrace.wire.ailments import API_KEY as AILMENTS_API
 from headrace.wire.replica_fetch import API_KEY as REPLICA_API
 
 
@@ -165,7 +166,7 @@ class Parts:
             on_bug=on_bug,
         )
         handlers = {handler.key: handler for handler in ALL}
-        private = {PEERS_API: peers.serve, REPLICA_API: followers.serve}
+        private = {PEERS_API: peers.serve, REPLICA_API: followers.serve, AILMENTS_API: self._renewals.serve}
         dispatcher = Dispatcher(self._services, handlers, private=private, on_bug=on_bug)
         self.listener = Listener(dispatcher.serve, self._bounds())
         self._reporter = Reporter(lambda: metadata.image, on_bug)

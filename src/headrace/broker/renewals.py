@@ -10,24 +10,27 @@ it may become possible. Loop-only.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 import structlog
 
 from headrace.base.errors import HeadraceError, StorageFailure
 from headrace.base.ids import NO_LEADER, BrokerEpoch, BrokerId, TopicPartition
-from headrace.base.limits import RENEWAL_LOOK_MS, RENEWAL_ROOM_FACTOR, RENEWALS_AT_ONCE_MAX
+from headrace.base.limits import AILMENTS_TOLD_MAX, RENEWAL_LOOK_MS, RENEWAL_ROOM_FACTOR, RENEWALS_AT_ONCE_MAX
+from headrace.base.ports import Buffer
 from headrace.broker.control import Control
 from headrace.broker.following import FollowerPartition
 from headrace.broker.opening import in_thread
 from headrace.broker.partition import Partition
 from headrace.broker.partitions import Partitions
-from headrace.broker.replica import Replica
+from headrace.broker.replica import LAST_OFFSET, Replica
 from headrace.broker.tasks import OnBug, started
 from headrace.controller.asks import RenewCopies
 from headrace.controller.decision import Refusal
 from headrace.controller.renewals import CopyRenewal
+from headrace.net.connection import Connection
+from headrace.wire.ailments import Ailment, encode_ailments
 from headrace.wire.errors import ErrorCode
 
 log = structlog.get_logger(__name__)
@@ -85,10 +88,30 @@ class Renewals:
         """Whether it is to be dropped now. See `Me`."""
         return copy.topic_partition in self._under_way and _is_ill(copy) and copy.may_be_dropped
 
-    @property
-    def obstacles(self) -> Mapping[TopicPartition, str]:
-        """What is damaged and cannot be copied anew now, and why: a clause that says what to do."""
-        return self._obstacles
+    def obstacle(self, key: TopicPartition) -> str | None:
+        """Why what is damaged cannot be copied anew now, as a clause that says what to do; None: it can, as far as is
+        known."""
+        return self._obstacles.get(key)
+
+    def serve(self, _: memoryview, __: Connection) -> list[Buffer]:
+        """A frame that asks for all that is damaged (`wire.ailments`)."""
+        roles = [role for key in self._noted if (role := self._partitions.role(key)) is not None]
+        told = [each for role in roles if (each := self._ailment(role)) is not None]
+        return [encode_ailments(told[:AILMENTS_TOLD_MAX])]
+
+    def _ailment(self, role: Replica) -> Ailment | None:
+        """None: it is sound, and goes on."""
+        key = role.topic_partition
+        obstacle = self._obstacles.get(key, "")
+        stuck_at = role.stuck_at if isinstance(role, FollowerPartition) else None
+        if stuck_at is not None:
+            start, end = stuck_at, stuck_at
+        elif _is_ill(role):
+            start, end = role.damaged or (role.log.log_start_offset, LAST_OFFSET)
+        else:
+            return None
+        leads = isinstance(role, Partition)
+        return Ailment(role.topic, key.partition, leads, start, -1 if end == LAST_OFFSET else end, obstacle)
 
     async def stop(self) -> None:
         self._stopped = True

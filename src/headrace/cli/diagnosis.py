@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from headrace.net.client.address import Address
 from headrace.net.client.admin import Admin
+from headrace.net.client.ailments import ailments
 from headrace.net.client.cluster import Cluster
 from headrace.net.client.members import BrokerView, Members, QuorumView
 from headrace.net.client.view import PartitionView, TopicView
+from headrace.wire.ailments import Ailment
 
 OFFSETS_TOPIC = "__consumer_offsets"
 PARTITIONS_NAMED_MAX = 20
@@ -38,7 +41,19 @@ async def findings(bootstrap: str) -> list[Finding]:
         ailing = [view for view in topics.values() if any(_ails(part) for part in view.partitions)]
         least = {view.name: await _min_insync(admin, view.name) for view in ailing}
     found = [finding for view in ailing for finding in _of_topic(view, least[view.name], brokers)]
-    order = ("offline", "below min.insync.replicas", "voter down", "broker down", "out of sync", "few replicas")
+    for broker in brokers.values():
+        if not broker.fenced:
+            damaged = await ailments(Address(broker.host, broker.port))
+            found += [_of_damage(broker.id, each) for each in damaged[:PARTITIONS_NAMED_MAX]]
+    order = (
+        "offline",
+        "damaged",
+        "below min.insync.replicas",
+        "voter down",
+        "broker down",
+        "out of sync",
+        "few replicas",
+    )
     found += [*_of_quorum(quorum, brokers), *_of_brokers(brokers)]
     live = sum(not broker.fenced for broker in brokers.values())
     for each in topics.values():
@@ -94,6 +109,18 @@ def _of_partition(topic: str, part: PartitionView, least: int, brokers: Mapping[
         text = f"{len(part.isr)} of its replicas are in sync, acks=all needs {least} (min.insync.replicas)"
         return Finding("below min.insync.replicas", subject, text, todo)
     return Finding("out of sync", subject, f"broker {_listed(missing)} is not in sync", todo) if missing else None
+
+
+def _of_damage(broker: int, ailment: Ailment) -> Finding:
+    name = f"{ailment.topic}-{ailment.partition} on broker {broker}"
+    todo = ailment.obstacle or "wait until the broker has taken a sound copy from the leader"
+    if ailment.start == ailment.end:
+        text = f"its new copy cannot go on at offset {ailment.start}"
+    elif ailment.end < 0:
+        text = "what was flushed last is gone from its log"
+    else:
+        text = f"its log is damaged between offsets {ailment.start} and {ailment.end - 1}"
+    return Finding("damaged", name, text, todo)
 
 
 def _of_factor(view: TopicView, factor: int, live: int) -> Iterator[Finding]:

@@ -2,7 +2,8 @@
 
 Promises: it leaves the ISR in an entry that begins a leader epoch, so that nothing which it has said of the copy before
 counts afterwards; the ISR keeps at least min.insync.replicas live members, and never loses its last one; who leads
-hands over in the same entry, to a member that it names. What is asked twice does no more than what was asked once.
+first hands over, to a member that it names, and stays in sync. What is asked twice does no more than what was asked
+once.
 """
 
 from __future__ import annotations
@@ -50,10 +51,10 @@ def renew_copies(
     copies: Sequence[CopyRenewal],
     min_in_sync: Callable[[TopicImage], int],
 ) -> Decision[tuple[ErrorCode, ...] | Refusal]:
-    """One error code for each copy, in order: NONE: it may be dropped in any epoch after the one that was named;
-    UNKNOWN_TOPIC_OR_PARTITION; NOT_ENOUGH_REPLICAS where too few would be left in sync; LEADER_NOT_AVAILABLE where
-    nobody leads it, or could in the asker's place; FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH. A Refusal of all for an
-    old incarnation of the asker, or too many."""
+    """One error code for each copy, in order: NONE: it is done, and in the epoch that begins the asker does not lead
+    it, nor, unless it led it before, is in sync; UNKNOWN_TOPIC_OR_PARTITION; NOT_ENOUGH_REPLICAS where too few would
+    be left in sync; LEADER_NOT_AVAILABLE where nobody leads it, or could in the asker's place; FENCED_LEADER_EPOCH,
+    UNKNOWN_LEADER_EPOCH. A Refusal of all for an old incarnation of the asker, or too many."""
     asker = image.brokers.get(broker_id)
     if asker is None or asker.epoch != broker_epoch:
         return Decision((), stale(broker_id, broker_epoch))
@@ -73,8 +74,9 @@ def renew_copies(
         code = _problem(broker_id, known, copy, [member for member in left if member in live], min_in_sync(topic))
         codes.append(code)
         if code is ErrorCode.NONE and copy.leader_epoch == known.leader_epoch:
-            leader = copy.successor if known.leader == broker_id else known.leader
-            events[key] = _without(topic, known, left, leader)
+            leads = known.leader == broker_id
+            leader, isr = (copy.successor, known.isr) if leads else (known.leader, left)
+            events[key] = _next_epoch(topic, known, isr, leader)
     return Decision(tuple(events.values()), tuple(codes))
 
 
@@ -88,10 +90,11 @@ def _problem(
         return ErrorCode.FENCED_LEADER_EPOCH if broker in known.isr else ErrorCode.NONE
     if known.leader == NO_LEADER or (known.leader == broker and copy.successor not in left):
         return ErrorCode.LEADER_NOT_AVAILABLE
-    return ErrorCode.NOT_ENOUGH_REPLICAS if broker in known.isr and len(left) < max(1, least) else ErrorCode.NONE
+    too_few = broker in known.isr and len(left) < max(1, least)
+    return ErrorCode.NOT_ENOUGH_REPLICAS if too_few and known.leader != broker else ErrorCode.NONE
 
 
-def _without(topic: TopicImage, known: PartitionImage, isr: tuple[BrokerId, ...], leader: BrokerId) -> LeaderChanged:
+def _next_epoch(topic: TopicImage, known: PartitionImage, isr: tuple[BrokerId, ...], leader: BrokerId) -> LeaderChanged:
     return LeaderChanged(
         topic_id=topic.id,
         partition=known.index,

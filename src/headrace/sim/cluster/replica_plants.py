@@ -247,10 +247,10 @@ def damaged_copy_dropped_in_an_epoch_it_spoke_in() -> Iterator[None]:
         if self._node not in image.isr:
             self._feed(copy)
 
-    leaves, follows = renewals._without, Partitions._follow_on
+    leaves, follows = renewals._next_epoch, Partitions._follow_on
     with (
         patch.object(FollowerPartition, "may_be_dropped", property(may_be_dropped)),
-        patch.object(renewals, "_without", without),
+        patch.object(renewals, "_next_epoch", without),
         patch.object(Partitions, "_follow_on", follow_on),
     ):
         yield
