@@ -231,7 +231,13 @@ def test_a_few_at_a_time_leave_their_isrs(tmp_path: Path, monkeypatch: pytest.Mo
         for role in world.partitions(victim).replicas:
             flip(sorted(role.log.directory.glob("*.log"))[0])
             assert world.partitions(victim).suspect(role, Offset(0))
-        await until(lambda: not any(role.is_damaged for role in world.partitions(victim).replicas))
+
+        def are_mended() -> bool:
+            roles = world.partitions(victim).replicas
+            were_damaged = all(list(role.log.directory.glob("*.damaged")) for role in roles)
+            return were_damaged and not any(role.is_damaged or role.log.has_replaced for role in roles)
+
+        await until(are_mended)
         for index in range(4):
             await world.in_sync("t", 3, index)
         assert max(most) == 1, "before brokers stop"
