@@ -9,11 +9,14 @@ import pytest
 from structlog.testing import capture_logs
 
 from headrace.base.ids import BrokerId, LeaderEpoch, Offset
+from headrace.base.limits import RENEWAL_ROOM_FACTOR
+from headrace.base.ports import Space
 from headrace.broker import renewals as renewals_module
 from headrace.cli.diagnosis import findings
 from headrace.metadata.delta import ImageDelta
 from headrace.net import loops
 from headrace.storage.engine import EpochEnd
+from headrace.storage.log.replaced import REPLACED
 from tests.broker.data_path import batch, produce
 from tests.broker.group_broker import until
 from tests.broker.replication_world import World, replicating
@@ -241,5 +244,47 @@ def test_a_few_at_a_time_leave_their_isrs(tmp_path: Path, monkeypatch: pytest.Mo
         for index in range(4):
             await world.in_sync("t", 3, index)
         assert max(most) == 1, "before brokers stop"
+
+    run(tmp_path, work)
+
+
+def test_where_there_is_no_room_for_two_copies_the_damaged_one_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work(world: World) -> None:
+        await filled(world)
+        (follower, _), epoch = world.followers("t"), world.image("t").leader_epoch
+        room = [RENEWAL_ROOM_FACTOR * world.role(follower, "t").log.size_bytes - 1]
+
+        async def space() -> Space:
+            return Space(1 << 40, room[0])
+
+        monkeypatch.setattr(world.partitions(follower), "space", space)
+        told = world.cluster.brokers[BrokerId(follower)].parts._renewals
+        damage(world, follower)
+        await until(lambda: told.obstacle(world.key("t")) == renewals_module.NO_ROOM)
+        await world.turns()
+        assert world.image("t").leader_epoch == epoch
+        room[0] += 1
+        await mended(world, follower)
+
+    run(tmp_path, work)
+
+
+def test_what_is_kept_beside_a_log_stays_while_that_leads(tmp_path: Path) -> None:
+    """It may have been elected uncleanly, with less than is kept."""
+
+    async def work(world: World) -> None:
+        await filled(world)
+        leader, (follower, _) = world.leader("t"), world.followers("t")
+        logs = {each: world.role(each, "t").log for each in (leader, follower)}
+        for each, kept in logs.items():
+            (kept.directory / REPLACED).mkdir()
+            kept.has_replaced = True  # type: ignore[misc]
+            world.partitions(each).damaged(world.key("t"))
+        await until(lambda: not logs[follower].has_replaced)
+        for _ in range(3):
+            await world.turns()
+        assert [(logs[each].directory / REPLACED).exists() for each in (leader, follower)] == [True, False]
 
     run(tmp_path, work)

@@ -278,6 +278,8 @@ class Renewals:
             if role.stuck_at is not None:
                 self._obstacles[key] = STUCK
             return
+        if role.log.has_replaced and isinstance(role, Partition):
+            return  # it may lead by an unclean election, with less than it had
         self._forget(key)
         if not role.log.has_replaced:
             return
