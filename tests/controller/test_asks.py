@@ -30,6 +30,7 @@ from headrace.controller.decision import Refusal
 from headrace.controller.isr import IsrMember, IsrProposal
 from headrace.controller.leaders import Election, ElectionOutcome, PartitionRef
 from headrace.controller.reassignments import Reassignment
+from headrace.controller.renewals import CopyRenewal
 from headrace.controller.topic_changes import NewPartitions, TopicRef
 from headrace.controller.topics import NewTopic
 from headrace.metadata.values import Endpoint
@@ -84,6 +85,18 @@ CASES: list[tuple[Ask[Any], Any]] = [
             previous_hash="h",
         ),
         None,
+    ),
+    (
+        asks.RenewCopies(
+            broker_id=ONE,
+            broker_epoch=EPOCH,
+            copies=(
+                CopyRenewal(
+                    topic_id=TOPIC, partition=PartitionIndex(0), leader_epoch=LeaderEpoch(3), successor=BrokerId(2)
+                ),
+            ),
+        ),
+        (ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS),
     ),
     (asks.LeaveIsr(broker_id=ONE, broker_epoch=EPOCH, partitions=((TOPIC, PartitionIndex(0)),)), None),
     (

@@ -18,7 +18,7 @@ from headrace.wire.messages.metadata import MetadataRequest, MetadataResponsePar
 from tests.broker.data_path import batch, produce
 from tests.broker.group_broker import RawClient
 from tests.promises.load import PARTITIONS, QUIET, PartitionLogs, read_all
-from tests.promises.records import ASKED_EVERY_S, OPTIONS
+from tests.promises.records import ASKED_EVERY_S
 from tests.promises.replicas import check_replicas
 from tools.broker_cluster import BrokerCluster
 
@@ -27,7 +27,13 @@ BATCHES: Final = 60
 SEGMENT_BYTES: Final = 4096
 DAMAGED_AT: Final = 100
 """In the first record's value, which no header tells of."""
-SOON: Final = ("--config", "log.scrub.interval.ms=200", "--config", "log.scrub.io.max.bytes.per.second=100000000")
+CONFIGS: Final = (
+    "log.scrub.interval.ms=200",
+    "log.scrub.io.max.bytes.per.second=100000000",
+    "leader.imbalance.check.interval.seconds=1",
+)
+"""All that is kept is read again and again, and who is back leads again soon."""
+OPTIONS: Final = ("--json", *(option for config in CONFIGS for option in ("--config", config)))
 DEADLINE_S: Final = 60.0
 
 
@@ -105,7 +111,7 @@ async def mended(cluster: BrokerCluster, broker: int, sound: list[bytes]) -> Non
 
 def test_a_copy_that_its_disk_has_damaged_is_taken_anew_and_loses_nothing(tmp_path: Path) -> None:
     async def work() -> None:
-        async with BrokerCluster(tmp_path, 3, *OPTIONS, *SOON) as cluster:
+        async with BrokerCluster(tmp_path, 3, *OPTIONS) as cluster:
             await cluster.start(1, 2, 3)
             await asyncio.to_thread(make_topic, cluster.bootstrap)
             records = await fill(cluster)
