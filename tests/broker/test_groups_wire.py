@@ -145,11 +145,6 @@ async def test_a_refused_join_is_said_in_every_version(client: RawClient, versio
     assert (await client.ask(version, join_request(group=""))).error_code == ErrorCode.INVALID_GROUP_ID
 
 
-async def test_static_members_are_refused_not_taken_for_others(client: RawClient) -> None:
-    response = await client.ask(9, join_request(group_instance_id="i"))
-    assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
-
-
 @pytest.mark.parametrize("version", range(2, 11))
 async def test_offsets_are_committed_in_every_version(client: RawClient, version: int) -> None:
     assert await commit(client, {0: 10, 1: 20, 7: 1}, version) == [0, 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
@@ -357,3 +352,9 @@ async def test_a_stop_does_not_wait_for_a_rebalance(tmp_path: Path) -> None:
         await broker.aclose()
         assert loop.time() - stopping < 2
         assert (await waiting).error_code == ErrorCode.NOT_COORDINATOR
+
+
+@pytest.mark.parametrize(("version", "error"), [(8, ErrorCode.ILLEGAL_GENERATION), (9, ErrorCode.GROUP_ID_NOT_FOUND)])
+async def test_a_generation_of_a_group_that_there_is_not(client: RawClient, version: int, error: ErrorCode) -> None:
+    told = await commit(client, {0: 1}, version, member_id="m", generation_id_or_member_epoch=3)
+    assert told == [error]

@@ -87,7 +87,7 @@ def test_only_the_leader_is_told_who_is_in() -> None:
     waiters = [world.join(new_member_id=name, metadata=name.encode()) for name in "abc"]
     world.advance(6_000)
     leader, *others = [world.joined(waiter) for waiter in waiters]
-    assert leader.members == (("a", b"a"), ("b", b"b"), ("c", b"c"))
+    assert leader.members == (("a", None, b"a"), ("b", None, b"b"), ("c", None, b"c"))
     assert [reply.members for reply in others] == [(), ()]
     assert {reply.leader for reply in (leader, *others)} == {"a"}
 
@@ -144,7 +144,7 @@ def test_who_does_not_join_again_in_time_is_out() -> None:
         assert world.heartbeat("b", generation) is ErrorCode.REBALANCE_IN_PROGRESS
     assert joining in world.waiting
     world.advance(1_000)
-    assert [name for name, _ in world.joined(joining).members] == ["a"]
+    assert [member.id for member in world.joined(joining).members] == ["a"]
     assert world.heartbeat("b", generation) is ErrorCode.UNKNOWN_MEMBER_ID
 
 

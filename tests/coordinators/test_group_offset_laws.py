@@ -120,7 +120,7 @@ def test_metadata_that_is_too_large_is_refused_for_its_partition_alone() -> None
 
 def test_a_group_that_nobody_knows_takes_commits_without_a_generation_only() -> None:
     world = World()
-    assert world.committed(world.commit({0: 1}, member_id="m", generation=4)) == (ErrorCode.ILLEGAL_GENERATION,)
+    assert world.committed(world.commit({0: 1}, member_id="m", generation=4)) == (ErrorCode.GROUP_ID_NOT_FOUND,)
     assert world.groups == {}
     assert world.committed(world.commit({0: 1})) == (ErrorCode.NONE,)
 

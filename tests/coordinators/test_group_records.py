@@ -33,6 +33,7 @@ commits = st.builds(
 members = st.builds(
     ev.MemberRecord,
     id=texts,
+    instance_id=st.none() | texts,
     client_id=texts,
     client_host=texts,
     session_timeout_ms=int32s,

@@ -17,7 +17,7 @@ import structlog
 
 from headrace.base.errors import CorruptData
 from headrace.base.ids import Offset, TopicId
-from headrace.base.limits import GROUP_LOAD_BYTES, GROUPS_PER_SHARD_MAX
+from headrace.base.limits import GROUP_LOAD_BYTES, GROUP_REASON_CHARS_MAX, GROUPS_PER_SHARD_MAX
 from headrace.base.ports import Buffer, Clock
 from headrace.broker.partition import Partition
 from headrace.broker.replica import Refusal
@@ -30,6 +30,7 @@ from headrace.coordinators.groups.events import (
     Expire,
     ForgetTopics,
     Join,
+    Rebalancing,
     Reply,
     Sync,
     Tick,
@@ -129,6 +130,9 @@ class GroupShard:
                 self._append(group_id, effect)
             case Wake(at_ms=at_ms):
                 self._arm(group_id, at_ms)
+            case Rebalancing(reason=reason):
+                told = reason[:GROUP_REASON_CHARS_MAX].rstrip(": ")
+                log.info("a group rebalances", group=group_id, reason=told)
             case _:
                 assert_never(effect)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from headrace.coordinators.groups import membership, offsets
+from headrace.coordinators.groups import membership, offsets, static
 from headrace.coordinators.groups.events import (
     CommitOffsets,
     Delete,
@@ -33,6 +33,8 @@ from headrace.coordinators.groups.model import (
     Group,
     GroupConfig,
     Moment,
+    ReplacementWrite,
+    Write,
 )
 from headrace.coordinators.groups.turn import Turn
 from headrace.wire.errors import ErrorCode
@@ -85,6 +87,9 @@ def _on_written(turn: Turn, event: Written) -> None:
         case AssignmentWrite():
             turn.update(recorded=True)
             membership.on_assignment_settled(turn, write, ErrorCode.NONE)
+        case ReplacementWrite():
+            turn.update(recorded=True)
+            static.on_replacement_settled(turn, write, ErrorCode.NONE)
         case EmptyWrite():
             turn.update(recorded=True)
         case ForgetWrite():
@@ -102,6 +107,8 @@ def _on_refused(turn: Turn, event: WriteRefused) -> None:
             offsets.on_commit_refused(turn, write, event.error)
         case AssignmentWrite():
             membership.on_assignment_settled(turn, write, event.error)
+        case ReplacementWrite():
+            static.on_replacement_settled(turn, write, event.error)
         case DeleteWrite():
             offsets.on_delete_settled(turn, write, event.error)
         case EmptyWrite() | ForgetWrite():
@@ -110,7 +117,7 @@ def _on_refused(turn: Turn, event: WriteRefused) -> None:
             assert_never(write)
 
 
-def _take(turn: Turn, number: int) -> CommitWrite | AssignmentWrite | EmptyWrite | ForgetWrite | DeleteWrite:
+def _take(turn: Turn, number: int) -> Write:
     """The settled write. What was appended becomes durable in the order of the log (a refusal may overtake it)."""
     write = turn.group.writes[number]
     turn.update(writes={other: left for other, left in turn.group.writes.items() if other != number})

@@ -88,6 +88,8 @@ class Member:
     """One consumer. At most one of the two waiters is set."""
 
     id: str
+    instance_id: str | None = None
+    """A static member's own name, which outlives its process (KIP-345)."""
     client_id: str
     client_host: str
     session_timeout_ms: int
@@ -127,6 +129,19 @@ class AssignmentWrite:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReplacementWrite:
+    """A static member took its old place in a stable group."""
+
+    waiter: int
+    """Its JoinGroup request."""
+    member_id: str
+    instance_id: str
+    generation: int
+    leader_before: str
+    skips_assignment: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EmptyWrite:
     """The group was left by its last member."""
 
@@ -146,7 +161,7 @@ class DeleteWrite:
     """None where nobody asked: the group had outlived its use."""
 
 
-Write: TypeAlias = CommitWrite | AssignmentWrite | EmptyWrite | ForgetWrite | DeleteWrite
+Write: TypeAlias = CommitWrite | AssignmentWrite | ReplacementWrite | EmptyWrite | ForgetWrite | DeleteWrite
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,6 +214,18 @@ class Group:
     def rebalance_timeout_ms(self) -> int:
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
+    def static_member(self, instance_id: str) -> Member | None:
+        """Who has this instance id now."""
+        return next((member for member in self.members.values() if member.instance_id == instance_id), None)
+
+    def check_member(self, member_id: str, instance_id: str | None) -> ErrorCode:
+        """Whether this is a member; one that names its instance id must be the one that has it now (KIP-345)."""
+        member = self.members.get(member_id)
+        if instance_id is None or (member is not None and member.instance_id == instance_id):
+            return ErrorCode.NONE if member is not None else ErrorCode.UNKNOWN_MEMBER_ID
+        taken = self.static_member(instance_id) is not None
+        return ErrorCode.FENCED_INSTANCE_ID if taken else ErrorCode.UNKNOWN_MEMBER_ID
+
     def earliest_deadline_ms(self) -> int | None:
         """When something in it is due, on the monotonic clock."""
         due = [member.deadline_ms for member in self.members.values() if member.deadline_ms is not None]
@@ -211,6 +238,8 @@ class Group:
         members = self.members.values()
         assert (self.leader in self.members) if self.members else (self.leader is None)
         assert not self.members.keys() & self.pending.keys()
+        instances = [member.instance_id for member in members if member.instance_id is not None]
+        assert len(instances) == len(set(instances))
         assert (self.rebalance_deadline_ms is not None) == (self.state is GroupState.PREPARING)
         assert self.initial_delay_left_ms is None or self.state is GroupState.PREPARING
         for member in members:

@@ -32,6 +32,7 @@ from headrace.coordinators.groups.model import (
     Group,
     GroupState,
     NamedPartition,
+    ReplacementWrite,
 )
 from headrace.coordinators.groups.turn import Turn
 from headrace.wire.errors import ErrorCode
@@ -77,9 +78,10 @@ def _commit_error(group: Group, event: CommitOffsets) -> ErrorCode:
     if event.generation < 0 and group.state is GroupState.EMPTY:
         return ErrorCode.NONE
     if group.is_nothing:
-        return ErrorCode.ILLEGAL_GENERATION
-    if event.member_id not in group.members:
-        return ErrorCode.UNKNOWN_MEMBER_ID
+        return ErrorCode.GROUP_ID_NOT_FOUND
+    error = group.check_member(event.member_id, event.instance_id)
+    if error is not ErrorCode.NONE:
+        return error
     if event.generation != group.generation:
         return ErrorCode.ILLEGAL_GENERATION
     if group.state is GroupState.COMPLETING:
@@ -149,7 +151,8 @@ def _delete(turn: Turn, waiter: int | None) -> None:
     group = turn.group
     partitions = sorted({partition for partition, _ in _known(group)})
     records: list[GroupRecord] = [OffsetForgotten(group=group.id, partition=partition) for partition in partitions]
-    if group.recorded or any(isinstance(write, AssignmentWrite | EmptyWrite) for write in group.writes.values()):
+    memberships = AssignmentWrite | ReplacementWrite | EmptyWrite
+    if group.recorded or any(isinstance(write, memberships) for write in group.writes.values()):
         records.append(GroupForgotten(group=group.id))
     turn.update(state=GroupState.DEAD, pending={})
     if records:

@@ -77,6 +77,7 @@ def _member(record: MemberRecord, formed: GroupFormed, now: Moment) -> Member:
     """A member as its group's record has it: of its protocols only the chosen one is kept there."""
     return Member(
         id=record.id,
+        instance_id=record.instance_id,
         client_id=record.client_id,
         client_host=record.client_host,
         session_timeout_ms=record.session_timeout_ms,
