@@ -98,10 +98,10 @@ class World:
         due = group.earliest_deadline_ms()
         assert due is None or self.armed[name] <= due, "a deadline that nobody is woken for"
 
-    def settle(self) -> None:
-        """The oldest append in flight is durable."""
+    def settle(self, error: ErrorCode = ErrorCode.NONE) -> None:
+        """The oldest append in flight is durable, if on fewer replicas than there should be."""
         done = self.in_flight.popleft()
-        self.send(done.group, ev.Written(write=done.write))
+        self.send(done.group, ev.Written(write=done.write, error=error))
 
     def advance(self, by_ms: int) -> None:
         """Let time pass, and wake whom it is time to wake, in order."""
@@ -247,6 +247,13 @@ class World:
         waiter = self.waiter(group)
         self.send(group, ev.Delete(waiter=waiter))
         return waiter
+
+    def delete_offsets(self, *partitions: NamedPartition, group: str = "g") -> ev.DeleteOffsetsReply:
+        waiter = self.waiter(group)
+        self.send(group, ev.DeleteOffsets(waiter=waiter, partitions=partitions))
+        reply = self.replies[waiter]
+        assert isinstance(reply, ev.DeleteOffsetsReply)
+        return reply
 
     # answers
 

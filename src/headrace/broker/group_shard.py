@@ -74,6 +74,9 @@ class GroupShard:
         self._waiters: dict[int, asyncio.Future[Told]] = {}
         self._parked: set[int] = set()
         """Of the waiters, those that wait for other members rather than for the disk."""
+        self._writing: deque[tuple[float, int]] = deque()
+        """Of the waiters, those that wait for the disk, with the time when they are told to ask again; by that."""
+        self._writing_timer: asyncio.TimerHandle | None = None
         self._next_waiter = 0
         self._events: deque[tuple[str, Event]] = deque()
         self._working = False
@@ -93,7 +96,24 @@ class GroupShard:
         if isinstance(event, Join | Sync):
             self._parked.add(waiter)
         self.send(group_id, event)
+        if not future.done() and waiter not in self._parked:
+            self._writing.append((self._loop.time() + self._config.offsets_commit_timeout_ms / 1000, waiter))
+            self._watch_writing()
         return future
+
+    def _watch_writing(self) -> None:
+        """Have the oldest that waits for the disk looked at when its time is up."""
+        while self._writing and self._writing[0][1] not in self._waiters:
+            self._writing.popleft()
+        if self._writing and self._writing_timer is None and not self.lost:
+            self._writing_timer = self._loop.call_at(self._writing[0][0], self._give_up_writing)
+
+    def _give_up_writing(self) -> None:
+        """Tell who has waited too long to ask again. What was appended stands, and counts once it is committed."""
+        self._writing_timer = None
+        while self._writing and self._writing[0][0] <= self._loop.time():
+            self._answer(self._writing.popleft()[1], ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        self._watch_writing()
 
     def send(self, group_id: str, event: Event) -> None:
         """One event for one group; those that it leads to follow before this returns."""
@@ -200,6 +220,8 @@ class GroupShard:
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
+        if self._writing_timer is not None:
+            self._writing_timer.cancel()
         for waiter in list(self._waiters):
             self._answer(waiter, ErrorCode.NOT_COORDINATOR)
         self._on_lost(self)
@@ -289,8 +311,8 @@ class _Settled:
     def on_outcome(self, error: ErrorCode) -> None:
         if self._shard.lost:
             return
-        if error is ErrorCode.NONE:
-            self._shard.send(self._group_id, Written(write=self._write))
+        if error in (ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND):
+            self._shard.send(self._group_id, Written(write=self._write, error=told_as(error)))
         else:
             self._shard.lose()
 
@@ -307,8 +329,10 @@ class _Outcome:
 
 
 def told_as(error: ErrorCode) -> ErrorCode:
-    """What a group's client is told of a refused append, in the words that it knows how to take."""
-    if error is ErrorCode.NOT_ENOUGH_REPLICAS:
+    """What a group's client is told of what became of an append, in the words that it knows how to take."""
+    if error is ErrorCode.NONE:
+        return error
+    if error in (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND):
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if error is ErrorCode.MESSAGE_TOO_LARGE:
         return ErrorCode.INVALID_COMMIT_OFFSET_SIZE

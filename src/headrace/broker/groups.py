@@ -90,6 +90,7 @@ class GroupService:
             group_initial_rebalance_delay_ms=self._number("group.initial.rebalance.delay.ms"),
             group_max_size=self._number("group.max.size"),
             offset_metadata_max_bytes=self._number("offset.metadata.max.bytes"),
+            offsets_commit_timeout_ms=self._number("offsets.commit.timeout.ms"),
             offsets_retention_ms=self._number("offsets.retention.minutes") * 60_000,
         )
 

@@ -110,6 +110,14 @@ class Delete:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteOffsets:
+    """OffsetDelete (KIP-496): forget what was committed for these."""
+
+    waiter: int
+    partitions: tuple[NamedPartition, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ForgetTopics:
     """These topics were deleted, and what was committed for them goes too."""
 
@@ -128,9 +136,11 @@ class Tick:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """An append is durable by the acks=all rule, and so is every one before it."""
+    """An append is durable on all that are in sync, and so is every one before it."""
 
     write: int
+    error: ErrorCode = ErrorCode.NONE
+    """What is to be answered all the same: by then fewer were in sync than the acks=all rule wants."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,9 +152,8 @@ class WriteRefused:
     error: ErrorCode
 
 
-Event: TypeAlias = (
-    Join | Sync | Heartbeat | Leave | CommitOffsets | Delete | ForgetTopics | Expire | Tick | Written | WriteRefused
-)
+Request: TypeAlias = Join | Sync | Heartbeat | Leave | CommitOffsets | Delete | DeleteOffsets
+Event: TypeAlias = Request | ForgetTopics | Expire | Tick | Written | WriteRefused
 
 # --- replies ---
 
@@ -203,7 +212,17 @@ class DeleteReply:
     error: ErrorCode
 
 
-AnyReply: TypeAlias = JoinReply | SyncReply | HeartbeatReply | LeaveReply | CommitReply | DeleteReply
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteOffsetsReply:
+    """One code for each partition of the request; `error` stands for all."""
+
+    error: ErrorCode
+    partitions: tuple[ErrorCode, ...] = ()
+
+
+AnyReply: TypeAlias = (
+    JoinReply | SyncReply | HeartbeatReply | LeaveReply | CommitReply | DeleteReply | DeleteOffsetsReply
+)
 
 # --- records: what the log of the offsets topic holds ---
 

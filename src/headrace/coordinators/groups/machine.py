@@ -12,6 +12,7 @@ from headrace.coordinators.groups import membership, offsets, static
 from headrace.coordinators.groups.events import (
     CommitOffsets,
     Delete,
+    DeleteOffsets,
     Effect,
     Event,
     Expire,
@@ -37,7 +38,6 @@ from headrace.coordinators.groups.model import (
     Write,
 )
 from headrace.coordinators.groups.turn import Turn
-from headrace.wire.errors import ErrorCode
 
 
 def step(
@@ -70,6 +70,8 @@ def _dispatch(turn: Turn, event: Event) -> None:
             membership.on_tick(turn)
         case Delete():
             offsets.on_delete(turn, event)
+        case DeleteOffsets():
+            offsets.on_delete_offsets(turn, event)
         case ForgetTopics():
             offsets.on_forget_topics(turn, event)
         case Expire():
@@ -83,19 +85,19 @@ def _on_written(turn: Turn, event: Written) -> None:
     write = _take(turn, event.write)
     match write:
         case CommitWrite():
-            offsets.on_commit_written(turn, write)
+            offsets.on_commit_written(turn, write, event.error)
         case AssignmentWrite():
             turn.update(recorded=True)
-            membership.on_assignment_settled(turn, write, ErrorCode.NONE)
+            membership.on_assignment_settled(turn, write, event.error)
         case ReplacementWrite():
             turn.update(recorded=True)
-            static.on_replacement_settled(turn, write, ErrorCode.NONE)
+            static.on_replacement_settled(turn, write, event.error)
         case EmptyWrite():
             turn.update(recorded=True)
         case ForgetWrite():
-            offsets.on_forgotten(turn, write)
+            offsets.on_forgotten(turn, write, event.error)
         case DeleteWrite():
-            offsets.on_delete_settled(turn, write, ErrorCode.NONE)
+            offsets.on_deleted(turn, write, event.error)
         case _:
             assert_never(write)
 
@@ -104,14 +106,16 @@ def _on_refused(turn: Turn, event: WriteRefused) -> None:
     write = _take(turn, event.write)
     match write:
         case CommitWrite():
-            offsets.on_commit_refused(turn, write, event.error)
+            offsets.on_commit_settled(turn, write, event.error)
         case AssignmentWrite():
             membership.on_assignment_settled(turn, write, event.error)
         case ReplacementWrite():
             static.on_replacement_settled(turn, write, event.error)
         case DeleteWrite():
-            offsets.on_delete_settled(turn, write, event.error)
-        case EmptyWrite() | ForgetWrite():
+            offsets.on_delete_refused(turn, write, event.error)
+        case ForgetWrite():
+            offsets.on_forget_settled(turn, write, event.error)
+        case EmptyWrite():
             pass
         case _:
             assert_never(write)

@@ -50,6 +50,8 @@ class GroupConfig:
     group_max_size: int = 10_000
     """Members of one group, those that have not yet come back with their member id included."""
     offset_metadata_max_bytes: int = 4_096
+    offsets_commit_timeout_ms: int = 5_000
+    """Kept by the driver: the log's own time for a commit is up then, and the client asks again."""
     offsets_retention_ms: int = 7 * 24 * 3_600_000
     new_member_join_timeout_ms: int = 300_000
     """Kafka's, and fixed there: a new member that waits this long for its first generation is dropped."""
@@ -151,6 +153,10 @@ class ForgetWrite:
     """Tombstones of some partitions' offsets."""
 
     partitions: tuple[NamedPartition, ...]
+    waiter: int | None = None
+    """None where nobody asked."""
+    errors: tuple[ErrorCode, ...] = ()
+    """The answer, one code for each partition of the request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
