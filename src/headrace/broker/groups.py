@@ -111,6 +111,14 @@ class GroupService:
         shard = self.shard(group_id)
         return shard if isinstance(shard, ErrorCode) else shard.groups.get(group_id)
 
+    def committed(self, group_id: str) -> Group | ErrorCode | None:
+        """As `group`, for its offsets: another coordinator may have later ones where others may lead by now, and who
+        went back to these would read again what was read."""
+        shard = self.shard(group_id)
+        if isinstance(shard, GroupShard) and shard.partition.is_doubted:
+            return ErrorCode.NOT_COORDINATOR
+        return shard if isinstance(shard, ErrorCode) else shard.groups.get(group_id)
+
     def groups(self) -> Iterator[Group]:
         """All groups that are kept here."""
         for _, shard in sorted(self._shards.items()):
