@@ -42,7 +42,7 @@ from headrace.coordinators.groups.machine import step
 from headrace.coordinators.groups.model import Group, GroupConfig, Moment
 from headrace.coordinators.groups.replay import Replay
 from headrace.wire.apis import EncodeError
-from headrace.wire.batches import check_batch, decode_records, encode_batch, iterate_headers
+from headrace.wire.batches import check_batch, decode_pairs, encode_batch, iterate_headers
 from headrace.wire.errors import ErrorCode
 from headrace.wire.records import Record
 
@@ -347,6 +347,6 @@ def _replay(replay: Replay, data: Buffer, at: Offset) -> Offset:
     for position, header in iterate_headers(data):
         check_batch(data, position, compacted=True)
         at = Offset(header.last_offset + 1)
-        for record in () if header.is_control else decode_records(view[position : position + header.size]):
-            replay.apply(record.key or b"", record.value)
+        for key, value in () if header.is_control else decode_pairs(view[position : position + header.size]):
+            replay.apply(key or b"", value)
     return at

@@ -125,6 +125,11 @@ class GroupService:
             yield from shard.groups.values()
 
     @property
+    def shards(self) -> tuple[GroupShard, ...]:
+        """Those that are kept here, loaded or not."""
+        return tuple(self._shards.values())
+
+    @property
     def loading(self) -> bool:
         """Whether there may be groups that `groups` does not give yet."""
         image = self._metadata.image

@@ -130,6 +130,7 @@ class Parts:
             on_end=on_bug,
         )
         self._services = self._make_services()
+        self.groups = self._services.groups
         self._copying = Copying(
             Me(
                 cluster_id=identity.cluster_id,

@@ -64,16 +64,15 @@ class NamedPartition(NamedTuple):
     partition: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Commit:
+class Commit(NamedTuple):
     """A committed position of one partition."""
 
     offset: Offset
     """The next one to read."""
-    leader_epoch: LeaderEpoch = NO_EPOCH
-    metadata: str = ""
     timestamp_ms: int
     """Wall clock, when it was accepted."""
+    leader_epoch: LeaderEpoch = NO_EPOCH
+    metadata: str = ""
     topic_id: TopicId = NO_TOPIC_ID
     """The topic that the name meant then; the zero id where the record (an older one) does not say."""
 

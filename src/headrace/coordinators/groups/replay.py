@@ -10,6 +10,7 @@ from __future__ import annotations
 import immutables
 
 from headrace.coordinators.groups import records
+from headrace.coordinators.groups.commits import CommitReader, Committed
 from headrace.coordinators.groups.events import GroupFormed, MemberRecord, OffsetCommitted
 from headrace.coordinators.groups.model import Commit, Group, GroupState, Member, Moment, NamedPartition, Protocol
 from headrace.wire.codec import DecodeError
@@ -20,6 +21,7 @@ class Replay:
 
     def __init__(self) -> None:
         self._last: dict[bytes, bytes] = {}
+        self._commits = CommitReader()
         self._formed: dict[str, GroupFormed] = {}
         self._offsets: dict[str, dict[NamedPartition, Commit]] = {}
         self.passed_over = 0
@@ -42,10 +44,13 @@ class Replay:
 
     def _decode(self, key: bytes, value: bytes) -> None:
         try:
-            record = records.decode(key, value)
+            committed = self._commits.read(key, value)
+            record = records.decode(key, value) if committed is None else committed
         except DecodeError:
             record = None
         match record:
+            case Committed(group, partition, commit):
+                self._offsets.setdefault(group, {})[partition] = commit
             case OffsetCommitted(group=group, partition=partition, commit=commit):
                 self._offsets.setdefault(group, {})[partition] = commit
             case GroupFormed(group=group):
