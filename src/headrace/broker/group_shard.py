@@ -81,6 +81,8 @@ class GroupShard:
         self._events: deque[tuple[str, Event]] = deque()
         self._working = False
         self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._end = Offset(0)
+        """All that is to be loaded lies below."""
 
     # asking
 
@@ -233,11 +235,18 @@ class GroupShard:
 
     # loading
 
+    async def ready(self) -> None:
+        """Until all that the log held when this was asked is committed, for which others may be missing: what is not
+        could yet be lost. Or the shard is."""
+        self._end = self.partition.log.log_end_offset
+        outcome = _Outcome(self._loop.create_future())
+        self.partition.park_commit(self._end, outcome)
+        if await outcome.future is not ErrorCode.NONE:
+            self.lose()
+
     async def load(self) -> None:
-        """Read the log to its end, which is first committed. Raises CorruptData or OSError where it cannot be read."""
-        end = self.partition.log.log_end_offset
-        await self._committed(end)
-        replay = Replay()
+        """Read what is `ready`. Raises CorruptData or OSError where it cannot be read."""
+        replay, end = Replay(), self._end
         at = self.partition.log.log_start_offset
         while at < end and not self.lost:
             data = self.partition.read(at, GROUP_LOAD_BYTES, committed_only=False, at_least_one=True)
@@ -249,13 +258,6 @@ class GroupShard:
             log.warning("records of the offsets topic were passed over", records=replay.passed_over, **self._name)
         if not self.lost:
             self._take_up(groups)
-
-    async def _committed(self, end: Offset) -> None:
-        """Wait until all that the log holds now is committed: what is not could yet be lost."""
-        outcome = _Outcome(self._loop.create_future())
-        self.partition.park_commit(end, outcome)
-        if await outcome.future is not ErrorCode.NONE:
-            self.lose()
 
     def _take_up(self, groups: dict[str, Group]) -> None:
         self.groups = groups

@@ -16,7 +16,7 @@ import structlog
 
 from headrace.base.errors import HeadraceError
 from headrace.base.ids import BrokerId, PartitionIndex, TopicId, TopicPartition
-from headrace.base.limits import GROUPS_READY_MS_MAX
+from headrace.base.limits import GROUP_LOADS_AT_ONCE, GROUPS_READY_MS_MAX
 from headrace.base.ports import Clock, Random
 from headrace.broker.group_shard import GroupShard, Told
 from headrace.broker.metadata import MetadataDriver
@@ -77,6 +77,7 @@ class GroupService:
         self._stale = False
         self._keeper: asyncio.Task[None] | None = None
         self._loads: set[asyncio.Task[None]] = set()
+        self._reading = asyncio.Semaphore(GROUP_LOADS_AT_ONCE)
         self._creating = asyncio.Lock()
         self._sweeper: asyncio.TimerHandle | None = None
         self._sweep: asyncio.Task[None] | None = None
@@ -275,7 +276,9 @@ class GroupService:
     async def _load(self, index: PartitionIndex, shard: GroupShard) -> None:
         partition = shard.partition
         try:
-            await shard.load()
+            await shard.ready()
+            async with self._reading:
+                await shard.load()
             await shard.keep_topics(self._is_topic)
         except (OSError, HeadraceError) as error:
             log.error(

@@ -55,22 +55,23 @@ class CommitReader:
         at = METADATA_AT + size
         tags = value[at + 8 :]
         group, partition, topic_id = self._groups.get(name), self._partitions.get(place), self._topics.get(tags)
-        if group is None or partition is None or topic_id is None:
-            return self._first(key, value, name, place, tags)
+        if partition is None or topic_id is None:
+            return self._first(key, value, place, tags)
         (timestamp_ms,) = unpack_time(value, at)
         try:
+            if group is None:
+                group = self._groups[name] = name.decode()
             metadata = "" if size == EMPTY_METADATA else value[METADATA_AT + 1 : at].decode()
         except UnicodeDecodeError:
             return None
         commit = Commit(Offset(offset), timestamp_ms, LeaderEpoch(leader_epoch), metadata, topic_id)
         return Committed(group, partition, commit)
 
-    def _first(self, key: bytes, value: bytes, name: bytes, place: bytes, tags: bytes) -> Committed | None:
-        """The first with this group, partition or topic id: read slowly, and remembered. Raises DecodeError."""
+    def _first(self, key: bytes, value: bytes, place: bytes, tags: bytes) -> Committed | None:
+        """The first with this partition or topic id: read slowly, and remembered. Raises DecodeError."""
         found = records.decode(key, value)
         if not isinstance(found, OffsetCommitted):
             return None
-        self._groups[name] = found.group
         self._partitions[place] = found.partition
         self._topics[tags] = found.commit.topic_id
         return Committed(found.group, found.partition, found.commit)
