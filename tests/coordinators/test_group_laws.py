@@ -161,6 +161,12 @@ class History:
             self.dead.append((client.instance_id, client.member_id))
         client.begin()
 
+    def restart(self, client: Client, _: int) -> None:
+        """A static member is soon back."""
+        if client.instance_id is not None:
+            self.forget(client, 0)
+            self.act(client, 0)
+
     # what the world does
 
     def advance(self, _: Client, amount: int) -> None:
@@ -202,6 +208,7 @@ ACTIONS: list[Callable[[History, Client, int], None]] = [
     *[History.settle] * 5,
     *[History.commit] * 3,
     *[History.act] * 2,
+    *[History.restart] * 2,
     *[History.advance] * 2,
     History.leave,
     History.forget,

@@ -141,6 +141,8 @@ def test_a_place_that_cannot_be_written_is_asked_for_again() -> None:
     generation = stable(world, "a")
     world.refuse_next = ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert world.joined(world.join(new_member_id="A2", instance_id="a")).error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert world.heartbeat("A", generation, instance_id="a") is ErrorCode.NONE, "nobody has its place yet"
+    assert world.groups["g"].leader == "A"
     again = world.joined(world.join(new_member_id="A3", instance_id="a"))
     assert (again.error, again.generation) == (ErrorCode.NONE, generation)
 

@@ -110,7 +110,7 @@ def _on_refused(turn: Turn, event: WriteRefused) -> None:
         case AssignmentWrite():
             membership.on_assignment_settled(turn, write, event.error)
         case ReplacementWrite():
-            static.on_replacement_settled(turn, write, event.error)
+            static.on_replacement_refused(turn, write, event.error)
         case DeleteWrite():
             offsets.on_delete_refused(turn, write, event.error)
         case ForgetWrite():

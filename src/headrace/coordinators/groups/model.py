@@ -137,6 +137,8 @@ class ReplacementWrite:
     """Its JoinGroup request."""
     member_id: str
     instance_id: str
+    old: Member
+    """Whose place it is."""
     generation: int
     leader_before: str
     skips_assignment: bool

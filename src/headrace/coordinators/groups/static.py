@@ -39,7 +39,7 @@ def replace_member(turn: Turn, event: Join, old: Member) -> None:
     )
     turn.rename(old.id, new)
     if before.state is GroupState.STABLE and rebalance.choose_protocol(turn.group) == before.protocol:
-        _record(turn, event, before.leader or "")
+        _record(turn, event, old, before.leader or "")
         return
     turn.put(replace(new, join_waiter=event.waiter, deadline_ms=None))
     if before.state is GroupState.PREPARING:
@@ -48,7 +48,7 @@ def replace_member(turn: Turn, event: Join, old: Member) -> None:
         rebalance.prepare(turn, f"static member {event.instance_id} came back: {event.reason}")
 
 
-def _record(turn: Turn, event: Join, leader_before: str) -> None:
+def _record(turn: Turn, event: Join, old: Member, leader_before: str) -> None:
     """The others keep their shares, and it has that of its former life."""
     group = turn.group
     record = rebalance.formed(group, {member.id: member.assignment for member in group.members.values()})
@@ -56,11 +56,21 @@ def _record(turn: Turn, event: Join, leader_before: str) -> None:
         waiter=event.waiter,
         member_id=event.new_member_id,
         instance_id=event.instance_id or "",
+        old=old,
         generation=group.generation,
         leader_before=leader_before,
         skips_assignment=event.skips_assignment,
     )
     turn.append((record,), write)
+
+
+def on_replacement_refused(turn: Turn, write: ReplacementWrite, error: ErrorCode) -> None:
+    """The log knows nothing of it: its former life goes on until it asks again."""
+    group = turn.group
+    member = group.members.get(write.member_id)
+    if member is not None and group.state is GroupState.STABLE and group.generation == write.generation:
+        turn.rename(member.id, replace(write.old, synced=member.synced, deadline_ms=turn.session(write.old)))
+    on_replacement_settled(turn, write, error)
 
 
 def on_replacement_settled(turn: Turn, write: ReplacementWrite, error: ErrorCode) -> None:
