@@ -71,6 +71,8 @@ async def world(directory: Path) -> AsyncIterator[World]:
         for broker in (1, 2, 3):
             await cluster.settled(broker)
         await until(lambda: leader(cluster, known(image, key).leader, key).standings.in_sync == 3)
+        service = cluster.brokers[int(known(image, key).leader)].parts.groups
+        await until(lambda: [shard.loaded for shard in service.shards] == [True])
         yield World(cluster, key)
 
 
