@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import gc
 import tempfile
 import time
 from collections.abc import Iterator
@@ -23,8 +22,7 @@ from headrace.broker.boot import Broker
 from headrace.broker.config import BrokerConfig
 from headrace.broker.groups import OFFSETS_TOPIC
 from headrace.broker.partition import Partition
-from headrace.broker.system import SystemClock, system_random
-from headrace.cli.serve import GARBAGE_OBJECTS
+from headrace.broker.system import SystemClock, system_random, tune_interpreter
 from headrace.coordinators.groups import records
 from headrace.coordinators.groups.events import GroupFormed, GroupRecord, MemberRecord, OffsetCommitted
 from headrace.coordinators.groups.model import Commit, NamedPartition
@@ -106,9 +104,7 @@ async def measure(directory: Path, groups: int, offsets: int, stale: int) -> Non
         service = broker.parts.groups
         for shard in list(service.shards):
             shard.lose()
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(GARBAGE_OBJECTS, 20, 20)  # as in a broker
+        tune_interpreter()
         held_s, begun, busy = 0.0, time.perf_counter(), time.process_time()
         while len(service.shards) < SHARDS or not all(shard.loaded for shard in service.shards):
             before = time.perf_counter()
