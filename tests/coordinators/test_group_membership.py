@@ -102,12 +102,19 @@ def test_assignments_are_handed_out_only_once_they_are_durable() -> None:
     assert world.replayed()["g"].members["a"].assignment == b"share"
 
 
-def test_an_assignment_that_cannot_be_written_starts_the_rebalance_anew() -> None:
+@pytest.mark.parametrize(
+    ("refused", "told"),
+    [
+        (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.INVALID_COMMIT_OFFSET_SIZE, ErrorCode.UNKNOWN_SERVER_ERROR),
+    ],
+)
+def test_an_assignment_that_cannot_be_written_starts_the_rebalance_anew(refused: ErrorCode, told: ErrorCode) -> None:
     world = World(autowrite=False)
     world.join(new_member_id="a")
-    world.refuse_next = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    world.refuse_next = refused
     synced = world.sync("a", 1, {"a": b"share"})
-    assert world.synced(synced).error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert world.synced(synced).error is told
     assert state(world) is GroupState.PREPARING
     assert world.joined(world.join(member_id="a")).generation == 2
 

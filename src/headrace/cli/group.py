@@ -214,7 +214,7 @@ def _check_inactive(view: GroupView) -> None:
 
     if view.state not in INACTIVE:
         raise HeadraceError(
-            f"Group '{view.name}' is active ({view.state}): stop its {len(view.members)} members, then ask again."
+            f"Group '{view.name}' is active ({view.state}): stop its members ({len(view.members)}), then ask again."
         )
 
 

@@ -38,6 +38,7 @@ from headrace.coordinators.groups.model import (
     Write,
 )
 from headrace.coordinators.groups.turn import Turn
+from headrace.wire.errors import ErrorCode
 
 
 def step(
@@ -108,9 +109,9 @@ def _on_refused(turn: Turn, event: WriteRefused) -> None:
         case CommitWrite():
             offsets.on_commit_settled(turn, write, event.error)
         case AssignmentWrite():
-            membership.on_assignment_settled(turn, write, event.error)
+            membership.on_assignment_settled(turn, write, _of_membership(event.error))
         case ReplacementWrite():
-            static.on_replacement_refused(turn, write, event.error)
+            static.on_replacement_refused(turn, write, _of_membership(event.error))
         case DeleteWrite():
             offsets.on_delete_refused(turn, write, event.error)
         case ForgetWrite():
@@ -119,6 +120,11 @@ def _on_refused(turn: Turn, event: WriteRefused) -> None:
             pass
         case _:
             assert_never(write)
+
+
+def _of_membership(error: ErrorCode) -> ErrorCode:
+    """A membership that is too large for a record is no commit that is, and there is no word for it."""
+    return ErrorCode.UNKNOWN_SERVER_ERROR if error is ErrorCode.INVALID_COMMIT_OFFSET_SIZE else error
 
 
 def _take(turn: Turn, number: int) -> Write:
