@@ -253,7 +253,10 @@ class GroupShard:
             if not data and self.partition.log.is_compacted:
                 break  # nothing is left up to the end
             at = await self._loop.run_in_executor(None, _replay, replay, data, at)
-        groups = await self._loop.run_in_executor(None, replay.groups, self._now())
+        if replay.is_empty:  # of 50 partitions most may be: no thread has to say so
+            groups = {}
+        else:
+            groups = await self._loop.run_in_executor(None, replay.groups, self._now())
         if replay.passed_over:
             log.warning("records of the offsets topic were passed over", records=replay.passed_over, **self._name)
         if not self.lost:

@@ -34,6 +34,11 @@ class Replay:
         else:
             self._last[key] = value
 
+    @property
+    def is_empty(self) -> bool:
+        """Nothing is left of what was fed."""
+        return not self._last
+
     def groups(self, now: Moment) -> dict[str, Group]:
         """All groups that there are. Each with members needs a `Tick` by its earliest deadline. To be called once."""
         for key, value in self._last.items():
