@@ -27,7 +27,7 @@ APIS: Final = (
     *("DeleteTopics", "DeleteRecords", "InitProducerId", "OffsetForLeaderEpoch", "DescribeConfigs", "AlterConfigs"),
     *("IncrementalAlterConfigs", "CreatePartitions", "DescribeCluster", "DescribeTopicPartitions", "DescribeLogDirs"),
     *("DescribeProducers", "DeleteGroups", "DescribeQuorum", "Envelope", "UnregisterBroker", "AddRaftVoter"),
-    *("RemoveRaftVoter", "ElectLeaders", "AlterPartitionReassignments", "ListPartitionReassignments"),
+    *("RemoveRaftVoter", "ElectLeaders", "AlterPartitionReassignments", "ListPartitionReassignments", "OffsetDelete"),
 )
 RECORDS: Final = (
     *("ConsumerProtocolSubscription", "ConsumerProtocolAssignment"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
+import threading
 from pathlib import Path
 
 import pytest
@@ -65,3 +66,26 @@ async def test_kafkas_own_tool_reads_the_groups(tmp_path: Path) -> None:
         assert f'{key}payload:{{"version":"4","data":{{"offset":{offset},' in said
     assert '{"type":"2","data":{"group":"g"}}payload:{"version":"3","data":{"protocolType":"consumer"' in said
     assert f'"memberId":"{joined.member_id}"' in said
+
+
+async def test_a_commit_that_takes_too_long_is_to_be_asked_again_and_counts_once_it_is_durable(tmp_path: Path) -> None:
+    let_go = threading.Event()
+
+    def slow(_: Path) -> bool:
+        let_go.wait()
+        return False
+
+    async with (
+        brittle_broker(tmp_path, {"offsets.commit.timeout.ms": "1"}) as (_, disk, client),
+        asyncio.timeout(20),
+    ):
+        await client.create_topic("t")
+        await find(client)
+        try:
+            disk.sync_fails = slow
+            assert await commit(client, {0: 10}) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+            assert await committed(client, (0,)) == {0: -1}, "what is not durable is not told"
+        finally:
+            let_go.set()
+        while await committed(client, (0,)) != {0: 10}:
+            pass

@@ -26,6 +26,11 @@ from headrace.wire.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from headrace.wire.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
 from headrace.wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -143,11 +148,6 @@ async def test_a_refused_join_is_said_in_every_version(client: RawClient, versio
     response = await client.ask(version, join_request(member_id="nobody"))
     assert response.error_code == ErrorCode.UNKNOWN_MEMBER_ID
     assert (await client.ask(version, join_request(group=""))).error_code == ErrorCode.INVALID_GROUP_ID
-
-
-async def test_static_members_are_refused_not_taken_for_others(client: RawClient) -> None:
-    response = await client.ask(9, join_request(group_instance_id="i"))
-    assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
 
 
 @pytest.mark.parametrize("version", range(2, 11))
@@ -357,3 +357,39 @@ async def test_a_stop_does_not_wait_for_a_rebalance(tmp_path: Path) -> None:
         await broker.aclose()
         assert loop.time() - stopping < 2
         assert (await waiting).error_code == ErrorCode.NOT_COORDINATOR
+
+
+@pytest.mark.parametrize(("version", "error"), [(8, ErrorCode.ILLEGAL_GENERATION), (9, ErrorCode.GROUP_ID_NOT_FOUND)])
+async def test_a_generation_of_a_group_that_there_is_not(client: RawClient, version: int, error: ErrorCode) -> None:
+    told = await commit(client, {0: 1}, version, member_id="m", generation_id_or_member_epoch=3)
+    assert told == [error]
+
+
+def offset_delete(group: str, **topics: tuple[int, ...]) -> OffsetDeleteRequest:
+    named = tuple(
+        OffsetDeleteRequestTopic(name=name, partitions=tuple(OffsetDeleteRequestPartition(index) for index in indexes))
+        for name, indexes in topics.items()
+    )
+    return OffsetDeleteRequest(group_id=group, topics=named)
+
+
+async def test_offsets_are_deleted_one_by_one(client: RawClient) -> None:
+    await commit(client, {0: 10, 1: 20})
+    response = await client.ask(0, offset_delete("g", t=(0, 2, 9), nowhere=(0,)))
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    told = {topic.name: [partition.error_code for partition in topic.partitions] for topic in response.topics}
+    assert (response.error_code, told) == (0, {"t": [0, 0, unknown], "nowhere": [unknown]})
+    assert await committed(client) == {0: -1, 1: 20, 2: -1}
+
+
+async def test_offsets_that_cannot_be_deleted(client: RawClient) -> None:
+    assert (await client.ask(0, offset_delete("", t=(0,)))).error_code == ErrorCode.INVALID_GROUP_ID
+    assert (await client.ask(0, offset_delete("nobody", t=(0,)))).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    await sync(client, await join(client))
+    response = await client.ask(0, offset_delete("g", t=(0,)))
+    assert response.topics[0].partitions[0].error_code == ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+
+
+async def test_the_empty_name_is_no_group_to_delete(client: RawClient) -> None:
+    response = await client.ask(2, DeleteGroupsRequest(groups_names=("",)))
+    assert response.results[0].error_code == ErrorCode.INVALID_GROUP_ID

@@ -98,10 +98,10 @@ class World:
         due = group.earliest_deadline_ms()
         assert due is None or self.armed[name] <= due, "a deadline that nobody is woken for"
 
-    def settle(self) -> None:
-        """The oldest append in flight is durable."""
+    def settle(self, error: ErrorCode = ErrorCode.NONE) -> None:
+        """The oldest append in flight is durable, if on fewer replicas than there should be."""
         done = self.in_flight.popleft()
-        self.send(done.group, ev.Written(write=done.write))
+        self.send(done.group, ev.Written(write=done.write, error=error))
 
     def advance(self, by_ms: int) -> None:
         """Let time pass, and wake whom it is time to wake, in order."""
@@ -156,11 +156,14 @@ class World:
         rebalance_timeout_ms: int = 60_000,
         metadata: bytes = b"topics",
         protocol_type: str = "consumer",
+        instance_id: str | None = None,
+        skips_assignment: bool = True,
     ) -> int:
         waiter = self.waiter(group)
         event = ev.Join(
             waiter=waiter,
             member_id=member_id,
+            instance_id=instance_id,
             new_member_id=new_member_id or f"m{waiter}",
             require_known_id=known_id,
             client_id="client",
@@ -169,30 +172,45 @@ class World:
             rebalance_timeout_ms=rebalance_timeout_ms,
             protocol_type=protocol_type,
             protocols=tuple(Protocol(name, metadata) for name in protocols),
+            skips_assignment=skips_assignment,
         )
         self.send(group, event)
         return waiter
 
     def sync(
-        self, member_id: str, generation: int, assignments: dict[str, bytes] | None = None, *, group: str = "g"
+        self,
+        member_id: str,
+        generation: int,
+        assignments: dict[str, bytes] | None = None,
+        *,
+        group: str = "g",
+        instance_id: str | None = None,
     ) -> int:
         waiter = self.waiter(group)
-        self.send(
-            group,
-            ev.Sync(waiter=waiter, member_id=member_id, generation=generation, assignments=assignments or {}),
+        event = ev.Sync(
+            waiter=waiter,
+            member_id=member_id,
+            instance_id=instance_id,
+            generation=generation,
+            assignments=assignments or {},
         )
+        self.send(group, event)
         return waiter
 
-    def heartbeat(self, member_id: str, generation: int, *, group: str = "g") -> ErrorCode:
+    def heartbeat(
+        self, member_id: str, generation: int, *, group: str = "g", instance_id: str | None = None
+    ) -> ErrorCode:
         waiter = self.waiter(group)
-        self.send(group, ev.Heartbeat(waiter=waiter, member_id=member_id, generation=generation))
+        event = ev.Heartbeat(waiter=waiter, member_id=member_id, instance_id=instance_id, generation=generation)
+        self.send(group, event)
         reply = self.replies[waiter]
         assert isinstance(reply, ev.HeartbeatReply)
         return reply.error
 
-    def leave(self, *member_ids: str, group: str = "g") -> tuple[ErrorCode, ...]:
+    def leave(self, *members: str | ev.Leaver, group: str = "g") -> tuple[ErrorCode, ...]:
         waiter = self.waiter(group)
-        self.send(group, ev.Leave(waiter=waiter, member_ids=member_ids))
+        leavers = tuple(ev.Leaver(one) if isinstance(one, str) else one for one in members)
+        self.send(group, ev.Leave(waiter=waiter, members=leavers))
         reply = self.replies[waiter]
         assert isinstance(reply, ev.LeaveReply)
         return reply.members
@@ -206,6 +224,7 @@ class World:
         group: str = "g",
         metadata: str = "",
         topic_id: TopicId = TOPIC_ID,
+        instance_id: str | None = None,
     ) -> int:
         waiter = self.waiter(group)
         new = tuple(
@@ -218,13 +237,23 @@ class World:
             )
             for index, offset in offsets.items()
         )
-        self.send(group, ev.CommitOffsets(waiter=waiter, member_id=member_id, generation=generation, offsets=new))
+        event = ev.CommitOffsets(
+            waiter=waiter, member_id=member_id, instance_id=instance_id, generation=generation, offsets=new
+        )
+        self.send(group, event)
         return waiter
 
     def delete(self, group: str = "g") -> int:
         waiter = self.waiter(group)
         self.send(group, ev.Delete(waiter=waiter))
         return waiter
+
+    def delete_offsets(self, *partitions: NamedPartition, group: str = "g") -> ev.DeleteOffsetsReply:
+        waiter = self.waiter(group)
+        self.send(group, ev.DeleteOffsets(waiter=waiter, partitions=partitions))
+        reply = self.replies[waiter]
+        assert isinstance(reply, ev.DeleteOffsetsReply)
+        return reply
 
     # answers
 

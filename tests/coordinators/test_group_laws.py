@@ -16,13 +16,17 @@ from tests.coordinators.group_world import World
 
 PARTITIONS = 6
 CLIENTS = 4
-FENCED = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION)
+STATIC = 2
+"""Of the clients, the last so many are static members (KIP-345)."""
+STARTS_AFRESH = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID)
+FENCED = (*STARTS_AFRESH, ErrorCode.ILLEGAL_GENERATION)
 
 
 @dataclass
 class Client:
     """A consumer that keeps to the protocol. It commits ever higher offsets."""
 
+    instance_id: str | None = None
     member_id: str = ""
     generation: int = -1
     members: tuple[str, ...] = ()
@@ -30,13 +34,26 @@ class Client:
     sync: int | None = None
     owns: tuple[int, ...] = ()
 
+    def begin(self, member_id: str = "") -> None:
+        """As after a restart, with all forgotten but its instance id, and this."""
+        vars(self).update(vars(Client(instance_id=self.instance_id, member_id=member_id)))
+
+
+def some_clients() -> list[Client]:
+    names = [None] * (CLIENTS - STATIC) + [f"instance {at}" for at in range(STATIC)]
+    return [Client(instance_id=name) for name in names]
+
 
 @dataclass
 class History:
     """Clients on a world, and what the laws need to remember."""
 
     world: World
-    clients: list[Client] = field(default_factory=lambda: [Client() for _ in range(CLIENTS)])
+    clients: list[Client] = field(default_factory=some_clients)
+    dead: list[tuple[str, str]] = field(default_factory=list)
+    """Instance and member ids of static members that died."""
+    succeeded: set[tuple[str, str]] = field(default_factory=set)
+    """Of those, whoever's successor has its share: then it is durable that it is in."""
     owners: dict[tuple[int, int], str] = field(default_factory=dict)
     newest_assigned: int = 0
     acknowledged: dict[int, int] = field(default_factory=dict)
@@ -57,10 +74,11 @@ class History:
         elif client.sync is not None:
             self.take_sync(client)
         elif client.generation < 0:
-            client.join = self.world.join("g", client.member_id, known_id=True)
+            client.join = self.world.join("g", client.member_id, known_id=True, instance_id=client.instance_id)
             self.take_join(client)
         else:
-            self.take(client, self.world.heartbeat(client.member_id, client.generation))
+            beat = self.world.heartbeat(client.member_id, client.generation, instance_id=client.instance_id)
+            self.take(client, beat)
 
     def round(self, _: Client, __: int) -> None:
         """Everybody's next move."""
@@ -82,13 +100,13 @@ class History:
             self.take(client, reply.error)
 
     def on_joined(self, client: Client, reply: ev.JoinReply) -> None:
-        client.generation = reply.generation
+        client.member_id, client.generation = reply.member_id, reply.generation
         assignments: dict[str, bytes] = {}
-        if reply.leader == client.member_id:
-            members = [member_id for member_id, _ in reply.members]
+        if reply.leader == client.member_id and not reply.skip_assignment:
+            members = [member.id for member in reply.members]
             shares = {name: list(range(at, PARTITIONS, len(members))) for at, name in enumerate(members)}
             assignments = {name: json.dumps(share).encode() for name, share in shares.items()}
-        client.sync = self.world.sync(client.member_id, client.generation, assignments)
+        client.sync = self.world.sync(client.member_id, client.generation, assignments, instance_id=client.instance_id)
 
     def take_sync(self, client: Client) -> None:
         reply = self.world.replies.get(client.sync) if client.sync is not None else None
@@ -99,17 +117,18 @@ class History:
             client.generation = -1
         elif reply.error is ErrorCode.NONE:
             client.owns = tuple(json.loads(reply.assignment or b"[]"))
+            self.succeeded.update(one for one in self.dead if one[0] == client.instance_id)
             for partition in client.owns:
-                owner = self.owners.setdefault((client.generation, partition), client.member_id)
-                assert owner == client.member_id, "two owners of one partition in one generation"
+                name = client.instance_id or client.member_id
+                owner = self.owners.setdefault((client.generation, partition), name)
+                assert owner == name, "two owners of one partition in one generation"
             self.newest_assigned = max(self.newest_assigned, client.generation)
         else:
             self.take(client, reply.error)
 
     def take(self, client: Client, error: ErrorCode) -> None:
         if error in FENCED:
-            member_id = "" if error is ErrorCode.UNKNOWN_MEMBER_ID else client.member_id
-            vars(client).update(vars(Client(member_id=member_id)))
+            client.begin("" if error in STARTS_AFRESH else client.member_id)
         elif error is not ErrorCode.NONE:
             client.generation = -1
 
@@ -119,7 +138,10 @@ class History:
         group = self.world.groups.get("g")
         stale = group is not None and group.members and client.generation != group.generation
         waiter = self.world.commit(
-            {partition: self.next_offset}, member_id=client.member_id, generation=client.generation
+            {partition: self.next_offset},
+            member_id=client.member_id,
+            generation=client.generation,
+            instance_id=client.instance_id if client.member_id else None,
         )
         reply = self.world.replies.get(waiter)
         refused = isinstance(reply, ev.CommitReply) and reply.errors[0] is not ErrorCode.NONE
@@ -127,13 +149,23 @@ class History:
         self.commits[waiter] = (partition, self.next_offset, len(self.world.log) - 1)
 
     def leave(self, client: Client, _: int) -> None:
-        if client.member_id:
+        if client.instance_id is not None:
+            self.world.leave(ev.Leaver("", client.instance_id))  # as an administrator does it
+        elif client.member_id:
             self.world.leave(client.member_id)
-        vars(client).update(vars(Client()))
+        client.begin()
 
     def forget(self, client: Client, _: int) -> None:
-        """The client dies and comes back as another, saying nothing."""
-        vars(client).update(vars(Client()))
+        """The client dies and comes back as another, or as a static member under its name, saying nothing."""
+        if client.instance_id is not None and client.member_id:
+            self.dead.append((client.instance_id, client.member_id))
+        client.begin()
+
+    def restart(self, client: Client, _: int) -> None:
+        """A static member is soon back."""
+        if client.instance_id is not None:
+            self.forget(client, 0)
+            self.act(client, 0)
 
     # what the world does
 
@@ -165,6 +197,10 @@ class History:
         group = self.world.groups.get("g")
         if group is not None and group.state is GroupState.STABLE:
             assert group.generation >= self.newest_assigned, "a generation fell back"
+        for instance_id, member_id in self.succeeded:
+            generation = 0 if group is None else group.generation
+            beat = self.world.heartbeat(member_id, generation, instance_id=instance_id)
+            assert beat is not ErrorCode.NONE, "a static member whose place another has was let in"
 
 
 ACTIONS: list[Callable[[History, Client, int], None]] = [
@@ -172,6 +208,7 @@ ACTIONS: list[Callable[[History, Client, int], None]] = [
     *[History.settle] * 5,
     *[History.commit] * 3,
     *[History.act] * 2,
+    *[History.restart] * 2,
     *[History.advance] * 2,
     History.leave,
     History.forget,

@@ -87,7 +87,7 @@ def test_only_the_leader_is_told_who_is_in() -> None:
     waiters = [world.join(new_member_id=name, metadata=name.encode()) for name in "abc"]
     world.advance(6_000)
     leader, *others = [world.joined(waiter) for waiter in waiters]
-    assert leader.members == (("a", b"a"), ("b", b"b"), ("c", b"c"))
+    assert leader.members == (("a", None, b"a"), ("b", None, b"b"), ("c", None, b"c"))
     assert [reply.members for reply in others] == [(), ()]
     assert {reply.leader for reply in (leader, *others)} == {"a"}
 
@@ -102,12 +102,19 @@ def test_assignments_are_handed_out_only_once_they_are_durable() -> None:
     assert world.replayed()["g"].members["a"].assignment == b"share"
 
 
-def test_an_assignment_that_cannot_be_written_starts_the_rebalance_anew() -> None:
+@pytest.mark.parametrize(
+    ("refused", "told"),
+    [
+        (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.INVALID_COMMIT_OFFSET_SIZE, ErrorCode.UNKNOWN_SERVER_ERROR),
+    ],
+)
+def test_an_assignment_that_cannot_be_written_starts_the_rebalance_anew(refused: ErrorCode, told: ErrorCode) -> None:
     world = World(autowrite=False)
     world.join(new_member_id="a")
-    world.refuse_next = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    world.refuse_next = refused
     synced = world.sync("a", 1, {"a": b"share"})
-    assert world.synced(synced).error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert world.synced(synced).error is told
     assert state(world) is GroupState.PREPARING
     assert world.joined(world.join(member_id="a")).generation == 2
 
@@ -144,7 +151,7 @@ def test_who_does_not_join_again_in_time_is_out() -> None:
         assert world.heartbeat("b", generation) is ErrorCode.REBALANCE_IN_PROGRESS
     assert joining in world.waiting
     world.advance(1_000)
-    assert [name for name, _ in world.joined(joining).members] == ["a"]
+    assert [member.id for member in world.joined(joining).members] == ["a"]
     assert world.heartbeat("b", generation) is ErrorCode.UNKNOWN_MEMBER_ID
 
 

@@ -5,6 +5,7 @@ The oracle is the log itself: what the machine holds is, after every step, exact
 
 from __future__ import annotations
 
+import struct
 import uuid
 
 import pytest
@@ -25,7 +26,9 @@ steps = st.one_of(
     st.tuples(st.just("commit"), st.integers(0, 3), st.just(TOPIC_ID)),
     st.tuples(st.just("settle"), st.just(0), st.just(TOPIC_ID)),
     st.tuples(st.just("settle"), st.just(0), st.just(TOPIC_ID)),
+    st.tuples(st.just("settle badly"), st.just(0), st.just(TOPIC_ID)),
     st.tuples(st.just("refuse"), st.just(0), st.just(TOPIC_ID)),
+    st.tuples(st.just("drop"), st.integers(0, 3), st.just(TOPIC_ID)),
     st.tuples(st.just("delete"), st.just(0), st.just(TOPIC_ID)),
     st.tuples(st.just("forget"), st.just(0), st.sampled_from([TOPIC_ID, OTHER_TOPIC])),
     st.tuples(st.just("expire"), st.integers(0, 2), st.just(TOPIC_ID)),
@@ -50,6 +53,13 @@ class History:
             case "settle":
                 if world.in_flight:
                     world.settle()
+            case "settle badly":
+                if world.in_flight:
+                    world.settle(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            case "drop":
+                waiter = world.waiter("g")
+                partitions = (NamedPartition("t", amount), NamedPartition("t", 0))
+                world.send("g", ev.DeleteOffsets(waiter=waiter, partitions=partitions))
             case "refuse":
                 world.refuse_next = ErrorCode.COORDINATOR_NOT_AVAILABLE
             case "delete":
@@ -120,7 +130,7 @@ def test_metadata_that_is_too_large_is_refused_for_its_partition_alone() -> None
 
 def test_a_group_that_nobody_knows_takes_commits_without_a_generation_only() -> None:
     world = World()
-    assert world.committed(world.commit({0: 1}, member_id="m", generation=4)) == (ErrorCode.ILLEGAL_GENERATION,)
+    assert world.committed(world.commit({0: 1}, member_id="m", generation=4)) == (ErrorCode.GROUP_ID_NOT_FOUND,)
     assert world.groups == {}
     assert world.committed(world.commit({0: 1})) == (ErrorCode.NONE,)
 
@@ -182,3 +192,91 @@ def test_partitions_expire_one_by_one_where_there_never_was_a_member() -> None:
     world.advance(HOUR_MS // 2)
     world.send("g", ev.Expire())
     assert set(world.groups["g"].offsets) == {NamedPartition("t", 1)}
+
+
+def subscription(*topics: str) -> bytes:
+    """The consumer protocol's bytes, by hand: version 0, names, no user data."""
+    names = b"".join(struct.pack(">h", len(topic)) + topic.encode() for topic in topics)
+    return struct.pack(">hi", 0, len(topics)) + names + struct.pack(">i", -1)
+
+
+def consumer(world: World, metadata: bytes, protocol_type: str = "consumer") -> ev.JoinReply:
+    """A stable group of one."""
+    member = world.joined(world.join(metadata=metadata, session_timeout_ms=1_000_000, protocol_type=protocol_type))
+    world.sync(member.member_id, member.generation)
+    return member
+
+
+def test_offsets_that_are_deleted_are_gone_and_those_that_never_were_are_no_error() -> None:
+    world = World()
+    world.commit({0: 10, 1: 20})
+    reply = world.delete_offsets(NamedPartition("t", 0), NamedPartition("t", 5))
+    assert reply == ev.DeleteOffsetsReply(error=ErrorCode.NONE, partitions=(ErrorCode.NONE,) * 2)
+    assert (world.offset(0), world.offset(1)) == (-1, 20)
+    assert set(world.replayed()["g"].offsets) == {NamedPartition("t", 1)}
+
+
+def test_offsets_of_what_members_subscribe_to_are_not_deleted() -> None:
+    world = World()
+    world.commit({0: 10})
+    consumer(world, subscription("u"))
+    subscribed = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+    reply = world.delete_offsets(NamedPartition("u", 0), NamedPartition("t", 0))
+    assert reply.partitions == (subscribed, ErrorCode.NONE)
+    assert world.offset(0) == -1
+
+
+def test_offsets_of_members_that_nobody_understands_are_not_deleted() -> None:
+    world = World()
+    world.commit({0: 10})
+    consumer(world, b"gibberish")
+    assert world.delete_offsets(NamedPartition("t", 0)).partitions == (ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,)
+
+
+def test_offsets_of_a_group_that_is_not_of_consumers_are_deleted_once_it_is_empty() -> None:
+    world = World()
+    assert world.delete_offsets(NamedPartition("t", 0)).error is ErrorCode.GROUP_ID_NOT_FOUND
+    world.commit({0: 10})
+    member = consumer(world, subscription("u"), protocol_type="connect")
+    assert world.delete_offsets(NamedPartition("t", 0)).error is ErrorCode.NON_EMPTY_GROUP
+    world.leave(member.member_id)
+    assert world.delete_offsets(NamedPartition("t", 0)).partitions == (ErrorCode.NONE,)
+    assert world.offset(0) == -1
+
+
+def test_a_stable_group_loses_what_it_no_longer_reads() -> None:
+    """KIP-211: a topic that nobody subscribes to any more does not hold its offsets for ever."""
+    world = World(config=GroupConfig(offsets_retention_ms=HOUR_MS, group_initial_rebalance_delay_ms=0))
+    world.commit({0: 10})
+    for topics, left in ((("t", "u"), 10), (("u",), -1)):
+        member = consumer(world, subscription(*topics))
+        for _ in range(10):
+            world.advance(HOUR_MS // 10)
+            world.heartbeat(member.member_id, member.generation)
+        world.send("g", ev.Expire())
+        assert world.offset(0) == left
+        world.leave(member.member_id)
+
+
+def test_a_stable_group_keeps_what_it_commits_again_while_it_is_looked_through() -> None:
+    world = World(config=GroupConfig(offsets_retention_ms=HOUR_MS, group_initial_rebalance_delay_ms=0))
+    world.commit({0: 10})
+    member = consumer(world, subscription("u"))
+    for _ in range(10):
+        world.advance(HOUR_MS // 10)
+        world.heartbeat(member.member_id, member.generation)
+    world.autowrite = False
+    world.commit({0: 11}, member_id=member.member_id, generation=member.generation)
+    world.send("g", ev.Expire())
+    while world.in_flight:
+        world.settle()
+    assert world.offset(0) == 11
+
+
+def test_a_commit_that_is_on_too_few_replicas_counts_and_is_not_acknowledged() -> None:
+    """It is in the log for good: what a restart would read is what is held."""
+    world = World(autowrite=False)
+    waiter = world.commit({0: 10})
+    world.settle(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    assert world.committed(waiter) == (ErrorCode.COORDINATOR_NOT_AVAILABLE,)
+    assert world.offset(0) == 10 == world.replayed()["g"].offsets[NamedPartition("t", 0)].offset

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from headrace.base.ids import LeaderEpoch, Offset, TopicId
 from headrace.coordinators.groups import events as ev
 from headrace.coordinators.groups import records
+from headrace.coordinators.groups.commits import CommitReader
 from headrace.coordinators.groups.model import Commit, Moment, NamedPartition
 from headrace.coordinators.groups.partitioning import partition_for
 from headrace.coordinators.groups.replay import Replay
@@ -33,6 +34,7 @@ commits = st.builds(
 members = st.builds(
     ev.MemberRecord,
     id=texts,
+    instance_id=st.none() | texts,
     client_id=texts,
     client_host=texts,
     session_timeout_ms=int32s,
@@ -66,6 +68,51 @@ def test_what_is_written_is_read(record: ev.GroupRecord) -> None:
 def test_any_bytes_are_read_or_refused(key: bytes, value: bytes | None) -> None:
     with contextlib.suppress(DecodeError):
         records.decode(records.canonical(key), value)
+
+
+few = st.sampled_from(["", "a", "group", "grüße"])
+few_commits = st.builds(
+    ev.OffsetCommitted,
+    group=few,
+    partition=st.builds(NamedPartition, few, st.integers(0, 1)),
+    commit=st.builds(
+        Commit,
+        offset=int64s.map(Offset),
+        leader_epoch=int32s.map(LeaderEpoch),
+        metadata=few | st.text(min_size=60, max_size=200),
+        timestamp_ms=int64s,
+        topic_id=st.sampled_from([TopicId(uuid.UUID(int=0)), TopicId(uuid.UUID(int=5)), TopicId(uuid.UUID(int=6))]),
+    ),
+)
+cuts = st.tuples(st.integers(0, 60), st.sampled_from([b"", b"\0", b"\1", b"\xff"]), st.booleans())
+
+
+@given(st.lists(st.tuples(few_commits | group_records, st.none() | cuts), min_size=1, max_size=8))
+def test_commits_that_are_read_fast_are_what_they_are_read_slowly(
+    lines: list[tuple[ev.GroupRecord, tuple[int, bytes, bool] | None]],
+) -> None:
+    """Also where bytes are wrong or missing, in the key or in the value."""
+    reader = CommitReader()
+    for record, cut in lines:
+        key, value = records.encode(record)
+        if value is None:
+            continue
+        if cut is not None:
+            at, instead, in_key = cut
+            wrong = (key if in_key else value)[:at] + instead + (key if in_key else value)[at + 1 :]
+            key, value = (wrong, value) if in_key else (key, wrong)
+        try:
+            slow = records.decode(key, value)
+        except DecodeError:
+            slow = None
+        try:
+            fast = reader.read(key, value)
+        except DecodeError:
+            fast = None
+        if fast is not None:
+            assert slow == ev.OffsetCommitted(group=fast.group, partition=fast.partition, commit=fast.commit)
+        if cut is None and isinstance(record, ev.OffsetCommitted) and len(record.commit.metadata) < 30:
+            assert fast is not None
 
 
 def text(value: str) -> bytes:

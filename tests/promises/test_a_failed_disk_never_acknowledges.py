@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -73,9 +73,11 @@ class BrittleDisk(LocalDisk):
 
 
 @asynccontextmanager
-async def brittle_broker(directory: Path) -> AsyncIterator[tuple[Broker, BrittleDisk, RawClient]]:
+async def brittle_broker(
+    directory: Path, configs: Mapping[str, str] | None = None
+) -> AsyncIterator[tuple[Broker, BrittleDisk, RawClient]]:
     disk = BrittleDisk()
-    config = BrokerConfig(data=directory, port=0, configs=QUICK)
+    config = BrokerConfig(data=directory, port=0, configs={**QUICK, **(configs or {})})
     async with (
         Broker(config, clock=SystemClock(), random=system_random(), disk=disk) as broker,
         RawClient(f"{broker.host}:{broker.port}") as client,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 from crc32c import crc32c
 from hypothesis import given, settings
@@ -16,6 +18,7 @@ from headrace.wire.batches import (
     Record,
     check_batch,
     check_batches,
+    decode_pairs,
     decode_records,
     encode_batch,
     iterate_headers,
@@ -48,6 +51,7 @@ def test_what_is_packed_is_unpacked(records: list[Record], codec: Compression, e
     assert (header.count, header.compression, header.leader_epoch) == (len(records), codec, epoch)
     assert header.max_timestamp == max(record.timestamp for record in records)
     assert decode_records(packed) == records
+    assert decode_pairs(packed) == [(record.key, record.value) for record in records]
 
 
 @given(record_lists(), codecs)
@@ -101,11 +105,15 @@ def test_noise_in_the_records_is_corrupt_data_or_other_records(records: list[Rec
     packed = bytearray(encode_batch(records))
     at = HEADER_BYTES + where % max(1, len(packed) - HEADER_BYTES)
     packed[at : at + len(noise)] = noise[: len(packed) - at]
+    pairs = None
+    with contextlib.suppress(CorruptBatch):
+        pairs = decode_pairs(packed)
     try:
         found = decode_records(packed)
     except CorruptBatch:
         return
     assert len(found) == len(records)
+    assert pairs == [(record.key, record.value) for record in found]
 
 
 def test_a_batch_may_not_unpack_to_more_than_the_limit() -> None:

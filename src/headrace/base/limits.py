@@ -218,6 +218,10 @@ GROUP_NAME_CHARS_MAX: Final = 8_000
 """Longest group id, protocol type or protocol name: four bytes a character still fit the record's int16 length."""
 GROUP_SUBSCRIPTION_BYTES_MAX: Final = 1024 * 1024
 """Bytes of subscriptions that one member may join with, over all the protocols that it offers."""
+GROUP_REASON_CHARS_MAX: Final = 255
+"""Of the reason that a client gives for joining or leaving (KIP-800), and of a line of the log about a rebalance."""
+GROUP_LOADS_AT_ONCE: Final = 2
+"""Partitions of the offsets topic that are read at a time: more would only take the interpreter from the event loop."""
 GROUP_LOAD_BYTES: Final = 256 * 1024
 """Bytes of the offsets topic that are decoded at a time while groups are loaded."""
 

@@ -17,7 +17,7 @@ import structlog
 
 from headrace.base.errors import CorruptData
 from headrace.base.ids import Offset, TopicId
-from headrace.base.limits import GROUP_LOAD_BYTES, GROUPS_PER_SHARD_MAX
+from headrace.base.limits import GROUP_LOAD_BYTES, GROUP_REASON_CHARS_MAX, GROUPS_PER_SHARD_MAX
 from headrace.base.ports import Buffer, Clock
 from headrace.broker.partition import Partition
 from headrace.broker.replica import Refusal
@@ -30,6 +30,7 @@ from headrace.coordinators.groups.events import (
     Expire,
     ForgetTopics,
     Join,
+    Rebalancing,
     Reply,
     Sync,
     Tick,
@@ -41,7 +42,7 @@ from headrace.coordinators.groups.machine import step
 from headrace.coordinators.groups.model import Group, GroupConfig, Moment
 from headrace.coordinators.groups.replay import Replay
 from headrace.wire.apis import EncodeError
-from headrace.wire.batches import check_batch, decode_records, encode_batch, iterate_headers
+from headrace.wire.batches import check_batch, decode_pairs, encode_batch, iterate_headers
 from headrace.wire.errors import ErrorCode
 from headrace.wire.records import Record
 
@@ -73,10 +74,15 @@ class GroupShard:
         self._waiters: dict[int, asyncio.Future[Told]] = {}
         self._parked: set[int] = set()
         """Of the waiters, those that wait for other members rather than for the disk."""
+        self._writing: deque[tuple[float, int]] = deque()
+        """Of the waiters, those that wait for the disk, with the time when they are told to ask again; by that."""
+        self._writing_timer: asyncio.TimerHandle | None = None
         self._next_waiter = 0
         self._events: deque[tuple[str, Event]] = deque()
         self._working = False
         self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._end = Offset(0)
+        """All that is to be loaded lies below."""
 
     # asking
 
@@ -92,7 +98,24 @@ class GroupShard:
         if isinstance(event, Join | Sync):
             self._parked.add(waiter)
         self.send(group_id, event)
+        if not future.done() and waiter not in self._parked:
+            self._writing.append((self._loop.time() + self._config.offsets_commit_timeout_ms / 1000, waiter))
+            self._watch_writing()
         return future
+
+    def _watch_writing(self) -> None:
+        """Have the oldest that waits for the disk looked at when its time is up."""
+        while self._writing and self._writing[0][1] not in self._waiters:
+            self._writing.popleft()
+        if self._writing and self._writing_timer is None and not self.lost:
+            self._writing_timer = self._loop.call_at(self._writing[0][0], self._give_up_writing)
+
+    def _give_up_writing(self) -> None:
+        """Tell who has waited too long to ask again. What was appended stands, and counts once it is committed."""
+        self._writing_timer = None
+        while self._writing and self._writing[0][0] <= self._loop.time():
+            self._answer(self._writing.popleft()[1], ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        self._watch_writing()
 
     def send(self, group_id: str, event: Event) -> None:
         """One event for one group; those that it leads to follow before this returns."""
@@ -129,6 +152,9 @@ class GroupShard:
                 self._append(group_id, effect)
             case Wake(at_ms=at_ms):
                 self._arm(group_id, at_ms)
+            case Rebalancing(reason=reason):
+                told = reason[:GROUP_REASON_CHARS_MAX].rstrip(": ")
+                log.info("a group rebalances", group=group_id, reason=told)
             case _:
                 assert_never(effect)
 
@@ -196,6 +222,8 @@ class GroupShard:
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
+        if self._writing_timer is not None:
+            self._writing_timer.cancel()
         for waiter in list(self._waiters):
             self._answer(waiter, ErrorCode.NOT_COORDINATOR)
         self._on_lost(self)
@@ -207,29 +235,32 @@ class GroupShard:
 
     # loading
 
+    async def ready(self) -> None:
+        """Until all that the log held when this was asked is committed, for which others may be missing: what is not
+        could yet be lost. Or the shard is."""
+        self._end = self.partition.log.log_end_offset
+        outcome = _Outcome(self._loop.create_future())
+        self.partition.park_commit(self._end, outcome)
+        if await outcome.future is not ErrorCode.NONE:
+            self.lose()
+
     async def load(self) -> None:
-        """Read the log to its end, which is first committed. Raises CorruptData or OSError where it cannot be read."""
-        end = self.partition.log.log_end_offset
-        await self._committed(end)
-        replay = Replay()
+        """Read what is `ready`. Raises CorruptData or OSError where it cannot be read."""
+        replay, end = Replay(), self._end
         at = self.partition.log.log_start_offset
         while at < end and not self.lost:
             data = self.partition.read(at, GROUP_LOAD_BYTES, committed_only=False, at_least_one=True)
             if not data and self.partition.log.is_compacted:
                 break  # nothing is left up to the end
             at = await self._loop.run_in_executor(None, _replay, replay, data, at)
-        groups = await self._loop.run_in_executor(None, replay.groups, self._now())
+        if replay.is_empty:  # of 50 partitions most may be: no thread has to say so
+            groups = {}
+        else:
+            groups = await self._loop.run_in_executor(None, replay.groups, self._now())
         if replay.passed_over:
             log.warning("records of the offsets topic were passed over", records=replay.passed_over, **self._name)
         if not self.lost:
             self._take_up(groups)
-
-    async def _committed(self, end: Offset) -> None:
-        """Wait until all that the log holds now is committed: what is not could yet be lost."""
-        outcome = _Outcome(self._loop.create_future())
-        self.partition.park_commit(end, outcome)
-        if await outcome.future is not ErrorCode.NONE:
-            self.lose()
 
     def _take_up(self, groups: dict[str, Group]) -> None:
         self.groups = groups
@@ -285,8 +316,8 @@ class _Settled:
     def on_outcome(self, error: ErrorCode) -> None:
         if self._shard.lost:
             return
-        if error is ErrorCode.NONE:
-            self._shard.send(self._group_id, Written(write=self._write))
+        if error in (ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND):
+            self._shard.send(self._group_id, Written(write=self._write, error=told_as(error)))
         else:
             self._shard.lose()
 
@@ -303,8 +334,10 @@ class _Outcome:
 
 
 def told_as(error: ErrorCode) -> ErrorCode:
-    """What a group's client is told of a refused append, in the words that it knows how to take."""
-    if error is ErrorCode.NOT_ENOUGH_REPLICAS:
+    """What a group's client is told of what became of an append, in the words that it knows how to take."""
+    if error is ErrorCode.NONE:
+        return error
+    if error in (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND):
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if error is ErrorCode.MESSAGE_TOO_LARGE:
         return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
@@ -319,6 +352,6 @@ def _replay(replay: Replay, data: Buffer, at: Offset) -> Offset:
     for position, header in iterate_headers(data):
         check_batch(data, position, compacted=True)
         at = Offset(header.last_offset + 1)
-        for record in () if header.is_control else decode_records(view[position : position + header.size]):
-            replay.apply(record.key or b"", record.value)
+        for key, value in () if header.is_control else decode_pairs(view[position : position + header.size]):
+            replay.apply(key or b"", value)
     return at

@@ -16,7 +16,7 @@ import structlog
 
 from headrace.base.errors import HeadraceError
 from headrace.base.ids import BrokerId, PartitionIndex, TopicId, TopicPartition
-from headrace.base.limits import GROUPS_READY_MS_MAX
+from headrace.base.limits import GROUP_LOADS_AT_ONCE, GROUPS_READY_MS_MAX
 from headrace.base.ports import Clock, Random
 from headrace.broker.group_shard import GroupShard, Told
 from headrace.broker.metadata import MetadataDriver
@@ -77,6 +77,7 @@ class GroupService:
         self._stale = False
         self._keeper: asyncio.Task[None] | None = None
         self._loads: set[asyncio.Task[None]] = set()
+        self._reading = asyncio.Semaphore(GROUP_LOADS_AT_ONCE)
         self._creating = asyncio.Lock()
         self._sweeper: asyncio.TimerHandle | None = None
         self._sweep: asyncio.Task[None] | None = None
@@ -90,6 +91,7 @@ class GroupService:
             group_initial_rebalance_delay_ms=self._number("group.initial.rebalance.delay.ms"),
             group_max_size=self._number("group.max.size"),
             offset_metadata_max_bytes=self._number("offset.metadata.max.bytes"),
+            offsets_commit_timeout_ms=self._number("offsets.commit.timeout.ms"),
             offsets_retention_ms=self._number("offsets.retention.minutes") * 60_000,
         )
 
@@ -110,10 +112,23 @@ class GroupService:
         shard = self.shard(group_id)
         return shard if isinstance(shard, ErrorCode) else shard.groups.get(group_id)
 
+    def committed(self, group_id: str) -> Group | ErrorCode | None:
+        """As `group`, for its offsets: another coordinator may have later ones where others may lead by now, and who
+        went back to these would read again what was read."""
+        shard = self.shard(group_id)
+        if isinstance(shard, GroupShard) and shard.partition.is_doubted:
+            return ErrorCode.NOT_COORDINATOR
+        return shard if isinstance(shard, ErrorCode) else shard.groups.get(group_id)
+
     def groups(self) -> Iterator[Group]:
         """All groups that are kept here."""
         for _, shard in sorted(self._shards.items()):
             yield from shard.groups.values()
+
+    @property
+    def shards(self) -> tuple[GroupShard, ...]:
+        """Those that are kept here, loaded or not."""
+        return tuple(self._shards.values())
 
     @property
     def loading(self) -> bool:
@@ -261,7 +276,9 @@ class GroupService:
     async def _load(self, index: PartitionIndex, shard: GroupShard) -> None:
         partition = shard.partition
         try:
-            await shard.load()
+            await shard.ready()
+            async with self._reading:
+                await shard.load()
             await shard.keep_topics(self._is_topic)
         except (OSError, HeadraceError) as error:
             log.error(

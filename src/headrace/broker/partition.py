@@ -364,6 +364,11 @@ class Partition(Replica):
         """The controller hears this broker."""
         self._doubted_at = None
 
+    @property
+    def is_doubted(self) -> bool:
+        """Whether others may lead by now."""
+        return self._doubted_at is not None
+
     def propose_again(self) -> None:
         """Some time has passed since a proposal was refused."""
         self._leader, effects = self._leader.on_pause_over()

@@ -139,6 +139,7 @@ class Parts:
             control=self.control,
             on_bug=on_bug,
         )
+        self.groups = self._services.groups
         self._copying = Copying(
             Me(
                 cluster_id=identity.cluster_id,

@@ -20,6 +20,7 @@ from headrace.cli.consume import consume
 from headrace.cli.debug import debug
 from headrace.cli.demo import demo
 from headrace.cli.doctor import doctor
+from headrace.cli.group import group
 from headrace.cli.produce import produce
 from headrace.cli.quorum import quorum
 from headrace.cli.sim import sim
@@ -63,6 +64,7 @@ app.command()(quorum)
 app.command()(doctor)
 app.command()(sim)
 app.add_typer(topic)
+app.add_typer(group)
 app.command()(produce)
 app.command()(consume)
 app.command()(demo)

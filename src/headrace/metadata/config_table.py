@@ -536,6 +536,14 @@ _BROKER_ONLY: Final = (
         doc="Longest text that may be committed with an offset.",
     ),
     ConfigDef(
+        key="offsets.commit.timeout.ms",
+        type=ConfigType.INT,
+        default="5000",
+        low=1,
+        dynamic=False,
+        doc="Longest that a commit of offsets waits for the replicas; then the client is told to try again.",
+    ),
+    ConfigDef(
         key="offsets.retention.check.interval.ms",
         type=ConfigType.LONG,
         default="600000",

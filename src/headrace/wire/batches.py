@@ -24,7 +24,7 @@ from headrace.base.ports import Buffer
 from headrace.wire.codec import new
 from headrace.wire.compression import Compression, compress, decompress
 from headrace.wire.records import Record as Record
-from headrace.wire.records import Walked, pack_records, unpack_records, walk_records
+from headrace.wire.records import Walked, pack_records, unpack_pairs, unpack_records, walk_records
 
 HEADER_BYTES: Final = 61
 LENGTH_END: Final = 12
@@ -192,17 +192,35 @@ def decode_records(batch: Buffer, *, limit: int = DECOMPRESSED_BATCH_BYTES_MAX) 
     """Unpack one batch (`check_batch` is the caller's: the CRC is not checked again). With log append time, each
     record's timestamp is the batch's. Raises CorruptBatch; never unpacks more than `limit` bytes."""
     header = parse_header(batch)
-    if header.size > len(batch) or header.count < 0:
-        raise CorruptBatch(f"A batch says {header.batch_length} bytes and {header.count} records.")
-    packed = memoryview(batch)[HEADER_BYTES : header.size]
+    packed = _packed(batch, header)
     try:
-        data = bytes(decompress(Compression(header.attributes & COMPRESSION_MASK), packed, limit))
+        data = _unpacked(packed, header, limit)
         records = unpack_records(data, header.count, header.base_offset, header.base_timestamp)
     except (CorruptData, ValueError) as error:
         raise CorruptBatch(f"The batch at offset {header.base_offset} cannot be unpacked: {error}") from error
     if header.is_log_append_time:
         return [record._replace(timestamp=header.max_timestamp) for record in records]
     return records
+
+
+def decode_pairs(batch: Buffer) -> list[tuple[bytes | None, bytes | None]]:
+    """As `decode_records`, but keys and values alone."""
+    header = parse_header(batch)
+    packed = _packed(batch, header)
+    try:
+        return unpack_pairs(_unpacked(packed, header, DECOMPRESSED_BATCH_BYTES_MAX), header.count)
+    except (CorruptData, ValueError) as error:
+        raise CorruptBatch(f"The batch at offset {header.base_offset} cannot be unpacked: {error}") from error
+
+
+def _packed(batch: Buffer, header: BatchHeader) -> memoryview:
+    if header.size > len(batch) or header.count < 0:
+        raise CorruptBatch(f"A batch says {header.batch_length} bytes and {header.count} records.")
+    return memoryview(batch)[HEADER_BYTES : header.size]
+
+
+def _unpacked(packed: memoryview, header: BatchHeader, limit: int) -> bytes:
+    return bytes(decompress(Compression(header.attributes & COMPRESSION_MASK), packed, limit))
 
 
 def small_records(batch: Buffer) -> list[Record] | None:

@@ -57,6 +57,45 @@ def unpack_records(data: bytes, count: int, base_offset: int, base_timestamp: in
     return records
 
 
+def unpack_pairs(data: bytes, count: int) -> list[tuple[bytes | None, bytes | None]]:
+    """Keys and values alone, some four times as fast; else as `unpack_records`, but that headers are not looked at, nor
+    what times and offsets say. Raises CorruptData."""
+    pairs: list[tuple[bytes | None, bytes | None]] = []
+    at = 0
+    try:
+        for _ in range(count):
+            length, at = _read_varint(data, at)
+            end = at + length
+            at += 1
+            while data[at] > 0x7F:  # the time
+                at += 1
+            at += 1
+            while data[at] > 0x7F:  # the offset
+                at += 1
+            at += 1
+            length = data[at]
+            if length > 0x7F or length & 1:
+                key, at = _read_bytes(data, at, end)
+            else:
+                at += 1
+                key, at = data[at : at + (length >> 1)], at + (length >> 1)
+            length = data[at]
+            if length > 0x7F or length & 1:
+                value, at = _read_bytes(data, at, end)
+            else:
+                at += 1
+                value, at = data[at : at + (length >> 1)], at + (length >> 1)
+            if at >= end or end > len(data):
+                raise CorruptData(f"A record ends {at - end} bytes behind its end.")
+            pairs.append((key, value))
+            at = end
+    except IndexError as error:
+        raise CorruptData(f"A record is cut: {error}.") from error
+    if at != len(data):
+        raise CorruptData(f"{len(data) - at} bytes follow the last record.")
+    return pairs
+
+
 def walk_records(data: bytes, count: int, base_timestamp: int) -> Walked:
     """Check exactly `count` records, whose offset deltas must rise by one from 0, and keep none. Raises CorruptData."""
     at, lowest, highest, all_keyed = 0, -1, -1, True

@@ -1,6 +1,7 @@
 """DeleteGroups: take groups that have no members away, with all that they committed. Answered once that is durable.
 
-NON_EMPTY_GROUP while there are members; GROUP_ID_NOT_FOUND where there is no such group. v2 flexible.
+NON_EMPTY_GROUP while there are members; GROUP_ID_NOT_FOUND where there is no such group; INVALID_GROUP_ID for the empty
+name. v2 flexible.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ async def handle(request: DeleteGroupsRequest, context: RequestContext) -> Delet
 
 
 async def _delete(group_id: str, context: RequestContext) -> ErrorCode:
+    if not group_id:
+        return ErrorCode.INVALID_GROUP_ID
     told = await context.services.groups.ask(group_id, lambda waiter: Delete(waiter=waiter))
     if isinstance(told, ErrorCode):
         return told

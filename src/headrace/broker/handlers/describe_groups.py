@@ -1,7 +1,7 @@
 """DescribeGroups: a group's state, and its members with what they subscribe to and were assigned (while it is stable).
 
 A group that nobody has heard of is Dead, since v6 with GROUP_ID_NOT_FOUND (KIP-1043). v3 authorized operations: all of
-them, for there are no ACLs yet; v4 instance ids (no static members here); v5 flexible.
+them, for there are no ACLs yet; v4 instance ids; v5 flexible.
 """
 
 from __future__ import annotations
@@ -60,6 +60,7 @@ def _described(group_id: str, context: RequestContext) -> DescribedGroup:
 def _member(group: Group, member: Member, *, stable: bool) -> DescribedGroupMember:
     return DescribedGroupMember(
         member_id=member.id,
+        group_instance_id=member.instance_id,
         client_id=member.client_id,
         client_host=member.client_host,
         member_metadata=member.metadata(group.protocol) if stable else b"",

@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Final
 
 from headrace.broker.context import Handler, RequestContext
+from headrace.broker.topic_answers import endpoint_of
 from headrace.controller.decision import Refusal
 from headrace.metadata.image import BrokerImage
 from headrace.wire.apis import ApiKey
@@ -46,7 +47,7 @@ async def _coordinator(key: str, key_type: int, context: RequestContext) -> Coor
 
 
 def _found(key: str, broker: BrokerImage) -> Coordinator:
-    endpoint = broker.endpoints[0]
+    endpoint = endpoint_of(broker)
     return Coordinator(key=key, node_id=broker.id, host=endpoint.host, port=endpoint.port, error_message=None)
 
 

@@ -1,7 +1,7 @@
 """Heartbeat: a member's sign of life, and how it learns that it must join again (REBALANCE_IN_PROGRESS).
 
-While the groups are being read every heartbeat is taken: the sessions begin anew after that. v3 static members (not
-kept here); v4 flexible.
+While the groups are being read every heartbeat is taken: the sessions begin anew after that. v3 static members, fenced
+by their instance id; v4 flexible.
 """
 
 from __future__ import annotations
@@ -18,7 +18,12 @@ async def handle(request: HeartbeatRequest, context: RequestContext) -> Heartbea
         return HeartbeatResponse(error_code=ErrorCode.INVALID_GROUP_ID)
     told = await context.services.groups.ask(
         request.group_id,
-        lambda waiter: Heartbeat(waiter=waiter, member_id=request.member_id, generation=request.generation_id),
+        lambda waiter: Heartbeat(
+            waiter=waiter,
+            member_id=request.member_id,
+            instance_id=request.group_instance_id,
+            generation=request.generation_id,
+        ),
     )
     if isinstance(told, ErrorCode):
         loading = told is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS

@@ -5,15 +5,16 @@ given its member id with MEMBER_ID_REQUIRED and joins again with it (v4, KIP-394
 While the groups are being read the answer is COORDINATOR_LOAD_IN_PROGRESS.
 
 v1 a rebalance timeout of its own (v0: the session's); v2 throttle time; v4 member id required; v5 static members
-(`group.instance.id`, KIP-345), which are not kept here: UNSUPPORTED_VERSION; v6 flexible; v7 the protocol type in the
-answer, and no protocol with an error; v8 a reason, which is not kept; v9 skip_assignment, for static leaders only.
+(`group.instance.id`, KIP-345), which need no member id to come back; v6 flexible; v7 the protocol type in the answer,
+and no protocol with an error; v8 a reason, for the log (KIP-800); v9 skip_assignment: a static leader that came back
+need not share out (KIP-814).
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from headrace.base.limits import GROUP_NAME_CHARS_MAX, GROUP_SUBSCRIPTION_BYTES_MAX
+from headrace.base.limits import GROUP_NAME_CHARS_MAX, GROUP_REASON_CHARS_MAX, GROUP_SUBSCRIPTION_BYTES_MAX
 from headrace.broker.context import Handler, RequestContext
 from headrace.coordinators.groups.events import Join, JoinReply
 from headrace.coordinators.groups.model import Protocol
@@ -23,6 +24,7 @@ from headrace.wire.messages.join_group import JoinGroupRequest, JoinGroupRespons
 
 MEMBER_ID_REQUIRED_VERSION: Final = 4
 NULL_PROTOCOL_VERSION: Final = 7
+SKIP_ASSIGNMENT_VERSION: Final = 9
 
 
 async def handle(request: JoinGroupRequest, context: RequestContext) -> JoinGroupResponse:
@@ -30,7 +32,8 @@ async def handle(request: JoinGroupRequest, context: RequestContext) -> JoinGrou
     error = _error(request)
     if error is not ErrorCode.NONE:
         return _refused(error, request.member_id, context.version)
-    new_member_id = groups.new_member_id(context.client_id)
+    instance_id = request.group_instance_id
+    new_member_id = groups.new_member_id(context.client_id if instance_id is None else instance_id)
     told = await groups.ask(request.group_id, lambda waiter: _event(request, context, waiter, new_member_id))
     if isinstance(told, ErrorCode):
         return _refused(told, request.member_id, context.version)
@@ -43,8 +46,12 @@ async def handle(request: JoinGroupRequest, context: RequestContext) -> JoinGrou
         protocol_type=told.protocol_type,
         protocol_name=told.protocol,
         leader=told.leader,
+        skip_assignment=told.skip_assignment,
         member_id=told.member_id,
-        members=tuple(JoinGroupResponseMember(member_id=name, metadata=metadata) for name, metadata in told.members),
+        members=tuple(
+            JoinGroupResponseMember(member_id=one.id, group_instance_id=one.instance_id, metadata=one.subscription)
+            for one in told.members
+        ),
     )
 
 
@@ -52,9 +59,7 @@ def _error(request: JoinGroupRequest) -> ErrorCode:
     """What is wrong with the request by itself."""
     if not 0 < len(request.group_id) <= GROUP_NAME_CHARS_MAX:
         return ErrorCode.INVALID_GROUP_ID
-    if request.group_instance_id is not None:
-        return ErrorCode.UNSUPPORTED_VERSION
-    names = [request.protocol_type, *(protocol.name for protocol in request.protocols)]
+    names = [request.protocol_type, request.group_instance_id or "", *(offer.name for offer in request.protocols)]
     size = sum(len(protocol.metadata) for protocol in request.protocols)
     if max(map(len, names)) > GROUP_NAME_CHARS_MAX or size > GROUP_SUBSCRIPTION_BYTES_MAX:
         return ErrorCode.INVALID_REQUEST
@@ -66,6 +71,7 @@ def _event(request: JoinGroupRequest, context: RequestContext, waiter: int, new_
     return Join(
         waiter=waiter,
         member_id=request.member_id,
+        instance_id=request.group_instance_id,
         new_member_id=new_member_id,
         require_known_id=context.version >= MEMBER_ID_REQUIRED_VERSION,
         client_id=context.client_id,
@@ -74,6 +80,8 @@ def _event(request: JoinGroupRequest, context: RequestContext, waiter: int, new_
         rebalance_timeout_ms=timeout_ms if timeout_ms >= 0 else request.session_timeout_ms,
         protocol_type=request.protocol_type,
         protocols=tuple(Protocol(protocol.name, bytes(protocol.metadata)) for protocol in request.protocols),
+        skips_assignment=context.version >= SKIP_ASSIGNMENT_VERSION,
+        reason=(request.reason or "")[:GROUP_REASON_CHARS_MAX],
     )
 
 

@@ -1,15 +1,16 @@
 """LeaveGroup: members go at once instead of timing out; the others share out again.
 
-v0-v2 one member, whose error is the answer's; v3 many, each with its own error (KIP-345: admins remove static members
-by their instance id, which are not kept here: UNKNOWN_MEMBER_ID); v4 flexible; v5 a reason, which is not kept.
+v0-v2 one member, whose error is the answer's; v3 many, each with its own error (KIP-345: administrators remove static
+members by their instance id alone); v4 flexible; v5 a reason, for the log (KIP-800).
 """
 
 from __future__ import annotations
 
 from typing import Final
 
+from headrace.base.limits import GROUP_REASON_CHARS_MAX
 from headrace.broker.context import Handler, RequestContext
-from headrace.coordinators.groups.events import Leave, LeaveReply
+from headrace.coordinators.groups.events import Leave, Leaver, LeaveReply
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
@@ -22,8 +23,11 @@ async def handle(request: LeaveGroupRequest, context: RequestContext) -> LeaveGr
         return LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
     batch = context.version >= BATCH_VERSION
     members = request.members if batch else (MemberIdentity(member_id=request.member_id),)
-    ids = tuple(member.member_id for member in members)
-    told = await context.services.groups.ask(request.group_id, lambda waiter: Leave(waiter=waiter, member_ids=ids))
+    leavers = tuple(
+        Leaver(member.member_id, member.group_instance_id, (member.reason or "")[:GROUP_REASON_CHARS_MAX])
+        for member in members
+    )
+    told = await context.services.groups.ask(request.group_id, lambda waiter: Leave(waiter=waiter, members=leavers))
     if isinstance(told, ErrorCode):
         return LeaveGroupResponse(error_code=told)
     assert isinstance(told, LeaveReply)

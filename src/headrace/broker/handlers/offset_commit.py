@@ -4,8 +4,9 @@ A member commits under its generation; without one (-1, no member id) anybody ma
 position for a partition that does not exist is refused by itself (UNKNOWN_TOPIC_OR_PARTITION), the others stand.
 
 v2-v4 a retention time, which is not kept to (the broker's offsets.retention.minutes counts, KIP-211); v5 none; v6 the
-leader epoch of what was read (KIP-320); v7 static members (not kept here); v8 flexible; v9 as v8 for classic groups;
-v10 topics by id.
+leader epoch of what was read (KIP-320); v7 static members, fenced by their instance id; v8 flexible; v9
+GROUP_ID_NOT_FOUND where a generation is claimed of a group that there is not (ILLEGAL_GENERATION before); v10 topics by
+id.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from headrace.wire.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 
+GROUP_NOT_FOUND_VERSION: Final = 9
 TOPIC_ID_VERSION: Final = 10
 
 
@@ -90,6 +92,7 @@ async def _commit(
         lambda waiter: CommitOffsets(
             waiter=waiter,
             member_id=request.member_id,
+            instance_id=request.group_instance_id,
             generation=request.generation_id_or_member_epoch,
             offsets=offsets,
         ),
@@ -97,7 +100,10 @@ async def _commit(
     if isinstance(told, ErrorCode):
         return (told,) * len(offsets)
     assert isinstance(told, CommitReply)
-    return told.errors
+    if context.version >= GROUP_NOT_FOUND_VERSION:
+        return told.errors
+    older = {ErrorCode.GROUP_ID_NOT_FOUND: ErrorCode.ILLEGAL_GENERATION}
+    return tuple(older.get(error, error) for error in told.errors)
 
 
 HANDLER = Handler(int(ApiKey.OFFSET_COMMIT), (2, 10), handle)

@@ -1,6 +1,7 @@
 """OffsetFetch: how far groups have read. -1 where nothing was committed, also for a group that nobody has heard of.
 
-What was committed for a topic that has been deleted is not given for a namesake. Only what is durable is given.
+What was committed for a topic that has been deleted is not given for a namesake. Only what is durable is given, and
+nothing (NOT_COORDINATOR) by a coordinator that the controller has not heard for a session: another may have more.
 
 v1 a group and its partitions, an error in each of them; v2 null topics for all that was committed, the error once; v5
 leader epochs; v6 flexible; v7 require_stable, of no consequence until there are transactions (KIP-447); v8 many groups
@@ -52,7 +53,7 @@ def handle(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchR
 
 
 def _group(asked: OffsetFetchRequestGroup, context: RequestContext) -> OffsetFetchResponseGroup:
-    group = context.services.groups.group(asked.group_id)
+    group = context.services.groups.committed(asked.group_id)
     if isinstance(group, ErrorCode):
         return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=group)
     if asked.topics is None:

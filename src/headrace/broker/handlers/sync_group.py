@@ -1,8 +1,8 @@
 """SyncGroup: the leader hands in who reads what, and each member gets its share, once that is durable.
 
 While the groups are being read the answer is REBALANCE_IN_PROGRESS, for the rebalance it belongs to is gone (and old
-clients know no other answer). v3 static members (not kept here); v4 flexible; v5 the protocol, checked where it is
-given (KIP-559).
+clients know no other answer). v3 static members, fenced by their instance id; v4 flexible; v5 the protocol, checked
+where it is given (KIP-559).
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ def _event(request: SyncGroupRequest, waiter: int) -> Sync:
     return Sync(
         waiter=waiter,
         member_id=request.member_id,
+        instance_id=request.group_instance_id,
         generation=request.generation_id,
         protocol_type=request.protocol_type,
         protocol=request.protocol_name,

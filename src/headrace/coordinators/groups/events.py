@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from headrace.base.ids import LeaderEpoch, Offset, TopicId
 from headrace.coordinators.groups.model import Commit, NamedPartition, Protocol
@@ -20,11 +20,13 @@ from headrace.wire.errors import ErrorCode
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Join:
-    """JoinGroup (KIP-62, KIP-394)."""
+    """JoinGroup (KIP-62, KIP-345, KIP-394)."""
 
     waiter: int
     member_id: str
     """Empty: the client has none yet."""
+    instance_id: str | None = None
+    """`group.instance.id` of a static member."""
     new_member_id: str
     """What it is called if it has none: chosen by the driver, unique."""
     require_known_id: bool
@@ -35,6 +37,10 @@ class Join:
     rebalance_timeout_ms: int
     protocol_type: str
     protocols: tuple[Protocol, ...]
+    skips_assignment: bool = False
+    """JoinGroup 9+: a leader knows what it means that it need not share out (KIP-814)."""
+    reason: str = ""
+    """The client's own words (KIP-800)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +49,7 @@ class Sync:
 
     waiter: int
     member_id: str
+    instance_id: str | None = None
     generation: int
     protocol_type: str | None = None
     """None: the version does not say (KIP-559)."""
@@ -54,7 +61,17 @@ class Sync:
 class Heartbeat:
     waiter: int
     member_id: str
+    instance_id: str | None = None
     generation: int
+
+
+class Leaver(NamedTuple):
+    """Who is to go: a member, or whoever has the instance id now, where no member id is given."""
+
+    member_id: str
+    instance_id: str | None = None
+    reason: str = ""
+    """In words (KIP-800)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +79,7 @@ class Leave:
     """LeaveGroup (KIP-345's batch)."""
 
     waiter: int
-    member_ids: tuple[str, ...]
+    members: tuple[Leaver, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +97,7 @@ class CommitOffsets:
 
     waiter: int
     member_id: str
+    instance_id: str | None = None
     generation: int
     offsets: tuple[NewOffset, ...]
 
@@ -89,6 +107,14 @@ class Delete:
     """DeleteGroups, for one group."""
 
     waiter: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteOffsets:
+    """OffsetDelete (KIP-496): forget what was committed for these."""
+
+    waiter: int
+    partitions: tuple[NamedPartition, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,9 +136,11 @@ class Tick:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """An append is durable by the acks=all rule, and so is every one before it."""
+    """An append is durable on all that are in sync, and so is every one before it."""
 
     write: int
+    error: ErrorCode = ErrorCode.NONE
+    """What is to be answered all the same: by then fewer were in sync than the acks=all rule wants."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,11 +152,18 @@ class WriteRefused:
     error: ErrorCode
 
 
-Event: TypeAlias = (
-    Join | Sync | Heartbeat | Leave | CommitOffsets | Delete | ForgetTopics | Expire | Tick | Written | WriteRefused
-)
+Request: TypeAlias = Join | Sync | Heartbeat | Leave | CommitOffsets | Delete | DeleteOffsets
+Event: TypeAlias = Request | ForgetTopics | Expire | Tick | Written | WriteRefused
 
 # --- replies ---
+
+
+class Subscriber(NamedTuple):
+    """A member, as its leader is told of it."""
+
+    id: str
+    instance_id: str | None
+    subscription: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,8 +174,10 @@ class JoinReply:
     protocol_type: str | None = None
     protocol: str | None = None
     leader: str = ""
-    members: tuple[tuple[str, bytes], ...] = ()
-    """Member id and its subscription; for the leader only."""
+    members: tuple[Subscriber, ...] = ()
+    """For the leader only."""
+    skip_assignment: bool = False
+    """It leads, and what it shared out before stands (KIP-814)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,7 +212,17 @@ class DeleteReply:
     error: ErrorCode
 
 
-AnyReply: TypeAlias = JoinReply | SyncReply | HeartbeatReply | LeaveReply | CommitReply | DeleteReply
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteOffsetsReply:
+    """One code for each partition of the request; `error` stands for all."""
+
+    error: ErrorCode
+    partitions: tuple[ErrorCode, ...] = ()
+
+
+AnyReply: TypeAlias = (
+    JoinReply | SyncReply | HeartbeatReply | LeaveReply | CommitReply | DeleteReply | DeleteOffsetsReply
+)
 
 # --- records: what the log of the offsets topic holds ---
 
@@ -196,6 +243,7 @@ class OffsetForgotten:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberRecord:
     id: str
+    instance_id: str | None = None
     client_id: str
     client_host: str
     session_timeout_ms: int
@@ -249,4 +297,11 @@ class Wake:
     at_ms: int
 
 
-Effect: TypeAlias = Reply | Append | Wake
+@dataclass(frozen=True, slots=True)
+class Rebalancing:
+    """For the broker's log: the members are asked to join again."""
+
+    reason: str
+
+
+Effect: TypeAlias = Reply | Append | Wake | Rebalancing

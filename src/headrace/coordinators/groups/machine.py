@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from headrace.coordinators.groups import membership, offsets
+from headrace.coordinators.groups import membership, offsets, static
 from headrace.coordinators.groups.events import (
     CommitOffsets,
     Delete,
+    DeleteOffsets,
     Effect,
     Event,
     Expire,
@@ -33,6 +34,8 @@ from headrace.coordinators.groups.model import (
     Group,
     GroupConfig,
     Moment,
+    ReplacementWrite,
+    Write,
 )
 from headrace.coordinators.groups.turn import Turn
 from headrace.wire.errors import ErrorCode
@@ -68,6 +71,8 @@ def _dispatch(turn: Turn, event: Event) -> None:
             membership.on_tick(turn)
         case Delete():
             offsets.on_delete(turn, event)
+        case DeleteOffsets():
+            offsets.on_delete_offsets(turn, event)
         case ForgetTopics():
             offsets.on_forget_topics(turn, event)
         case Expire():
@@ -81,16 +86,19 @@ def _on_written(turn: Turn, event: Written) -> None:
     write = _take(turn, event.write)
     match write:
         case CommitWrite():
-            offsets.on_commit_written(turn, write)
+            offsets.on_commit_written(turn, write, event.error)
         case AssignmentWrite():
             turn.update(recorded=True)
-            membership.on_assignment_settled(turn, write, ErrorCode.NONE)
+            membership.on_assignment_settled(turn, write, event.error)
+        case ReplacementWrite():
+            turn.update(recorded=True)
+            static.on_replacement_settled(turn, write, event.error)
         case EmptyWrite():
             turn.update(recorded=True)
         case ForgetWrite():
-            offsets.on_forgotten(turn, write)
+            offsets.on_forgotten(turn, write, event.error)
         case DeleteWrite():
-            offsets.on_delete_settled(turn, write, ErrorCode.NONE)
+            offsets.on_deleted(turn, write, event.error)
         case _:
             assert_never(write)
 
@@ -99,18 +107,27 @@ def _on_refused(turn: Turn, event: WriteRefused) -> None:
     write = _take(turn, event.write)
     match write:
         case CommitWrite():
-            offsets.on_commit_refused(turn, write, event.error)
+            offsets.on_commit_settled(turn, write, event.error)
         case AssignmentWrite():
-            membership.on_assignment_settled(turn, write, event.error)
+            membership.on_assignment_settled(turn, write, _of_membership(event.error))
+        case ReplacementWrite():
+            static.on_replacement_refused(turn, write, _of_membership(event.error))
         case DeleteWrite():
-            offsets.on_delete_settled(turn, write, event.error)
-        case EmptyWrite() | ForgetWrite():
+            offsets.on_delete_refused(turn, write, event.error)
+        case ForgetWrite():
+            offsets.on_forget_settled(turn, write, event.error)
+        case EmptyWrite():
             pass
         case _:
             assert_never(write)
 
 
-def _take(turn: Turn, number: int) -> CommitWrite | AssignmentWrite | EmptyWrite | ForgetWrite | DeleteWrite:
+def _of_membership(error: ErrorCode) -> ErrorCode:
+    """A membership that is too large for a record is no commit that is, and there is no word for it."""
+    return ErrorCode.UNKNOWN_SERVER_ERROR if error is ErrorCode.INVALID_COMMIT_OFFSET_SIZE else error
+
+
+def _take(turn: Turn, number: int) -> Write:
     """The settled write. What was appended becomes durable in the order of the log (a refusal may overtake it)."""
     write = turn.group.writes[number]
     turn.update(writes={other: left for other, left in turn.group.writes.items() if other != number})

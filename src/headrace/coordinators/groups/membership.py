@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from headrace.coordinators.groups import rebalance
+from headrace.coordinators.groups import rebalance, static
 from headrace.coordinators.groups.events import (
     Heartbeat,
     HeartbeatReply,
     Join,
     JoinReply,
     Leave,
+    Leaver,
     LeaveReply,
     Sync,
     SyncReply,
@@ -25,7 +26,7 @@ from headrace.wire.errors import ErrorCode
 
 
 def on_join(turn: Turn, event: Join) -> None:
-    member = turn.group.members.get(event.member_id)
+    member, held = turn.group.members.get(event.member_id), _held(turn.group, event)
     error = _join_error(turn.group, event, turn.config)
     if error is not ErrorCode.NONE:
         turn.reply(event.waiter, JoinReply(error=error, member_id=event.member_id))
@@ -34,7 +35,9 @@ def on_join(turn: Turn, event: Join) -> None:
     elif event.member_id:
         turn.drop_pending(event.member_id)
         _admit(turn, event, event.member_id)
-    elif event.require_known_id:
+    elif held is not None:
+        static.replace_member(turn, event, held)
+    elif event.require_known_id and event.instance_id is None:
         due = turn.now.monotonic_ms + event.session_timeout_ms
         turn.update(pending={**turn.group.pending, event.new_member_id: due})
         turn.wake(due)
@@ -48,19 +51,35 @@ def _join_error(group: Group, event: Join, config: GroupConfig) -> ErrorCode:
         return ErrorCode.INVALID_SESSION_TIMEOUT
     if group.state is GroupState.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
-    if event.member_id and event.member_id not in group.members and event.member_id not in group.pending:
-        return ErrorCode.UNKNOWN_MEMBER_ID
-    if not event.member_id and len(group.members) + len(group.pending) >= config.group_max_size:
+    if event.member_id in group.pending:
+        if event.instance_id is not None:
+            return ErrorCode.INVALID_REQUEST  # ids are given out to dynamic members only
+    elif event.member_id and (error := group.check_member(event.member_id, event.instance_id)):
+        return error
+    elif not event.member_id and _held(group, event) is None and _size(group) >= config.group_max_size:
         return ErrorCode.GROUP_MAX_SIZE_REACHED
     if not event.protocol_type or not _fits(group, event):
         return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     return ErrorCode.NONE
 
 
+def _size(group: Group) -> int:
+    return len(group.members) + len(group.pending)
+
+
+def _held(group: Group, event: Join) -> Member | None:
+    """Whose place somebody asks for who comes with an instance id alone."""
+    if event.member_id or event.instance_id is None:
+        return None
+    return group.static_member(event.instance_id)
+
+
 def _fits(group: Group, event: Join) -> bool:
     """Whether it shares a protocol with all the other members, so that one can be chosen."""
     common = {protocol.name for protocol in event.protocols}
-    others = [member for member in group.members.values() if member.id != event.member_id]
+    held = _held(group, event)
+    own = event.member_id if held is None else held.id
+    others = [member for member in group.members.values() if member.id != own]
     if others and group.protocol_type != event.protocol_type:
         return False
     return bool(common.intersection(*({protocol.name for protocol in other.protocols} for other in others)))
@@ -73,6 +92,7 @@ def _admit(turn: Turn, event: Join, member_id: str) -> None:
     turn.put(
         Member(
             id=member_id,
+            instance_id=event.instance_id,
             client_id=event.client_id,
             client_host=event.client_host,
             session_timeout_ms=event.session_timeout_ms,
@@ -89,7 +109,7 @@ def _admit(turn: Turn, event: Join, member_id: str) -> None:
         turn.update(newcomer=True)
         rebalance.complete_if_joined(turn)
     else:
-        rebalance.prepare(turn)
+        rebalance.prepare(turn, f"member {member_id} is new: {event.reason}")
 
 
 def _rejoin(turn: Turn, event: Join, member: Member) -> None:
@@ -121,12 +141,12 @@ def _rejoin(turn: Turn, event: Join, member: Member) -> None:
     if group.state is GroupState.PREPARING:
         rebalance.complete_if_joined(turn)
     else:
-        rebalance.prepare(turn)
+        rebalance.prepare(turn, f"{'leader' if leader_asks else 'member'} {member.id} joins again: {event.reason}")
 
 
 def on_sync(turn: Turn, event: Sync) -> None:
     group, member = turn.group, turn.group.members.get(event.member_id)
-    error = _member_error(group, event.member_id, event.generation)
+    error = _member_error(group, event)
     if error is ErrorCode.NONE and not _same_protocol(group, event):
         error = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     if error is ErrorCode.NONE and group.state is GroupState.PREPARING:
@@ -163,13 +183,13 @@ def on_assignment_settled(turn: Turn, write: AssignmentWrite, error: ErrorCode) 
     if error is ErrorCode.NONE:
         turn.update(state=GroupState.STABLE)
     else:
-        rebalance.prepare(turn)
+        rebalance.prepare(turn, f"the assignment could not be written: {error.name}")
 
 
 def on_heartbeat(turn: Turn, event: Heartbeat) -> None:
     """A member of a generation that is ending keeps its session and is told to join again."""
     group, member = turn.group, turn.group.members.get(event.member_id)
-    error = _member_error(group, event.member_id, event.generation)
+    error = _member_error(group, event)
     if error is ErrorCode.NONE and member is not None:
         renew(turn, member)
         if group.state is GroupState.PREPARING:
@@ -187,17 +207,32 @@ def on_leave(turn: Turn, event: Leave) -> None:
     if turn.group.state is GroupState.DEAD:
         turn.reply(event.waiter, LeaveReply(error=ErrorCode.COORDINATOR_NOT_AVAILABLE))
         return
+    leaving: dict[str, Member] = {}
     errors = []
-    for member_id in event.member_ids:
-        member = turn.group.members.get(member_id)
-        known = member is not None or member_id in turn.group.pending
-        errors.append(ErrorCode.NONE if known else ErrorCode.UNKNOWN_MEMBER_ID)
-        if member is not None:
-            rebalance.remove(turn, member)
-        elif known:
-            turn.drop_pending(member_id)
-            rebalance.complete_if_joined(turn)
+    for leaver in event.members:
+        found = _leaving(turn.group, leaver)
+        if leaver.member_id in turn.group.pending:
+            turn.drop_pending(leaver.member_id)
+            found = ErrorCode.NONE
+        elif isinstance(found, Member) and found.id in leaving:
+            found = ErrorCode.UNKNOWN_MEMBER_ID  # named twice
+        if isinstance(found, Member):
+            leaving[found.id] = found
+        errors.append(found if isinstance(found, ErrorCode) else ErrorCode.NONE)
+    if leaving:
+        reasons = ", ".join(sorted({leaver.reason for leaver in event.members if leaver.reason}))
+        rebalance.remove(turn, leaving.values(), f"members {', '.join(leaving)} left: {reasons}")
+    else:
+        rebalance.complete_if_joined(turn)
     turn.reply(event.waiter, LeaveReply(error=ErrorCode.NONE, members=tuple(errors)))
+
+
+def _leaving(group: Group, leaver: Leaver) -> Member | ErrorCode:
+    """An administrator names a static member by its instance id alone."""
+    by_instance = not leaver.member_id and leaver.instance_id is not None
+    member = group.static_member(leaver.instance_id or "") if by_instance else group.members.get(leaver.member_id)
+    error = ErrorCode.NONE if by_instance else group.check_member(leaver.member_id, leaver.instance_id)
+    return member if member is not None and error is ErrorCode.NONE else error or ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def on_tick(turn: Turn) -> None:
@@ -206,11 +241,11 @@ def on_tick(turn: Turn) -> None:
     for member_id, due in turn.group.pending.items():
         if due <= now:
             turn.drop_pending(member_id)
-    rebalance.complete_if_joined(turn)
-    for member_id in list(turn.group.members):
-        member = turn.group.members.get(member_id)
-        if member is not None and member.deadline_ms is not None and member.deadline_ms <= now:
-            rebalance.remove(turn, member)
+    silent = [one for one in turn.group.members.values() if one.deadline_ms is not None and one.deadline_ms <= now]
+    if silent:
+        rebalance.remove(turn, silent, f"nothing was heard of {', '.join(member.id for member in silent)}")
+    else:
+        rebalance.complete_if_joined(turn)
     if turn.group.rebalance_deadline_ms is not None and turn.group.rebalance_deadline_ms <= now:
         rebalance.on_rebalance_due(turn)
     if turn.group.sync_deadline_ms is not None and turn.group.sync_deadline_ms <= now:
@@ -221,19 +256,18 @@ def on_tick(turn: Turn) -> None:
 def _on_sync_due(turn: Turn) -> None:
     """Members that took their generation and never asked for their assignment are out."""
     turn.update(sync_deadline_ms=None)
-    for member in list(turn.group.members.values()):
-        if not member.synced and member.id in turn.group.members:
-            rebalance.remove(turn, member)
+    late = [member for member in turn.group.members.values() if not member.synced]
+    if late:
+        rebalance.remove(turn, late, f"{', '.join(member.id for member in late)} did not ask for their assignment")
 
 
-def _member_error(group: Group, member_id: str, generation: int) -> ErrorCode:
+def _member_error(group: Group, event: Sync | Heartbeat) -> ErrorCode:
     if group.state is GroupState.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
-    if member_id not in group.members:
-        return ErrorCode.UNKNOWN_MEMBER_ID
-    if generation != group.generation:
+    error = group.check_member(event.member_id, event.instance_id)
+    if error is ErrorCode.NONE and event.generation != group.generation:
         return ErrorCode.ILLEGAL_GENERATION
-    return ErrorCode.NONE
+    return error
 
 
 def _same_protocol(group: Group, event: Sync) -> bool:

@@ -50,6 +50,8 @@ class GroupConfig:
     group_max_size: int = 10_000
     """Members of one group, those that have not yet come back with their member id included."""
     offset_metadata_max_bytes: int = 4_096
+    offsets_commit_timeout_ms: int = 5_000
+    """Kept by the driver: the log's own time for a commit is up then, and the client asks again."""
     offsets_retention_ms: int = 7 * 24 * 3_600_000
     new_member_join_timeout_ms: int = 300_000
     """Kafka's, and fixed there: a new member that waits this long for its first generation is dropped."""
@@ -62,16 +64,15 @@ class NamedPartition(NamedTuple):
     partition: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Commit:
+class Commit(NamedTuple):
     """A committed position of one partition."""
 
     offset: Offset
     """The next one to read."""
-    leader_epoch: LeaderEpoch = NO_EPOCH
-    metadata: str = ""
     timestamp_ms: int
     """Wall clock, when it was accepted."""
+    leader_epoch: LeaderEpoch = NO_EPOCH
+    metadata: str = ""
     topic_id: TopicId = NO_TOPIC_ID
     """The topic that the name meant then; the zero id where the record (an older one) does not say."""
 
@@ -88,6 +89,8 @@ class Member:
     """One consumer. At most one of the two waiters is set."""
 
     id: str
+    instance_id: str | None = None
+    """A static member's own name, which outlives its process (KIP-345)."""
     client_id: str
     client_host: str
     session_timeout_ms: int
@@ -127,6 +130,21 @@ class AssignmentWrite:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReplacementWrite:
+    """A static member took its old place in a stable group."""
+
+    waiter: int
+    """Its JoinGroup request."""
+    member_id: str
+    instance_id: str
+    old: Member
+    """Whose place it is."""
+    generation: int
+    leader_before: str
+    skips_assignment: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EmptyWrite:
     """The group was left by its last member."""
 
@@ -136,6 +154,10 @@ class ForgetWrite:
     """Tombstones of some partitions' offsets."""
 
     partitions: tuple[NamedPartition, ...]
+    waiter: int | None = None
+    """None where nobody asked."""
+    errors: tuple[ErrorCode, ...] = ()
+    """The answer, one code for each partition of the request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +168,7 @@ class DeleteWrite:
     """None where nobody asked: the group had outlived its use."""
 
 
-Write: TypeAlias = CommitWrite | AssignmentWrite | EmptyWrite | ForgetWrite | DeleteWrite
+Write: TypeAlias = CommitWrite | AssignmentWrite | ReplacementWrite | EmptyWrite | ForgetWrite | DeleteWrite
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,6 +221,18 @@ class Group:
     def rebalance_timeout_ms(self) -> int:
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
+    def static_member(self, instance_id: str) -> Member | None:
+        """Who has this instance id now."""
+        return next((member for member in self.members.values() if member.instance_id == instance_id), None)
+
+    def check_member(self, member_id: str, instance_id: str | None) -> ErrorCode:
+        """Whether this is a member; one that names its instance id must be the one that has it now (KIP-345)."""
+        member = self.members.get(member_id)
+        if instance_id is None or (member is not None and member.instance_id == instance_id):
+            return ErrorCode.NONE if member is not None else ErrorCode.UNKNOWN_MEMBER_ID
+        taken = self.static_member(instance_id) is not None
+        return ErrorCode.FENCED_INSTANCE_ID if taken else ErrorCode.UNKNOWN_MEMBER_ID
+
     def earliest_deadline_ms(self) -> int | None:
         """When something in it is due, on the monotonic clock."""
         due = [member.deadline_ms for member in self.members.values() if member.deadline_ms is not None]
@@ -211,6 +245,8 @@ class Group:
         members = self.members.values()
         assert (self.leader in self.members) if self.members else (self.leader is None)
         assert not self.members.keys() & self.pending.keys()
+        instances = [member.instance_id for member in members if member.instance_id is not None]
+        assert len(instances) == len(set(instances))
         assert (self.rebalance_deadline_ms is not None) == (self.state is GroupState.PREPARING)
         assert self.initial_delay_left_ms is None or self.state is GroupState.PREPARING
         for member in members:

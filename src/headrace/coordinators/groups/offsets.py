@@ -14,6 +14,8 @@ from headrace.coordinators.groups.events import (
     CommitOffsets,
     CommitReply,
     Delete,
+    DeleteOffsets,
+    DeleteOffsetsReply,
     DeleteReply,
     ForgetTopics,
     GroupForgotten,
@@ -32,7 +34,9 @@ from headrace.coordinators.groups.model import (
     Group,
     GroupState,
     NamedPartition,
+    ReplacementWrite,
 )
+from headrace.coordinators.groups.subscriptions import CONSUMER, subscribed_topics
 from headrace.coordinators.groups.turn import Turn
 from headrace.wire.errors import ErrorCode
 
@@ -77,9 +81,10 @@ def _commit_error(group: Group, event: CommitOffsets) -> ErrorCode:
     if event.generation < 0 and group.state is GroupState.EMPTY:
         return ErrorCode.NONE
     if group.is_nothing:
-        return ErrorCode.ILLEGAL_GENERATION
-    if event.member_id not in group.members:
-        return ErrorCode.UNKNOWN_MEMBER_ID
+        return ErrorCode.GROUP_ID_NOT_FOUND
+    error = group.check_member(event.member_id, event.instance_id)
+    if error is not ErrorCode.NONE:
+        return error
     if event.generation != group.generation:
         return ErrorCode.ILLEGAL_GENERATION
     if group.state is GroupState.COMPLETING:
@@ -87,14 +92,18 @@ def _commit_error(group: Group, event: CommitOffsets) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def on_commit_written(turn: Turn, write: CommitWrite) -> None:
+def on_commit_written(turn: Turn, write: CommitWrite, error: ErrorCode) -> None:
     turn.update(offsets=turn.group.offsets.update(write.commits))
-    turn.reply(write.waiter, CommitReply(errors=write.errors))
+    on_commit_settled(turn, write, error)
 
 
-def on_commit_refused(turn: Turn, write: CommitWrite, error: ErrorCode) -> None:
-    errors = tuple(error if code is ErrorCode.NONE else code for code in write.errors)
-    turn.reply(write.waiter, CommitReply(errors=errors))
+def on_commit_settled(turn: Turn, write: CommitWrite, error: ErrorCode) -> None:
+    turn.reply(write.waiter, CommitReply(errors=_instead(write.errors, error)))
+
+
+def _instead(errors: tuple[ErrorCode, ...], error: ErrorCode) -> tuple[ErrorCode, ...]:
+    """An answer, with this error for all that had none."""
+    return errors if error is ErrorCode.NONE else tuple(code or error for code in errors)
 
 
 def on_forget_topics(turn: Turn, event: ForgetTopics) -> None:
@@ -103,20 +112,34 @@ def on_forget_topics(turn: Turn, event: ForgetTopics) -> None:
 
 
 def on_expire(turn: Turn) -> None:
-    """An empty group loses what is older than the retention time, and itself once nothing is left of it."""
-    group, now = turn.group, turn.now.wall_ms
-    if group.state is not GroupState.EMPTY or group.pending or group.writes:
-        return
-    oldest = now - turn.config.offsets_retention_ms
-    expired = [
-        partition
-        for partition, commit in group.offsets.items()
-        if max(commit.timestamp_ms, group.since_ms if group.protocol_type else 0) <= oldest
-    ]
-    if len(expired) == len(group.offsets):
-        _delete(turn, None)
-    else:
-        _forget(turn, expired)
+    """KIP-211. An empty group loses what is older than the retention time, and itself once nothing is left of it; one
+    of
+    consumers that is stable, what is that old for topics that nobody in it subscribes to."""
+    group, oldest = turn.group, turn.now.wall_ms - turn.config.offsets_retention_ms
+    if group.state is GroupState.EMPTY and not group.pending and not group.writes:
+        since_ms = group.since_ms if group.protocol_type else 0
+        expired = [partition for partition, commit in group.offsets.items() if _since(commit, since_ms) <= oldest]
+        if len(expired) == len(group.offsets):
+            _delete(turn, None)
+        else:
+            _forget(turn, expired)
+    elif group.state is GroupState.STABLE:
+        _forget(turn, _outlived(group, oldest))
+
+
+def _since(commit: Commit, since_ms: int) -> int:
+    """When its retention began: an offset that an administrator set in an empty group counts from then."""
+    return max(commit.timestamp_ms, since_ms)
+
+
+def _outlived(group: Group, oldest: int) -> list[NamedPartition]:
+    """What is not subscribed to, nor being committed again: a tombstone must take no later commit with it."""
+    old = [partition for partition, commit in group.offsets.items() if commit.timestamp_ms <= oldest]
+    topics = subscribed_topics(group) if old else None
+    if topics is None:
+        return []
+    committing = {partition for partition, _ in _in_flight(group)}
+    return [partition for partition in old if partition.topic not in topics and partition not in committing]
 
 
 def _forget(turn: Turn, partitions: Iterable[NamedPartition]) -> None:
@@ -126,11 +149,36 @@ def _forget(turn: Turn, partitions: Iterable[NamedPartition]) -> None:
         turn.append(records, ForgetWrite(partitions=chosen))
 
 
-def on_forgotten(turn: Turn, write: ForgetWrite) -> None:
+def on_delete_offsets(turn: Turn, event: DeleteOffsets) -> None:
+    """KIP-496: what members of the group may be reading stays. Of a group with members only consumers' can be told."""
+    group = turn.group
+    topics = subscribed_topics(group)
+    if group.state is GroupState.DEAD or group.is_nothing:
+        turn.reply(event.waiter, DeleteOffsetsReply(error=ErrorCode.GROUP_ID_NOT_FOUND))
+    elif group.members and group.protocol_type != CONSUMER:
+        turn.reply(event.waiter, DeleteOffsetsReply(error=ErrorCode.NON_EMPTY_GROUP))
+    else:
+        free = [topics is not None and partition.topic not in topics for partition in event.partitions]
+        errors = tuple(ErrorCode.NONE if each else ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC for each in free)
+        wanted = {partition for partition, each in zip(event.partitions, free, strict=True) if each}
+        chosen = tuple(sorted(wanted & {partition for partition, _ in _known(group)}))
+        write = ForgetWrite(partitions=chosen, waiter=event.waiter, errors=errors)
+        if chosen:
+            turn.append(tuple(OffsetForgotten(group=group.id, partition=each) for each in chosen), write)
+        else:
+            on_forget_settled(turn, write, ErrorCode.NONE)
+
+
+def on_forgotten(turn: Turn, write: ForgetWrite, error: ErrorCode) -> None:
     with turn.group.offsets.mutate() as offsets:
         for partition in write.partitions:
             offsets.pop(partition, None)
         turn.update(offsets=offsets.finish())
+    on_forget_settled(turn, write, error)
+
+
+def on_forget_settled(turn: Turn, write: ForgetWrite, error: ErrorCode) -> None:
+    turn.reply(write.waiter, DeleteOffsetsReply(error=error, partitions=write.errors))
 
 
 def on_delete(turn: Turn, event: Delete) -> None:
@@ -149,7 +197,8 @@ def _delete(turn: Turn, waiter: int | None) -> None:
     group = turn.group
     partitions = sorted({partition for partition, _ in _known(group)})
     records: list[GroupRecord] = [OffsetForgotten(group=group.id, partition=partition) for partition in partitions]
-    if group.recorded or any(isinstance(write, AssignmentWrite | EmptyWrite) for write in group.writes.values()):
+    memberships = AssignmentWrite | ReplacementWrite | EmptyWrite
+    if group.recorded or any(isinstance(write, memberships) for write in group.writes.values()):
         records.append(GroupForgotten(group=group.id))
     turn.update(state=GroupState.DEAD, pending={})
     if records:
@@ -158,16 +207,22 @@ def _delete(turn: Turn, waiter: int | None) -> None:
         turn.reply(waiter, DeleteReply(error=ErrorCode.NONE))
 
 
-def on_delete_settled(turn: Turn, write: DeleteWrite, error: ErrorCode) -> None:
-    if error is not ErrorCode.NONE:
-        turn.update(state=GroupState.EMPTY)
-    if write.waiter is not None:
-        turn.reply(write.waiter, DeleteReply(error=error))
+def on_deleted(turn: Turn, write: DeleteWrite, error: ErrorCode) -> None:
+    turn.reply(write.waiter, DeleteReply(error=error))
+
+
+def on_delete_refused(turn: Turn, write: DeleteWrite, error: ErrorCode) -> None:
+    turn.update(state=GroupState.EMPTY)
+    turn.reply(write.waiter, DeleteReply(error=error))
 
 
 def _known(group: Group) -> Iterable[tuple[NamedPartition, Commit]]:
     """All commits that the log holds or may soon hold."""
     yield from group.offsets.items()
+    yield from _in_flight(group)
+
+
+def _in_flight(group: Group) -> Iterable[tuple[NamedPartition, Commit]]:
     for write in group.writes.values():
         if isinstance(write, CommitWrite):
             yield from write.commits

@@ -1,23 +1,29 @@
 """How a group gets from one generation to the next: PREPARING (who is in?) -> COMPLETING (who reads what?) -> STABLE.
 
 Promises: a generation's number is used once; an assignment is handed out only once it is durable, and only in the
-generation that it was made for; a member that does not come back in time is left behind, never waited for.
-Behaviour follows Kafka's classic coordinator (KIP-62, KIP-134 initial delay, KIP-394); static members are not known.
+generation that it was made for; a member that does not come back in time is left behind, never waited for. A static
+member that is late (KIP-345) goes into the next generation all the same, and is out when its session ends.
+Behaviour follows Kafka's classic coordinator (KIP-62, KIP-134 initial delay, KIP-345, KIP-394).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import Final
 
-from headrace.coordinators.groups.events import GroupFormed, JoinReply, MemberRecord, SyncReply
+from headrace.coordinators.groups.events import GroupFormed, JoinReply, MemberRecord, Subscriber, SyncReply
 from headrace.coordinators.groups.model import EmptyWrite, Group, GroupState, Member
 from headrace.coordinators.groups.turn import Turn
 from headrace.wire.errors import ErrorCode
 
+POSTPONED_MS_MIN: Final = 1_000
+"""Shortest wait for somebody to join where only static members are left and none has."""
 
-def prepare(turn: Turn) -> None:
+
+def prepare(turn: Turn, reason: str) -> None:
     """Ask all members to join again. From EMPTY the first generation waits a little for others to come (KIP-134)."""
+    turn.tell(reason)
     group, now = turn.group, turn.now.monotonic_ms
     if group.state is GroupState.COMPLETING:
         hand_out(turn, {}, ErrorCode.REBALANCE_IN_PROGRESS)
@@ -51,10 +57,16 @@ def on_rebalance_due(turn: Turn) -> None:
 
 
 def complete(turn: Turn) -> None:
-    """Form the next generation of those who joined. The others are out."""
+    """Form the next generation of those who joined, and of static members. The others are out."""
     for member in turn.group.members.values():
-        if member.join_waiter is None:
+        if member.join_waiter is None and member.instance_id is None:
             turn.drop(member.id)
+    joined = [member.id for member in turn.group.members.values() if member.join_waiter is not None]
+    if turn.group.members and not joined:
+        _postpone(turn)
+        return
+    if joined and turn.group.leader not in joined:
+        turn.update(leader=joined[0])
     generation = turn.group.generation + 1
     assert generation < 2**31
     turn.update(
@@ -71,21 +83,29 @@ def complete(turn: Turn) -> None:
         turn.append((formed(turn.group, {}),), EmptyWrite())
 
 
+def _postpone(turn: Turn) -> None:
+    """Nobody is there to lead: wait until one of the static members comes, or the session of the last has ended."""
+    due = turn.now.monotonic_ms + max(turn.group.rebalance_timeout_ms, POSTPONED_MS_MIN)
+    turn.update(rebalance_deadline_ms=due, initial_delay_left_ms=None, newcomer=False)
+    turn.wake(due)
+
+
 def _form(turn: Turn) -> None:
     protocol = choose_protocol(turn.group)
     due = turn.now.monotonic_ms + turn.group.rebalance_timeout_ms
     turn.update(state=GroupState.COMPLETING, protocol=protocol, sync_deadline_ms=due)
     turn.wake(due)
     for member in turn.group.members.values():
+        due_ms = member.deadline_ms if member.join_waiter is None else turn.session(member)
         turn.reply(member.join_waiter, joined(turn.group, member))
-        turn.put(
-            replace(member, join_waiter=None, new=False, synced=False, assignment=b"", deadline_ms=turn.session(member))
-        )
+        turn.put(replace(member, join_waiter=None, new=False, synced=False, assignment=b"", deadline_ms=due_ms))
 
 
 def joined(group: Group, member: Member) -> JoinReply:
     """The generation, as a member is told it; the leader also who is in it and what each subscribes to."""
-    others = ((other.id, other.metadata(group.protocol)) for other in group.members.values())
+    others = (
+        Subscriber(other.id, other.instance_id, other.metadata(group.protocol)) for other in group.members.values()
+    )
     return JoinReply(
         error=ErrorCode.NONE,
         member_id=member.id,
@@ -133,6 +153,7 @@ def formed(group: Group, assignments: Mapping[str, bytes]) -> GroupFormed:
     members = tuple(
         MemberRecord(
             id=member.id,
+            instance_id=member.instance_id,
             client_id=member.client_id,
             client_host=member.client_host,
             session_timeout_ms=member.session_timeout_ms,
@@ -153,13 +174,14 @@ def formed(group: Group, assignments: Mapping[str, bytes]) -> GroupFormed:
     )
 
 
-def remove(turn: Turn, member: Member) -> None:
-    """Take out a member that left, or whose session ended. If it still waits in a request it is told that it is
-    unknown, so that it starts afresh."""
-    turn.reply(member.join_waiter, JoinReply(error=ErrorCode.UNKNOWN_MEMBER_ID, member_id=""))
-    turn.reply(member.sync_waiter, SyncReply(error=ErrorCode.UNKNOWN_MEMBER_ID))
-    turn.drop(member.id)
+def remove(turn: Turn, members: Iterable[Member], reason: str) -> None:
+    """Take out members that left, or whose session ended, and have the others share out again. Whoever still waits in a
+    request is told that it is unknown, so that it starts afresh."""
+    for member in members:
+        turn.reply(member.join_waiter, JoinReply(error=ErrorCode.UNKNOWN_MEMBER_ID, member_id=""))
+        turn.reply(member.sync_waiter, SyncReply(error=ErrorCode.UNKNOWN_MEMBER_ID))
+        turn.drop(member.id)
     if turn.group.state is GroupState.PREPARING:
         complete_if_joined(turn)
     elif turn.group.state in (GroupState.COMPLETING, GroupState.STABLE):
-        prepare(turn)
+        prepare(turn, reason)

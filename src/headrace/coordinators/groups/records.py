@@ -104,6 +104,7 @@ def _formed_value(record: GroupFormed) -> GroupMetadataValue:
         members=tuple(
             MemberMetadata(
                 member_id=member.id,
+                group_instance_id=member.instance_id,
                 client_id=member.client_id,
                 client_host=member.client_host,
                 rebalance_timeout=member.rebalance_timeout_ms,
@@ -128,6 +129,7 @@ def _decode_formed(group: str, value: bytes) -> GroupFormed:
         members=tuple(
             MemberRecord(
                 id=member.member_id,
+                instance_id=member.group_instance_id,
                 client_id=member.client_id,
                 client_host=member.client_host,
                 session_timeout_ms=member.session_timeout,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import immutables
 
 from headrace.coordinators.groups import records
+from headrace.coordinators.groups.commits import CommitReader, Committed
 from headrace.coordinators.groups.events import GroupFormed, MemberRecord, OffsetCommitted
 from headrace.coordinators.groups.model import Commit, Group, GroupState, Member, Moment, NamedPartition, Protocol
 from headrace.wire.codec import DecodeError
@@ -20,6 +21,7 @@ class Replay:
 
     def __init__(self) -> None:
         self._last: dict[bytes, bytes] = {}
+        self._commits = CommitReader()
         self._formed: dict[str, GroupFormed] = {}
         self._offsets: dict[str, dict[NamedPartition, Commit]] = {}
         self.passed_over = 0
@@ -32,6 +34,11 @@ class Replay:
         else:
             self._last[key] = value
 
+    @property
+    def is_empty(self) -> bool:
+        """Nothing is left of what was fed."""
+        return not self._last
+
     def groups(self, now: Moment) -> dict[str, Group]:
         """All groups that there are. Each with members needs a `Tick` by its earliest deadline. To be called once."""
         for key, value in self._last.items():
@@ -42,10 +49,13 @@ class Replay:
 
     def _decode(self, key: bytes, value: bytes) -> None:
         try:
-            record = records.decode(key, value)
+            committed = self._commits.read(key, value)
+            record = records.decode(key, value) if committed is None else committed
         except DecodeError:
             record = None
         match record:
+            case Committed(group, partition, commit):
+                self._offsets.setdefault(group, {})[partition] = commit
             case OffsetCommitted(group=group, partition=partition, commit=commit):
                 self._offsets.setdefault(group, {})[partition] = commit
             case GroupFormed(group=group):
@@ -77,6 +87,7 @@ def _member(record: MemberRecord, formed: GroupFormed, now: Moment) -> Member:
     """A member as its group's record has it: of its protocols only the chosen one is kept there."""
     return Member(
         id=record.id,
+        instance_id=record.instance_id,
         client_id=record.client_id,
         client_host=record.client_host,
         session_timeout_ms=record.session_timeout_ms,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from headrace.coordinators.groups.events import AnyReply, Append, Effect, GroupRecord, Reply, Wake
+from headrace.coordinators.groups.events import AnyReply, Append, Effect, GroupRecord, Rebalancing, Reply, Wake
 from headrace.coordinators.groups.model import Group, GroupConfig, Member, Moment, Write
 
 
@@ -32,6 +32,9 @@ class Turn:
         if waiter is not None:
             self.effects.append(Reply(waiter, reply))
 
+    def tell(self, reason: str) -> None:
+        self.effects.append(Rebalancing(reason))
+
     def wake(self, at_ms: int | None) -> None:
         if at_ms is not None and (self.wake_ms is None or at_ms < self.wake_ms):
             self.wake_ms = at_ms
@@ -45,6 +48,13 @@ class Turn:
     def put(self, member: Member) -> None:
         """Add a member or change one; its deadline is asked for."""
         self.update(members={**self.group.members, member.id: member})
+        self.wake(member.deadline_ms)
+
+    def rename(self, old_id: str, member: Member) -> None:
+        """Give a member another id, and what else it brings. It keeps its place in the order, and leads if it did."""
+        members = [member if other.id == old_id else other for other in self.group.members.values()]
+        leader = member.id if self.group.leader == old_id else self.group.leader
+        self.update(members={one.id: one for one in members}, leader=leader)
         self.wake(member.deadline_ms)
 
     def drop(self, member_id: str) -> None:

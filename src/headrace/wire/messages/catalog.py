@@ -143,7 +143,7 @@ FACTS: Final = (
     (44, "IncrementalAlterConfigs", 0, 1, 1, "incremental_alter_configs"),
     (45, "AlterPartitionReassignments", 0, 1, 0, "alter_partition_reassignments"),
     (46, "ListPartitionReassignments", 0, 0, 0, "list_partition_reassignments"),
-    (47, "OffsetDelete", 0, 0, None, None),
+    (47, "OffsetDelete", 0, 0, None, "offset_delete"),
     (48, "DescribeClientQuotas", 0, 1, 1, None),
     (49, "AlterClientQuotas", 0, 1, 1, None),
     (50, "DescribeUserScramCredentials", 0, 0, 0, None),

@@ -1,0 +1,60 @@
+"""OffsetDelete (KIP-496): have a group forget what it committed for some partitions. Answered once that is durable.
+
+GROUP_SUBSCRIBED_TO_TOPIC for what its members may be reading; NON_EMPTY_GROUP where there are members of another kind
+than consumers; GROUP_ID_NOT_FOUND where there is no such group. What was not committed is forgotten without a word.
+"""
+
+from __future__ import annotations
+
+from headrace.broker.context import Handler, RequestContext
+from headrace.coordinators.groups.events import DeleteOffsets, DeleteOffsetsReply
+from headrace.coordinators.groups.model import NamedPartition
+from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+
+
+async def handle(request: OffsetDeleteRequest, context: RequestContext) -> OffsetDeleteResponse:
+    if not request.group_id:
+        return OffsetDeleteResponse(error_code=ErrorCode.INVALID_GROUP_ID)
+    named = [NamedPartition(topic.name, each.partition_index) for topic in request.topics for each in topic.partitions]
+    known = tuple(partition for partition in named if _exists(partition, context))
+    told = await context.services.groups.ask(
+        request.group_id, lambda waiter: DeleteOffsets(waiter=waiter, partitions=known)
+    )
+    if isinstance(told, ErrorCode):
+        return OffsetDeleteResponse(error_code=told)
+    assert isinstance(told, DeleteOffsetsReply)
+    if told.error is not ErrorCode.NONE:
+        return OffsetDeleteResponse(error_code=told.error)
+    errors = dict(zip(known, told.partitions, strict=True))
+    return OffsetDeleteResponse(
+        topics=tuple(
+            OffsetDeleteResponseTopic(
+                name=topic.name,
+                partitions=tuple(
+                    OffsetDeleteResponsePartition(
+                        partition_index=each.partition_index,
+                        error_code=errors.get(
+                            NamedPartition(topic.name, each.partition_index), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                        ),
+                    )
+                    for each in topic.partitions
+                ),
+            )
+            for topic in request.topics
+        )
+    )
+
+
+def _exists(partition: NamedPartition, context: RequestContext) -> bool:
+    topic = context.image.topic(partition.topic)
+    return topic is not None and 0 <= partition.partition < len(topic.partitions)
+
+
+HANDLER = Handler(int(ApiKey.OFFSET_DELETE), (0, 0), handle)

@@ -1,0 +1,305 @@
+"""`headrace group`: list, describe and delete consumer groups, and say where they are to read from."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from headrace.base.errors import HeadraceError, UsageError
+from headrace.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
+from headrace.cli.output import note, print_json, print_line, print_table
+
+if TYPE_CHECKING:
+    from headrace.cli.resetting import Reset, Target
+    from headrace.net.client.cluster import Cluster
+    from headrace.net.client.groups import Groups, GroupView, TopicPartition
+
+T = TypeVar("T")
+
+group = typer.Typer(name="group", help="List, describe, reset and delete consumer groups.", no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(metavar="GROUP", help="The group's name.", show_default=False)]
+
+
+def _with_groups(bootstrap: str, action: Callable[[Cluster, Groups], Awaitable[T]]) -> T:
+    """Run `action` on a cluster that is closed afterwards."""
+    from headrace.net.client.cluster import Cluster
+    from headrace.net.client.groups import Groups
+    from headrace.net.loops import run
+
+    async def main() -> T:
+        async with Cluster(bootstrap) as cluster:
+            return await action(cluster, Groups(cluster))
+
+    return run(main())
+
+
+@group.command("list")
+def list_(
+    state: Annotated[
+        list[str] | None, typer.Option(help="Only those in this state: Empty, Stable...; may be given again.")
+    ] = None,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    json: Json = False,
+) -> None:
+    """List the groups of all brokers."""
+    wanted = {one.lower() for one in state or ()}
+    found = _with_groups(bootstrap, lambda _, groups: groups.list_groups())
+    shown = [one for one in found if not wanted or one.state.lower() in wanted]
+    if json:
+        for one in shown:
+            print_json(
+                {
+                    "group": one.name,
+                    "state": one.state,
+                    "type": one.kind,
+                    "protocol_type": one.protocol_type,
+                    "coordinator": one.coordinator,
+                }
+            )
+    else:
+        rows = [(one.name, one.state, one.kind, one.protocol_type or "-", one.coordinator) for one in shown]
+        print_table(("GROUP", "STATE", "TYPE", "PROTOCOL", "COORDINATOR"), rows)
+
+
+@group.command()
+def describe(name: Name, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json: Json = False) -> None:
+    """Show who is in a group, how far it has read, and how far that is behind."""
+
+    async def action(cluster: Cluster, groups: Groups) -> dict[str, Any]:
+        view = await groups.describe(name)
+        committed = await groups.committed(name)
+        if not view.is_known and not committed:
+            raise HeadraceError(_unknown(name))
+        owners = {one: member for member in view.members for one in member.partitions}
+        ends = await _ends(cluster, committed.keys() | owners.keys())
+        rows = []
+        for one in sorted(committed.keys() | owners.keys()):
+            owner, offset, end = owners.get(one), committed.get(one), ends.get(one)
+            rows.append(
+                {
+                    "topic": one.topic,
+                    "partition": one.partition,
+                    "committed_offset": offset,
+                    "end_offset": end,
+                    "lag": None if offset is None or end is None else max(0, end - offset),
+                    "member": owner and owner.id,
+                    "instance": owner and owner.instance_id,
+                    "client": owner and owner.client_id,
+                    "host": owner and owner.host,
+                }
+            )
+        return {**_summary(view), "partitions": rows}
+
+    found = _with_groups(bootstrap, action)
+    if json:
+        print_json(found)
+    else:
+        _print_description(found)
+
+
+async def _ends(cluster: Cluster, partitions: set[TopicPartition]) -> dict[TopicPartition, int]:
+    """Where each ends that has a leader now."""
+    from headrace.net.client.groups import TopicPartition
+    from headrace.net.client.offsets import LATEST, list_offsets
+
+    ends = {}
+    for topic in sorted({one.topic for one in partitions}):
+        view = (await cluster.metadata((topic,))).topics[topic]
+        online = {part.index for part in view.partitions if part.leader >= 0}
+        wanted = [one.partition for one in partitions if one.topic == topic and one.partition in online]
+        for index, found in (await list_offsets(cluster, topic, wanted, LATEST)).items():
+            ends[TopicPartition(topic, index)] = int(found.offset)
+    return ends
+
+
+@group.command("reset-offsets")
+def reset_offsets(
+    name: Name,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TOPIC[:0,1]", help="Of this topic, or these partitions of it; may be given again."),
+    ] = None,
+    all_topics: Annotated[bool, typer.Option("--all-topics", help="Of all that it has committed.")] = False,
+    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the first record that is there.")] = False,
+    to_latest: Annotated[bool, typer.Option("--to-latest", help="To the end.")] = False,
+    to_current: Annotated[bool, typer.Option("--to-current", help="To where it is.")] = False,
+    to_offset: Annotated[int | None, typer.Option(help="To this offset.")] = None,
+    to_datetime: Annotated[
+        str | None, typer.Option(metavar="TIME", help="To the first record at this time or later (UTC, ISO 8601).")
+    ] = None,
+    by_duration: Annotated[
+        str | None, typer.Option(metavar="PT1H", help="To the first record that is not older than this (ISO 8601).")
+    ] = None,
+    shift_by: Annotated[
+        int | None, typer.Option(metavar="N", help="On by N records; back, where it is negative.")
+    ] = None,
+    from_file: Annotated[
+        Path | None, typer.Option(metavar="CSV", help="To what this says in lines of TOPIC,PARTITION,OFFSET.")
+    ] = None,
+    execute: Annotated[bool, typer.Option("--execute", help="Do it; else it is only said what would be done.")] = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    json: Json = False,
+) -> None:
+    """Say where a group that nobody is in shall read on from."""
+    from headrace.cli.resetting import Target, parse_datetime, parse_duration, parse_topics, plan, read_file
+
+    given = (to_earliest, to_latest, to_current, *(one is not None for one in (to_offset, to_datetime, by_duration)))
+    if sum((*given, shift_by is not None, from_file is not None)) != 1:
+        raise UsageError(
+            "Say where to, in one way: --to-earliest, --to-latest, --to-current, --to-offset, --to-datetime, "
+            "--by-duration, --shift-by or --from-file."
+        )
+    if from_file is None and bool(topic) == all_topics:
+        raise UsageError("Say of which topics: --topic TOPIC, --topic TOPIC:0,1 or --all-topics.")
+    timestamp_ms = None if to_datetime is None else parse_datetime(to_datetime)
+    target = Target(
+        earliest=to_earliest,
+        latest=to_latest,
+        current=to_current,
+        offset=to_offset,
+        shift=shift_by,
+        timestamp_ms=timestamp_ms if by_duration is None else parse_duration(by_duration, time.time_ns() // 1_000_000),
+        file=None if from_file is None else read_file(from_file),
+    )
+    chosen = parse_topics(topic or ())
+
+    async def action(cluster: Cluster, groups: Groups) -> list[Reset]:
+        view = await groups.describe(name)
+        _check_inactive(view)
+        committed = await groups.committed(name)
+        partitions = await _chosen(cluster, chosen, committed, target)
+        resets = await plan(cluster, target, partitions, committed)
+        if execute:
+            await groups.commit(name, _positions(resets))
+        return resets
+
+    resets = _with_groups(bootstrap, action)
+    _print_resets(name, resets, executed=execute, json=json)
+
+
+async def _chosen(
+    cluster: Cluster,
+    topics: Mapping[str, tuple[int, ...] | None],
+    committed: Mapping[TopicPartition, int],
+    target: Target,
+) -> list[TopicPartition]:
+    """Which partitions are to be reset, all of which exist."""
+    from headrace.net.client.groups import TopicPartition
+
+    named: list[TopicPartition] = list(committed if target.file is None and not topics else target.file or ())
+    known = {
+        name: len((await cluster.existing_topic(name)).partitions) for name in {*topics, *(one[0] for one in named)}
+    }
+    for name, indexes in topics.items():
+        named += [TopicPartition(name, index) for index in (range(known[name]) if indexes is None else indexes)]
+    for one in named:
+        if not 0 <= one.partition < known[one.topic]:
+            raise UsageError(f"Topic '{one.topic}' has no partition {one.partition}, only {known[one.topic]} of them.")
+    return sorted(set(named))
+
+
+def _positions(resets: list[Reset]) -> dict[TopicPartition, int]:
+    from headrace.net.client.groups import TopicPartition
+
+    return {TopicPartition(one.topic, one.partition): one.new for one in resets}
+
+
+def _check_inactive(view: GroupView) -> None:
+    from headrace.net.client.groups import INACTIVE
+
+    if view.state not in INACTIVE:
+        raise HeadraceError(
+            f"Group '{view.name}' is active ({view.state}): stop its members ({len(view.members)}), then ask again."
+        )
+
+
+@group.command()
+def delete(
+    names: Annotated[list[str], typer.Argument(metavar="GROUP...", help="Groups to delete.", show_default=False)],
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    json: Json = False,
+) -> None:
+    """Delete groups that nobody is in, with all that they have committed."""
+    from headrace.net.client.errors import RefusedError
+
+    async def action(_: Cluster, groups: Groups) -> list[str]:
+        for name in names:
+            try:
+                await groups.delete(name)
+            except RefusedError as error:
+                if error.code.name == "GROUP_ID_NOT_FOUND":
+                    raise HeadraceError(_unknown(name)) from error
+                if error.code.name == "NON_EMPTY_GROUP":
+                    _check_inactive(await groups.describe(name))
+                raise
+        return names
+
+    for name in _with_groups(bootstrap, action):
+        if json:
+            print_json({"group": name, "deleted": True})
+        else:
+            print_line(f"deleted group {name}")
+
+
+def _unknown(name: str) -> str:
+    return f"There is no group '{name}'; see 'headrace group list'."
+
+
+def _summary(view: GroupView) -> dict[str, Any]:
+    return {
+        "group": view.name,
+        "state": view.state,
+        "coordinator": view.coordinator,
+        "protocol_type": view.protocol_type,
+        "protocol": view.protocol,
+        "members": [
+            {"member": one.id, "instance": one.instance_id, "client": one.client_id, "host": one.host}
+            for one in view.members
+        ],
+    }
+
+
+def _print_description(found: dict[str, Any]) -> None:
+    parts, members = found["partitions"], len(found["members"])
+    lag = sum(part["lag"] or 0 for part in parts)
+    print_line(
+        f"{found['group']}  {found['state']}  coordinator {found['coordinator']}  protocol {found['protocol'] or '-'}  "
+        f"members {members}  lag {lag}"
+    )
+    print_line("")
+    rows = [
+        tuple("-" if part[key] is None else part[key] for key in ("topic", "partition", *COLUMNS)) for part in parts
+    ]
+    print_table(("TOPIC", "PARTITION", *(name.split("_")[0].upper() for name in COLUMNS)), rows)
+    owners = {part["member"] for part in parts}
+    for member in found["members"]:
+        if member["member"] not in owners:
+            print_line(f"{member['member']} at {member['host']} reads nothing")
+
+
+COLUMNS = ("committed_offset", "end_offset", "lag", "member", "instance", "client", "host")
+
+
+def _print_resets(name: str, resets: list[Reset], *, executed: bool, json: bool) -> None:
+    if json:
+        for one in resets:
+            print_json(
+                {
+                    "group": name,
+                    "topic": one.topic,
+                    "partition": one.partition,
+                    "committed_offset": one.current,
+                    "new_offset": one.new,
+                    "executed": executed,
+                }
+            )
+        return
+    rows = [(one.topic, one.partition, "-" if one.current is None else one.current, one.new) for one in resets]
+    print_table(("TOPIC", "PARTITION", "COMMITTED", "NEW"), rows)
+    if not executed:
+        note("nothing was changed: add --execute to do this")
