@@ -132,6 +132,10 @@ class Partitions:
         """All that are held here, led or copied."""
         return [*self._serving.values(), *self._following.values()]
 
+    def held(self, key: TopicPartition) -> Replica | None:
+        """Led or copied; None: neither."""
+        return self._serving.get(key) or self._following.get(key)
+
     def follower(self, key: TopicPartition) -> FollowerPartition | None:
         """Where it is copied here."""
         return self._following.get(key)
@@ -246,13 +250,10 @@ class Partitions:
             await asyncio.wait([before])
         if gone:
             await self._remove(gone)
-        if changing := [key for key in touched if self._role(key) is not None]:
+        if changing := [key for key in touched if self.held(key) is not None]:
             await self._change_roles(changing)
-        if wanted := [local for key in touched if self._role(key) is None and (local := self._local(key)) is not None]:
+        if wanted := [local for key in touched if self.held(key) is None and (local := self._local(key)) is not None]:
             await self._open(wanted)
-
-    def _role(self, key: TopicPartition) -> Replica | None:
-        return self._serving.get(key) or self._following.get(key)
 
     def _local(self, key: TopicPartition) -> LocalPartition | None:
         """As the image has it now; None where this broker does not hold it."""
@@ -264,7 +265,7 @@ class Partitions:
 
     async def _change_roles(self, keys: Sequence[TopicPartition]) -> None:
         """Of logs that are open: what led follows now, or the other way round."""
-        ended = [role for key in keys if (role := self._role(key)) is not None and role.has_stepped_down]
+        ended = [role for key in keys if (role := self.held(key)) is not None and role.has_stepped_down]
         if not ended:
             return
         for tell in self.on_departure:
@@ -275,7 +276,7 @@ class Partitions:
         async for role in _by_turns(ended):
             key = role.topic_partition
             local = self._local(key)
-            if self._role(key) is not role or local is None:
+            if self.held(key) is not role or local is None:
                 continue  # it is deleted
             self._forget(key)
             self._assume(local, role.log, role.producers, role.settings, role.high_watermark, failed=role.has_failed)
@@ -484,7 +485,7 @@ class Partitions:
     def _reconfigure(self, topic: TopicImage, image: MetadataImage) -> None:
         config = self._config(topic, image)
         for partition in topic.partitions:
-            role = self._role(TopicPartition(topic.id, partition.index))
+            role = self.held(TopicPartition(topic.id, partition.index))
             if role is not None:
                 role.settings = partition_settings(config)
                 role.log.reconfigure(log_config(config))

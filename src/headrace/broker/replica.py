@@ -91,6 +91,11 @@ class Replica(ABC):
     def high_watermark(self) -> Offset: ...
 
     @property
+    def offset_lag(self) -> int:
+        """How far the log's end is behind what is known to be committed (KIP-113)."""
+        return 0
+
+    @property
     def last_stable_offset(self) -> Offset:
         """Where read_committed readers stop. There are no open transactions yet, so where all do."""
         return self.visible_end

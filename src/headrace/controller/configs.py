@@ -146,6 +146,8 @@ def _altered(target: _Target, alteration: Alteration) -> str | Refusal | None:
     """The key's new value; None: removed."""
     key, value = alteration.key, alteration.value
     if (definition := target.table.get(key)) is None:
+        if alteration.op == AlterOp.DELETE:  # it is not set; Kafka's tools remove what they might have set
+            return None
         return _bad(_problem(target, {key: value}))
     if not definition.dynamic:
         return _bad(f"Config {key} cannot be changed while a broker runs: set it where the broker is started.")
