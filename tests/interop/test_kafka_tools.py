@@ -276,3 +276,76 @@ def test_a_running_broker_is_not_unregistered(tools: KafkaTools) -> None:
     said = tools.run_bare("ClusterTool", "unregister", "--bootstrap-server", tools.bootstrap, "--id", "3")
     assert said.status != 0
     assert "3" in said.text
+
+
+def test_what_has_configs_is_listed(tools: KafkaTools) -> None:
+    assert tools.did("ClientMetricsCommand", "--list").text.strip() == ""
+    for none in ("client-metrics", "groups"):
+        assert dynamic(tools.did("ConfigCommand", "--entity-type", none, "--describe")) == {}
+
+
+# quotas
+
+
+def quotas(said: Said) -> dict[str, set[str]]:
+    """By entity, in ConfigCommand's words: its quotas."""
+    found = re.findall(r"^Quota configs for (.*) are (.*)$", said.text, re.MULTILINE)
+    return {entity: set(told.split(", ")) for entity, told in found}
+
+
+def test_quotas_are_set_told_and_removed(tools: KafkaTools) -> None:
+    client = ("--entity-type", "clients", "--entity-name", "c1")
+    both = ("--entity-type", "users", "--entity-default", "--entity-type", "clients", "--entity-name", "c1")
+    everyone = ("--entity-type", "clients", "--entity-default")
+    rates = "producer_byte_rate=1024,consumer_byte_rate=2048"
+    said = tools.did("ConfigCommand", *client, "--alter", "--add-config", rates)
+    assert "Completed updating config" in said.text
+    tools.did("ConfigCommand", *both, "--alter", "--add-config", "request_percentage=12.5")
+    tools.did("ConfigCommand", *everyone, "--alter", "--add-config", "request_percentage=200")
+    assert quotas(tools.did("ConfigCommand", "--entity-type", "clients", "--describe")) == {
+        "client-id 'c1'": {"producer_byte_rate=1024.0", "consumer_byte_rate=2048.0"},
+        "the default client-id": {"request_percentage=200.0"},
+    }
+    assert quotas(tools.did("ConfigCommand", *both, "--describe")) == {
+        "the default user-principal, client-id 'c1'": {"request_percentage=12.5"}
+    }
+    tools.did("ConfigCommand", "--entity-type", "users", "--describe")
+    tools.did("ConfigCommand", *client, "--alter", "--delete-config", "producer_byte_rate")
+    assert quotas(tools.did("ConfigCommand", *client, "--describe")) == {
+        "client-id 'c1'": {"consumer_byte_rate=2048.0"}
+    }
+    tools.did("ConfigCommand", *client, "--alter", "--delete-config", "consumer_byte_rate")
+    for entity in (both, everyone):
+        tools.did("ConfigCommand", *entity, "--alter", "--delete-config", "request_percentage")
+    assert quotas(tools.did("ConfigCommand", "--entity-type", "clients", "--describe")) == {}
+    address = ("--entity-type", "ips", "--entity-name", "127.0.0.1")
+    refused = tools.run("ConfigCommand", *address, "--alter", "--add-config", "connection_creation_rate=5")
+    assert (refused.status, "not supported yet" in refused.text) == (1, True)
+
+
+def test_a_java_producer_is_throttled_and_says_so(tools: KafkaTools, topic: str) -> None:
+    def produce_throttle(client: str) -> float:
+        """The longest that it was told to wait, in milliseconds, by its own metric."""
+        props = ("--producer-props", f"bootstrap.servers={tools.bootstrap}", f"client.id={client}", "batch.size=16384")
+        sizes = ("--num-records", "120", "--record-size", "1000", "--throughput", "-1")
+        said = tools.run_bare("ProducerPerformance", "--topic", topic, *sizes, "--print-metrics", *props)
+        assert "120 records sent" in said.text
+        told = re.search(r"producer-metrics:produce-throttle-time-max:\S+ +: ([\d.]+)", said.text)
+        assert told is not None
+        return float(told[1])
+
+    about = ("--entity-type", "clients", "--entity-name", "slow")
+    tools.did("ConfigCommand", *about, "--alter", "--add-config", "producer_byte_rate=10000")
+    assert produce_throttle("slow") > 0
+    assert produce_throttle("quick") == 0
+    tools.did("ConfigCommand", *about, "--alter", "--delete-config", "producer_byte_rate")
+
+
+def test_librdkafka_is_throttled_and_says_so(tools: KafkaTools, topic: str) -> None:
+    about = ("--entity-type", "clients", "--entity-name", "small")
+    tools.did("ConfigCommand", *about, "--alter", "--add-config", "producer_byte_rate=2000")
+    told: list[float] = []
+    options: dict[str, Any] = {"client.id": "small", "throttle_cb": lambda event: told.append(event.throttle_time)}
+    assert produce(tools, topic, 230, **options) == []
+    assert max(told) > 0
+    tools.did("ConfigCommand", *about, "--alter", "--delete-config", "producer_byte_rate")

@@ -347,3 +347,13 @@ THROTTLE_BURST_S: Final = 1.0
 
 ISR_BACKOFF_MS: Final = 100
 """Pause before an ISR is proposed again that the controller has not decided on."""
+
+# quotas
+QUOTA_ENTITIES_MAX: Final = 10_000
+"""Entities that have quotas of their own."""
+QUOTA_NAME_CHARACTERS_MAX: Final = 1_024
+"""In the name of a user or a client id that is given a quota."""
+QUOTA_CLIENTS_MAX: Final = 10_000
+"""Client ids that are measured at a time, each by itself; those beyond are measured together, until some are idle."""
+QUOTA_THROTTLE_MS_MAX: Final = 3_600_000
+"""Longest that a client which went beyond its quota is told to wait, and is not read."""

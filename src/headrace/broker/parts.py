@@ -31,8 +31,10 @@ from headrace.broker.membership import Membership
 from headrace.broker.metadata import MetadataDriver
 from headrace.broker.partitions import Partitions
 from headrace.broker.producer_ids import ProducerIdAllocator
+from headrace.broker.quotas import ClientQuotas
 from headrace.broker.read_replicas import ReadReplicas
 from headrace.broker.reporter import Reporter
+from headrace.broker.sampled_rate import Window
 from headrace.broker.tasks import OnBug
 from headrace.broker.throttles import Throttles
 from headrace.controller.asks import AllocateProducerIds
@@ -167,6 +169,7 @@ class Parts:
     def _follow(self, delta: ImageDelta) -> None:
         """Who is live comes first: whoever is fenced now is not proposed for an ISR that it has just left."""
         self._throttles.on_delta(delta)
+        self._services.quotas.on_delta(delta)
         self._followers.on_delta(delta)
         self.partitions.on_delta(delta)
 
@@ -196,6 +199,11 @@ class Parts:
                 on_bug=self._on_bug,
             ),
             deadlines=Deadlines(),
+            quotas=ClientQuotas(
+                self.metadata.image,
+                ports.clock,
+                Window(self._number("quota.window.num"), self._number("quota.window.size.seconds")),
+            ),
             durable=ports.objects is not None,
             api_versions={handler.key: handler.versions for handler in ALL if handler.advertised},
         )

@@ -27,10 +27,13 @@ from headrace.wire.errors import ErrorCode
 
 
 class ResourceType(IntEnum):
-    """As the protocol numbers what can have configs."""
+    """As the protocol numbers what can have configs; the last three have none here."""
 
     TOPIC = 2
     BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
 
 
 class AlterOp(IntEnum):
