@@ -357,3 +357,13 @@ QUOTA_CLIENTS_MAX: Final = 10_000
 """Client ids that are measured at a time, each by itself; those beyond are measured together, until some are idle."""
 QUOTA_THROTTLE_MS_MAX: Final = 3_600_000
 """Longest that a client which went beyond its quota is told to wait, and is not read."""
+
+# metrics
+METRICS_PARTITIONS_PER_TURN_MAX: Final = 500
+"""Partitions that a scrape looks at before others have the event loop: some 2 us each."""
+METRICS_CONNECTIONS_MAX: Final = 16
+"""Who asks for metrics at a time; others are closed."""
+METRICS_REQUEST_BYTES_MAX: Final = 16 * 1024
+"""Of the head of their request."""
+METRICS_REQUEST_MS_MAX: Final = 30_000
+"""From their connection to the end of the answer."""

@@ -46,6 +46,8 @@ class Services:
     groups: GroupService
     deadlines: Deadlines
     quotas: ClientQuotas
+    on_error: Callable[[int, int], object]
+    """Told of an error in an answer that the dispatcher does not see: its API key, and which."""
     durable: bool
     """Whether there is a durable store."""
     api_versions: Mapping[int, tuple[int, int]]

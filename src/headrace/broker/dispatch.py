@@ -30,7 +30,7 @@ log = structlog.get_logger(__name__)
 
 class Dispatcher:
     """Serves the frames of a listener with `handlers`. `private`: APIs that are not advertised, each given its frames
-    whole. `on_bug` is told of a mistake of our own."""
+    whole. `on_bug` is told of a mistake of our own, `on_response` of each response that is put together here."""
 
     def __init__(
         self,
@@ -39,11 +39,13 @@ class Dispatcher:
         *,
         on_bug: Callable[[BaseException], None],
         private: Mapping[int, Serve] | None = None,
+        on_response: Callable[[int, Any], None] | None = None,
     ) -> None:
         self._services = services
         self._handlers = handlers
         self._private = private or {}
         self._on_bug = on_bug
+        self._on_response = on_response
         self._quotas = services.quotas
         self._apis = {key: cast("Api", api(key)) for key in handlers}
         self._shortcuts = {
@@ -172,6 +174,8 @@ class Dispatcher:
         """The response as a frame; None where there is no response."""
         if response is None:
             return None
+        if self._on_response is not None:
+            self._on_response(header.api_key, response)
         return encode_response_frame(self._apis[header.api_key], header.api_version, header.correlation_id, response)
 
     def failed(self, header: RequestHeader, error: BaseException, connection: Connection) -> None:

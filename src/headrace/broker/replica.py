@@ -8,7 +8,7 @@ nothing unflushed counts, now or later. Loop-only, but for the sync of a FlushTi
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import NamedTuple, TypedDict, Unpack
 
 import structlog
@@ -75,6 +75,7 @@ class Replica(ABC):
         self.has_stepped_down = False
         """The role is over."""
         self._watchers: dict[ParkedFetch, None] = {}
+        self._first_end = partition_log.log_end_offset
         has_records = partition_log.log_end_offset > partition_log.log_start_offset
         self.open_since_ms: int | None = clock.now_ms() if has_records else None
         """When the oldest record that `roll` has not yet closed off was appended, by the wall clock; None: there is
@@ -89,6 +90,21 @@ class Replica(ABC):
     @property
     @abstractmethod
     def high_watermark(self) -> Offset: ...
+
+    @property
+    def appended_records(self) -> int:
+        """Offsets that were given since this role began, where it gives any."""
+        return self.log.log_end_offset - self._first_end
+
+    @property
+    def appended_bytes(self) -> int:
+        """Of these."""
+        return self._appended_bytes
+
+    @property
+    def watchers(self) -> Collection[ParkedFetch]:
+        """Fetches that wait for more of it."""
+        return self._watchers.keys()
 
     @property
     def offset_lag(self) -> int:

@@ -520,6 +520,16 @@ _BROKER_ONLY: Final = (
         doc="Bytes that this reading takes from the disk in a second, at most.",
     ),
     ConfigDef(
+        key="metrics.listen",
+        type=ConfigType.STRING,
+        default="",
+        dynamic=False,
+        pattern=r"|\S+:\d{1,5}",
+        form="HOST:PORT, or empty",
+        doc="Where metrics are served for Prometheus, by HTTP at /metrics; empty: nowhere. Nobody is authenticated"
+        " there: choose a loopback address, or one that only the scraper reaches.",
+    ),
+    ConfigDef(
         key="num.partitions",
         type=ConfigType.INT,
         default="1",
