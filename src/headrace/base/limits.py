@@ -367,3 +367,5 @@ METRICS_REQUEST_BYTES_MAX: Final = 16 * 1024
 """Of the head of their request."""
 METRICS_REQUEST_MS_MAX: Final = 30_000
 """From their connection to the end of the answer."""
+LOOK_MS_MAX: Final = 2_000
+"""Longest that `headrace top` waits for one broker: who does not answer by then counts as paused."""

@@ -23,6 +23,7 @@ from headrace.cli.doctor import doctor
 from headrace.cli.produce import produce
 from headrace.cli.quorum import quorum
 from headrace.cli.sim import sim
+from headrace.cli.top import top
 from headrace.cli.topic import topic
 from headrace.cli.up import up
 
@@ -61,6 +62,7 @@ app.command()(up)
 app.add_typer(broker)
 app.command()(quorum)
 app.command()(doctor)
+app.command()(top)
 app.command()(sim)
 app.add_typer(topic)
 app.command()(produce)
