@@ -323,12 +323,14 @@ def test_quotas_are_set_told_and_removed(tools: KafkaTools) -> None:
     assert (refused.status, "not supported yet" in refused.text) == (1, True)
 
 
-def test_a_java_producer_is_throttled_and_says_so(tools: KafkaTools, topic: str) -> None:
+def test_a_java_producer_is_throttled_and_says_so(tools: KafkaTools) -> None:
+    tools.did("TopicCommand", "--create", "--topic", "throttled", "--partitions", "1")  # each broker measures by itself
+
     def produce_throttle(client: str) -> float:
         """The longest that it was told to wait, in milliseconds, by its own metric."""
         props = ("--producer-props", f"bootstrap.servers={tools.bootstrap}", f"client.id={client}", "batch.size=16384")
         sizes = ("--num-records", "120", "--record-size", "1000", "--throughput", "-1")
-        said = tools.run_bare("ProducerPerformance", "--topic", topic, *sizes, "--print-metrics", *props)
+        said = tools.run_bare("ProducerPerformance", "--topic", "throttled", *sizes, "--print-metrics", *props)
         assert "120 records sent" in said.text
         told = re.search(r"producer-metrics:produce-throttle-time-max:\S+ +: ([\d.]+)", said.text)
         assert told is not None
