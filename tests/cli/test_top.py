@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
 import uuid
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from headrace.base.ids import NO_LEADER, BrokerId, LeaderEpoch, PartitionIndex, TopicId
 from headrace.cli.main import main
-from headrace.cli.top import sample
+from headrace.cli.top import _screen, sample
 from headrace.net.client.looks import Look, Pauses, Place, traffic
 from headrace.net.client.members import BrokerView
 from headrace.net.client.view import ClusterView, PartitionView, TopicView
@@ -71,6 +73,22 @@ def test_what_is_behind_offline_or_silent_is_told_apart() -> None:
     assert told["offline"] == [{"topic": "b", "partition": 0}]
     assert told["paused"] == [{"topic": "b", "partition": 0, "seconds": 1.5}]
     assert [broker["leads"] for broker in told["brokers"]] == [1, 1]
+
+
+def test_the_screen_shows_it() -> None:
+    now = look(2, {("a", 0): 2507}, LEADERS, {("a", 0): {1}})
+    console = Console(width=120, file=io.StringIO(), color_system=None)
+    with console.capture() as captured:
+        console.print(_screen(now, traffic(look(1, {("a", 0): 7}), now), {("a", 1): 1.5}, 12.25))
+    lines = [" ".join(line.split()) for line in captured.get().splitlines()]
+    assert lines[:2] == [
+        "cluster c controller 1 2,500 records/s longest pause 12.2 s",
+        "1 under-replicated 0 offline 1 paused",
+    ]
+    assert "a 2 2,500.0" in lines
+    assert "1 live 2 2,500.0" in lines
+    assert "a 0 2" in lines, "a-0 lacks broker 2"
+    assert "a 1 1.5" in lines
 
 
 def test_a_pause_lasts_from_the_last_answer_to_the_next() -> None:
