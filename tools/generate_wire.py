@@ -28,6 +28,7 @@ APIS: Final = (
     *("IncrementalAlterConfigs", "CreatePartitions", "DescribeCluster", "DescribeTopicPartitions", "DescribeLogDirs"),
     *("DescribeProducers", "DeleteGroups", "DescribeQuorum", "Envelope", "UnregisterBroker", "AddRaftVoter"),
     *("RemoveRaftVoter", "ElectLeaders", "AlterPartitionReassignments", "ListPartitionReassignments", "OffsetDelete"),
+    *("DescribeClientQuotas", "AlterClientQuotas", "ListConfigResources", "DescribeUserScramCredentials"),
 )
 RECORDS: Final = (
     *("ConsumerProtocolSubscription", "ConsumerProtocolAssignment"),

@@ -39,7 +39,8 @@ def at(base: int) -> Scripted:
 
 
 def asked(*partitions: Scripted, needs_isr: bool = True) -> _AnswerOfMany:
-    answer = _AnswerOfMany(cast("_Road", None), 7)  # which is asked only where another leads
+    road = SimpleNamespace(on_error=lambda api, error: None)  # of it, no more is asked, but where another leads
+    answer = _AnswerOfMany(cast("_Road", road), 7)
     batches = [(number, memoryview(b"")) for number in range(len(partitions))]
     answer.take(TOPIC, batches, cast("list[Partition]", list(partitions)), needs_isr=needs_isr)
     answer.all_are_taken()

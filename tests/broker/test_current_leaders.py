@@ -108,7 +108,10 @@ def test_nothing_is_told_where_there_is_nothing_to_tell(image: MetadataImage) ->
 
 def road(image: MetadataImage, version: int) -> _Road:
     parts: Any = SimpleNamespace(
-        partitions=SimpleNamespace(on_departure=[]), metadata=SimpleNamespace(image=image), deadlines=None
+        partitions=SimpleNamespace(on_departure=[]),
+        metadata=SimpleNamespace(image=image),
+        deadlines=None,
+        on_error=lambda api, error: None,
     )
     return _Road(cast("Services", parts), version)
 

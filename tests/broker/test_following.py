@@ -92,3 +92,13 @@ async def test_what_is_flushed_is_told_though_more_was_appended_meanwhile() -> N
     copy.append(as_led(0))
     await copy._flusher.idle()
     assert told == [(1, 2), (2, 3), (3, 3)]
+
+
+async def test_a_copy_tells_how_far_it_is_behind_what_is_committed() -> None:
+    copy = copied()
+    copy.append(as_led(0, 3))
+    await copy._flusher.idle()
+    copy.on_marks(Offset(2), Offset(0))
+    assert copy.offset_lag == 0
+    copy.on_marks(Offset(8), Offset(0))
+    assert copy.offset_lag == 5

@@ -109,6 +109,17 @@ def test_setting_removing_and_listing(image: MetadataImage) -> None:
     assert effective(changed).segment_bytes == 2**30
 
 
+def test_removing_what_is_not_there_changes_nothing(image: MetadataImage) -> None:
+    """Kafka's own tools remove what they might have set, known here or not."""
+    resources = [
+        ResourceAlteration(kind, name, (Alteration(key, AlterOp.DELETE, None),))
+        for kind, name, key in ((2, "t", "nope"), (4, "1", "nope"), (4, "", "log.retention.ms"))
+    ]
+    decision = alter_configs(image, resources)
+    assert decision.result == [None, None, None]
+    assert decision.events == ()
+
+
 def test_the_older_request_resets_what_it_does_not_name(image: MetadataImage) -> None:
     changed, _ = change(image, ResourceType.TOPIC, "t", ("retention.ms", AlterOp.SET, "5"), replace_all=True)
     assert own(changed) == {"retention.ms": "5"}
@@ -127,7 +138,7 @@ def test_validate_only_and_no_change_at_all_commit_nothing(image: MetadataImage)
     [
         (2, "x", ("retention.ms", 0, "1"), 3, "Topic 'x' does not exist"),
         (2, "t", ("nope", 0, "1"), 40, "nope"),
-        (2, "t", ("nope", 1, None), 40, "nope"),
+        (2, "t", ("nope", 2, "1"), 40, "nope"),
         (2, "t", ("retention.ms", 0, "x"), 40, "retention.ms"),
         (2, "t", ("retention.ms", 0, None), 40, "retention.ms"),
         (2, "t", ("retention.ms", 2, "1"), 40, "not a list"),

@@ -29,6 +29,7 @@ from headrace.controller.configs import Alteration, ResourceAlteration
 from headrace.controller.decision import Refusal
 from headrace.controller.isr import IsrMember, IsrProposal
 from headrace.controller.leaders import Election, ElectionOutcome, PartitionRef
+from headrace.controller.quotas import QuotaAlteration, QuotaOp
 from headrace.controller.reassignments import Reassignment
 from headrace.controller.renewals import CopyRenewal
 from headrace.controller.topic_changes import NewPartitions, TopicRef
@@ -61,6 +62,14 @@ CASES: list[tuple[Ask[Any], Any]] = [
     ),
     (asks.CreatePartitions(topics=(NewPartitions(name="t", count=2, assignments=((ONE,),)),), validate_only=True), ()),
     (asks.AlterConfigs(resources=(ResourceAlteration(2, "t", (Alteration("k", 0, None),)),)), (None, REFUSAL)),
+    (
+        asks.AlterQuotas(
+            alterations=(
+                QuotaAlteration((("user", None), ("client-id", "a")), (QuotaOp("k", 1.5), QuotaOp("l", None))),
+            )
+        ),
+        (None, REFUSAL),
+    ),
     (
         asks.ElectLeaders(election=Election.UNCLEAN, partitions=(PartitionRef("t", PartitionIndex(0)),)),
         (ElectionOutcome(topic="t", partition=PartitionIndex(0), refusal=REFUSAL),),

@@ -32,12 +32,14 @@ from headrace.controller.decision import Decision
 from headrace.controller.durable import publish_segment
 from headrace.controller.isr import IsrMember, IsrProposal, alter_isr
 from headrace.controller.leaders import Election, elect_leaders
+from headrace.controller.quotas import QuotaAlteration, QuotaOp, alter_quotas
 from headrace.controller.reassignments import Reassignment, finish_reassignments, reassign_partitions
 from headrace.controller.topic_changes import NewPartitions, TopicRef, create_partitions, delete_topics
 from headrace.controller.topics import NewTopic, create_topics
 from headrace.metadata import events as ev
 from headrace.metadata.events import MetadataEvent
 from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
+from headrace.metadata.quotas import CLIENT_ID, CLIENT_KEYS, USER, quota_entity
 from headrace.metadata.segments import SegmentDescriptor
 from headrace.metadata.values import Endpoint, PartitionImage
 
@@ -104,6 +106,11 @@ def _grow(name: str, count: int) -> Command:
 def _alter(kind: ResourceType, name: str, key: str, value: str, remove: bool) -> Command:
     alteration = Alteration(key, AlterOp.DELETE if remove else AlterOp.SET, value)
     return lambda image: alter_configs(image, [ResourceAlteration(kind, name, (alteration,))])
+
+
+def _limit(entity: dict[str, str | None], key: str, value: float | None) -> Command:
+    alteration = QuotaAlteration(tuple(entity.items()), (QuotaOp(key, value),))
+    return lambda image: alter_quotas(image, [alteration])
 
 
 def _allocate(broker: BrokerId) -> Command:
@@ -236,6 +243,12 @@ commands = st.one_of(
     st.builds(_grow, names, st.integers(1, 6)),
     topic_alterations,
     broker_alterations,
+    st.builds(
+        _limit,
+        st.dictionaries(st.sampled_from([USER, CLIENT_ID]), st.sampled_from([None, "a"]), max_size=2),
+        st.sampled_from(CLIENT_KEYS),
+        st.sampled_from([None, 1000.0, 1024.0]),
+    ),
     st.builds(_allocate, brokers),
     publications,
     publications,
@@ -365,4 +378,9 @@ wild_events: st.SearchStrategy[MetadataEvent] = st.one_of(
         previous_hash=texts,
     ),
     st.builds(ev.ProducerIdsAllocated, broker_id=brokers, broker_epoch=small, start=small, end=small),
+    st.builds(
+        ev.QuotaChanged,
+        entity=st.dictionaries(texts, st.none() | texts, max_size=2).map(quota_entity),
+        changes=st.dictionaries(texts, st.none() | st.floats(allow_nan=False), max_size=2),
+    ),
 )

@@ -366,3 +366,25 @@ AILMENTS_TOLD_MAX: Final = 1_000
 """Damaged logs that a broker tells of at once."""
 AILMENTS_TIMEOUT_MS: Final = 2_000
 """Longest that it is waited for."""
+
+# quotas
+QUOTA_ENTITIES_MAX: Final = 10_000
+"""Entities that have quotas of their own."""
+QUOTA_NAME_CHARACTERS_MAX: Final = 1_024
+"""In the name of a user or a client id that is given a quota."""
+QUOTA_CLIENTS_MAX: Final = 10_000
+"""Client ids that are measured at a time, each by itself; those beyond are measured together, until some are idle."""
+QUOTA_THROTTLE_MS_MAX: Final = 3_600_000
+"""Longest that a client which went beyond its quota is told to wait, and is not read."""
+
+# metrics
+METRICS_PARTITIONS_PER_TURN_MAX: Final = 500
+"""Partitions that a scrape looks at before others have the event loop: some 2 us each."""
+METRICS_CONNECTIONS_MAX: Final = 16
+"""Who asks for metrics at a time; others are closed."""
+METRICS_REQUEST_BYTES_MAX: Final = 16 * 1024
+"""Of the head of their request."""
+METRICS_REQUEST_MS_MAX: Final = 30_000
+"""From their connection to the end of the answer."""
+LOOK_MS_MAX: Final = 2_000
+"""Longest that `headrace top` waits for one broker: who does not answer by then counts as paused."""

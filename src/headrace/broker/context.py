@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from headrace.broker.metadata import MetadataDriver
     from headrace.broker.partitions import Partitions
     from headrace.broker.producer_ids import ProducerIdAllocator
+    from headrace.broker.quotas import ClientQuotas
     from headrace.broker.read_replicas import ReadReplicas
 
 
@@ -44,6 +45,9 @@ class Services:
     producer_ids: ProducerIdAllocator
     groups: GroupService
     deadlines: Deadlines
+    quotas: ClientQuotas
+    on_error: Callable[[int, int], object]
+    """Told of an error in an answer that the dispatcher does not see: its API key, and which."""
     durable: bool
     """Whether there is a durable store."""
     api_versions: Mapping[int, tuple[int, int]]

@@ -17,6 +17,8 @@ import structlog
 from headrace.base.errors import CorruptData, HeadraceError
 from headrace.broker.context import Handler, RequestContext, Services
 from headrace.broker.deferred import Deferred
+from headrace.broker.metering import EXEMPT, Metered
+from headrace.broker.quotas import ClientUsage
 from headrace.net.listener import Answer, Connection, Later, Serve
 from headrace.wire.apis import Api, ApiKey, api
 from headrace.wire.headers import RequestHeader, decode_request_header, encode_key, encode_response_frame
@@ -28,7 +30,7 @@ log = structlog.get_logger(__name__)
 
 class Dispatcher:
     """Serves the frames of a listener with `handlers`. `private`: APIs that are not advertised, each given its frames
-    whole. `on_bug` is told of a mistake of our own."""
+    whole. `on_bug` is told of a mistake of our own, `on_response` of each response that is put together here."""
 
     def __init__(
         self,
@@ -37,11 +39,14 @@ class Dispatcher:
         *,
         on_bug: Callable[[BaseException], None],
         private: Mapping[int, Serve] | None = None,
+        on_response: Callable[[int, Any], None] | None = None,
     ) -> None:
         self._services = services
         self._handlers = handlers
         self._private = private or {}
         self._on_bug = on_bug
+        self._on_response = on_response
+        self._quotas = services.quotas
         self._apis = {key: cast("Api", api(key)) for key in handlers}
         self._shortcuts = {
             encode_key(key, version): shortcut
@@ -54,7 +59,7 @@ class Dispatcher:
     def serve(self, frame: memoryview, connection: Connection) -> Answer | Later | None:
         """One request frame. Raises CorruptData where it cannot be answered (the connection is then closed)."""
         shortcut = self._shortcuts.get(bytes(frame[:4]))
-        if shortcut is not None:
+        if shortcut is not None and not (self._quotas.are_set and self._usage(decode_request_header(frame)[0])):
             try:
                 answer = shortcut(frame)
             except Exception as error:
@@ -117,6 +122,8 @@ class Dispatcher:
         context: RequestContext,
         connection: Connection,
     ) -> Answer | Later | None:
+        if self._quotas.are_set and (usage := self._usage(header)) is not None:
+            return self._handle_metered(usage, handler, header, request, context, connection)
         try:
             result = handler.handle(request, context)
             if isinstance(result, Deferred):
@@ -128,17 +135,47 @@ class Dispatcher:
         except Exception as error:
             self.failed(header, error, connection)
             return None
-        future = (
-            result
-            if isinstance(result, asyncio.Future)
-            else asyncio.ensure_future(cast("Coroutine[Any, Any, Any]", result))
+        return Pending(self, header, _future(result), connection, pipelined=handler.pipelined)
+
+    def _usage(self, header: RequestHeader) -> ClientUsage | None:
+        """Of the client, where a quota holds for it."""
+        return None if header.api_key in EXEMPT else self._quotas.usage(header.client_id or "")
+
+    def _handle_metered(
+        self,
+        usage: ClientUsage,
+        handler: Handler,
+        header: RequestHeader,
+        request: Any,
+        context: RequestContext,
+        connection: Connection,
+    ) -> Answer | Later | None:
+        metered = Metered(
+            usage,
+            header,
+            context.received_bytes,
+            connection=connection,
+            clock=self._services.clock,
+            encode=self.encode,
         )
-        return Pending(self, header, future, connection, pipelined=handler.pipelined)
+        try:
+            result = handler.handle(metered.within_burst(request), context)
+            if not isinstance(result, Deferred) and not inspect.isawaitable(result):
+                return metered.answer(result)
+        except CorruptData:
+            raise
+        except Exception as error:
+            self.failed(header, error, connection)
+            return None
+        metered.pause()
+        return PendingMetered(self, header, _future(result), connection, metered)
 
     def encode(self, header: RequestHeader, response: Any) -> Answer | None:
         """The response as a frame; None where there is no response."""
         if response is None:
             return None
+        if self._on_response is not None:
+            self._on_response(header.api_key, response)
         return encode_response_frame(self._apis[header.api_key], header.api_version, header.correlation_id, response)
 
     def failed(self, header: RequestHeader, error: BaseException, connection: Connection) -> None:
@@ -190,12 +227,41 @@ class Pending:
         error = self._future.exception()
         if error is None:
             try:
-                result = self._future.result()
-                return result if isinstance(result, list) else self._dispatcher.encode(self._header, result)
+                return self._encode(self._future.result())
             except Exception as mistake:
                 error = mistake
         self._dispatcher.failed(self._header, error, self._connection)
         return None
+
+    def _encode(self, result: Any) -> Answer | None:
+        return result if isinstance(result, list) else self._dispatcher.encode(self._header, result)
+
+
+def _future(result: Any) -> asyncio.Future[Any] | Deferred:
+    if isinstance(result, (asyncio.Future, Deferred)):
+        return result
+    return asyncio.ensure_future(cast("Coroutine[Any, Any, Any]", result))
+
+
+class PendingMetered(Pending):
+    """A `Later` whose client has quotas."""
+
+    __slots__ = ("_metered",)
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        header: RequestHeader,
+        future: asyncio.Future[Any] | Deferred,
+        connection: Connection,
+        metered: Metered,
+    ) -> None:
+        super().__init__(dispatcher, header, future, connection, pipelined=False)
+        self._metered = metered
+
+    def _encode(self, result: Any) -> Answer | None:
+        self._metered.resume()
+        return self._metered.answer(result)
 
 
 class Foreseen(Pending):

@@ -56,6 +56,11 @@ class Flusher:
         """The round that is over, but for what nobody waits for."""
         self._upkeep: asyncio.Future[None] | None = None
         self._gathering = Gathering(self._loop)
+        self.rounds = 0
+        """Syncs that are over."""
+        self.seconds = 0.0
+        """What they took, all together."""
+        self._began = 0.0
 
     def request(self, partition: Flushable) -> None:
         """The partition has something to sync. It hears of the outcome through `finish_flush`."""
@@ -118,6 +123,7 @@ class Flusher:
             self._gather() if self._dirty else self._rest()
             return
         together = self._engine.begin_round([ticket for _, ticket in work])
+        self._began = self._loop.time()
         together.begin(lambda outcomes: self._work(lambda: self._finish(work, together, outcomes)))
 
     def _finish(
@@ -127,6 +133,8 @@ class Flusher:
         outcomes: Outcomes,
     ) -> None:
         found = outcomes()
+        self.rounds += 1
+        self.seconds += self._loop.time() - self._began
         self._engine.end_round(together)
         for (partition, ticket), failure in zip(work, found, strict=True):
             partition.finish_flush(ticket, failure)

@@ -89,6 +89,10 @@ class FollowerPartition(Replica):
         return min(self._high_watermark, self.log.log_end_offset)
 
     @property
+    def offset_lag(self) -> int:
+        return max(0, self._high_watermark - self.log.log_end_offset)
+
+    @property
     def position(self) -> Position:
         """What the next fetch says of it."""
         end = self.log.log_end_offset

@@ -260,6 +260,11 @@ class Partition(Replica):
         else:
             self._commits.park(end, waiter)
 
+    @property
+    def parked_commits(self) -> int:
+        """Appends that wait to be committed."""
+        return len(self._commits)
+
     def lead(self, partition: PartitionImage) -> None:
         """Go on leading, under a new epoch or with other replicas. What waits belongs to the old epoch and fails."""
         if partition.leader_epoch == self._leader.epoch:

@@ -105,6 +105,8 @@ class Partitions:
         """The same by all that clients call them."""
         self.on_departure: list[Callable[[], object]] = []
         """Told when a partition is served no more: what was found before is to be looked for again."""
+        self.on_forgotten: list[Callable[[Partition], object]] = []
+        """Told of each partition that was led here, once it is not."""
         self._crashed: set[TopicPartition] = set()
         """Opened after a crash, and what counted there was not flushed (flush.policy=os)."""
         self._offline: dict[TopicPartition, str] = {}
@@ -292,15 +294,16 @@ class Partitions:
 
     def _forget(self, key: TopicPartition) -> Replica | None:
         """It has no role any more; None where it had none."""
-        if (copy := self._following.pop(key, None)) is not None:
+        if (role := self._following.pop(key, None)) is not None:
             self.feeding.drop(key)
-            return copy
-        partition = self._serving.pop(key, None)
-        if partition is not None:
+        elif (partition := self._serving.pop(key, None)) is not None:
             del self._places[key]
             if self._places.get(by_name := (partition.topic, key.partition)) is partition:
                 del self._places[by_name]
-        return partition
+            for tell in self.on_forgotten:
+                tell(partition)
+            return partition
+        return role
 
     async def _open(self, wanted: Sequence[LocalPartition]) -> None:
         topics = {local.topic.id: local.topic for local in wanted}

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from headrace.base.ids import BrokerId, IncarnationId, ProducerId
 from headrace.base.ports import Clock, Disk, Objects, Random
@@ -29,11 +31,14 @@ from headrace.broker.identity import Identity
 from headrace.broker.isr import IsrKeeper
 from headrace.broker.membership import Membership
 from headrace.broker.metadata import MetadataDriver
+from headrace.broker.metrics.requests import RequestCounts
 from headrace.broker.partitions import Partitions
 from headrace.broker.producer_ids import ProducerIdAllocator
+from headrace.broker.quotas import ClientQuotas
 from headrace.broker.read_replicas import ReadReplicas
 from headrace.broker.renewals import Renewals
 from headrace.broker.reporter import Reporter
+from headrace.broker.sampled_rate import Window
 from headrace.broker.tasks import OnBug
 from headrace.broker.throttles import Throttles
 from headrace.controller.asks import AllocateProducerIds
@@ -49,6 +54,9 @@ from headrace.net.room import Bounds
 from headrace.storage.engine import LogEngine
 from headrace.wire.ailments import API_KEY as AILMENTS_API
 from headrace.wire.replica_fetch import API_KEY as REPLICA_API
+
+if TYPE_CHECKING:
+    from headrace.broker.metrics.endpoint import Endpoint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,11 +91,12 @@ class Parts:
         self._config = config
         self._ports = ports
         self._on_bug = on_bug
+        self._flusher = Flusher(engine, on_bug)
         self.partitions = Partitions(
             node=config.broker_id,
             directory_id=identity.directory_id,
             engine=engine,
-            flusher=Flusher(engine, on_bug),
+            flusher=self._flusher,
             on_bug=on_bug,
             clock=ports.clock,
             broker_configs=config.configs,
@@ -131,7 +140,10 @@ class Parts:
             follow=self._follow,
             on_end=on_bug,
         )
-        self._services = self._make_services()
+        self._metrics_listen = self._value("metrics.listen").strip()
+        advertised = {handler.key: handler.versions for handler in ALL if handler.advertised}
+        self._counts = RequestCounts(advertised) if self._metrics_listen else None
+        self._services = self._make_services(advertised)
         self._renewals = Renewals(
             node=config.broker_id,
             broker_epoch=lambda: self.membership.epoch,
@@ -168,8 +180,13 @@ class Parts:
         )
         handlers = {handler.key: handler for handler in ALL}
         private = {PEERS_API: peers.serve, REPLICA_API: followers.serve, AILMENTS_API: self._renewals.serve}
-        dispatcher = Dispatcher(self._services, handlers, private=private, on_bug=on_bug)
-        self.listener = Listener(dispatcher.serve, self._bounds())
+        counts = self._counts
+        on_response = None if counts is None else counts.on_response
+        dispatcher = Dispatcher(self._services, handlers, private=private, on_bug=on_bug, on_response=on_response)
+        serve = dispatcher.serve if counts is None else counts.counted(dispatcher.serve)
+        self.listener = Listener(serve, self._bounds())
+        self.metrics: Endpoint | None = None
+        """Where metrics are asked for, once it is started."""
         self._reporter = Reporter(lambda: metadata.image, on_bug)
         self._housekeeper: Housekeeper | None = None
         self._cleaner: Cleaner | None = None
@@ -179,10 +196,11 @@ class Parts:
     def _follow(self, delta: ImageDelta) -> None:
         """Who is live comes first: whoever is fenced now is not proposed for an ISR that it has just left."""
         self._throttles.on_delta(delta)
+        self._services.quotas.on_delta(delta)
         self._followers.on_delta(delta)
         self.partitions.on_delta(delta)
 
-    def _make_services(self) -> Services:
+    def _make_services(self, advertised: Mapping[int, tuple[int, int]]) -> Services:
         config, ports = self._config, self._ports
         return Services(
             node_id=config.broker_id,
@@ -208,8 +226,14 @@ class Parts:
                 on_bug=self._on_bug,
             ),
             deadlines=Deadlines(),
+            quotas=ClientQuotas(
+                self.metadata.image,
+                ports.clock,
+                Window(self._number("quota.window.num"), self._number("quota.window.size.seconds")),
+            ),
             durable=ports.objects is not None,
-            api_versions={handler.key: handler.versions for handler in ALL if handler.advertised},
+            on_error=_nobody_counts if self._counts is None else self._counts.on_error,
+            api_versions=advertised,
         )
 
     def _bounds(self) -> Bounds:
@@ -218,8 +242,11 @@ class Parts:
         )
 
     def _number(self, key: str) -> int:
+        return int(self._value(key).strip())
+
+    def _value(self, key: str) -> str:
         config = self._config
-        return broker_value(self.metadata.image, config.configs, key, node=config.broker_id).number()
+        return broker_value(self.metadata.image, config.configs, key, node=config.broker_id).value
 
     @property
     def _selects_by_rack(self) -> bool:
@@ -244,6 +271,8 @@ class Parts:
 
     async def start(self) -> None:
         """Everything is recovered and registered: begin what works in the background."""
+        if self._counts is not None:
+            await self._serve_metrics(self._counts)
         self._housekeeper = Housekeeper(
             node=self._config.broker_id,
             configs=self._config.configs,
@@ -278,6 +307,23 @@ class Parts:
             )
             self._exporter.start()
 
+    async def _serve_metrics(self, counts: RequestCounts) -> None:
+        """What that needs is loaded only here. Raises UsageError."""
+        from headrace.broker.metrics.collecting import Collector, Watched
+        from headrace.broker.metrics.endpoint import Endpoint
+
+        watched = Watched(
+            node=self._config.broker_id,
+            partitions=self.partitions,
+            flusher=self._flusher,
+            metadata=self.metadata,
+            quotas=self._services.quotas,
+            gauge=self.listener.gauge,
+            counts=counts,
+        )
+        self.metrics = Endpoint(Collector(watched).collect)
+        await self.metrics.start(self._metrics_listen)
+
     def _make_cleaner(self) -> Cleaner:
         image, configs, node = self.metadata.image, self._config.configs, self._config.broker_id
         return Cleaner(
@@ -295,6 +341,8 @@ class Parts:
         `Partitions.close`)."""
         if clean:
             await self.membership.leave()
+        if self.metrics is not None:
+            await self.metrics.stop()
         self.duties.stop()
         self._elector.stop()
         self._reporter.stop()
@@ -320,3 +368,7 @@ class Parts:
         await self.metadata.stop()
         self.peers.stop()
         await asyncio.sleep(0)
+
+
+def _nobody_counts(api: int, error: int) -> None:
+    """Metrics are not asked for."""

@@ -8,7 +8,7 @@ nothing unflushed counts, now or later. Loop-only, but for the sync of a FlushTi
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final, NamedTuple, TypedDict, Unpack
 
 import structlog
@@ -80,6 +80,7 @@ class Replica(ABC):
         self.damaged = damaged_range(partition_log)
         """All that is known to be damaged of its log lies in this range of offsets; None: nothing is."""
         self._watchers: dict[ParkedFetch, None] = {}
+        self._first_end = partition_log.log_end_offset
         has_records = partition_log.log_end_offset > partition_log.log_start_offset
         self.open_since_ms: int | None = clock.now_ms() if has_records else None
         """When the oldest record that `roll` has not yet closed off was appended, by the wall clock; None: there is
@@ -94,6 +95,26 @@ class Replica(ABC):
     @property
     @abstractmethod
     def high_watermark(self) -> Offset: ...
+
+    @property
+    def appended_records(self) -> int:
+        """Offsets that were given since this role began, where it gives any."""
+        return self.log.log_end_offset - self._first_end
+
+    @property
+    def appended_bytes(self) -> int:
+        """Of these."""
+        return self._appended_bytes
+
+    @property
+    def watchers(self) -> Collection[ParkedFetch]:
+        """Fetches that wait for more of it."""
+        return self._watchers.keys()
+
+    @property
+    def offset_lag(self) -> int:
+        """How far the log's end is behind what is known to be committed (KIP-113)."""
+        return 0
 
     @property
     def last_stable_offset(self) -> Offset:

@@ -24,6 +24,7 @@ from headrace.cli.group import group
 from headrace.cli.produce import produce
 from headrace.cli.quorum import quorum
 from headrace.cli.sim import sim
+from headrace.cli.top import top
 from headrace.cli.topic import topic
 from headrace.cli.up import up
 
@@ -62,6 +63,7 @@ app.command()(up)
 app.add_typer(broker)
 app.command()(quorum)
 app.command()(doctor)
+app.command()(top)
 app.command()(sim)
 app.add_typer(topic)
 app.add_typer(group)

@@ -35,6 +35,7 @@ from headrace.controller.decision import Decision, Refusal
 from headrace.controller.durable import publish_segment
 from headrace.controller.isr import IsrProposal, alter_isr, leave_isr
 from headrace.controller.leaders import Election, ElectionOutcome, PartitionRef, elect_leaders
+from headrace.controller.quotas import QuotaAlteration, alter_quotas
 from headrace.controller.reassignments import Reassignment, reassign_partitions
 from headrace.controller.renewals import CopyRenewal, renew_copies
 from headrace.controller.topic_changes import NewPartitions, TopicRef, create_partitions, delete_topics
@@ -167,6 +168,20 @@ class AlterConfigs(Command[Refusals]):
 
     def decide(self, image: MetadataImage, setting: Setting) -> Decision[Refusals | Refusal]:
         decision = alter_configs(image, self.resources, replace_all=self.replace_all, validate_only=self.validate_only)
+        return Decision(decision.events, tuple(decision.result))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterQuotas(Command[Refusals]):
+    """One answer for each entity, in order; None: done."""
+
+    RESULT: ClassVar[Any] = Refusals
+    REPEATABLE: ClassVar[bool] = False  # another may have set it meanwhile, and would be overwritten
+    alterations: tuple[QuotaAlteration, ...]
+    validate_only: bool = False
+
+    def decide(self, image: MetadataImage, setting: Setting) -> Decision[Refusals | Refusal]:
+        decision = alter_quotas(image, self.alterations, validate_only=self.validate_only)
         return Decision(decision.events, tuple(decision.result))
 
 
@@ -360,6 +375,7 @@ ASKS: Final[Mapping[str, type[Ask[Any]]]] = {
             DeleteTopics,
             CreatePartitions,
             AlterConfigs,
+            AlterQuotas,
             ElectLeaders,
             ReassignPartitions,
             AllocateProducerIds,

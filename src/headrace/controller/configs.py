@@ -27,10 +27,13 @@ from headrace.wire.errors import ErrorCode
 
 
 class ResourceType(IntEnum):
-    """As the protocol numbers what can have configs."""
+    """As the protocol numbers what can have configs; the last three have none here."""
 
     TOPIC = 2
     BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
 
 
 class AlterOp(IntEnum):
@@ -146,6 +149,8 @@ def _altered(target: _Target, alteration: Alteration) -> str | Refusal | None:
     """The key's new value; None: removed."""
     key, value = alteration.key, alteration.value
     if (definition := target.table.get(key)) is None:
+        if alteration.op == AlterOp.DELETE:  # it is not set; Kafka's tools remove what they might have set
+            return None
         return _bad(_problem(target, {key: value}))
     if not definition.dynamic:
         return _bad(f"Config {key} cannot be changed while a broker runs: set it where the broker is started.")

@@ -82,6 +82,10 @@ def image_as_json(image: MetadataImage) -> dict[str, Any]:
             "default" if broker is None else str(broker): dict(sorted(configs.items()))
             for broker, configs in image.broker_configs.items()
         },
+        "quotas": [
+            {"entity": dict(entity), "quotas": dict(sorted(quotas.items()))}
+            for entity, quotas in sorted(image.quotas.items(), key=lambda item: str(item[0]))
+        ],
         "topics": [shape_of(TopicImage).encode(topic) for topic in topics],
         "catalog": dict(_catalog_as_json(image, topics)),
     }
@@ -112,7 +116,7 @@ def shape_of(kind: Any) -> Shape:
     these."""
     while hasattr(kind, "__supertype__"):  # a NewType is its base on disk
         kind = kind.__supertype__
-    if kind in (int, str, bool):
+    if kind in (int, str, bool, float):
         return _plain(kind)
     if kind is uuid.UUID:
         return Shape(str, _decode_uuid)

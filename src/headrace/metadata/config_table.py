@@ -520,6 +520,16 @@ _BROKER_ONLY: Final = (
         doc="Bytes that this reading takes from the disk in a second, at most.",
     ),
     ConfigDef(
+        key="metrics.listen",
+        type=ConfigType.STRING,
+        default="",
+        dynamic=False,
+        pattern=r"|\S+:\d{1,5}",
+        form="HOST:PORT, or empty",
+        doc="Where metrics are served for Prometheus, by HTTP at /metrics; empty: nowhere. Nobody is authenticated"
+        " there: choose a loopback address, or one that only the scraper reaches.",
+    ),
+    ConfigDef(
         key="num.partitions",
         type=ConfigType.INT,
         default="1",
@@ -590,6 +600,24 @@ _BROKER_ONLY: Final = (
         default="86400000",
         low=1,
         doc="Time since its last batch after which a partition forgets an idempotent producer.",
+    ),
+    ConfigDef(
+        key="quota.window.num",
+        type=ConfigType.INT,
+        default="11",
+        low=1,
+        high=1000,
+        dynamic=False,
+        doc="Samples over which a client's rate is measured for its quotas, the one that is being filled among them.",
+    ),
+    ConfigDef(
+        key="quota.window.size.seconds",
+        type=ConfigType.INT,
+        default="1",
+        low=1,
+        high=3600,
+        dynamic=False,
+        doc="Seconds of each of these samples.",
     ),
     ConfigDef(
         key="queued.max.bytes",

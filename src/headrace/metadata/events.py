@@ -2,7 +2,7 @@
 
 Promises: an event carries absolute values (the epoch that now holds, not "one more"), so that replaying it twice
 changes nothing; its `TYPE` number is never reused and its `VERSION` rises when a field is added. Never decides and
-never reads a clock. Numbers 12 to 15, 17, 18 and 20 to 24 are kept for events that no code emits yet
+never reads a clock. Numbers 12 to 15, 17, 18 and 20 to 23 are kept for events that no code emits yet
 (docs/ARCHITECTURE.md names them).
 """
 
@@ -24,6 +24,7 @@ from headrace.base.ids import (
     ProducerId,
     TopicId,
 )
+from headrace.metadata.quotas import QuotaEntity
 from headrace.metadata.segments import SegmentDescriptor
 from headrace.metadata.values import Endpoint, PartitionImage
 
@@ -193,6 +194,16 @@ class ProducerIdsAllocated:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaChanged:
+    """Quotas of one entity set or (None) removed, by Kafka's names for them (KIP-546)."""
+
+    TYPE: ClassVar[int] = 24
+    VERSION: ClassVar[int] = 0
+    entity: QuotaEntity
+    changes: Mapping[str, float | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QuorumGrown:
     """The quorum has had as many voters as `controller.voters` asked for: from now on only people change it."""
 
@@ -216,5 +227,6 @@ MetadataEvent: TypeAlias = (
     | ReplicasChanged
     | SegmentPublished
     | ProducerIdsAllocated
+    | QuotaChanged
     | QuorumGrown
 )

@@ -32,9 +32,11 @@ from headrace.metadata.events import (
     PartitionsAdded,
     ProducerIdsAllocated,
     QuorumGrown,
+    QuotaChanged,
     SegmentPublished,
     TopicCreated,
 )
+from headrace.metadata.quotas import QuotaEntity
 from headrace.metadata.replay import ImageBuilder
 from headrace.metadata.segments import PartitionCatalog
 from headrace.metadata.values import BrokerImage, Endpoint, PartitionImage, TopicImage
@@ -42,6 +44,7 @@ from headrace.metadata.values import BrokerImage, Endpoint, PartitionImage, Topi
 __all__ = ["EMPTY_IMAGE", "BrokerImage", "MetadataImage", "PartitionImage", "TopicImage"]
 
 _NO_COUNTS: Final[immutables.Map[BrokerId, int]] = immutables.Map()
+_NO_QUOTAS: Final[immutables.Map[QuotaEntity, immutables.Map[str, float]]] = immutables.Map()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +68,8 @@ class MetadataImage:
     next_producer_id: ProducerId
     quorum_grown: int = 0
     """The number of voters up to which the quorum has grown by itself; 0: it still may."""
+    quotas: immutables.Map[QuotaEntity, immutables.Map[str, float]] = _NO_QUOTAS
+    """Of clients, by entity and then by key; absent: none. The same object until one changes."""
     leaderships: immutables.Map[BrokerId, int] = _NO_COUNTS
     """How many partitions each broker leads; absent: none. Follows from `topics`, as does `copies`."""
     copies: immutables.Map[BrokerId, int] = _NO_COUNTS
@@ -150,6 +155,7 @@ class MetadataImage:
             catalog=builder.catalog.finish(),
             next_producer_id=builder.next_producer_id,
             quorum_grown=builder.quorum_grown,
+            quotas=builder.quotas,
             leaderships=builder.leaderships.finish(),
             copies=builder.copies.finish(),
         )
@@ -179,6 +185,8 @@ class MetadataImage:
                 start=NO_PRODUCER_ID,
                 end=self.next_producer_id,
             )
+        for entity, quotas in self.quotas.items():
+            yield QuotaChanged(entity=entity, changes=dict(quotas))
         if self.quorum_grown:
             yield QuorumGrown(voters=self.quorum_grown)
 

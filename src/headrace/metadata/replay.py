@@ -7,7 +7,7 @@ thousand changes to one topic in one entry copy its partitions once. Used by `Me
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, TypeVar, assert_never
 
 import immutables
 
@@ -25,6 +25,7 @@ from headrace.metadata.events import (
     PartitionsAdded,
     ProducerIdsAllocated,
     QuorumGrown,
+    QuotaChanged,
     ReplicasChanged,
     SegmentPublished,
     TopicCreated,
@@ -39,6 +40,10 @@ if TYPE_CHECKING:
     from headrace.metadata.image import MetadataImage
 
 NO_CONFIGS: immutables.Map[str, str] = immutables.Map()
+NO_QUOTAS: immutables.Map[str, float] = immutables.Map()
+
+
+V = TypeVar("V", str, float)
 
 
 class ImageBuilder:
@@ -48,6 +53,7 @@ class ImageBuilder:
         self.cluster_id = image.cluster_id
         self.next_producer_id = image.next_producer_id
         self.quorum_grown = image.quorum_grown
+        self.quotas = image.quotas
         self.brokers = image.brokers.mutate()
         self.topics = image.topics.mutate()
         self.topic_ids = image.topic_ids.mutate()
@@ -105,6 +111,8 @@ class ImageBuilder:
                 self._publish_segment(event)
             case ProducerIdsAllocated():
                 self.next_producer_id = max(self.next_producer_id, event.end)
+            case QuotaChanged():
+                self._change_quota(event)
             case QuorumGrown():
                 self.quorum_grown = max(self.quorum_grown, event.voters)
             case _:
@@ -182,6 +190,14 @@ class ImageBuilder:
         elif (topic := self.topics.get(event.topic_id)) is not None:
             self.topics[topic.id] = replace(topic, configs=changed(topic.configs, event.changes))
 
+    def _change_quota(self, event: QuotaChanged) -> None:
+        known = self.quotas.get(event.entity, NO_QUOTAS)
+        quotas = changed(known, event.changes)
+        if quotas:
+            self.quotas = self.quotas.set(event.entity, quotas)
+        elif event.entity in self.quotas:
+            self.quotas = self.quotas.delete(event.entity)
+
     def _change_leader(self, event: LeaderChanged) -> None:
         partitions = self._list(event.topic_id)
         if partitions is None or not 0 <= event.partition < len(partitions):
@@ -240,8 +256,8 @@ def _add(counts: immutables.MapMutation[BrokerId, int], broker: BrokerId, change
         counts.pop(broker, None)
 
 
-def changed(configs: immutables.Map[str, str], changes: Mapping[str, str | None]) -> immutables.Map[str, str]:
-    """The configs with the changes made; a None removes its key."""
+def changed(configs: immutables.Map[str, V], changes: Mapping[str, V | None]) -> immutables.Map[str, V]:
+    """The configs (or quotas) with the changes made; a None removes its key."""
     working = configs.mutate()
     for key, value in changes.items():
         if value is None:

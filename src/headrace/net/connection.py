@@ -91,6 +91,9 @@ class Connection(asyncio.Protocol):
         self._answered_bytes = 0
         """Of answers that were there at once and wait for their turn to be written."""
         self._muted = False
+        """Nothing more is served until what is being served is answered, or the throttle is over."""
+        self._throttle: asyncio.TimerHandle | None = None
+        """Until when it is not read."""
         self._unwritable = False
         self._reading = True
         self._working = False
@@ -133,6 +136,8 @@ class Connection(asyncio.Protocol):
     def _drop(self) -> None:
         """Give back all that is held. What is being answered is cancelled."""
         held = self.held_bytes
+        if self._throttle is not None:
+            self._throttle.cancel()
         for _, answer in self._slots:
             if not (answer is None or isinstance(answer, list)):
                 answer.cancel()
@@ -244,6 +249,19 @@ class Connection(asyncio.Protocol):
             self._muted = not answer.pipelined
             answer.add_done_callback(self._answered)
 
+    def throttle(self, wait_ms: int) -> None:
+        """Serve and read nothing more for so long. What is answered is written (KIP-219). Not where one runs."""
+        if self._throttle is None and self._open and self._draining is None:
+            self._muted = True
+            self._throttle = asyncio.get_running_loop().call_later(wait_ms / 1000, self._end_throttle)
+
+    def _end_throttle(self) -> None:
+        if self._throttle is not None:
+            self._throttle.cancel()
+            self._throttle = None
+            self._muted = False
+            self.proceed()
+
     def _answered(self, _: object) -> None:
         """One turn of the loop writes all that is answered by then; at once where nothing else can be."""
         alone = len(self._slots) == 1 and (self._muted or not self._frames)
@@ -301,7 +319,7 @@ class Connection(asyncio.Protocol):
             return
         if self.waiting_bytes:
             self._reserve()
-        wanted = not self._frames and self._draining is None
+        wanted = not self._frames and self._draining is None and self._throttle is None
         room = self._room
         if not self._reserved and (room.is_full or self._splitter.unfinished_bytes):
             wanted = False
@@ -374,6 +392,7 @@ class Connection(asyncio.Protocol):
         if self._transport is None:
             return
         self._draining = asyncio.get_running_loop().create_future()
+        self._end_throttle()
         self._pace_reading()
         if not self._slots and not self._frames:
             self._finish_draining()

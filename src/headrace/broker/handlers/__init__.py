@@ -11,6 +11,7 @@ from typing import Final
 from headrace.broker.context import Handler
 from headrace.broker.handlers import (
     add_raft_voter,
+    alter_client_quotas,
     alter_configs,
     alter_partition_reassignments,
     api_versions,
@@ -19,6 +20,7 @@ from headrace.broker.handlers import (
     delete_groups,
     delete_records,
     delete_topics,
+    describe_client_quotas,
     describe_cluster,
     describe_configs,
     describe_groups,
@@ -26,6 +28,7 @@ from headrace.broker.handlers import (
     describe_producers,
     describe_quorum,
     describe_topic_partitions,
+    describe_user_scram_credentials,
     elect_leaders,
     envelope,
     fetch,
@@ -35,6 +38,7 @@ from headrace.broker.handlers import (
     init_producer_id,
     join_group,
     leave_group,
+    list_config_resources,
     list_groups,
     list_offsets,
     list_partition_reassignments,
@@ -53,6 +57,7 @@ ALL: Final[tuple[Handler, ...]] = tuple(
     module.HANDLER
     for module in (
         add_raft_voter,
+        alter_client_quotas,
         alter_configs,
         alter_partition_reassignments,
         api_versions,
@@ -61,6 +66,7 @@ ALL: Final[tuple[Handler, ...]] = tuple(
         delete_groups,
         delete_records,
         delete_topics,
+        describe_client_quotas,
         describe_cluster,
         describe_configs,
         describe_groups,
@@ -68,6 +74,7 @@ ALL: Final[tuple[Handler, ...]] = tuple(
         describe_producers,
         describe_quorum,
         describe_topic_partitions,
+        describe_user_scram_credentials,
         elect_leaders,
         envelope,
         fetch,
@@ -77,6 +84,7 @@ ALL: Final[tuple[Handler, ...]] = tuple(
         init_producer_id,
         join_group,
         leave_group,
+        list_config_resources,
         list_groups,
         list_offsets,
         list_partition_reassignments,

@@ -1,8 +1,8 @@
 """DescribeLogDirs: how much of the disk each partition takes (KIP-113), and how much of it there is (KIP-827).
 
-A broker has one log directory. Topics and partitions that are not served here are left out, as on Kafka; null asks for
-all. There are no replicas on their way to another directory. v2 flexible; v3 an error for the whole; v4 the volume's
-total and usable bytes.
+A broker has one log directory. All that it holds is told, led or copied; what it does not hold is left out, as on
+Kafka; null asks for all. There are no replicas on their way to another directory. v2 flexible; v3 an error for the
+whole; v4 the volume's total and usable bytes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from headrace.base.ids import PartitionIndex, TopicPartition
 from headrace.broker.context import Handler, RequestContext
-from headrace.broker.partition import Partition
+from headrace.broker.replica import Replica
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.describe_log_dirs import (
@@ -27,10 +27,10 @@ from headrace.wire.messages.describe_log_dirs import (
 async def handle(request: DescribeLogDirsRequest, context: RequestContext) -> DescribeLogDirsResponse:
     """The one directory, from one image."""
     partitions = context.services.partitions
-    served = partitions if request.topics is None else _named(request.topics, context)
+    held = partitions.replicas if request.topics is None else _named(request.topics, context)
     by_topic: dict[str, list[DescribeLogDirsPartition]] = {}
-    for partition in served:
-        by_topic.setdefault(partition.topic, []).append(_described(partition))
+    for replica in held:
+        by_topic.setdefault(replica.topic, []).append(_described(replica))
     directory = str(partitions.log_directory)
     try:
         space = await partitions.space()
@@ -45,21 +45,23 @@ async def handle(request: DescribeLogDirsRequest, context: RequestContext) -> De
     )
 
 
-def _named(topics: Iterable[DescribableLogDirTopic], context: RequestContext) -> Iterable[Partition]:
-    """Those of the request that are served here."""
+def _named(topics: Iterable[DescribableLogDirTopic], context: RequestContext) -> Iterable[Replica]:
+    """Those of the request that are held here."""
     for asked in topics:
         topic = context.image.topic(asked.topic)
         if topic is None:
             continue
         for index in dict.fromkeys(asked.partitions):
-            found = context.services.partitions.find(TopicPartition(topic.id, PartitionIndex(index)), context.image)
-            if isinstance(found, Partition):
+            found = context.services.partitions.role(TopicPartition(topic.id, PartitionIndex(index)))
+            if found is not None:
                 yield found
 
 
-def _described(partition: Partition) -> DescribeLogDirsPartition:
+def _described(replica: Replica) -> DescribeLogDirsPartition:
     return DescribeLogDirsPartition(
-        partition_index=partition.topic_partition.partition, partition_size=partition.log.size_bytes
+        partition_index=replica.topic_partition.partition,
+        partition_size=replica.log.size_bytes,
+        offset_lag=replica.offset_lag,
     )
 
 

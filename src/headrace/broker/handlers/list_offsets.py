@@ -1,12 +1,13 @@
 """ListOffsets: the first, the last and the offset at a time.
 
 Timestamps: -1 latest (the high watermark; under read_committed the last stable offset), -2 earliest, -3 the record
-with the highest timestamp (v7, KIP-734), else the first record at or after that time. The latest offset is not
+with the highest timestamp (v7, KIP-734), -4 the earliest that is kept here (v8, KIP-405), -5 the last in the durable
+catalog (v9, KIP-1005; -1: none), else the first record at or after that time. The latest offset is not
 known (OFFSET_NOT_AVAILABLE, from v5; before, LEADER_NOT_AVAILABLE) until the high watermark reaches this epoch's
 start (KIP-207).
 
-v1 the first with one offset per partition; v2 isolation; v4 epochs; v6 flexible; v7 max timestamp. -4 and -5 (v8, v9:
-tiered storage) are not served yet and so not advertised.
+v1 the first with one offset per partition; v2 isolation; v4 epochs; v6 flexible; v10 a timeout for look-ups in remote
+storage (KIP-1075), which nothing here waits for.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ log = structlog.get_logger(__name__)
 LATEST: Final = -1
 EARLIEST: Final = -2
 MAX_TIMESTAMP: Final = -3
+EARLIEST_LOCAL: Final = -4
+LATEST_TIERED: Final = -5
 READ_COMMITTED: Final = 1
 
 
@@ -62,12 +65,16 @@ async def _answer(
     error = partition.check_epoch(asked.current_leader_epoch)
     if error is not ErrorCode.NONE:
         return _refused(asked, error)
-    if asked.timestamp == EARLIEST:
+    if asked.timestamp in (EARLIEST, EARLIEST_LOCAL):  # what is in the durable store alone is not read by brokers
         start = partition.log.log_start_offset
         return _found(asked, start, -1, partition.log.epoch_at(start))
     if asked.timestamp == LATEST:
         return _latest(partition, asked, context, committed_only)
-    if asked.timestamp < MAX_TIMESTAMP:
+    if asked.timestamp == LATEST_TIERED:
+        last = context.image.durable(key).last
+        epoch = NO_EPOCH if last is None else last.descriptor.leader_epoch
+        return _found(asked, context.image.durable(key).end_offset, -1, epoch)
+    if asked.timestamp < LATEST_TIERED:
         return _refused(asked, ErrorCode.UNSUPPORTED_VERSION)
     return await _by_time(partition, asked, committed_only)
 
@@ -126,4 +133,4 @@ def _refused(asked: ListOffsetsPartition, error: ErrorCode) -> ListOffsetsPartit
     )
 
 
-HANDLER = Handler(int(ApiKey.LIST_OFFSETS), (1, 7), handle)
+HANDLER = Handler(int(ApiKey.LIST_OFFSETS), (1, 10), handle)

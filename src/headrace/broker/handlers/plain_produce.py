@@ -56,6 +56,7 @@ class _Road:
         self._version = version
         self._by_id = version >= TOPIC_ID_VERSION
         self._known: dict[tuple[bytes, int], Partition] = {}
+        self.on_error = services.on_error
         services.partitions.on_departure.append(self._known.clear)
 
     def serve(self, frame: memoryview) -> Answer | Later | None:
@@ -205,9 +206,11 @@ class _Answer(_Promise):
         error = self._error
         offset, _, time_ms = self._appended if error is ErrorCode.NONE else NOT_APPENDED
         start = self._log_start_offset
-        if error is not ErrorCode.NONE and error in MOVED:
-            part = PlainAnswer(self._index, error, offset, time_ms, start)
-            return self._road.answer_of_leaders(self._correlation_id, [(self._topic, [part])])
+        if error is not ErrorCode.NONE:
+            self._road.on_error(ApiKey.PRODUCE, error)
+            if error in MOVED:
+                part = PlainAnswer(self._index, error, offset, time_ms, start)
+                return self._road.answer_of_leaders(self._correlation_id, [(self._topic, [part])])
         return [write_single_answer(self._correlation_id, self._topic, self._index, error, offset, time_ms, start)]
 
 
@@ -299,6 +302,10 @@ class _AnswerOfMany(_Promise):
         """Once. Lets go of the parts, which know it, so that nothing is left for the garbage collector."""
         told = [(topic, [part.told() for part in parts]) for topic, parts in self._topics]
         self._topics = []
-        if self.has_error and any(part.error_code in MOVED for _, parts in told for part in parts):
-            return self._road.answer_of_leaders(self._correlation_id, told)
+        if self.has_error:
+            errors = [part.error_code for _, parts in told for part in parts if part.error_code]
+            for error in errors:
+                self._road.on_error(ApiKey.PRODUCE, error)
+            if not MOVED.isdisjoint(errors):
+                return self._road.answer_of_leaders(self._correlation_id, told)
         return [write_plain_answer(self._correlation_id, told)]

@@ -1,0 +1,41 @@
+"""AlterClientQuotas: set or remove the quotas of users and client ids, or the defaults of all (KIP-546).
+
+In force on every broker once its image has them; on this one, when answered. Each entity changes whole or not at all.
+Quotas of an ip, and of changes that the controller makes (KIP-599), are refused. v1 flexible.
+"""
+
+from __future__ import annotations
+
+from headrace.broker.admin import error_of, submitted
+from headrace.broker.context import Handler, RequestContext
+from headrace.controller.asks import AlterQuotas
+from headrace.controller.decision import Refusal
+from headrace.controller.quotas import QuotaAlteration, QuotaOp
+from headrace.wire.apis import ApiKey
+from headrace.wire.messages import alter_client_quotas as wire
+
+
+async def handle(request: wire.AlterClientQuotasRequest, context: RequestContext) -> wire.AlterClientQuotasResponse:
+    """One result for each entity, in the order of the request."""
+    wanted = tuple(_alteration(entry) for entry in request.entries)
+    answers = await submitted(context, AlterQuotas(alterations=wanted, validate_only=request.validate_only))
+    refusals = (answers,) * len(wanted) if isinstance(answers, Refusal) else answers
+    return wire.AlterClientQuotasResponse(
+        entries=tuple(_result(entry, refusal) for entry, refusal in zip(request.entries, refusals, strict=True))
+    )
+
+
+def _alteration(entry: wire.RequestEntryData) -> QuotaAlteration:
+    return QuotaAlteration(
+        tuple((part.entity_type, part.entity_name) for part in entry.entity),
+        tuple(QuotaOp(op.key, None if op.remove else op.value) for op in entry.ops),
+    )
+
+
+def _result(entry: wire.RequestEntryData, refusal: Refusal | None) -> wire.ResponseEntryData:
+    code, message = error_of(refusal)
+    entity = tuple(wire.ResponseEntityData(*part) for part in entry.entity)
+    return wire.ResponseEntryData(error_code=code, error_message=message, entity=entity)
+
+
+HANDLER = Handler(int(ApiKey.ALTER_CLIENT_QUOTAS), (0, 1), handle)

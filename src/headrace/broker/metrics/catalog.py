@@ -1,0 +1,138 @@
+"""The one table of metrics: what each is called, in Kafka's terms, what it counts, and by what.
+
+Names are those that the JMX exporter's usual rules give Kafka's beans (`kafka.server<type=BrokerTopicMetrics,
+name=BytesInPerSec><>Count` is `kafka_server_brokertopicmetrics_bytesin_total`), so that dashboards made for Kafka fit;
+what Kafka has no bean for begins with `headrace_`. To add one: an entry here, a line in docs/METRICS.md, and a value in
+`collecting`; tests hold the three together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+
+class Kind(StrEnum):
+    """As Prometheus has them."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+    SUMMARY = "summary"
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    name: str
+    """Without the `_total` that a counter is written with."""
+    kind: Kind
+    labels: tuple[str, ...]
+    doc: str
+
+
+_COUNTER, _GAUGE = Kind.COUNTER, Kind.GAUGE
+_MANAGER: Final = "kafka_server_replicamanager"
+_CONTROLLER: Final = "kafka_controller_kafkacontroller"
+
+_METRICS: Final = (
+    Metric(
+        "kafka_server_brokertopicmetrics_messagesin",
+        _COUNTER,
+        ("topic",),
+        "Records that producers appended to partitions of the topic while this broker led them.",
+    ),
+    Metric(
+        "kafka_server_brokertopicmetrics_bytesin",
+        _COUNTER,
+        ("topic",),
+        "Bytes of the batches of these records, as they are kept.",
+    ),
+    Metric("kafka_network_socketserver_bytesin", _COUNTER, (), "Bytes of the requests of clients and brokers."),
+    Metric("kafka_network_socketserver_bytesout", _COUNTER, (), "Bytes of the answers to them."),
+    Metric("kafka_network_requestmetrics_requests", _COUNTER, ("request", "version"), "Requests of clients, by API."),
+    Metric(
+        "kafka_network_requestmetrics_errors",
+        _COUNTER,
+        ("request", "error"),
+        "Error codes in the answers to them, one for each topic or partition that has one.",
+    ),
+    Metric(
+        "kafka_network_requestmetrics_totaltimems",
+        Kind.HISTOGRAM,
+        ("request",),
+        "Milliseconds from when a request was taken up to its answer; what it waits for (acks=all, a fetch's bytes) "
+        "included.",
+    ),
+    Metric(
+        "kafka_network_socketserver_memorypoolused",
+        _GAUGE,
+        (),
+        "Bytes of requests that are received and not yet answered (of queued.max.bytes).",
+    ),
+    Metric("kafka_server_socketservermetrics_connection_count", _GAUGE, (), "Open connections."),
+    Metric(f"{_MANAGER}_leadercount", _GAUGE, (), "Partitions that this broker leads."),
+    Metric(f"{_MANAGER}_partitioncount", _GAUGE, (), "Partitions that it holds, led or copied."),
+    Metric(
+        f"{_MANAGER}_underreplicatedpartitions",
+        _GAUGE,
+        (),
+        "Partitions that it leads and that have replicas out of sync.",
+    ),
+    Metric(
+        f"{_MANAGER}_underminisrpartitioncount",
+        _GAUGE,
+        (),
+        "Partitions that it leads with fewer in-sync replicas than min.insync.replicas: acks=all is refused.",
+    ),
+    Metric(
+        f"{_MANAGER}_offlinereplicacount",
+        _GAUGE,
+        (),
+        "Replicas of this broker that it cannot serve, for their disk failed or their log could not be opened.",
+    ),
+    Metric(
+        f"{_MANAGER}_isrshrinks", _COUNTER, (), "Times that replicas left the ISR of a partition that this broker led."
+    ),
+    Metric(f"{_MANAGER}_isrexpands", _COUNTER, (), "Times that they joined it."),
+    Metric(
+        f"{_CONTROLLER}_activecontrollercount",
+        _GAUGE,
+        (),
+        "1 on the controller, 0 elsewhere: over all brokers the sum is 1.",
+    ),
+    Metric(f"{_CONTROLLER}_offlinepartitionscount", _GAUGE, (), "Partitions of the cluster that nobody leads."),
+    Metric(f"{_CONTROLLER}_globaltopiccount", _GAUGE, (), "Topics of the cluster."),
+    Metric(f"{_CONTROLLER}_globalpartitioncount", _GAUGE, (), "Partitions of the cluster."),
+    Metric(f"{_CONTROLLER}_activebrokercount", _GAUGE, (), "Brokers that are live."),
+    Metric(f"{_CONTROLLER}_fencedbrokercount", _GAUGE, (), "Registered brokers that are not."),
+    Metric("kafka_server_raftmetrics_current_epoch", _GAUGE, (), "The quorum's term."),
+    Metric("kafka_server_raftmetrics_current_leader", _GAUGE, (), "The controller's broker id; -1: none is known."),
+    Metric("kafka_server_raftmetrics_high_watermark", _GAUGE, (), "Last metadata entry that is known to be committed."),
+    Metric("kafka_log_log_size", _GAUGE, ("topic", "partition"), "Bytes of a replica's log on this broker."),
+    Metric("kafka_log_log_logstartoffset", _GAUGE, ("topic", "partition"), "Its first offset."),
+    Metric("kafka_log_log_logendoffset", _GAUGE, ("topic", "partition"), "The offset after its last record."),
+    Metric(
+        "kafka_log_logflushstats_logflushrateandtimems",
+        Kind.SUMMARY,
+        (),
+        "Group commits, and milliseconds from the beginning of each until its disk had it.",
+    ),
+    Metric(
+        "kafka_server_delayedoperationpurgatory_purgatorysize",
+        _GAUGE,
+        ("delayedoperation",),
+        "Waiting now: batches for their commit (Produce), fetches for bytes (Fetch).",
+    ),
+    Metric(
+        "headrace_client_quota_usages",
+        _GAUGE,
+        (),
+        "Clients and users whose use of a quota is measured (of QUOTA_CLIENTS_MAX).",
+    ),
+    Metric(
+        "headrace_scrape_seconds", _GAUGE, (), "Seconds that it took to look at all of this, in turns with requests."
+    ),
+)
+
+METRICS: Final = {metric.name: metric for metric in _METRICS}

@@ -1,0 +1,117 @@
+"""`GET /metrics` over HTTP, and nothing else.
+
+Promises: one scrape is made at a time, and each is of its own moment; who sends slowly, too much or anything else is
+answered with an error or closed; no more than METRICS_CONNECTIONS_MAX are served. The text is put together in a worker
+thread. Never does: keep a connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from typing import Final
+
+import structlog
+from prometheus_client import GC_COLLECTOR, PLATFORM_COLLECTOR, PROCESS_COLLECTOR, CollectorRegistry
+from prometheus_client.core import Metric
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector as Source
+
+from headrace.base.errors import UsageError
+from headrace.base.limits import METRICS_CONNECTIONS_MAX, METRICS_REQUEST_BYTES_MAX, METRICS_REQUEST_MS_MAX
+from headrace.net.client.address import parse_address
+
+log = structlog.get_logger(__name__)
+
+Collect = Callable[[], Awaitable[Callable[[], list[Metric]]]]
+"""Looks, on the loop; and puts together what was seen, in a worker thread."""
+END: Final = b"\r\n\r\n"
+
+
+class Endpoint:
+    """One per broker whose metrics are asked for."""
+
+    def __init__(self, collect: Collect) -> None:
+        self._collect = collect
+        self._server: asyncio.AbstractServer | None = None
+        self._busy = asyncio.Lock()
+        self._answering: set[asyncio.Task[None]] = set()
+        self.port = 0
+        """The bound port, once started."""
+
+    async def start(self, listen: str) -> None:
+        """Raises UsageError where it cannot listen there."""
+        address = parse_address(listen)
+        try:
+            self._server = await asyncio.start_server(
+                self._on_connection, address.host, address.port, limit=METRICS_REQUEST_BYTES_MAX
+            )
+        except OSError as error:
+            raise UsageError(
+                f"Cannot serve metrics on {listen} ({error.strerror or error}): choose another metrics.listen."
+            ) from error
+        self.port = int(self._server.sockets[0].getsockname()[1])
+        log.info("metrics", url=f"http://{address.host}:{self.port}/metrics")
+
+    async def stop(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        for task in self._answering:
+            task.cancel()
+        await asyncio.gather(*self._answering, return_exceptions=True)
+
+    async def _on_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None, "a server's callback is a task"
+        if len(self._answering) >= METRICS_CONNECTIONS_MAX:
+            writer.transport.abort()
+            return
+        self._answering.add(task)
+        try:
+            async with asyncio.timeout(METRICS_REQUEST_MS_MAX / 1000):
+                head = await reader.readuntil(END)
+                writer.write(await self._answer(head))
+                await writer.drain()
+        except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            writer.transport.abort()
+        finally:
+            self._answering.discard(task)
+            writer.close()
+
+    async def _answer(self, head: bytes) -> bytes:
+        lines = head.decode("latin-1").split("\r\n")
+        method, target = (*lines[0].split(" "), "", "")[:2]
+        if method not in ("GET", "HEAD"):
+            return _response("405 Method Not Allowed", b"Only GET is.\n")
+        if target.partition("?")[0] != "/metrics":
+            return _response("404 Not Found", b"There is /metrics.\n")
+        accept = next((line[7:].strip() for line in lines[1:] if line.lower().startswith("accept:")), "")
+        async with self._busy:
+            put_together = await self._collect()
+            encode, kind = choose_encoder(accept)
+            loop = asyncio.get_running_loop()
+            body = await loop.run_in_executor(None, lambda: encode(_registry(put_together())))
+        return _response("200 OK", body, kind, with_body=method == "GET")
+
+
+class _Collected(Source):
+    """What was collected, as the library wants it."""
+
+    def __init__(self, families: Iterable[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._families
+
+
+def _registry(families: Iterable[Metric]) -> CollectorRegistry:
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Collected(families))
+    for source in (PROCESS_COLLECTOR, PLATFORM_COLLECTOR, GC_COLLECTOR):
+        registry.register(source)
+    return registry
+
+
+def _response(status: str, body: bytes, kind: str = "text/plain; charset=utf-8", *, with_body: bool = True) -> bytes:
+    head = f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    return head.encode() + (body if with_body else b"")

@@ -1,0 +1,147 @@
+"""A look at a whole cluster, and what two of them tell: rates, replicas that are behind, and who does not answer.
+
+Promises: a look asks each live leader once, and waits for none longer than LOOK_MS_MAX; a broker that does not answer
+is part of what is seen, not a failure. Where no broker answers at all it raises ClientError.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from headrace.base.ids import NO_LEADER, BrokerId
+from headrace.base.limits import LOOK_MS_MAX
+from headrace.net.client.cluster import Cluster
+from headrace.net.client.errors import ClientError
+from headrace.net.client.members import BrokerView, Members
+from headrace.net.client.offsets import CONSUMER_REPLICA_ID, LATEST
+from headrace.net.client.view import ClusterView, PartitionView
+from headrace.wire.apis import ApiKey
+from headrace.wire.messages import list_offsets as wire
+
+Place: TypeAlias = tuple[str, int]
+"""A topic and a partition."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """A cluster at one moment. `at`: in monotonic seconds."""
+
+    at: float
+    view: ClusterView
+    brokers: tuple[BrokerView, ...]
+    ends: Mapping[Place, int]
+    """High watermarks, of the partitions whose leaders answered."""
+
+    def partitions(self) -> dict[Place, PartitionView]:
+        return {(topic.name, part.index): part for topic in self.view.topics.values() for part in topic.partitions}
+
+
+async def look(cluster: Cluster, *, at: float) -> Look:
+    """Raises ClientError where nobody answers."""
+    members = Members(cluster)
+    view = await members.metadata()
+    brokers = await members.brokers()
+    by_leader: dict[BrokerId, dict[str, list[PartitionView]]] = {}
+    for topic in view.topics.values():
+        for part in topic.partitions:
+            if part.leader != NO_LEADER:
+                by_leader.setdefault(part.leader, {}).setdefault(topic.name, []).append(part)
+    answers = await asyncio.gather(*(_ends(cluster, leader, topics) for leader, topics in by_leader.items()))
+    return Look(at=at, view=view, brokers=brokers, ends={place: end for answer in answers for place, end in answer})
+
+
+async def _ends(
+    cluster: Cluster, leader: BrokerId, topics: Mapping[str, list[PartitionView]]
+) -> list[tuple[Place, int]]:
+    request = wire.ListOffsetsRequest(
+        replica_id=CONSUMER_REPLICA_ID,
+        topics=tuple(
+            wire.ListOffsetsTopic(
+                name=name,
+                partitions=tuple(
+                    wire.ListOffsetsPartition(
+                        partition_index=part.index, current_leader_epoch=part.leader_epoch, timestamp=LATEST
+                    )
+                    for part in parts
+                ),
+            )
+            for name, parts in topics.items()
+        ),
+    )
+    try:
+        async with asyncio.timeout(LOOK_MS_MAX / 1000):
+            connection = await cluster.broker_connection(leader)
+            response = await connection.request(ApiKey.LIST_OFFSETS, request, timeout_ms=LOOK_MS_MAX)
+    except (ClientError, TimeoutError):
+        return []
+    return [
+        ((topic.name, part.partition_index), part.offset)
+        for topic in response.topics
+        for part in topic.partitions
+        if not part.error_code
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traffic:
+    """What two looks tell. Rates are in records a second."""
+
+    seconds: float
+    topics: Mapping[str, float]
+    brokers: Mapping[int, float]
+    """By who leads now."""
+    behind: Mapping[Place, tuple[int, ...]]
+    """Under-replicated partitions, with the replicas that are out of sync."""
+    offline: tuple[Place, ...]
+    """Those that nobody leads."""
+    silent: tuple[Place, ...]
+    """Those whose leader did not answer."""
+
+
+def traffic(before: Look, now: Look) -> Traffic:
+    """Between the two; what is new counts from when it is first seen."""
+    seconds = max(now.at - before.at, 1e-9)
+    topics = dict.fromkeys(now.view.topics, 0.0)
+    brokers = dict.fromkeys((broker.id for broker in now.brokers), 0.0)
+    partitions = now.partitions()
+    for (topic, index), end in now.ends.items():
+        rate = max(0, end - before.ends.get((topic, index), end)) / seconds
+        topics[topic] += rate
+        leader = int(partitions[topic, index].leader)
+        brokers[leader] = brokers.get(leader, 0.0) + rate
+    behind = {
+        place: tuple(int(replica) for replica in part.replicas if replica not in part.isr)
+        for place, part in partitions.items()
+    }
+    led = {place for place, part in partitions.items() if part.leader != NO_LEADER}
+    return Traffic(
+        seconds=seconds,
+        topics=topics,
+        brokers=brokers,
+        behind={place: missing for place, missing in behind.items() if missing},
+        offline=tuple(sorted(partitions.keys() - led)),
+        silent=tuple(sorted(led - now.ends.keys())),
+    )
+
+
+class Pauses:
+    """For how long partitions have not answered, in seconds: what a producer or consumer of them has waited so far."""
+
+    def __init__(self) -> None:
+        self._since: dict[Place, float] = {}
+        self.longest = 0.0
+        """Of all that were seen."""
+
+    def note(self, before: Look | None, now: Look) -> dict[Place, float]:
+        """Those that go on, the longest first. A pause is counted from the last look that had an answer."""
+        waiting = now.partitions().keys() - now.ends.keys()
+        begun = now.at if before is None else before.at
+        ended = {place: since for place, since in self._since.items() if place not in waiting}
+        self._since = {place: self._since.get(place, begun) for place in waiting}
+        paused = {place: now.at - since for place, since in self._since.items()}
+        for lasted in (*paused.values(), *(now.at - since for since in ended.values())):
+            self.longest = max(self.longest, lasted)
+        return dict(sorted(paused.items(), key=lambda item: (-item[1], item[0])))

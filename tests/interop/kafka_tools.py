@@ -1,0 +1,68 @@
+"""Apache Kafka's own command-line tools, all in one Java process (tools/KafkaTools.java)."""
+
+from __future__ import annotations
+
+import base64
+import subprocess
+from pathlib import Path
+from types import TracebackType
+from typing import Final, NamedTuple, Self
+
+from tools import kafka_jars
+
+PROGRAM: Final = Path(__file__).parent / "tools" / "KafkaTools.java"
+PACKAGE: Final = "org.apache.kafka.tools."
+ELSEWHERE: Final = {
+    "ConfigCommand": "kafka.admin.ConfigCommand",
+    "ReassignPartitionsCommand": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
+}
+
+
+class Said(NamedTuple):
+    """What a tool said, with the exit status that its shell script would have had."""
+
+    status: int
+    text: str
+
+    @property
+    def lines(self) -> list[str]:
+        return self.text.splitlines()
+
+
+class KafkaTools:
+    """Runs them against one cluster."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
+        quick = ["-Xmx256m", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
+        self._command = ["java", *quick, "-cp", kafka_jars.class_path(), str(PROGRAM)]
+
+    def __enter__(self) -> Self:
+        self._process = subprocess.Popen(
+            self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        with self._process as process:
+            assert process.stdin is not None
+            process.stdin.close()
+
+    def run(self, tool: str, *arguments: str) -> Said:
+        """The tool with its class's name, at the cluster."""
+        return self.run_bare(tool, "--bootstrap-server", self.bootstrap, *arguments)
+
+    def run_bare(self, tool: str, *arguments: str) -> Said:
+        """Exactly these arguments."""
+        process = self._process
+        assert process.stdin is not None
+        assert process.stdout is not None
+        print("\t".join((ELSEWHERE.get(tool, PACKAGE + tool), *arguments)), file=process.stdin, flush=True)
+        status, _, text = process.stdout.readline().strip().partition(" ")
+        return Said(int(status), base64.b64decode(text).decode())
+
+    def did(self, tool: str, *arguments: str) -> Said:
+        """As `run`; it must succeed."""
+        said = self.run(tool, *arguments)
+        assert said.status == 0, f"{tool} {' '.join(arguments)}: {said.text}"
+        return said
