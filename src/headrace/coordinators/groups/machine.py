@@ -9,6 +9,9 @@ from __future__ import annotations
 from typing import assert_never
 
 from headrace.coordinators.groups import membership, offsets, static
+from headrace.coordinators.groups.consumer import machine as consumer
+from headrace.coordinators.groups.consumer.heartbeats import ConsumerHeartbeat
+from headrace.coordinators.groups.consumer.model import ConsumerWrite
 from headrace.coordinators.groups.events import (
     CommitOffsets,
     Delete,
@@ -61,6 +64,10 @@ def _dispatch(turn: Turn, event: Event) -> None:
             _on_written(turn, event)
         case WriteRefused():
             _on_refused(turn, event)
+        case ConsumerHeartbeat():
+            consumer.on_heartbeat(turn, event)
+        case Join() if turn.group.consumer is not None:
+            consumer.on_join(turn, event)
         case Join():
             membership.on_join(turn, event)
         case Sync():
@@ -69,6 +76,7 @@ def _dispatch(turn: Turn, event: Event) -> None:
             membership.on_leave(turn, event)
         case Tick():
             membership.on_tick(turn)
+            consumer.on_tick(turn)
         case Delete():
             offsets.on_delete(turn, event)
         case DeleteOffsets():
@@ -99,6 +107,8 @@ def _on_written(turn: Turn, event: Written) -> None:
             offsets.on_forgotten(turn, write, event.error)
         case DeleteWrite():
             offsets.on_deleted(turn, write, event.error)
+        case ConsumerWrite():
+            consumer.on_written(turn, write, event.error)
         case _:
             assert_never(write)
 
@@ -116,6 +126,8 @@ def _on_refused(turn: Turn, event: WriteRefused) -> None:
             offsets.on_delete_refused(turn, write, event.error)
         case ForgetWrite():
             offsets.on_forget_settled(turn, write, event.error)
+        case ConsumerWrite():
+            consumer.on_refused(turn, write, event.error)
         case EmptyWrite():
             pass
         case _:

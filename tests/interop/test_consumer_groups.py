@@ -1,0 +1,79 @@
+"""confluent-kafka's consumers of the new protocol (KIP-848): the broker shares out, and what was read is read once."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import confluent_kafka
+import pytest
+
+from tests.interop.samples import DEADLINE_S, Message, topic_name
+from tests.interop.test_confluent import admin, produce, topic
+
+__all__ = ["admin", "topic"]
+
+COUNT = 60
+TIMESTAMP_MS = 1_700_000_000_000
+
+
+def member(bootstrap: str, group: str, **options: Any) -> confluent_kafka.Consumer:
+    settings: dict[str, Any] = {
+        "bootstrap.servers": bootstrap,
+        "group.id": group,
+        "group.protocol": "consumer",
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+    }
+    return confluent_kafka.Consumer(settings | {key.replace("_", "."): value for key, value in options.items()})
+
+
+def fill(bootstrap: str, topic: str, *, start: int = 0) -> set[bytes]:
+    values = [f"{start + number}".encode() for number in range(COUNT)]
+    for partition in range(3):
+        mine = [Message(None, value, TIMESTAMP_MS) for number, value in enumerate(values) if number % 3 == partition]
+        produce(bootstrap, topic, mine, partition=partition)
+    return set(values)
+
+
+def read(members: list[confluent_kafka.Consumer], count: int) -> list[bytes]:
+    """Poll all in turns until that many records came; each is committed."""
+    found: list[bytes] = []
+    deadline = time.monotonic() + DEADLINE_S
+    while len(found) < count:
+        assert time.monotonic() < deadline, f"{len(found)} of {count}"
+        for each in members:
+            message = each.poll(0.05)
+            if message is not None:
+                assert message.error() is None, message.error()
+                found.append(message.value() or b"")
+                each.commit(message, asynchronous=False)
+    return found
+
+
+def until_shared(members: list[confluent_kafka.Consumer], sizes: list[int]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while sorted(len(each.assignment()) for each in members) != sorted(sizes):
+        assert time.monotonic() < deadline, [each.assignment() for each in members]
+        for each in members:
+            assert each.poll(0.05) is None
+
+
+@pytest.mark.usefixtures("admin")
+def test_two_members_share_a_topic_and_one_takes_over(bootstrap: str, topic: str) -> None:
+    group = topic_name("consumers")
+    sent = fill(bootstrap, topic)
+    first = member(bootstrap, group)
+    first.subscribe([topic])
+    assert sorted(read([first], COUNT)) == sorted(sent)
+    second = member(bootstrap, group)
+    second.subscribe([topic])
+    until_shared([first, second], [1, 2])
+    assert not set(map(str, first.assignment())) & set(map(str, second.assignment()))
+    more = fill(bootstrap, topic, start=COUNT)
+    assert sorted(read([first, second], COUNT)) == sorted(more)
+    second.close()
+    until_shared([first], [3])
+    last = fill(bootstrap, topic, start=2 * COUNT)
+    assert sorted(read([first], COUNT)) == sorted(last)
+    first.close()
