@@ -178,7 +178,7 @@ class ConsumerGroup:
         ]
         assert len(owned) == len(self.owners)
         assert dict(owned) == dict(self.owners)
-        assert self.sessions.keys() == self.members.keys()
+        assert set(self.sessions) == set(self.members)
         instances = [member.instance_id for member in self.members.values() if member.instance_id is not None]
         assert len(instances) == len(set(instances))
         assert self.target_epoch <= self.epoch
