@@ -44,6 +44,15 @@ class History:
             if how % 3:
                 self.world.arrive(client, twice=how % 3 == 2)
 
+    def talk(self, whom: int, how: int) -> None:
+        """A whole exchange, after which it takes up what it was told, or not yet."""
+        client = self.client(whom)
+        if client and client.awaits is None and self.world.refuse_next is ErrorCode.NONE:
+            self.world.beat(client)
+            if how % 3:
+                client.take_up()
+                self.world.check()
+
     def arrive(self, whom: int, how: int) -> None:
         if client := self.client(whom):
             self.world.arrive(client, twice=how % 2 == 1)
@@ -103,7 +112,8 @@ class History:
 
 
 ACTIONS: list[Callable[[History, int, int], None]] = [
-    *(History.come, History.speak, History.speak, History.speak, History.arrive, History.hear, History.hear),
+    *(History.come, History.speak, History.speak, History.arrive, History.hear, History.hear),
+    *(History.talk, History.talk, History.talk, History.talk),
     *(History.take_up, History.miss, History.go, History.wait, History.write, History.write),
     *(History.change_topics, History.refuse, History.commit, History.lose_broker),
 ]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import confluent_kafka
 import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.interop.samples import DEADLINE_S, Message, topic_name
 from tests.interop.test_confluent import admin, produce, topic
@@ -77,3 +81,33 @@ def test_two_members_share_a_topic_and_one_takes_over(bootstrap: str, topic: str
     last = fill(bootstrap, topic, start=2 * COUNT)
     assert sorted(read([first], COUNT)) == sorted(last)
     first.close()
+
+
+def test_a_pattern_takes_in_a_topic_that_comes_later(bootstrap: str, topic: str, admin: AdminClient) -> None:
+    """librdkafka matches names itself and subscribes to them; the broker's own matching is the Java client's case."""
+    later = f"{topic}-later"
+    one = member(bootstrap, topic_name("consumers"), topic_metadata_refresh_interval_ms=200)
+    one.subscribe([f"^{topic}.*"])
+    until_shared([one], [3])
+    admin.create_topics([NewTopic(later, num_partitions=2, replication_factor=1)])[later].result(DEADLINE_S)
+    until_shared([one], [5])
+    one.close()
+    admin.delete_topics([later])[later].result(DEADLINE_S)
+
+
+def test_who_dies_is_replaced_and_nothing_is_lost(bootstrap: str, topic: str) -> None:
+    """A member that falls silent is out after its session; what it had not committed comes again, and only that."""
+    group = topic_name("consumers")
+    sent = fill(bootstrap, topic)
+    script = Path(__file__).with_name("dying_member.py")
+    command = [sys.executable, str(script), bootstrap, group, topic]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        committed = {line.strip().encode() for line in iter(process.stdout.readline, "done\n")}
+        process.kill()
+    assert len(committed) == COUNT // 2
+    heir = member(bootstrap, group)
+    heir.subscribe([topic])
+    rest = read([heir], COUNT - len(committed))
+    assert sorted(rest) == sorted(sent - committed)
+    heir.close()
