@@ -49,7 +49,9 @@ class Cluster:
         for name, partitions in sizes.items():
             before = shapes.pop(name, None)
             if partitions:
-                topic_id = TopicId(uuid.UUID(int=1000 + self.version)) if before is None else before.id
+                topic_id = (
+                    TopicId(uuid.UUID(int=1000 + 10 * self.version + len(shapes))) if before is None else before.id
+                )
                 shapes[name] = TopicShape(topic_id, partitions)
         return Cluster(shapes, self.version + 1)
 
