@@ -25,8 +25,10 @@ from typing import Any
 
 TABLE = Path(__file__).with_name("kafka_messages.txt")
 KINDS = {"request": 0, "response": 1, "header": 2, "data": 3, "coordinator-key": 4, "coordinator-value": 5}
-CONSUMER_GROUP = ("Metadata", "PartitionMetadata", "MemberMetadata", "TargetAssignmentMetadata")
-CONSUMER_GROUP += ("TargetAssignmentMember", "CurrentMemberAssignment", "RegularExpression")
+CONSUMER_GROUP = (
+    *("Metadata", "PartitionMetadata", "MemberMetadata", "TargetAssignmentMetadata"),
+    *("TargetAssignmentMember", "CurrentMemberAssignment", "RegularExpression"),
+)
 COORDINATOR_RECORDS = {"OffsetCommitKey", "OffsetCommitValue", "GroupMetadataKey", "GroupMetadataValue"} | {
     f"ConsumerGroup{thing}{half}" for thing in CONSUMER_GROUP for half in ("Key", "Value")
 }

@@ -1,11 +1,11 @@
 """Metadata: brokers, controller and topics, from the image.
 
-Topics null: all of them (v0: an empty list says so); by name; by id (v12, or v10 with a null name; the Java client sends
-an empty one). An unknown name or id is error 3 (Kafka says 100 of an id; clients retry on both), a name that cannot be
-INVALID_TOPIC_EXCEPTION. A topic that is not there is made only where the request (`allow_auto_topic_creation`, v4;
-always before) and the broker (`auto.create.topics.enable`) both allow it, and then the answer already has it. v1 null
-for all, controller, racks; v2 cluster id; v5 offline replicas; v7 leader epochs; v8 authorised operations (v11: of
-topics only); v9 flexible; v10 topic ids; v13 an error of the whole answer, never set.
+Topics null: all of them (v0: an empty list says so); by name; by id (v12, or v10 with a null name; the Java client
+sends an empty one). An unknown name or id is error 3 (Kafka says 100 of an id; clients retry on both), a name that
+cannot be INVALID_TOPIC_EXCEPTION. A topic that is not there is made only where the request
+(`allow_auto_topic_creation`, v4; always before) and the broker (`auto.create.topics.enable`) both allow it, and then
+the answer already has it. v1 null for all, controller, racks; v2 cluster id; v5 offline replicas; v7 leader epochs; v8
+authorised operations (v11: of topics only); v9 flexible; v10 topic ids; v13 an error of the whole answer, never set.
 """
 
 from __future__ import annotations

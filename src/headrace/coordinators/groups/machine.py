@@ -127,7 +127,7 @@ def _on_refused(turn: Turn, event: WriteRefused) -> None:
         case ForgetWrite():
             offsets.on_forget_settled(turn, write, event.error)
         case ConsumerWrite():
-            consumer.on_refused(turn, write, event.error)
+            consumer.on_refused(turn, write, _of_membership(event.error))
         case EmptyWrite():
             pass
         case _:

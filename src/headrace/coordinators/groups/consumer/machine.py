@@ -119,12 +119,7 @@ def on_refused(turn: Turn, write: ConsumerWrite, error: ErrorCode) -> None:
 
 def _answer(turn: Turn, write: ConsumerWrite, error: ErrorCode) -> None:
     for waiter, reply in write.replies:
-        turn.reply(waiter, reply if error is ErrorCode.NONE else ConsumerHeartbeatReply(error=_told(error)))
-
-
-def _told(error: ErrorCode) -> ErrorCode:
-    """In the words of a heartbeat's answer."""
-    return ErrorCode.UNKNOWN_SERVER_ERROR if error is ErrorCode.INVALID_COMMIT_OFFSET_SIZE else error
+        turn.reply(waiter, reply if error is ErrorCode.NONE else ConsumerHeartbeatReply(error=error))
 
 
 # what offsets and the classic protocol ask
