@@ -39,6 +39,10 @@ async def handle(request: ConsumerGroupHeartbeatRequest, context: RequestContext
     problem = _problem(request, context.version)
     if problem is not None:
         return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=problem)
+    if context.services.groups.committed(request.group_id) is ErrorCode.NOT_COORDINATOR:
+        # another may coordinate by now, and let the session end that this answer would prolong
+        not_here = ErrorCode.NOT_COORDINATOR
+        return ConsumerGroupHeartbeatResponse(error_code=not_here, error_message=not_here.message)
     member_id = request.member_id or context.services.groups.new_member_id(context.client_id)
     told = await context.services.groups.ask(
         request.group_id, lambda waiter: _event(request, context, waiter, member_id)
