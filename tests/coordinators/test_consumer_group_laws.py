@@ -126,7 +126,7 @@ def timeless(group: Group) -> Group:
     assert group.consumer is not None
     none: immutables.Map[str, int] = immutables.Map()
     consumer: ConsumerGroup = replace(group.consumer, sessions=none, revocations=none, topics_version=-1)
-    return replace(group, consumer=consumer, next_write=0)
+    return replace(group, consumer=consumer, next_write=0, since_ms=-1)
 
 
 @settings(max_examples=250, deadline=None)

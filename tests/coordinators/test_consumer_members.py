@@ -219,3 +219,25 @@ def test_an_empty_group_is_deleted_with_all_its_records() -> None:
     last = dict(world.log)
     assert not [key for key, value in last.items() if value is not None]
     assert world.replies[world.delete()] == ev.DeleteReply(error=ErrorCode.GROUP_ID_NOT_FOUND)
+
+
+def test_offsets_of_a_group_that_has_just_become_empty_are_not_old() -> None:
+    """However long ago they were committed: an application that is started anew goes on where it was."""
+    world = ConsumerWorld()
+    (client,) = settled(world, 1)
+    world.commit({0: 5}, member_id=client.id, generation=client.epoch)
+    for _ in range(2):
+        world.now_ms += world.config.offsets_retention_ms
+        world.quieten()
+        world.send("g", ev.Expire())
+    assert world.offset(0) == 5
+    world.leave(client)
+    world.send("g", ev.Expire())
+    assert world.offset(0) == 5
+    world.crash()
+    world.send("g", ev.Expire())
+    assert world.offset(0) == 5
+    world.now_ms += world.config.offsets_retention_ms
+    world.send("g", ev.Expire())
+    assert not world.groups
+    assert not world.replayed()

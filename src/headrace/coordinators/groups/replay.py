@@ -90,6 +90,7 @@ class Replay:
                 id=name,
                 state=state_of(consumer),
                 protocol_type=CONSUMER,
+                since_ms=-1 if consumer.members else now.wall_ms,  # no record says when; offsets expire the later
                 consumer=consumer,
                 offsets=offsets,
                 recorded=record is not None,

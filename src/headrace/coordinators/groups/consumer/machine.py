@@ -80,8 +80,9 @@ def _change(turn: Turn, after: ConsumerGroup, replies: tuple[tuple[int, Consumer
         records = (GroupForgotten(group=group.id), *records)
     turn.update(consumer=after)
     if records:
+        since_ms = -1 if after.members else turn.now.wall_ms
         turn.update(state=state_of(after), protocol_type=CONSUMER, pending={})
-        turn.update(generation=0, protocol=None, since_ms=-1)
+        turn.update(generation=0, protocol=None, since_ms=since_ms)
         turn.append(records, ConsumerWrite(before=group.consumer, replies=replies, converts=converts))
     else:
         _answer_when_durable(turn, replies)
