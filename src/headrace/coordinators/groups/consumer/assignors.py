@@ -61,7 +61,11 @@ def assign_uniform(subscribers: list[Subscriber], sizes: Mapping[TopicId, int]) 
 def _all(sizes: Mapping[TopicId, int]) -> list[TopicPartition]:
     """Every partition, those of one index together: who is dealt neighbours has something of each topic."""
     found = [TopicPartition(topic_id, PartitionIndex(at)) for topic_id, count in sizes.items() for at in range(count)]
-    return sorted(found, key=lambda each: (each.partition, each.topic_id))
+    return sorted(found, key=_by_index)
+
+
+def _by_index(partition: TopicPartition) -> tuple[PartitionIndex, TopicId]:
+    return partition.partition, partition.topic_id
 
 
 def _even(members: list[Subscriber], sizes: Mapping[TopicId, int]) -> dict[str, Partitions]:
@@ -69,9 +73,9 @@ def _even(members: list[Subscriber], sizes: Mapping[TopicId, int]) -> dict[str, 
     partitions = _all(sizes)
     quota, extra = divmod(len(partitions), len(members))
     shares: dict[str, list[TopicPartition]] = {}
-    kept: set[TopicPartition] = set()
+    wanted, kept = frozenset(partitions), set[TopicPartition]()
     for member in sorted(members, key=lambda one: (-len(one.before), one.id)):
-        mine = [each for each in partitions if each in member.before] if member.before else []
+        mine = sorted(member.before & wanted, key=_by_index)
         more = extra > 0 and len(mine) > quota
         extra -= more
         shares[member.id] = mine[: quota + more]

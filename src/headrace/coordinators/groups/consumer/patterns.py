@@ -322,6 +322,15 @@ def _is_count(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= 6
 
 
+@dataclass(slots=True)
+class _Place:
+    """Where a name may have got to: a set of states, and where each character leads from there, as far as is known."""
+
+    states: frozenset[int]
+    is_end: bool
+    moves: dict[str, _Place] = field(default_factory=dict)
+
+
 class Pattern:
     """An expression, ready to be matched. Raises PatternError."""
 
@@ -329,42 +338,42 @@ class Pattern:
         builder = _Builder()
         start, self._end = _build(_Parser(text).whole(), builder)
         self._states = builder.states
-        self._start = self._reach(frozenset([start]), at_start=True)
-        self._moves: dict[tuple[frozenset[int], str], frozenset[int]] = {}
-        self._ends: dict[frozenset[int], bool] = {}
+        self._places: dict[frozenset[int], _Place] = {}
+        begin = frozenset([start])
+        at_start = self._reach(begin, at_start=True)
+        self._start = _Place(at_start, self._end in self._reach(begin, at_start=True, at_end=True))
 
     def matches(self, name: str) -> bool:
         """Whether it takes the whole of a topic's name."""
-        states = self._start
+        place = self._start
         for char in name:
-            after = self._moves.get((states, char))
-            if after is None:
-                after = self._move(states, char)
-            states = after
-            if not states:
+            after = place.moves.get(char)
+            place = self._move(place, char) if after is None else after
+            if not place.states:
                 return False
-        return self._is_end(states, at_start=not name)
+        return place.is_end
 
-    def _move(self, states: frozenset[int], char: str) -> frozenset[int]:
+    def _move(self, place: _Place, char: str) -> _Place:
         ahead: set[int] = set()
-        for number in states:
+        for number in place.states:
             state = self._states[number]
             if state.takes is not None and char in state.takes:
                 ahead.update(state.then)
-        after = self._reach(frozenset(ahead))
-        if len(self._moves) >= GROUP_PATTERN_STATES_MAX:
-            self._moves.clear()
-            self._ends.clear()
-        self._moves[states, char] = after
+        states = self._reach(frozenset(ahead))
+        after = self._places.get(states)
+        if after is None:
+            if len(self._places) >= GROUP_PATTERN_STATES_MAX:
+                self._forget()
+            after = self._places[states] = _Place(states, self._end in self._reach(states, at_end=True))
+        place.moves[char] = after
         return after
 
-    def _is_end(self, states: frozenset[int], *, at_start: bool) -> bool:
-        if at_start:
-            return self._end in self._reach(states, at_start=True, at_end=True)
-        found = self._ends.get(states)
-        if found is None:
-            found = self._ends[states] = self._end in self._reach(states, at_end=True)
-        return found
+    def _forget(self) -> None:
+        """All that was remembered, so that it stays small."""
+        for place in self._places.values():
+            place.moves.clear()
+        self._places.clear()
+        self._start.moves.clear()
 
     def _reach(self, states: frozenset[int], *, at_start: bool = False, at_end: bool = False) -> frozenset[int]:
         """What can be got to without a character."""
