@@ -46,8 +46,7 @@ class History:
 
     def talk(self, whom: int, how: int) -> None:
         """A whole exchange, after which it takes up what it was told, or not yet."""
-        client = self.client(whom)
-        if client and client.awaits is None and self.world.refuse_next is ErrorCode.NONE:
+        if client := self.client(whom):
             self.world.beat(client)
             if how % 3:
                 client.take_up()
@@ -113,7 +112,7 @@ class History:
 
 ACTIONS: list[Callable[[History, int, int], None]] = [
     *(History.come, History.speak, History.speak, History.arrive, History.hear, History.hear),
-    *(History.talk, History.talk, History.talk, History.talk),
+    *[History.talk] * 10,
     *(History.take_up, History.miss, History.go, History.wait, History.write, History.write),
     *(History.change_topics, History.refuse, History.commit, History.lose_broker),
 ]

@@ -241,3 +241,19 @@ def test_offsets_of_a_group_that_has_just_become_empty_are_not_old() -> None:
     world.send("g", ev.Expire())
     assert not world.groups
     assert not world.replayed()
+
+
+def test_who_could_not_be_put_out_is_put_out_later() -> None:
+    """The log refused it; nobody asks again, so the group does by itself, and not at once."""
+    world = ConsumerWorld()
+    (client,) = settled(world, 1)
+    world.die(client)
+    world.refuse_next = ErrorCode.NOT_ENOUGH_REPLICAS
+    world.advance(SESSION_MS)
+    assert set(world.group.members) == {client.id}
+    world.refuse_next = ErrorCode.NOT_ENOUGH_REPLICAS
+    world.advance(999)
+    assert world.refuse_next is ErrorCode.NOT_ENOUGH_REPLICAS, "not tried again yet"
+    world.refuse_next = ErrorCode.NONE
+    world.advance(1)
+    assert not world.group.members

@@ -74,9 +74,10 @@ def _dispatch(turn: Turn, event: Event) -> None:
             membership.on_sync(turn, event)
         case Leave():
             membership.on_leave(turn, event)
+        case Tick() if turn.group.consumer is not None:
+            consumer.on_tick(turn)
         case Tick():
             membership.on_tick(turn)
-            consumer.on_tick(turn)
         case Delete():
             offsets.on_delete(turn, event)
         case DeleteOffsets():

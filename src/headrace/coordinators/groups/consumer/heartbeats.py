@@ -275,6 +275,15 @@ def on_due(group: ConsumerGroup, now_ms: int) -> ConsumerGroup:
     return _without_members(group, late)
 
 
+def postponed(group: ConsumerGroup, now_ms: int, by_ms: int) -> ConsumerGroup:
+    """With that much more time for those whose time is up."""
+    sessions, revocations = (
+        values.update({member_id: now_ms + by_ms for member_id, due in values.items() if due <= now_ms})
+        for values in (group.sessions, group.revocations)
+    )
+    return replace(group, sessions=sessions, revocations=revocations)
+
+
 # going
 
 

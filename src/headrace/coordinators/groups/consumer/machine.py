@@ -66,10 +66,11 @@ def _why_not(group: Group, event: ConsumerHeartbeat) -> ErrorCode:
 def on_tick(turn: Turn) -> None:
     """Whose time is up is out."""
     group = turn.group
-    if group.consumer is not None and group.state is not GroupState.DEAD:
-        _change(turn, heartbeats.on_due(group.consumer, turn.now.monotonic_ms), ())
-        assert turn.group.consumer is not None
-        turn.wake(turn.group.consumer.earliest_deadline_ms())
+    assert group.consumer is not None
+    if group.state is not GroupState.DEAD:
+        after = heartbeats.on_due(group.consumer, turn.now.monotonic_ms)
+        _change(turn, after, ())
+        turn.wake(after.earliest_deadline_ms())
 
 
 def _change(turn: Turn, after: ConsumerGroup, replies: tuple[tuple[int, ConsumerHeartbeatReply], ...]) -> None:
@@ -111,11 +112,14 @@ def on_written(turn: Turn, write: ConsumerWrite, error: ErrorCode) -> None:
 
 
 def on_refused(turn: Turn, write: ConsumerWrite, error: ErrorCode) -> None:
-    """Back to what stood before: a refusal is told at once, so nothing was built on what it refuses."""
+    """Back to what stood before: a refusal is told at once, so nothing was built on what it refuses. Whose time was up
+    has a little more, so that a log that takes nothing is not asked without end."""
     before = write.before
+    if before is not None:
+        before = heartbeats.postponed(before, turn.now.monotonic_ms, RETRY_MS)
+        turn.wake(before.earliest_deadline_ms())
     turn.update(consumer=before, state=GroupState.EMPTY if before is None else state_of(before))
     _answer(turn, write, error)
-    turn.wake(turn.now.monotonic_ms + RETRY_MS)
 
 
 def _answer(turn: Turn, write: ConsumerWrite, error: ErrorCode) -> None:
