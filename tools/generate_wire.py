@@ -29,10 +29,16 @@ APIS: Final = (
     *("DescribeProducers", "DeleteGroups", "DescribeQuorum", "Envelope", "UnregisterBroker", "AddRaftVoter"),
     *("RemoveRaftVoter", "ElectLeaders", "AlterPartitionReassignments", "ListPartitionReassignments", "OffsetDelete"),
     *("DescribeClientQuotas", "AlterClientQuotas", "ListConfigResources", "DescribeUserScramCredentials"),
+    *("ConsumerGroupHeartbeat", "ConsumerGroupDescribe"),
+)
+CONSUMER_GROUP: Final = (
+    *("Metadata", "PartitionMetadata", "MemberMetadata", "TargetAssignmentMetadata"),
+    *("TargetAssignmentMember", "CurrentMemberAssignment", "RegularExpression"),
 )
 RECORDS: Final = (
     *("ConsumerProtocolSubscription", "ConsumerProtocolAssignment"),
     *("OffsetCommitKey", "OffsetCommitValue", "GroupMetadataKey", "GroupMetadataValue"),
+    *(f"ConsumerGroup{thing}{half}" for thing in CONSUMER_GROUP for half in ("Key", "Value")),
 )
 
 

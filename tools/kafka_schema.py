@@ -25,7 +25,13 @@ from typing import Any
 
 TABLE = Path(__file__).with_name("kafka_messages.txt")
 KINDS = {"request": 0, "response": 1, "header": 2, "data": 3, "coordinator-key": 4, "coordinator-value": 5}
-COORDINATOR_RECORDS = {"OffsetCommitKey", "OffsetCommitValue", "GroupMetadataKey", "GroupMetadataValue"}
+CONSUMER_GROUP = (
+    *("Metadata", "PartitionMetadata", "MemberMetadata", "TargetAssignmentMetadata"),
+    *("TargetAssignmentMember", "CurrentMemberAssignment", "RegularExpression"),
+)
+COORDINATOR_RECORDS = {"OffsetCommitKey", "OffsetCommitValue", "GroupMetadataKey", "GroupMetadataValue"} | {
+    f"ConsumerGroup{thing}{half}" for thing in CONSUMER_GROUP for half in ("Key", "Value")
+}
 HEADER = "# Facts of the Kafka protocol, written by tools/kafka_schema.py, which says how to read them.\n"
 
 
@@ -71,7 +77,7 @@ def fields(definitions: list[dict[str, Any]], indent: str) -> Iterator[str]:
         if "tag" in field:
             words.append(f"tag={field['tag']}@{field['taggedVersions']}")
         if "default" in field:
-            words.append(f"default={field['default']}")
+            words.append(f"default={'null' if field['default'] is None else field['default']}")
         if "flexibleVersions" in field:
             words.append(f"flexible={field['flexibleVersions']}")
         if field.get("ignorable") in (True, "true"):

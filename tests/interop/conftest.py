@@ -20,6 +20,7 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if named:
         yield named
         return
-    quick = ("--config", "group.initial.rebalance.delay.ms=0")
-    with BrokerProcess(tmp_path_factory.mktemp("interop"), *quick) as broker:
+    quick = ("group.initial.rebalance.delay.ms=0", "group.consumer.session.timeout.ms=6000")
+    options = [part for setting in quick for part in ("--config", setting)]
+    with BrokerProcess(tmp_path_factory.mktemp("interop"), *options) as broker:
         yield broker.bootstrap

@@ -220,6 +220,14 @@ GROUP_SUBSCRIPTION_BYTES_MAX: Final = 1024 * 1024
 """Bytes of subscriptions that one member may join with, over all the protocols that it offers."""
 GROUP_REASON_CHARS_MAX: Final = 255
 """Of the reason that a client gives for joining or leaving (KIP-800), and of a line of the log about a rebalance."""
+GROUP_PATTERN_CHARS_MAX: Final = 1_000
+"""Longest regular expression that a member may subscribe with."""
+GROUP_PATTERN_DEPTH_MAX: Final = 50
+"""Parentheses within parentheses of such an expression."""
+GROUP_PATTERN_STATES_MAX: Final = 4_000
+"""Of its automaton, and what is remembered of how it moves: a name costs as many steps for each character, at worst."""
+GROUP_PATTERNS_KEPT_MAX: Final = 1_000
+"""Regular expressions of which a broker remembers what they stand for."""
 GROUP_LOADS_AT_ONCE: Final = 2
 """Partitions of the offsets topic that are read at a time: more would only take the interpreter from the event loop."""
 GROUP_LOAD_BYTES: Final = 256 * 1024

@@ -246,7 +246,7 @@ class GroupShard:
 
     async def load(self) -> None:
         """Read what is `ready`. Raises CorruptData or OSError where it cannot be read."""
-        replay, end = Replay(), self._end
+        replay, end = Replay(self._config.consumer), self._end
         at = self.partition.log.log_start_offset
         while at < end and not self.lost:
             data = self.partition.read(at, GROUP_LOAD_BYTES, committed_only=False, at_least_one=True)

@@ -19,6 +19,7 @@ from headrace.base.ids import BrokerId, PartitionIndex, TopicId, TopicPartition
 from headrace.base.limits import GROUP_LOADS_AT_ONCE, GROUPS_READY_MS_MAX
 from headrace.base.ports import Clock, Random
 from headrace.broker.group_shard import GroupShard, Told
+from headrace.broker.group_topics import ClusterTopics
 from headrace.broker.metadata import MetadataDriver
 from headrace.broker.partition import Partition
 from headrace.broker.partitions import Partitions
@@ -26,6 +27,7 @@ from headrace.broker.tasks import OnBug, started
 from headrace.controller.asks import CreateTopics, TopicAnswers
 from headrace.controller.decision import Refusal
 from headrace.controller.topics import NewTopic, topic_id_of
+from headrace.coordinators.groups.consumer.heartbeats import ConsumerConfig
 from headrace.coordinators.groups.events import Event
 from headrace.coordinators.groups.model import Group, GroupConfig
 from headrace.coordinators.groups.partitioning import partition_for
@@ -69,7 +71,8 @@ class GroupService:
         self._random = random
         self._configs = configs
         self._on_bug = on_bug
-        self._config = self._group_config()
+        self.config = self._group_config()
+        self._topics = ClusterTopics(metadata.image)
         self._shards: dict[PartitionIndex, GroupShard] = {}
         self._unreadable: dict[PartitionIndex, Partition] = {}
         """Partitions whose log could not be read, as they were led then."""
@@ -90,6 +93,12 @@ class GroupService:
             group_max_session_timeout_ms=self._number("group.max.session.timeout.ms"),
             group_initial_rebalance_delay_ms=self._number("group.initial.rebalance.delay.ms"),
             group_max_size=self._number("group.max.size"),
+            consumer=ConsumerConfig(
+                group_consumer_session_timeout_ms=self._number("group.consumer.session.timeout.ms"),
+                group_consumer_heartbeat_interval_ms=self._number("group.consumer.heartbeat.interval.ms"),
+                group_consumer_max_size=self._number("group.consumer.max.size"),
+                group_consumer_assignors=self._names("group.consumer.assignors"),
+            ),
             offset_metadata_max_bytes=self._number("offset.metadata.max.bytes"),
             offsets_commit_timeout_ms=self._number("offsets.commit.timeout.ms"),
             offsets_retention_ms=self._number("offsets.retention.minutes") * 60_000,
@@ -97,6 +106,10 @@ class GroupService:
 
     def _number(self, key: str) -> int:
         return broker_value(self._metadata.image, self._configs, key, node=self._node).number()
+
+    def _names(self, key: str) -> tuple[str, ...]:
+        listed = broker_value(self._metadata.image, self._configs, key, node=self._node).value
+        return tuple(dict.fromkeys(name.strip() for name in listed.split(",")))
 
     # asking
 
@@ -167,6 +180,12 @@ class GroupService:
 
     def _find(self, topic: TopicImage, index: PartitionIndex) -> Partition | ErrorCode:
         return self._partitions.find(TopicPartition(topic.id, index), self._metadata.image)
+
+    def topics(self) -> ClusterTopics:
+        """The cluster's topics as they are now, for the groups that subscribe to them."""
+        if self._topics.image is not self._metadata.image:
+            self._topics = self._topics.at(self._metadata.image)
+        return self._topics
 
     def new_member_id(self, client_id: str) -> str:
         """The client's id and a UUID, as Kafka does it."""
@@ -259,7 +278,7 @@ class GroupService:
                 shard.lose()
         for index, partition in led.items():
             if index not in self._shards and self._unreadable.get(index) is not partition:
-                shard = GroupShard(partition, config=self._config, clock=self._clock, on_lost=self._on_lost)
+                shard = GroupShard(partition, config=self.config, clock=self._clock, on_lost=self._on_lost)
                 self._shards[index] = shard
                 load = started(self._load(index, shard), "groups of one partition", self._on_bug)
                 self._loads.add(load)

@@ -99,3 +99,22 @@ OFFSET_COMMIT_KEY: Final = TypedKey("offset_commit_key", 1)
 OFFSET_COMMIT_VALUE: Final = VersionedData("offset_commit_value", 0, 4)
 GROUP_METADATA_KEY: Final = TypedKey("group_metadata_key", 2)
 GROUP_METADATA_VALUE: Final = VersionedData("group_metadata_value", 0, 4)
+CONSUMER_GROUP_METADATA_KEY: Final = TypedKey("consumer_group_metadata_key", 3)
+CONSUMER_GROUP_METADATA_VALUE: Final = VersionedData("consumer_group_metadata_value", 0, 0)
+CONSUMER_GROUP_PARTITION_METADATA_KEY: Final = TypedKey("consumer_group_partition_metadata_key", 4)
+CONSUMER_GROUP_MEMBER_METADATA_KEY: Final = TypedKey("consumer_group_member_metadata_key", 5)
+CONSUMER_GROUP_MEMBER_METADATA_VALUE: Final = VersionedData("consumer_group_member_metadata_value", 0, 0)
+CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA_KEY: Final = TypedKey("consumer_group_target_assignment_metadata_key", 6)
+CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA_VALUE: Final = VersionedData(
+    "consumer_group_target_assignment_metadata_value", 0, 0
+)
+CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER_KEY: Final = TypedKey("consumer_group_target_assignment_member_key", 7)
+CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER_VALUE: Final = VersionedData(
+    "consumer_group_target_assignment_member_value", 0, 0
+)
+CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT_KEY: Final = TypedKey("consumer_group_current_member_assignment_key", 8)
+CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT_VALUE: Final = VersionedData(
+    "consumer_group_current_member_assignment_value", 0, 0
+)
+CONSUMER_GROUP_REGULAR_EXPRESSION_KEY: Final = TypedKey("consumer_group_regular_expression_key", 16)
+CONSUMER_GROUP_REGULAR_EXPRESSION_VALUE: Final = VersionedData("consumer_group_regular_expression_value", 0, 0)

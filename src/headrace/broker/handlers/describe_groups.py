@@ -1,7 +1,8 @@
 """DescribeGroups: a group's state, and its members with what they subscribe to and were assigned (while it is stable).
 
-A group that nobody has heard of is Dead, since v6 with GROUP_ID_NOT_FOUND (KIP-1043). v3 authorized operations: all of
-them, for there are no ACLs yet; v4 instance ids; v5 flexible.
+A group that nobody has heard of, or one of the new protocol (ConsumerGroupDescribe tells of those), is Dead, since v6
+with GROUP_ID_NOT_FOUND (KIP-1043). v3 authorized operations: all of them, for there are no ACLs yet; v4 instance ids;
+v5 flexible.
 """
 
 from __future__ import annotations
@@ -39,11 +40,12 @@ def _described(group_id: str, context: RequestContext) -> DescribedGroup:
     group = context.services.groups.group(group_id)
     if isinstance(group, ErrorCode):
         return DescribedGroup(error_code=group, error_message=group.message, group_id=group_id)
-    if group is None:
+    if group is None or group.consumer is not None:
         missing = context.version >= NOT_FOUND_VERSION
+        reason = "not found" if group is None else "is not a classic group"
         return DescribedGroup(
             error_code=ErrorCode.GROUP_ID_NOT_FOUND if missing else ErrorCode.NONE,
-            error_message=f"Group {group_id} not found." if missing else None,
+            error_message=(f"Group {group_id} {reason}." if missing else None),
             group_id=group_id,
             group_state=GroupState.DEAD,
         )

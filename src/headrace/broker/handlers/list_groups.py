@@ -1,7 +1,8 @@
 """ListGroups: the groups that this broker coordinates. A tool asks every broker.
 
 While some are being read, those that are known come with COORDINATOR_LOAD_IN_PROGRESS. v3 flexible; v4 states, and a
-filter by them (KIP-518); v5 types, and a filter by them (KIP-848): all groups here are classic. Filters ignore case.
+filter by them (KIP-518); v5 types, and a filter by them (KIP-848): classic and consumer. Filters ignore
+case.
 """
 
 from __future__ import annotations
@@ -9,11 +10,13 @@ from __future__ import annotations
 from typing import Final
 
 from headrace.broker.context import Handler, RequestContext
+from headrace.coordinators.groups.model import Group
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
 CLASSIC: Final = "classic"
+CONSUMER: Final = "consumer"
 
 
 def handle(request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
@@ -21,12 +24,18 @@ def handle(request: ListGroupsRequest, context: RequestContext) -> ListGroupsRes
     states = {state.lower() for state in request.states_filter}
     types = {kind.lower() for kind in request.types_filter}
     listed = tuple(
-        ListedGroup(group_id=group.id, protocol_type=group.protocol_type, group_state=group.state, group_type=CLASSIC)
+        ListedGroup(
+            group_id=group.id, protocol_type=group.protocol_type, group_state=group.state, group_type=_type(group)
+        )
         for group in groups.groups()
-        if (not states or group.state.lower() in states) and (not types or CLASSIC in types)
+        if (not states or group.state.lower() in states) and (not types or _type(group) in types)
     )
     error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if groups.loading else ErrorCode.NONE
     return ListGroupsResponse(error_code=error, groups=listed)
+
+
+def _type(group: Group) -> str:
+    return CLASSIC if group.consumer is None else CONSUMER
 
 
 HANDLER = Handler(int(ApiKey.LIST_GROUPS), (0, 5), handle)

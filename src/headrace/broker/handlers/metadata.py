@@ -1,18 +1,18 @@
 """Metadata: brokers, controller and topics, from the image.
 
-Topics null: all of them (v0: an empty list says so); by name; by id (v12, or v10 with a null name). An unknown name or
-id is error 3 (Kafka says 100 of an id; clients retry on both), a name that cannot be INVALID_TOPIC_EXCEPTION. A topic
-that is not there is made only where the request (`allow_auto_topic_creation`, v4; always before) and the broker
-(`auto.create.topics.enable`) both allow it, and then the answer already has it. v1 null for all, controller, racks; v2
-cluster id; v5 offline replicas; v7 leader epochs; v8 authorised operations (v11: of topics only); v9 flexible; v10
-topic ids; v13 an error of the whole answer, never set.
+Topics null: all of them (v0: an empty list says so); by name; by id (v12, or v10 with a null name; the Java client
+sends an empty one). An unknown name or id is error 3 (Kafka says 100 of an id; clients retry on both), a name that
+cannot be INVALID_TOPIC_EXCEPTION. A topic that is not there is made only where the request
+(`allow_auto_topic_creation`, v4; always before) and the broker (`auto.create.topics.enable`) both allow it, and then
+the answer already has it. v1 null for all, controller, racks; v2 cluster id; v5 offline replicas; v7 leader epochs; v8
+authorised operations (v11: of topics only); v9 flexible; v10 topic ids; v13 an error of the whole answer, never set.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Iterator
 
-from headrace.base.ids import BrokerId, TopicId
+from headrace.base.ids import NO_TOPIC_ID, BrokerId, TopicId
 from headrace.broker.admin import new_topic_id, submitted
 from headrace.broker.context import Handler, RequestContext
 from headrace.broker.topic_answers import (
@@ -96,12 +96,16 @@ def _topics(
             yield _topic(image.topics[image.topic_ids[name]], live, operations)
         return
     for wanted in dict.fromkeys(request.topics):
-        found = image.topic_by_id(TopicId(wanted.topic_id)) if wanted.name is None else image.topic(wanted.name)
+        found = image.topic_by_id(TopicId(wanted.topic_id)) if _is_by_id(wanted) else image.topic(wanted.name or "")
         yield _unknown(wanted, version, operations) if found is None else _topic(found, live, operations)
 
 
+def _is_by_id(wanted: MetadataRequestTopic) -> bool:
+    return wanted.name is None or wanted.topic_id != NO_TOPIC_ID
+
+
 def _unknown(wanted: MetadataRequestTopic, version: int, operations: int) -> MetadataResponseTopic:
-    impossible = wanted.name is not None and topic_name_problem(wanted.name) is not None
+    impossible = not _is_by_id(wanted) and topic_name_problem(wanted.name or "") is not None
     error = ErrorCode.INVALID_TOPIC_EXCEPTION if impossible else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return MetadataResponseTopic(
         error_code=error,

@@ -5,8 +5,9 @@ position for a partition that does not exist is refused by itself (UNKNOWN_TOPIC
 
 v2-v4 a retention time, which is not kept to (the broker's offsets.retention.minutes counts, KIP-211); v5 none; v6 the
 leader epoch of what was read (KIP-320); v7 static members, fenced by their instance id; v8 flexible; v9
-GROUP_ID_NOT_FOUND where a generation is claimed of a group that there is not (ILLEGAL_GENERATION before); v10 topics by
-id.
+GROUP_ID_NOT_FOUND where a generation is claimed of a group that there is not (ILLEGAL_GENERATION before), and a
+consumer group's member (KIP-848) commits at its epoch (STALE_MEMBER_EPOCH at another; UNSUPPORTED_VERSION before); v10
+topics by id.
 """
 
 from __future__ import annotations
@@ -102,7 +103,10 @@ async def _commit(
     assert isinstance(told, CommitReply)
     if context.version >= GROUP_NOT_FOUND_VERSION:
         return told.errors
-    older = {ErrorCode.GROUP_ID_NOT_FOUND: ErrorCode.ILLEGAL_GENERATION}
+    older = {
+        ErrorCode.GROUP_ID_NOT_FOUND: ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.STALE_MEMBER_EPOCH: ErrorCode.UNSUPPORTED_VERSION,
+    }
     return tuple(older.get(error, error) for error in told.errors)
 
 

@@ -5,7 +5,8 @@ nothing (NOT_COORDINATOR) by a coordinator that the controller has not heard for
 
 v1 a group and its partitions, an error in each of them; v2 null topics for all that was committed, the error once; v5
 leader epochs; v6 flexible; v7 require_stable, of no consequence until there are transactions (KIP-447); v8 many groups
-(KIP-709); v9 member id and epoch, for KIP-848 groups only; v10 topics by id.
+(KIP-709); v9 member id and epoch: a consumer group (KIP-848) answers its members at their latest epoch
+only (UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH); v10 topics by id.
 """
 
 from __future__ import annotations
@@ -56,11 +57,21 @@ def _group(asked: OffsetFetchRequestGroup, context: RequestContext) -> OffsetFet
     group = context.services.groups.committed(asked.group_id)
     if isinstance(group, ErrorCode):
         return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=group)
+    error = _member_error(group, asked)
+    if error is not ErrorCode.NONE:
+        return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=error)
     if asked.topics is None:
         topics = tuple(_everything(group, context.image))
     else:
         topics = tuple(_topic(group, topic, context) for topic in asked.topics)
     return OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics)
+
+
+def _member_error(group: Group | None, asked: OffsetFetchRequestGroup) -> ErrorCode:
+    """Who names itself must be a member as it says; who does not may look."""
+    if group is None or group.consumer is None or (asked.member_id is None and asked.member_epoch < 0):
+        return ErrorCode.NONE
+    return group.consumer.check_member(asked.member_id or "", asked.member_epoch)
 
 
 def _topic(group: Group | None, asked: OffsetFetchRequestTopics, context: RequestContext) -> OffsetFetchResponseTopics:

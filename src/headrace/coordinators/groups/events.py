@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from headrace.base.ids import LeaderEpoch, Offset, TopicId
+from headrace.coordinators.groups.consumer.changes import ConsumerRecord
+from headrace.coordinators.groups.consumer.heartbeats import ConsumerHeartbeat
+from headrace.coordinators.groups.consumer.model import ConsumerHeartbeatReply
 from headrace.coordinators.groups.model import Commit, NamedPartition, Protocol
 from headrace.wire.errors import ErrorCode
 
@@ -152,7 +155,7 @@ class WriteRefused:
     error: ErrorCode
 
 
-Request: TypeAlias = Join | Sync | Heartbeat | Leave | CommitOffsets | Delete | DeleteOffsets
+Request: TypeAlias = Join | Sync | Heartbeat | Leave | CommitOffsets | Delete | DeleteOffsets | ConsumerHeartbeat
 Event: TypeAlias = Request | ForgetTopics | Expire | Tick | Written | WriteRefused
 
 # --- replies ---
@@ -221,7 +224,14 @@ class DeleteOffsetsReply:
 
 
 AnyReply: TypeAlias = (
-    JoinReply | SyncReply | HeartbeatReply | LeaveReply | CommitReply | DeleteReply | DeleteOffsetsReply
+    JoinReply
+    | SyncReply
+    | HeartbeatReply
+    | LeaveReply
+    | CommitReply
+    | DeleteReply
+    | DeleteOffsetsReply
+    | ConsumerHeartbeatReply
 )
 
 # --- records: what the log of the offsets topic holds ---
@@ -270,7 +280,7 @@ class GroupForgotten:
     group: str
 
 
-GroupRecord: TypeAlias = OffsetCommitted | OffsetForgotten | GroupFormed | GroupForgotten
+GroupRecord: TypeAlias = OffsetCommitted | OffsetForgotten | GroupFormed | GroupForgotten | ConsumerRecord
 
 # --- effects ---
 

@@ -9,6 +9,9 @@ from __future__ import annotations
 from typing import assert_never
 
 from headrace.coordinators.groups import membership, offsets, static
+from headrace.coordinators.groups.consumer import machine as consumer
+from headrace.coordinators.groups.consumer.heartbeats import ConsumerHeartbeat
+from headrace.coordinators.groups.consumer.model import ConsumerWrite
 from headrace.coordinators.groups.events import (
     CommitOffsets,
     Delete,
@@ -61,12 +64,18 @@ def _dispatch(turn: Turn, event: Event) -> None:
             _on_written(turn, event)
         case WriteRefused():
             _on_refused(turn, event)
+        case ConsumerHeartbeat():
+            consumer.on_heartbeat(turn, event)
+        case Join() if turn.group.consumer is not None:
+            consumer.on_join(turn, event)
         case Join():
             membership.on_join(turn, event)
         case Sync():
             membership.on_sync(turn, event)
         case Leave():
             membership.on_leave(turn, event)
+        case Tick() if turn.group.consumer is not None:
+            consumer.on_tick(turn)
         case Tick():
             membership.on_tick(turn)
         case Delete():
@@ -99,6 +108,8 @@ def _on_written(turn: Turn, event: Written) -> None:
             offsets.on_forgotten(turn, write, event.error)
         case DeleteWrite():
             offsets.on_deleted(turn, write, event.error)
+        case ConsumerWrite():
+            consumer.on_written(turn, write, event.error)
         case _:
             assert_never(write)
 
@@ -116,6 +127,8 @@ def _on_refused(turn: Turn, event: WriteRefused) -> None:
             offsets.on_delete_refused(turn, write, event.error)
         case ForgetWrite():
             offsets.on_forget_settled(turn, write, event.error)
+        case ConsumerWrite():
+            consumer.on_refused(turn, write, _of_membership(event.error))
         case EmptyWrite():
             pass
         case _:

@@ -15,6 +15,8 @@ from typing import NamedTuple, TypeAlias
 import immutables
 
 from headrace.base.ids import NO_EPOCH, NO_TOPIC_ID, LeaderEpoch, Offset, TopicId
+from headrace.coordinators.groups.consumer.heartbeats import ConsumerConfig
+from headrace.coordinators.groups.consumer.model import ConsumerGroup, ConsumerWrite
 from headrace.wire.errors import ErrorCode
 
 
@@ -26,6 +28,10 @@ class GroupState(StrEnum):
     """Members are joining; their JoinGroup requests wait."""
     COMPLETING = "CompletingRebalance"
     """A generation was formed; its leader's assignment is awaited or being written."""
+    ASSIGNING = "Assigning"
+    """Consumer groups (KIP-848): who reads what is to be decided anew, with the next heartbeat."""
+    RECONCILING = "Reconciling"
+    """Consumer groups: members are on the way to what was decided."""
     STABLE = "Stable"
     DEAD = "Dead"
     """Its tombstones are being written; gone once they are durable."""
@@ -49,6 +55,8 @@ class GroupConfig:
     group_initial_rebalance_delay_ms: int = 3_000
     group_max_size: int = 10_000
     """Members of one group, those that have not yet come back with their member id included."""
+    consumer: ConsumerConfig = field(default_factory=ConsumerConfig)
+    """For groups of the new protocol."""
     offset_metadata_max_bytes: int = 4_096
     offsets_commit_timeout_ms: int = 5_000
     """Kept by the driver: the log's own time for a commit is up then, and the client asks again."""
@@ -168,7 +176,9 @@ class DeleteWrite:
     """None where nobody asked: the group had outlived its use."""
 
 
-Write: TypeAlias = CommitWrite | AssignmentWrite | ReplacementWrite | EmptyWrite | ForgetWrite | DeleteWrite
+Write: TypeAlias = (
+    CommitWrite | AssignmentWrite | ReplacementWrite | EmptyWrite | ForgetWrite | DeleteWrite | ConsumerWrite
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,6 +207,8 @@ class Group:
     """Somebody new joined since the initial delay last began."""
     sync_deadline_ms: int | None = None
     """Members of this generation that have not sent SyncGroup by then are dropped."""
+    consumer: ConsumerGroup | None = None
+    """Its members, where it is a group of the new protocol (KIP-848): then there are no classic ones."""
     offsets: immutables.Map[NamedPartition, Commit] = field(default_factory=immutables.Map)
     """What is durably committed."""
     writes: Mapping[int, Write] = field(default_factory=dict)
@@ -211,7 +223,8 @@ class Group:
     def is_nothing(self) -> bool:
         """Nobody would miss it: no member, no offset, no record, nothing under way."""
         idle = self.state in (GroupState.EMPTY, GroupState.DEAD) and not self.pending and not self.writes
-        return idle and (self.state is GroupState.DEAD or not (self.offsets or self.recorded))
+        kept = self.offsets or self.recorded or self.consumer is not None
+        return idle and (self.state is GroupState.DEAD or not kept)
 
     @property
     def all_joined(self) -> bool:
@@ -237,11 +250,18 @@ class Group:
         """When something in it is due, on the monotonic clock."""
         due = [member.deadline_ms for member in self.members.values() if member.deadline_ms is not None]
         due.extend(self.pending.values())
-        due.extend(at for at in (self.rebalance_deadline_ms, self.sync_deadline_ms) if at is not None)
+        consumer_due = None if self.consumer is None else self.consumer.earliest_deadline_ms()
+        due.extend(at for at in (self.rebalance_deadline_ms, self.sync_deadline_ms, consumer_due) if at is not None)
         return min(due, default=None)
 
     def validate(self) -> None:
         """Assert what holds between any two steps."""
+        if self.consumer is not None:
+            assert not self.members
+            assert self.state is GroupState.DEAD or (self.state is GroupState.EMPTY) == (not self.consumer.members)
+            self.consumer.validate()
+            return
+        assert self.state not in (GroupState.ASSIGNING, GroupState.RECONCILING)
         members = self.members.values()
         assert (self.leader in self.members) if self.members else (self.leader is None)
         assert not self.members.keys() & self.pending.keys()

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from headrace.base.ids import NO_TOPIC_ID, Offset
 from headrace.coordinators.groups import membership
+from headrace.coordinators.groups.consumer import machine as consumer
 from headrace.coordinators.groups.events import (
     CommitOffsets,
     CommitReply,
@@ -78,6 +79,8 @@ def _commit_error(group: Group, event: CommitOffsets) -> ErrorCode:
     current generation, until the next one is formed."""
     if group.state is GroupState.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if group.consumer is not None:
+        return consumer.commit_error(group, event.member_id, event.generation)
     if event.generation < 0 and group.state is GroupState.EMPTY:
         return ErrorCode.NONE
     if group.is_nothing:
@@ -200,6 +203,7 @@ def _delete(turn: Turn, waiter: int | None) -> None:
     memberships = AssignmentWrite | ReplacementWrite | EmptyWrite
     if group.recorded or any(isinstance(write, memberships) for write in group.writes.values()):
         records.append(GroupForgotten(group=group.id))
+    records.extend(consumer.tombstones(group))
     turn.update(state=GroupState.DEAD, pending={})
     if records:
         turn.append(tuple(records), DeleteWrite(waiter=waiter))

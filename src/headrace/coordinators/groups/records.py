@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from headrace.base.ids import LeaderEpoch, Offset, TopicId
+from headrace.coordinators.groups.consumer import records as consumer_records
 from headrace.coordinators.groups.events import (
     GroupForgotten,
     GroupFormed,
@@ -47,6 +48,8 @@ def encode(record: GroupRecord) -> tuple[bytes, bytes | None]:
             return key, GROUP_METADATA_VALUE.encode(FORMED_VERSION, _formed_value(record))
         case GroupForgotten(group=group):
             return GROUP_METADATA_KEY.encode(GroupMetadataKey(group=group)), None
+        case _:
+            return consumer_records.encode(record)
 
 
 def decode(key: bytes, value: bytes | None) -> GroupRecord | None:
@@ -57,7 +60,7 @@ def decode(key: bytes, value: bytes | None) -> GroupRecord | None:
     if kind == GROUP_METADATA_KEY.record_type:
         group = GROUP_METADATA_KEY.decode(key).group
         return GroupForgotten(group=group) if value is None else _decode_formed(group, value)
-    return None
+    return None if value is None else consumer_records.decode(kind, key, value)
 
 
 def canonical(key: bytes) -> bytes:

@@ -11,7 +11,17 @@ import immutables
 
 from headrace.coordinators.groups import records
 from headrace.coordinators.groups.commits import CommitReader, Committed
-from headrace.coordinators.groups.events import GroupFormed, MemberRecord, OffsetCommitted
+from headrace.coordinators.groups.consumer.heartbeats import ConsumerConfig
+from headrace.coordinators.groups.consumer.machine import CONSUMER, state_of
+from headrace.coordinators.groups.consumer.model import ConsumerGroup
+from headrace.coordinators.groups.consumer.replay import ConsumerReplay
+from headrace.coordinators.groups.events import (
+    GroupForgotten,
+    GroupFormed,
+    MemberRecord,
+    OffsetCommitted,
+    OffsetForgotten,
+)
 from headrace.coordinators.groups.model import Commit, Group, GroupState, Member, Moment, NamedPartition, Protocol
 from headrace.wire.codec import DecodeError
 
@@ -19,10 +29,12 @@ from headrace.wire.codec import DecodeError
 class Replay:
     """Feed it records, then take the groups."""
 
-    def __init__(self) -> None:
+    def __init__(self, config: ConsumerConfig | None = None) -> None:
+        self._config = config or ConsumerConfig()
         self._last: dict[bytes, bytes] = {}
         self._commits = CommitReader()
         self._formed: dict[str, GroupFormed] = {}
+        self._consumers: dict[str, ConsumerReplay] = {}
         self._offsets: dict[str, dict[NamedPartition, Commit]] = {}
         self.passed_over = 0
         """Records that were damaged or of a kind that is not known here; counted by `groups`."""
@@ -43,7 +55,7 @@ class Replay:
         """All groups that there are. Each with members needs a `Tick` by its earliest deadline. To be called once."""
         for key, value in self._last.items():
             self._decode(key, value)
-        names = sorted(self._formed.keys() | self._offsets.keys())
+        names = sorted(self._formed.keys() | self._offsets.keys() | self._consumers.keys())
         groups = (self._group(name, now) for name in names)
         return {group.id: group for group in groups if not group.is_nothing}
 
@@ -60,12 +72,29 @@ class Replay:
                 self._offsets.setdefault(group, {})[partition] = commit
             case GroupFormed(group=group):
                 self._formed[group] = record
-            case _:
+            case None | OffsetForgotten() | GroupForgotten():
                 self.passed_over += 1
+            case _:
+                self._consumers.setdefault(record.group, ConsumerReplay()).apply(record)
+
+    def _consumer(self, name: str, now: Moment) -> ConsumerGroup | None:
+        found = self._consumers.get(name)
+        return None if found is None else found.group(now.monotonic_ms, self._config)
 
     def _group(self, name: str, now: Moment) -> Group:
         offsets: immutables.Map[NamedPartition, Commit] = immutables.Map(self._offsets.get(name, {}))
         record = self._formed.get(name)
+        consumer = self._consumer(name, now)
+        if consumer is not None:
+            return Group(
+                id=name,
+                state=state_of(consumer),
+                protocol_type=CONSUMER,
+                since_ms=-1 if consumer.members else now.wall_ms,  # no record says when; offsets expire the later
+                consumer=consumer,
+                offsets=offsets,
+                recorded=record is not None,
+            )
         if record is None:
             return Group(id=name, offsets=offsets)
         members = {member.id: _member(member, record, now) for member in record.members}

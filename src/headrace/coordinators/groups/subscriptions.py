@@ -17,6 +17,8 @@ CONSUMER: Final = "consumer"
 
 def subscribed_topics(group: Group) -> frozenset[str] | None:
     """The topics that its members named for the protocol in force; None where nobody can say."""
+    if group.consumer is not None:
+        return group.consumer.subscribed_topics()
     if not group.members:
         return frozenset()
     if group.protocol_type != CONSUMER:

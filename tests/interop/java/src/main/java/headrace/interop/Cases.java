@@ -46,6 +46,7 @@ final class Cases {
         cases.put("offsets_by_time", Cases::offsetsByTime);
         cases.put("group_goes_on", Cases::groupGoesOn);
         cases.put("group_offsets", Cases::groupOffsets);
+        ConsumerGroups.addTo(cases);
         cases.put("topic_life", Cases::topicLife);
         cases.put("bad_topics", Cases::badTopics);
         cases.put("created_once", Cases::createdOnce);

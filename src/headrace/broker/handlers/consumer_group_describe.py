@@ -1,0 +1,98 @@
+"""ConsumerGroupDescribe: a consumer group of the new protocol (KIP-848): its epochs, and its members with what they
+read now and are to read.
+
+A classic group, or none, is GROUP_ID_NOT_FOUND with words. Authorized operations: all of them, for there are no ACLs
+yet. v1 which protocol a member speaks (KIP-1099): 1, consumer, for all.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from headrace.broker.context import Handler, RequestContext
+from headrace.broker.handlers.describe_groups import ALL_OPERATIONS, NOT_ASKED
+from headrace.coordinators.groups.consumer.heartbeats import preferred_assignor
+from headrace.coordinators.groups.consumer.model import (
+    NO_PARTITIONS,
+    ConsumerGroup,
+    ConsumerMember,
+    Partitions,
+    by_topic,
+)
+from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.consumer_group_describe import (
+    Assignment,
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    DescribedGroup,
+    Member,
+    TopicPartitions,
+)
+
+CONSUMER_MEMBER: Final = 1
+
+
+def handle(request: ConsumerGroupDescribeRequest, context: RequestContext) -> ConsumerGroupDescribeResponse:
+    operations = ALL_OPERATIONS if request.include_authorized_operations else NOT_ASKED
+    return ConsumerGroupDescribeResponse(
+        groups=tuple(
+            _described(group_id, context)._replace(authorized_operations=operations)
+            for group_id in dict.fromkeys(request.group_ids)
+        )
+    )
+
+
+def _described(group_id: str, context: RequestContext) -> DescribedGroup:
+    if not group_id:
+        return _refused(group_id, ErrorCode.INVALID_GROUP_ID, ErrorCode.INVALID_GROUP_ID.message)
+    group = context.services.groups.group(group_id)
+    if isinstance(group, ErrorCode):
+        return _refused(group_id, group, group.message)
+    if group is None:
+        return _refused(group_id, ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+    if group.consumer is None:
+        return _refused(group_id, ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
+    return DescribedGroup(
+        group_id=group_id,
+        group_state=group.state,
+        group_epoch=group.consumer.epoch,
+        assignment_epoch=group.consumer.target_epoch,
+        assignor_name=preferred_assignor(group.consumer, context.services.groups.config.consumer),
+        members=tuple(_member(group.consumer, member, context) for _, member in sorted(group.consumer.members.items())),
+    )
+
+
+def _refused(group_id: str, error: ErrorCode, message: str) -> DescribedGroup:
+    return DescribedGroup(group_id=group_id, error_code=error, error_message=message)
+
+
+def _member(group: ConsumerGroup, member: ConsumerMember, context: RequestContext) -> Member:
+    return Member(
+        member_id=member.id,
+        instance_id=member.instance_id,
+        rack_id=member.rack_id,
+        member_epoch=member.epoch,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=member.topics,
+        subscribed_topic_regex=member.pattern,
+        assignment=_assignment(member.assigned, context),
+        target_assignment=_assignment(group.targets.get(member.id, NO_PARTITIONS), context),
+        member_type=CONSUMER_MEMBER,
+    )
+
+
+def _assignment(partitions: Partitions, context: RequestContext) -> Assignment:
+    """Topics that are no more are left out: they have no name to be called by."""
+    found = ((context.image.topic_by_id(topic_id), indexes) for topic_id, indexes in by_topic(partitions).items())
+    return Assignment(
+        topic_partitions=tuple(
+            TopicPartitions(topic_id=topic.id, topic_name=topic.name, partitions=indexes)
+            for topic, indexes in found
+            if topic is not None
+        )
+    )
+
+
+HANDLER = Handler(int(ApiKey.CONSUMER_GROUP_DESCRIBE), (0, 1), handle)

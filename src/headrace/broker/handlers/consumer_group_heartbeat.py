@@ -1,0 +1,132 @@
+"""ConsumerGroupHeartbeat: be a member of a consumer group of the new protocol (KIP-848), and learn what to read.
+
+One request does it all: epoch 0 joins, -1 leaves, -2 leaves for a while (static members), any other is the member's
+own. The broker shares out; the answer says what the member may read where that changed, or where it asks for all.
+Answered once what it says is durable. A classic group with members is not taken over: GROUP_ID_NOT_FOUND.
+
+v1 subscriptions by regular expression in RE2's syntax (INVALID_REGULAR_EXPRESSION where it is none), and the client
+chooses its member id (KIP-1082); before, the coordinator gave it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from headrace.base.ids import PartitionIndex, TopicId, TopicPartition
+from headrace.base.limits import GROUP_NAME_CHARS_MAX, GROUP_SUBSCRIPTION_BYTES_MAX
+from headrace.broker.context import Handler, RequestContext
+from headrace.coordinators.groups.consumer.heartbeats import ConsumerHeartbeat
+from headrace.coordinators.groups.consumer.model import (
+    JOINING_EPOCH,
+    LEAVING_FOR_NOW_EPOCH,
+    ConsumerHeartbeatReply,
+    Partitions,
+    by_topic,
+)
+from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.consumer_group_heartbeat import (
+    Assignment,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    ResponseTopicPartitions,
+)
+
+CLIENT_IDS_VERSION: Final = 1
+
+
+async def handle(request: ConsumerGroupHeartbeatRequest, context: RequestContext) -> ConsumerGroupHeartbeatResponse:
+    problem = _problem(request, context.version)
+    if problem is not None:
+        return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=problem)
+    if context.services.groups.committed(request.group_id) is ErrorCode.NOT_COORDINATOR:
+        # another may coordinate by now, and let the session end that this answer would prolong
+        not_here = ErrorCode.NOT_COORDINATOR
+        return ConsumerGroupHeartbeatResponse(error_code=not_here, error_message=not_here.message)
+    member_id = request.member_id or context.services.groups.new_member_id(context.client_id)
+    told = await context.services.groups.ask(
+        request.group_id, lambda waiter: _event(request, context, waiter, member_id)
+    )
+    if isinstance(told, ErrorCode):
+        return ConsumerGroupHeartbeatResponse(error_code=told, error_message=told.message)
+    assert isinstance(told, ConsumerHeartbeatReply)
+    if told.error is not ErrorCode.NONE:
+        return ConsumerGroupHeartbeatResponse(error_code=told.error, error_message=told.message or told.error.message)
+    return ConsumerGroupHeartbeatResponse(
+        member_id=told.member_id,
+        member_epoch=told.epoch,
+        heartbeat_interval_ms=told.interval_ms,
+        assignment=None if told.assigned is None else Assignment(topic_partitions=_listed(told.assigned)),
+    )
+
+
+def _problem(request: ConsumerGroupHeartbeatRequest, version: int) -> str | None:
+    """What is wrong with the request by itself."""
+    names = {"GroupId": request.group_id, "InstanceId": request.instance_id, "RackId": request.rack_id}
+    for field, value in names.items():
+        if value == "":
+            return f"{field} can't be empty."
+    texts = (*names.values(), request.member_id, request.subscribed_topic_regex)
+    topics = request.subscribed_topic_names or ()
+    if any(text is not None and len(text) > GROUP_NAME_CHARS_MAX for text in (*texts, *topics)):
+        return f"Names can't be longer than {GROUP_NAME_CHARS_MAX} characters."
+    if sum(map(len, topics)) > GROUP_SUBSCRIPTION_BYTES_MAX:
+        return f"SubscribedTopicNames can't be longer than {GROUP_SUBSCRIPTION_BYTES_MAX} characters in all."
+    joins = request.member_epoch == JOINING_EPOCH
+    if not request.member_id and (not joins or version >= CLIENT_IDS_VERSION):
+        return "MemberId can't be empty."
+    if joins:
+        return _problem_of_joining(request)
+    if request.member_epoch == LEAVING_FOR_NOW_EPOCH and request.instance_id is None:
+        return "InstanceId can't be null."
+    return "MemberEpoch is invalid." if request.member_epoch < LEAVING_FOR_NOW_EPOCH else None
+
+
+def _problem_of_joining(request: ConsumerGroupHeartbeatRequest) -> str | None:
+    if request.rebalance_timeout_ms < 0:
+        return "RebalanceTimeoutMs must be provided in first request."
+    if request.topic_partitions is None or request.topic_partitions:
+        return "TopicPartitions must be empty when (re-)joining."
+    if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
+        return "Either SubscribedTopicNames or SubscribedTopicRegex must be set in first request."
+    return None
+
+
+def _event(
+    request: ConsumerGroupHeartbeatRequest, context: RequestContext, waiter: int, member_id: str
+) -> ConsumerHeartbeat:
+    return ConsumerHeartbeat(
+        waiter=waiter,
+        member_id=member_id,
+        epoch=request.member_epoch,
+        instance_id=request.instance_id,
+        rack_id=request.rack_id,
+        client_id=context.client_id,
+        client_host=f"/{context.client_host}",
+        rebalance_timeout_ms=request.rebalance_timeout_ms if request.rebalance_timeout_ms >= 0 else None,
+        subscribed=request.subscribed_topic_names,
+        pattern=request.subscribed_topic_regex,
+        assignor=request.server_assignor,
+        owned=_owned(request),
+        topics=context.services.groups.topics(),
+    )
+
+
+def _owned(request: ConsumerGroupHeartbeatRequest) -> Partitions | None:
+    if request.topic_partitions is None:
+        return None
+    return frozenset(
+        TopicPartition(TopicId(topic.topic_id), PartitionIndex(index))
+        for topic in request.topic_partitions
+        for index in topic.partitions
+    )
+
+
+def _listed(partitions: Partitions) -> tuple[ResponseTopicPartitions, ...]:
+    return tuple(
+        ResponseTopicPartitions(topic_id=topic_id, partitions=indexes)
+        for topic_id, indexes in by_topic(partitions).items()
+    )
+
+
+HANDLER = Handler(int(ApiKey.CONSUMER_GROUP_HEARTBEAT), (0, 1), handle)

@@ -1,0 +1,161 @@
+"""Assignors: who reads what, given who wants what.
+
+Promises: every partition of a topic that somebody subscribes to has exactly one owner, who subscribes to it; the same
+input has the same outcome, whatever the order of its maps. `assign_uniform` keeps what it can of the assignment before;
+loads differ by one at most where all subscribe to the same topics, and otherwise as little as no single move could
+better. `assign_range` gives each topic out in runs in the order of the members, so that partitions of the same index
+meet in the same member where all subscribe to the same topics (KIP-848; KIP-54 for the aim of being sticky).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from headrace.base.ids import PartitionIndex, TopicId, TopicPartition
+from headrace.coordinators.groups.consumer.model import NO_PARTITIONS, Partitions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subscriber:
+    """A member, as assignors see it."""
+
+    id: str
+    instance_id: str | None = None
+    topics: frozenset[TopicId]
+    """Existing ones only."""
+    before: Partitions = NO_PARTITIONS
+    """Its share until now."""
+
+
+Assignor: TypeAlias = Callable[[list[Subscriber], Mapping[TopicId, int]], dict[str, Partitions]]
+"""Shares by member id, of topics with their numbers of partitions."""
+
+
+def assign_range(subscribers: list[Subscriber], sizes: Mapping[TopicId, int]) -> dict[str, Partitions]:
+    """Runs of neighbours, topic by topic; static members first, by instance id, for these do not change."""
+    members = sorted(subscribers, key=lambda one: (one.instance_id is None, one.instance_id or one.id))
+    shares: dict[str, set[TopicPartition]] = {member.id: set() for member in members}
+    for topic_id, partitions in sizes.items():
+        wanting = [member.id for member in members if topic_id in member.topics]
+        at = 0
+        for place, member_id in enumerate(wanting):
+            count = partitions // len(wanting) + (place < partitions % len(wanting))
+            shares[member_id].update(TopicPartition(topic_id, PartitionIndex(each)) for each in range(at, at + count))
+            at += count
+    return {member_id: frozenset(share) for member_id, share in shares.items()}
+
+
+def assign_uniform(subscribers: list[Subscriber], sizes: Mapping[TopicId, int]) -> dict[str, Partitions]:
+    members = sorted(subscribers, key=lambda one: one.id)
+    if not members:
+        return {}
+    wanted = {topic_id: sizes[topic_id] for member in members for topic_id in member.topics if topic_id in sizes}
+    if all(member.topics == members[0].topics for member in members):
+        return _even(members, dict(sorted(wanted.items())))
+    return _Balance(members, dict(sorted(wanted.items()))).shares()
+
+
+def _all(sizes: Mapping[TopicId, int]) -> list[TopicPartition]:
+    """Every partition, those of one index together: who is dealt neighbours has something of each topic."""
+    found = [TopicPartition(topic_id, PartitionIndex(at)) for topic_id, count in sizes.items() for at in range(count)]
+    return sorted(found, key=_by_index)
+
+
+def _by_index(partition: TopicPartition) -> tuple[PartitionIndex, TopicId]:
+    return partition.partition, partition.topic_id
+
+
+def _even(members: list[Subscriber], sizes: Mapping[TopicId, int]) -> dict[str, Partitions]:
+    """All want the same: each gets the quota, some of them one more, first of all those who had more."""
+    partitions = _all(sizes)
+    quota, extra = divmod(len(partitions), len(members))
+    shares: dict[str, list[TopicPartition]] = {}
+    wanted, kept = frozenset(partitions), set[TopicPartition]()
+    for member in sorted(members, key=lambda one: (-len(one.before), one.id)):
+        mine = sorted(member.before & wanted, key=_by_index)
+        more = extra > 0 and len(mine) > quota
+        extra -= more
+        shares[member.id] = mine[: quota + more]
+        kept.update(shares[member.id])
+    rest = deque(each for each in partitions if each not in kept)
+    _deal(rest, [shares[member.id] for member in members], quota)
+    _deal(rest, [shares[member.id] for member in members], quota + 1)
+    assert not rest
+    return {member.id: frozenset(shares[member.id]) for member in members}
+
+
+def _deal(rest: deque[TopicPartition], shares: list[list[TopicPartition]], up_to: int) -> None:
+    """In turns to those who have less."""
+    open_shares = deque(share for share in shares if len(share) < up_to)
+    while rest and open_shares:
+        share = open_shares.popleft()
+        share.append(rest.popleft())
+        if len(share) < up_to:
+            open_shares.append(share)
+
+
+@dataclass(slots=True)
+class _Balance:
+    """Members that want different topics: start from what they had, give the rest to who has least, then even out."""
+
+    members: list[Subscriber]
+    sizes: Mapping[TopicId, int]
+    held: dict[str, dict[TopicId, list[PartitionIndex]]] = field(default_factory=dict)
+    load: dict[str, int] = field(default_factory=dict)
+
+    def shares(self) -> dict[str, Partitions]:
+        self.held = {member.id: {} for member in self.members}
+        self.load = {member.id: 0 for member in self.members}
+        wanting = {
+            topic_id: [member.id for member in self.members if topic_id in member.topics] for topic_id in self.sizes
+        }
+        before = {each: member.id for member in self.members for each in member.before}
+        rest: list[TopicPartition] = []
+        for topic_id, count in self.sizes.items():
+            for index in map(PartitionIndex, range(count)):
+                owner = before.get(TopicPartition(topic_id, index))
+                if owner is not None and topic_id in self._topics_of(owner):
+                    self._give(owner, topic_id, index)
+                else:
+                    rest.append(TopicPartition(topic_id, index))
+        for topic_id, index in sorted(rest, key=lambda each: (len(wanting[each.topic_id]), each)):
+            self._give(min(wanting[topic_id], key=self._by_load), topic_id, index)
+        moved = True
+        while moved:  # the sum of the squared loads falls with each move
+            moves = [self._even_out(topic_id, wanting[topic_id]) for topic_id in self.sizes]
+            moved = any(moves)
+        return {
+            member_id: frozenset(TopicPartition(topic_id, index) for topic_id, held in topics.items() for index in held)
+            for member_id, topics in self.held.items()
+        }
+
+    def _topics_of(self, member_id: str) -> frozenset[TopicId]:
+        return next(member.topics for member in self.members if member.id == member_id)
+
+    def _by_load(self, member_id: str) -> tuple[int, str]:
+        return self.load[member_id], member_id
+
+    def _give(self, member_id: str, topic_id: TopicId, index: PartitionIndex) -> None:
+        self.held[member_id].setdefault(topic_id, []).append(index)
+        self.load[member_id] += 1
+
+    def _even_out(self, topic_id: TopicId, wanting: list[str]) -> bool:
+        """Move partitions of a topic while that makes loads more alike. Whether any was."""
+        moved = False
+        while True:
+            holding = [member_id for member_id in wanting if self.held[member_id].get(topic_id)]
+            if not holding:
+                return moved
+            most, least = max(holding, key=self._by_load), min(wanting, key=self._by_load)
+            if self.load[most] - self.load[least] < 2:
+                return moved
+            self._give(least, topic_id, self.held[most][topic_id].pop())
+            self.load[most] -= 1
+            moved = True
+
+
+ASSIGNORS: Final[Mapping[str, Assignor]] = {"uniform": assign_uniform, "range": assign_range}
+"""By the names that clients and `group.consumer.assignors` give them."""

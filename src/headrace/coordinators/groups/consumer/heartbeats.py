@@ -1,0 +1,322 @@
+"""ConsumerGroupHeartbeat (KIP-848): the one request that joins, follows, says what was given up, and leaves.
+
+Promises: total and pure: a group and a heartbeat go in, the group after it and the answer come out, and a refused one
+changes nothing. Who is silent for a session, or takes longer than its rebalance timeout to give partitions up, is out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Final, TypeVar
+
+from headrace.base.ids import TopicId
+from headrace.coordinators.groups.consumer.assignors import ASSIGNORS, Subscriber
+from headrace.coordinators.groups.consumer.model import (
+    JOINING_EPOCH,
+    LEAVING_EPOCH,
+    LEAVING_FOR_NOW_EPOCH,
+    NO_PARTITIONS,
+    ConsumerGroup,
+    ConsumerHeartbeatReply,
+    ConsumerMember,
+    MemberState,
+    Partitions,
+    Topics,
+    TopicShape,
+    without,
+)
+from headrace.coordinators.groups.consumer.reconciliation import reconcile
+from headrace.wire.errors import ErrorCode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerConfig:
+    """What an operator sets, by Kafka's names with underscores."""
+
+    group_consumer_session_timeout_ms: int = 45_000
+    group_consumer_heartbeat_interval_ms: int = 5_000
+    group_consumer_max_size: int = 2**31 - 1
+    group_consumer_assignors: tuple[str, ...] = ("uniform", "range")
+    """The first is taken where members ask for none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerHeartbeat:
+    """The request. None: as it was said last."""
+
+    waiter: int
+    member_id: str
+    epoch: int
+    """0 joins, -1 leaves, -2 leaves for now (static members)."""
+    instance_id: str | None = None
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    rebalance_timeout_ms: int | None = None
+    subscribed: tuple[str, ...] | None = None
+    pattern: str | None = None
+    """Empty: none any more."""
+    assignor: str | None = None
+    owned: Partitions | None = None
+    topics: Topics
+    """The cluster's, as they are now."""
+
+
+NOT_MET: Final = ConsumerHeartbeatReply(error=ErrorCode.UNKNOWN_MEMBER_ID)
+
+
+def on_heartbeat(
+    group: ConsumerGroup, event: ConsumerHeartbeat, now_ms: int, config: ConsumerConfig
+) -> tuple[ConsumerGroup, ConsumerHeartbeatReply]:
+    """The group after it, and the answer."""
+    if event.epoch in (LEAVING_EPOCH, LEAVING_FOR_NOW_EPOCH):
+        return _on_leave(group, event)
+    refusal = _refusal(group, event, config)
+    if refusal is not None:
+        return group, refusal
+    group, before = _entered(group, event)
+    after = _updated(before, event)
+    group = group.put(after)
+    changed = before.epoch == JOINING_EPOCH or (before.topics, before.pattern) != (after.topics, after.pattern)
+    if changed or event.topics.version != group.topics_version:
+        group = _look_at_topics(group, event.topics, bump=changed and _is_new_to(group, before, after))
+    if group.epoch > group.target_epoch:
+        group = _retarget(group, event.topics, config)
+    member = reconcile(
+        after,
+        owned=event.owned,
+        target_epoch=group.target_epoch,
+        target=group.targets.get(after.id, NO_PARTITIONS),
+        owners=group.owners,
+    )
+    group = _timed(group.put(member), after, member, now_ms, config)
+    whole = event.epoch == JOINING_EPOCH or _is_full(event)
+    return group, ConsumerHeartbeatReply(
+        member_id=member.id,
+        epoch=member.epoch,
+        interval_ms=config.group_consumer_heartbeat_interval_ms,
+        assigned=member.assigned if whole or member.assigned != before.assigned else None,
+    )
+
+
+def _is_full(event: ConsumerHeartbeat) -> bool:
+    """A client that cannot tell what has reached the coordinator says all again, and is told all again."""
+    subscribes = event.subscribed is not None or event.pattern is not None
+    return event.rebalance_timeout_ms is not None and subscribes and event.owned is not None
+
+
+# who may
+
+
+def _refusal(group: ConsumerGroup, event: ConsumerHeartbeat, config: ConsumerConfig) -> ConsumerHeartbeatReply | None:
+    if event.assignor is not None and event.assignor not in config.group_consumer_assignors:
+        known = ", ".join(config.group_consumer_assignors)
+        message = f"ServerAssignor {event.assignor} is not supported. Supported assignors: {known}."
+        return ConsumerHeartbeatReply(error=ErrorCode.UNSUPPORTED_ASSIGNOR, message=message)
+    if event.pattern and event.topics.matching(event.pattern) is None:
+        message = f"SubscribedTopicRegex `{event.pattern}` is not a valid regular expression."
+        return ConsumerHeartbeatReply(error=ErrorCode.INVALID_REGULAR_EXPRESSION, message=message)
+    member = group.members.get(event.member_id)
+    if event.instance_id is not None:
+        held = group.static_member(event.instance_id)
+        if event.epoch == JOINING_EPOCH and held is not None and held.id != event.member_id:
+            return None if held.epoch == LEAVING_FOR_NOW_EPOCH else _refused(ErrorCode.UNRELEASED_INSTANCE_ID)
+        if event.epoch != JOINING_EPOCH and held is None:
+            return NOT_MET
+        if held is not None and held.id != event.member_id:
+            return _refused(ErrorCode.FENCED_INSTANCE_ID)
+        if held is None and member is not None:
+            return _refused(ErrorCode.INVALID_REQUEST)  # a dynamic member does not become a static one
+    if member is None:
+        if event.epoch != JOINING_EPOCH:
+            return NOT_MET
+        full = len(group.members) >= config.group_consumer_max_size
+        return _refused(ErrorCode.GROUP_MAX_SIZE_REACHED) if full else None
+    if event.epoch == JOINING_EPOCH and member.epoch == LEAVING_FOR_NOW_EPOCH:
+        return None
+    return None if _epoch_holds(member, event) else _refused(ErrorCode.FENCED_MEMBER_EPOCH)
+
+
+def _refused(error: ErrorCode) -> ConsumerHeartbeatReply:
+    return ConsumerHeartbeatReply(error=error)
+
+
+def _epoch_holds(member: ConsumerMember, event: ConsumerHeartbeat) -> bool:
+    """It comes with its epoch; or with the one before, where the answer that raised it was lost, and it has nothing
+    that is not its own."""
+    if event.epoch == member.epoch:
+        return True
+    lost = event.epoch == member.previous_epoch and event.epoch < member.epoch
+    return lost and event.owned is not None and event.owned <= member.assigned
+
+
+# coming
+
+
+def _entered(group: ConsumerGroup, event: ConsumerHeartbeat) -> tuple[ConsumerGroup, ConsumerMember]:
+    """Who it is, a member from now on. A static member that comes back takes its place with all that belongs to it."""
+    held = None if event.instance_id is None else group.static_member(event.instance_id)
+    if event.epoch == JOINING_EPOCH and held is not None and held.epoch == LEAVING_FOR_NOW_EPOCH:
+        back = replace(held, id=event.member_id, epoch=JOINING_EPOCH, previous_epoch=JOINING_EPOCH)
+        target = group.targets.get(held.id)
+        group = group.drop(held.id).put(back)
+        return (group if target is None else replace(group, targets=group.targets.set(back.id, target))), back
+    member = group.members.get(event.member_id)
+    return group, ConsumerMember(id=event.member_id) if member is None else member
+
+
+def _updated(member: ConsumerMember, event: ConsumerHeartbeat) -> ConsumerMember:
+    """With what the request says anew."""
+    return replace(
+        member,
+        instance_id=_or(event.instance_id, member.instance_id),
+        rack_id=_or(event.rack_id, member.rack_id),
+        client_id=event.client_id,
+        client_host=event.client_host,
+        rebalance_timeout_ms=_or(event.rebalance_timeout_ms, member.rebalance_timeout_ms),
+        topics=member.topics if event.subscribed is None else tuple(sorted(set(event.subscribed))),
+        pattern=member.pattern if event.pattern is None else (event.pattern or None),
+        assignor=_or(event.assignor, member.assignor),
+    )
+
+
+_T = TypeVar("_T")
+
+
+def _or(said: _T | None, before: _T) -> _T:
+    return before if said is None else said
+
+
+def _is_new_to(group: ConsumerGroup, before: ConsumerMember, after: ConsumerMember) -> bool:
+    """Whether who should read what is another question now: not for a static member that came back as it was."""
+    return after.id not in group.targets or (before.topics, before.pattern) != (after.topics, after.pattern)
+
+
+# what there is to read, and who is to read it
+
+
+def _look_at_topics(group: ConsumerGroup, topics: Topics, *, bump: bool) -> ConsumerGroup:
+    """Resolve what is subscribed to. The epoch rises where the topics are not what they were, or with `bump`."""
+    patterns = {member.pattern for member in group.members.values() if member.pattern}
+    resolved = {pattern: topics.matching(pattern) or frozenset() for pattern in patterns}
+    if dict(group.patterns) != resolved:
+        bump = True
+        changed = group.patterns
+        for pattern in set(group.patterns) - patterns:
+            changed = changed.delete(pattern)
+        group = replace(group, patterns=changed.update(resolved))
+    metadata_hash = _hash_of(group.subscribed_topics(), topics)
+    if metadata_hash != group.metadata_hash or bump:
+        group = replace(group, epoch=group.epoch + 1, metadata_hash=metadata_hash)
+    return replace(group, topics_version=topics.version)
+
+
+def _hash_of(names: Iterable[str], topics: Topics) -> int:
+    """Of the topics among these that exist; the same after a restart and on every broker. 0: there are none."""
+    shapes = _shapes(names, topics)
+    if not shapes:
+        return 0
+    text = "\n".join(f"{name} {shape.id} {shape.partitions}" for name, shape in sorted(shapes.items()))
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), signed=True)
+
+
+def _shapes(names: Iterable[str], topics: Topics) -> dict[str, TopicShape]:
+    found = ((name, topics.shape(name)) for name in names)
+    return {name: shape for name, shape in found if shape is not None}
+
+
+def _retarget(group: ConsumerGroup, topics: Topics, config: ConsumerConfig) -> ConsumerGroup:
+    """Make the shares out anew, for the group's epoch."""
+    shapes = _shapes(group.subscribed_topics(), topics)
+    subscribers = [
+        Subscriber(
+            id=member.id,
+            instance_id=member.instance_id,
+            topics=frozenset(shapes[name].id for name in group.topics_of(member) if name in shapes),
+            before=group.targets.get(member.id, NO_PARTITIONS),
+        )
+        for member in group.members.values()
+    ]
+    sizes: dict[TopicId, int] = {shape.id: shape.partitions for shape in shapes.values()}
+    shares = ASSIGNORS[preferred_assignor(group, config)](subscribers, sizes)
+    changed = {member_id: share for member_id, share in shares.items() if group.targets.get(member_id) != share}
+    return replace(group, targets=group.targets.update(changed), target_epoch=group.epoch)
+
+
+def preferred_assignor(group: ConsumerGroup, config: ConsumerConfig) -> str:
+    """That which most members ask for; else the first that the broker has."""
+    offered = config.group_consumer_assignors
+    wishes = Counter(member.assignor for member in group.members.values() if member.assignor in offered)
+    return min(offered, key=lambda name: (-wishes[name], offered.index(name)))
+
+
+# time
+
+
+def _timed(
+    group: ConsumerGroup, before: ConsumerMember, member: ConsumerMember, now_ms: int, config: ConsumerConfig
+) -> ConsumerGroup:
+    """Its session begins anew; so does the time to give partitions up, with each new demand."""
+    sessions = group.sessions.set(member.id, now_ms + config.group_consumer_session_timeout_ms)
+    revocations = group.revocations
+    if member.state is not MemberState.UNREVOKED_PARTITIONS:
+        revocations = without(revocations, member.id)
+    elif member.id not in revocations or (member.epoch, member.revoking) != (before.epoch, before.revoking):
+        revocations = revocations.set(member.id, now_ms + member.rebalance_timeout_ms)
+    return replace(group, sessions=sessions, revocations=revocations)
+
+
+def on_due(group: ConsumerGroup, now_ms: int) -> ConsumerGroup:
+    """Without those whose time is up."""
+    late = [member_id for member_id, due in (*group.sessions.items(), *group.revocations.items()) if due <= now_ms]
+    return _without_members(group, late)
+
+
+def postponed(group: ConsumerGroup, now_ms: int, by_ms: int) -> ConsumerGroup:
+    """With that much more time for those whose time is up."""
+    sessions, revocations = (
+        values.update({member_id: now_ms + by_ms for member_id, due in values.items() if due <= now_ms})
+        for values in (group.sessions, group.revocations)
+    )
+    return replace(group, sessions=sessions, revocations=revocations)
+
+
+# going
+
+
+def _on_leave(group: ConsumerGroup, event: ConsumerHeartbeat) -> tuple[ConsumerGroup, ConsumerHeartbeatReply]:
+    done = ConsumerHeartbeatReply(member_id=event.member_id, epoch=event.epoch)
+    member = group.members.get(event.member_id)
+    if event.instance_id is not None:
+        held = group.static_member(event.instance_id)
+        if held is None:
+            return group, NOT_MET
+        if held.id != event.member_id:
+            return group, _refused(ErrorCode.FENCED_INSTANCE_ID)
+        if event.epoch == LEAVING_FOR_NOW_EPOCH:
+            away = replace(
+                held,
+                epoch=LEAVING_FOR_NOW_EPOCH,
+                state=MemberState.STABLE,
+                revoking=NO_PARTITIONS,
+            )
+            return replace(group.put(away), revocations=without(group.revocations, held.id)), done
+    if member is None:
+        return group, NOT_MET
+    return _without_members(group, [member.id]), done
+
+
+def _without_members(group: ConsumerGroup, member_ids: Iterable[str]) -> ConsumerGroup:
+    """Those who stay are to share out again, which the next heartbeat sees to."""
+    gone = set(member_ids)
+    for member_id in gone:
+        group = group.drop(member_id)
+    if not gone:
+        return group
+    patterns = {member.pattern for member in group.members.values()}
+    for pattern in set(group.patterns) - patterns:
+        group = replace(group, patterns=group.patterns.delete(pattern))
+    return replace(group, epoch=group.epoch + 1)

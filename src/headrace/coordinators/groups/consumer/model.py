@@ -1,0 +1,234 @@
+"""A consumer group of the new protocol as a value: its members, what they are to read, and what they read now.
+
+Promises: frozen; `owners` follows from the members and nobody shares a partition; `validate` states what holds after
+every step. Three epochs order everything (KIP-848): the group's rises with whatever changes who should read what, the
+target's says for which of these the shares were made out, and a member's says up to which it has followed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
+
+import immutables
+
+from headrace.base.ids import TopicId, TopicPartition
+from headrace.wire.errors import ErrorCode
+
+JOINING_EPOCH: Final = 0
+LEAVING_EPOCH: Final = -1
+LEAVING_FOR_NOW_EPOCH: Final = -2
+"""A static member's, that means to come back under its instance id."""
+
+Partitions: TypeAlias = frozenset[TopicPartition]
+NO_PARTITIONS: Final[Partitions] = frozenset()
+
+
+class MemberState(IntEnum):
+    """Where a member is on the way to its target; numbered as in Kafka's record."""
+
+    STABLE = 0
+    UNREVOKED_PARTITIONS = 1
+    """It has been told to give partitions up and has not said that it did."""
+    UNRELEASED_PARTITIONS = 2
+    """It waits for partitions that others have not given up."""
+
+
+class TopicShape(NamedTuple):
+    """What an assignor has to know of a topic."""
+
+    id: TopicId
+    partitions: int
+
+
+class Topics(Protocol):
+    """The topics of the cluster at one time."""
+
+    @property
+    def version(self) -> int:
+        """Rises with every change of the cluster; the same number, the same topics."""
+
+    def shape(self, name: str) -> TopicShape | None:
+        """None where there is no such topic."""
+
+    def matching(self, pattern: str) -> frozenset[str] | None:
+        """Names that the pattern (RE2's syntax) takes whole; None where it is no pattern."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerMember:
+    """One consumer."""
+
+    id: str
+    instance_id: str | None = None
+    """A static member's own name, which outlives its process (KIP-345)."""
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    rebalance_timeout_ms: int = -1
+    """Longest that it may take to give partitions up."""
+    topics: tuple[str, ...] = ()
+    """Subscribed to by name; sorted."""
+    pattern: str | None = None
+    """Subscribed to by a regular expression."""
+    assignor: str | None = None
+    """That it would like."""
+    state: MemberState = MemberState.STABLE
+    epoch: int = JOINING_EPOCH
+    previous_epoch: int = -1
+    """Accepted too, for the answer that raised it may have been lost."""
+    assigned: Partitions = NO_PARTITIONS
+    """What it may read."""
+    revoking: Partitions = NO_PARTITIONS
+    """What it may have read until now and has not said to have given up: still its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroup:
+    """One group. Maps are by member id where nothing else is said."""
+
+    epoch: int = 0
+    metadata_hash: int = 0
+    """Of the subscribed topics as they were when the epoch last rose for them."""
+    members: immutables.Map[str, ConsumerMember] = field(default_factory=immutables.Map)
+    target_epoch: int = 0
+    targets: immutables.Map[str, Partitions] = field(default_factory=immutables.Map)
+    owners: immutables.Map[TopicPartition, str] = field(default_factory=immutables.Map)
+    """Who reads a partition, or may still be reading it."""
+    patterns: immutables.Map[str, frozenset[str]] = field(default_factory=immutables.Map)
+    """What the members' regular expressions stand for."""
+    sessions: immutables.Map[str, int] = field(default_factory=immutables.Map)
+    """Monotonic ms: a member that is silent until then is out. Every member has one."""
+    revocations: immutables.Map[str, int] = field(default_factory=immutables.Map)
+    """Monotonic ms: a member that has not given up its partitions by then is out."""
+    topics_version: int = -1
+    """Of the topics that were last looked at. Not kept in the log."""
+
+    @property
+    def is_reconciled(self) -> bool:
+        return all(
+            member.state is MemberState.STABLE and member.epoch == self.target_epoch for member in self.members.values()
+        )
+
+    def static_member(self, instance_id: str) -> ConsumerMember | None:
+        return next((member for member in self.members.values() if member.instance_id == instance_id), None)
+
+    def subscribed_topics(self) -> frozenset[str]:
+        """All names that members subscribe to, whether there are such topics or not."""
+        names: set[str] = set()
+        for member in self.members.values():
+            names.update(self.topics_of(member))
+        return frozenset(names)
+
+    def topics_of(self, member: ConsumerMember) -> Iterable[str]:
+        yield from member.topics
+        if member.pattern:
+            yield from self.patterns.get(member.pattern, frozenset())
+
+    def earliest_deadline_ms(self) -> int | None:
+        return min((*self.sessions.values(), *self.revocations.values()), default=None)
+
+    # changes
+
+    def put(self, member: ConsumerMember) -> ConsumerGroup:
+        """Add a member or change one, and whom its partitions belong to."""
+        before = self.members.get(member.id)
+        if before == member:
+            return self
+        held = NO_PARTITIONS if before is None else before.assigned | before.revoking
+        holds = member.assigned | member.revoking
+        owners = self.owners
+        if held != holds:
+            with owners.mutate() as changed:
+                for partition in held - holds:
+                    del changed[partition]
+                for partition in holds - held:
+                    assert partition not in changed, "a partition has one owner"
+                    changed[partition] = member.id
+                owners = changed.finish()
+        return replace(self, members=self.members.set(member.id, member), owners=owners)
+
+    def drop(self, member_id: str) -> ConsumerGroup:
+        """Take a member out with all that is its own."""
+        member = self.members[member_id]
+        freed = self.put(replace(member, assigned=NO_PARTITIONS, revoking=NO_PARTITIONS))
+        return replace(
+            freed,
+            members=freed.members.delete(member_id),
+            targets=without(freed.targets, member_id),
+            sessions=without(freed.sessions, member_id),
+            revocations=without(freed.revocations, member_id),
+        )
+
+    def check_member(self, member_id: str, epoch: int) -> ErrorCode:
+        """Whether one who commits or fetches offsets is a member, at its latest epoch."""
+        member = self.members.get(member_id)
+        if member is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        return ErrorCode.NONE if member.epoch == epoch else ErrorCode.STALE_MEMBER_EPOCH
+
+    def validate(self) -> None:
+        """Assert what holds between any two steps."""
+        owned = [
+            (partition, member.id)
+            for member in self.members.values()
+            for partition in member.assigned | member.revoking
+        ]
+        assert len(owned) == len(self.owners)
+        assert dict(owned) == dict(self.owners)
+        assert set(self.sessions) == set(self.members)
+        instances = [member.instance_id for member in self.members.values() if member.instance_id is not None]
+        assert len(instances) == len(set(instances))
+        assert self.target_epoch <= self.epoch
+        assert set(self.targets) <= set(self.members)
+        shared = [partition for target in self.targets.values() for partition in target]
+        assert len(shared) == len(set(shared)), "nobody is to share a partition"
+        for member in self.members.values():
+            assert not member.assigned & member.revoking
+            assert bool(member.revoking) == (member.state is MemberState.UNREVOKED_PARTITIONS)
+            assert (member.id in self.revocations) == (member.state is MemberState.UNREVOKED_PARTITIONS)
+            assert member.epoch <= self.epoch
+
+
+_V = TypeVar("_V")
+
+
+def without(values: immutables.Map[str, _V], key: str) -> immutables.Map[str, _V]:
+    return values.delete(key) if key in values else values
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> Mapping[TopicId, tuple[int, ...]]:
+    """The indexes of each topic, both in order: as requests and records have it."""
+    found: dict[TopicId, list[int]] = {}
+    for topic_id, index in sorted(partitions):
+        found.setdefault(topic_id, []).append(index)
+    return {topic_id: tuple(indexes) for topic_id, indexes in found.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerHeartbeatReply:
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+    """What is wrong and what to do, where the code alone does not say it."""
+    member_id: str | None = None
+    epoch: int = 0
+    interval_ms: int = 0
+    """When it is to be heard from again."""
+    assigned: Partitions | None = None
+    """What it may read; None: as it was told last."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerWrite:
+    """A change of a consumer group."""
+
+    before: ConsumerGroup | None
+    """What stands if it is refused."""
+    replies: tuple[tuple[int, ConsumerHeartbeatReply], ...] = ()
+    """Waiters, and what they are told once it is durable."""
+    converts: bool = False
+    """It does away with the record of the classic group that was there before."""
+    retires: bool = False
+    """It does away with the consumer group, which is empty, for a classic one."""

@@ -1,0 +1,96 @@
+"""Consumer groups rebuilt from the last record under each of their keys, in whatever order these come.
+
+Promises: what comes out equals the group that wrote them, save that members have a full session before them, and a full
+rebalance timeout to give up what they were asked for. Records that no group stands behind (a log that ends between
+tombstones) are left out; of two owners of a partition, which no log of ours has, the first by id keeps it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import immutables
+
+from headrace.coordinators.groups.consumer.changes import (
+    ConsumerEpoch,
+    ConsumerJoined,
+    ConsumerRecord,
+    Current,
+    Forgotten,
+    PatternResolved,
+    Target,
+    TargetEpoch,
+)
+from headrace.coordinators.groups.consumer.heartbeats import ConsumerConfig
+from headrace.coordinators.groups.consumer.model import ConsumerGroup, ConsumerMember, MemberState, Partitions
+
+
+@dataclass(slots=True)
+class ConsumerReplay:
+    """The records of one group."""
+
+    epoch: ConsumerEpoch | None = None
+    target_epoch: int = 0
+    members: dict[str, ConsumerMember] = field(default_factory=dict)
+    targets: dict[str, Partitions] = field(default_factory=dict)
+    currents: dict[str, ConsumerMember] = field(default_factory=dict)
+    patterns: dict[str, frozenset[str]] = field(default_factory=dict)
+
+    def apply(self, record: ConsumerRecord) -> None:
+        match record:
+            case ConsumerEpoch():
+                self.epoch = record
+            case ConsumerJoined(member=member):
+                self.members[member.id] = member
+            case PatternResolved(pattern=pattern, topics=topics):
+                self.patterns[pattern] = topics
+            case TargetEpoch(epoch=epoch):
+                self.target_epoch = epoch
+            case Target(member_id=member_id, partitions=partitions):
+                self.targets[member_id] = partitions
+            case Current(member=member):
+                self.currents[member.id] = member
+            case Forgotten():
+                raise AssertionError("only the last word on a key is read")
+
+    def group(self, now_ms: int, config: ConsumerConfig) -> ConsumerGroup | None:
+        """None where there is no such group."""
+        if self.epoch is None:
+            return None
+        group = ConsumerGroup(
+            epoch=self.epoch.epoch,
+            metadata_hash=self.epoch.metadata_hash,
+            target_epoch=self.target_epoch,
+            targets=immutables.Map(
+                (member_id, share) for member_id, share in self.targets.items() if member_id in self.members
+            ),
+            patterns=immutables.Map(self.patterns),
+            sessions=immutables.Map(
+                (member_id, now_ms + config.group_consumer_session_timeout_ms) for member_id in self.members
+            ),
+        )
+        for member_id, wants in sorted(self.members.items()):
+            group = group.put(self._member(member_id, wants, group))
+        return replace(
+            group,
+            revocations=immutables.Map(
+                (member.id, now_ms + member.rebalance_timeout_ms)
+                for member in group.members.values()
+                if member.state is MemberState.UNREVOKED_PARTITIONS
+            ),
+        )
+
+    def _member(self, member_id: str, wants: ConsumerMember, group: ConsumerGroup) -> ConsumerMember:
+        follows = self.currents.get(member_id)
+        if follows is None:
+            return wants
+        revoking = frozenset(each for each in follows.revoking if each not in group.owners)
+        unrevoked = follows.state is MemberState.UNREVOKED_PARTITIONS
+        return replace(
+            wants,
+            state=MemberState.UNRELEASED_PARTITIONS if unrevoked and not revoking else follows.state,
+            epoch=follows.epoch,
+            previous_epoch=follows.previous_epoch,
+            assigned=frozenset(each for each in follows.assigned if each not in group.owners) - revoking,
+            revoking=revoking if unrevoked else frozenset(),
+        )

@@ -1,0 +1,268 @@
+"""Clients of the new protocol around the group machine, as librdkafka and the Java client behave, and what must hold
+whatever happens to their messages. Knows of the groups what they answer, and which member ids there are.
+
+A client has its messages in order (a connection), and while one that names what it owns is under way, it takes up
+nothing new: the protocol cannot tell what was not yet taken up from what was given up.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from headrace.base.ids import PartitionIndex, TopicId, TopicPartition
+from headrace.coordinators.groups import events as ev
+from headrace.coordinators.groups.consumer.heartbeats import ConsumerConfig, ConsumerHeartbeat
+from headrace.coordinators.groups.consumer.model import ConsumerGroup, ConsumerHeartbeatReply, Partitions, TopicShape
+from headrace.coordinators.groups.model import GroupConfig
+from headrace.wire.errors import ErrorCode
+from tests.coordinators.group_world import World
+
+SESSION_MS: Final = 1_000
+REBALANCE_MS: Final = 400
+NOTHING: Final[Partitions] = frozenset()
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """The topics that there are."""
+
+    shapes: dict[str, TopicShape] = field(default_factory=dict)
+    version: int = 1
+
+    def shape(self, name: str) -> TopicShape | None:
+        return self.shapes.get(name)
+
+    def matching(self, pattern: str) -> frozenset[str] | None:
+        try:
+            return frozenset(name for name in self.shapes if re.fullmatch(pattern, name))
+        except re.error:
+            return None
+
+    def having(self, **sizes: int) -> Cluster:
+        """With these topics too, or with that many partitions; 0: without."""
+        shapes = dict(self.shapes)
+        for name, partitions in sizes.items():
+            before = shapes.pop(name, None)
+            if partitions:
+                topic_id = (
+                    TopicId(uuid.UUID(int=1000 + 10 * self.version + len(shapes))) if before is None else before.id
+                )
+                shapes[name] = TopicShape(topic_id, partitions)
+        return Cluster(shapes, self.version + 1)
+
+    def partitions(self, names: Iterable[str]) -> Partitions:
+        return frozenset(
+            TopicPartition(shape.id, PartitionIndex(index))
+            for name, shape in self.shapes.items()
+            if name in names
+            for index in range(shape.partitions)
+        )
+
+
+def config(*assignors: str) -> GroupConfig:
+    return GroupConfig(
+        group_initial_rebalance_delay_ms=0,
+        consumer=ConsumerConfig(
+            group_consumer_session_timeout_ms=SESSION_MS,
+            group_consumer_heartbeat_interval_ms=100,
+            group_consumer_assignors=assignors or ("uniform", "range"),
+        ),
+    )
+
+
+@dataclass
+class Client:
+    """One consumer: what it knows, and what of it is under way."""
+
+    id: str
+    topics: tuple[str, ...] = ("t",)
+    instance_id: str | None = None
+    epoch: int = 0
+    reading: Partitions = NOTHING
+    target: Partitions | None = None
+    """What it was told to read and has not taken up yet."""
+    tells_all: bool = True
+    """Its next heartbeat says everything: it joins, or does not know what has arrived."""
+    tells_owned: bool = False
+    outbox: deque[ConsumerHeartbeat] = field(default_factory=deque)
+    awaits: int | None = None
+    """The waiter of its last heartbeat."""
+    heard_ms: int = 0
+    """When the coordinator last took a heartbeat of it."""
+
+    def heartbeat(self, waiter: int, cluster: Cluster) -> ConsumerHeartbeat:
+        whole = self.tells_all or self.epoch == 0
+        return ConsumerHeartbeat(
+            waiter=waiter,
+            member_id=self.id,
+            epoch=self.epoch,
+            instance_id=self.instance_id,
+            client_id="client",
+            client_host="/127.0.0.1",
+            rebalance_timeout_ms=REBALANCE_MS if whole else None,
+            subscribed=self.topics if whole else None,
+            owned=self.reading if whole or self.tells_owned else None,
+            topics=cluster,
+        )
+
+    def take_up(self) -> None:
+        """Give up what it is no longer to read, then begin with the rest."""
+        if self.target is not None and not self.outbox:
+            self.tells_owned |= self.reading != self.target
+            self.reading, self.target = self.target, None
+
+    def on_reply(self, reply: ConsumerHeartbeatReply) -> None:
+        self.awaits = None
+        if reply.error in (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID):
+            self.start_over()
+        elif reply.error is not ErrorCode.NONE:
+            self.tells_all = True
+        else:
+            self.epoch = reply.epoch
+            self.tells_all = self.tells_owned = False
+            if reply.assigned is not None:
+                self.target = reply.assigned
+
+    def start_over(self) -> None:
+        self.epoch, self.reading, self.target, self.tells_all = 0, NOTHING, None, True
+
+
+class ConsumerWorld(World):
+    """One group, `g`, and its clients."""
+
+    def __init__(self, *assignors: str, autowrite: bool = True) -> None:
+        super().__init__(config=config(*assignors), autowrite=autowrite)
+        self.cluster = Cluster().having(t=4)
+        self.clients: dict[str, Client] = {}
+        self.made = 0
+
+    def client(self, *topics: str, instance_id: str | None = None) -> Client:
+        self.made += 1
+        client = Client(f"c{self.made}", topics or ("t",), instance_id)
+        self.clients[client.id] = client
+        return client
+
+    @property
+    def group(self) -> ConsumerGroup:
+        found = self.groups.get("g")
+        return ConsumerGroup() if found is None or found.consumer is None else found.consumer
+
+    # what happens to messages
+
+    def say(self, client: Client) -> None:
+        """It sends a heartbeat, unless it waits for the answer to one."""
+        if client.awaits is None:
+            client.awaits = self.waiter("g")
+            client.outbox.append(client.heartbeat(client.awaits, self.cluster))
+
+    def arrive(self, client: Client, *, twice: bool = False) -> None:
+        """Its oldest message reaches the coordinator; the answer to a second copy is thrown away."""
+        if not client.outbox:
+            return
+        event = client.outbox.popleft()
+        self.ask(client, event)
+        if twice:
+            self.ask(client, replace(event, waiter=self.waiter("g")))
+
+    def ask(self, client: Client, event: ConsumerHeartbeat) -> None:
+        epoch_before = self.group.members.get(client.id)
+        event = replace(event, topics=self.cluster)
+        self.send("g", event)
+        if self.group.members.get(client.id) is not None or epoch_before is not None:
+            client.heard_ms = self.now_ms
+        self.check()
+
+    def hear(self, client: Client) -> None:
+        """The answer reaches it, if there is one."""
+        if client.awaits is not None and client.awaits in self.replies:
+            reply = self.replies[client.awaits]
+            if isinstance(reply, ConsumerHeartbeatReply):
+                client.on_reply(reply)
+            else:
+                self.miss(client)
+        self.check()
+
+    def miss(self, client: Client) -> None:
+        """It gives up waiting for an answer."""
+        client.awaits, client.tells_all = None, True
+
+    def beat(self, client: Client) -> ConsumerHeartbeatReply:
+        """A whole exchange."""
+        self.say(client)
+        waiter = client.awaits
+        assert waiter is not None
+        while client.outbox:
+            self.arrive(client)
+        while waiter not in self.replies:
+            self.settle()
+        reply = self.replies[waiter]
+        assert isinstance(reply, ConsumerHeartbeatReply)
+        self.hear(client)
+        return reply
+
+    def leave(self, client: Client, epoch: int = -1) -> ConsumerHeartbeatReply:  # type: ignore[override]  # of this protocol
+        client.reading, client.target = NOTHING, None
+        client.outbox.clear()
+        waiter = self.waiter("g")
+        event = ConsumerHeartbeat(
+            waiter=waiter, member_id=client.id, epoch=epoch, instance_id=client.instance_id, topics=self.cluster
+        )
+        self.send("g", event)
+        del self.clients[client.id]
+        self.check()
+        while waiter not in self.replies:
+            self.settle()
+        reply = self.replies[waiter]
+        assert isinstance(reply, ConsumerHeartbeatReply)
+        return reply
+
+    def die(self, client: Client) -> None:
+        """It stops reading, and says nothing."""
+        del self.clients[client.id]
+
+    def lose_broker(self) -> None:
+        self.crash()
+        for client in self.clients.values():
+            client.outbox.clear()
+            if client.awaits is not None:
+                self.miss(client)
+
+    # what must hold
+
+    def check(self) -> None:
+        """Nobody reads what another member reads. Who is no member any more will hear of it with its next heartbeat."""
+        readers: dict[TopicPartition, str] = {}
+        for client in self.clients.values():
+            if client.id in self.group.members:
+                for partition in client.reading:
+                    assert partition not in readers, f"{readers[partition]} and {client.id} read {partition}"
+                    readers[partition] = client.id
+
+    def quieten(self) -> None:
+        """Everybody talks until nothing changes any more."""
+        while self.in_flight:
+            self.settle()
+        self.autowrite = True
+        for client in self.clients.values():
+            client.outbox.clear()
+            self.miss(client)
+        for _ in range(6 * len(self.clients) + 12):
+            self.advance(SESSION_MS // 10)
+            for client in self.clients.values():
+                self.beat(client)
+                client.take_up()
+                self.check()
+
+    def shares(self) -> dict[str, Partitions]:
+        return {client.id: client.reading for client in self.clients.values()}
+
+
+def epoch_of(reply: ev.AnyReply) -> int:
+    assert isinstance(reply, ConsumerHeartbeatReply)
+    assert reply.error is ErrorCode.NONE, reply
+    return reply.epoch
