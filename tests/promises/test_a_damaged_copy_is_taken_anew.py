@@ -59,6 +59,11 @@ def is_whole(part: MetadataResponsePartition) -> bool:
     return part.leader_id != -1 and len(part.isr_nodes) == 3
 
 
+def is_settled(part: MetadataResponsePartition) -> bool:
+    """Nobody is given the lead any more."""
+    return is_whole(part) and part.leader_id == part.replica_nodes[0]
+
+
 def make_topic(bootstrap: str) -> None:
     config = {"min.insync.replicas": "2", "segment.bytes": str(SEGMENT_BYTES), "retention.ms": "-1"}
     admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
@@ -69,7 +74,7 @@ def make_topic(bootstrap: str) -> None:
 async def fill(cluster: BrokerCluster) -> PartitionLogs:
     """All of it acknowledged by the whole ISR."""
     found: PartitionLogs = {index: {} for index in range(PARTITIONS)}
-    for part in await until(cluster, 1, is_whole):
+    for part in await until(cluster, 1, is_settled):
         async with RawClient(str(cluster.address(part.leader_id))) as client:
             for number in range(BATCHES):
                 value = b"%d of %d" % (number, part.partition_index) + b"v" * 250

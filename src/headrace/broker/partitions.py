@@ -119,6 +119,8 @@ class Partitions:
         """Whom partitions tell that their disk has failed."""
         self.damaged: Callable[[TopicPartition], object] = _nobody_leaves
         """Told of logs that are damaged, or have beside them what they replaced."""
+        self.let_in: Callable[[TopicPartition], object] = _nobody_leaves
+        """Told of copies that are in sync and have beside them what they replaced."""
         self._work: asyncio.Task[None] | None = None
         """The last of the openings and deletions, each of which awaits the one before it."""
 
@@ -218,6 +220,8 @@ class Partitions:
     def _follow_on(self, copy: FollowerPartition, image: PartitionImage) -> None:
         was_throttled = copy.is_throttled
         copy.is_in_sync = self._node in image.isr
+        if copy.is_in_sync and copy.log.has_replaced:
+            self.let_in(copy.topic_partition)
         if (copy.leader, copy.leader_epoch) == (image.leader, image.leader_epoch):
             if was_throttled and not copy.is_throttled:
                 self._feed(copy)  # at once: producers wait for it from now on

@@ -72,11 +72,14 @@ class Renewals:
         """What is damaged, is being copied anew, or has something beside it that may go."""
         self._under_way: dict[TopicPartition, None] = {}
         """Of these, what may be dropped as soon as nobody counts on it, or has been."""
+        self._let_in: set[TopicPartition] = set()
+        """Of these, what was in sync, and no leader yet, since it was begun anew: nobody needs what it had before."""
         self._obstacles: dict[TopicPartition, str] = {}
         """Why what is damaged stays so, as it was told."""
         self._looking: asyncio.Task[None] | None = None
         self._stopped = False
         partitions.damaged = self.note
+        partitions.let_in = self._let_in.add
 
     def note(self, key: TopicPartition) -> None:
         """Its log is damaged, or there is something beside it."""
@@ -149,6 +152,7 @@ class Renewals:
     def _forget(self, key: TopicPartition) -> None:
         self._noted.pop(key, None)
         self._under_way.pop(key, None)
+        self._let_in.discard(key)
         self._obstacles.pop(key, None)
 
     # what stands in its way
@@ -217,6 +221,7 @@ class Renewals:
     async def _begin(self, wishes: list[Wish]) -> None:
         asking: list[Wish] = []
         for wish in wishes:
+            self._let_in.discard(wish.role.topic_partition)
             self._under_way[wish.role.topic_partition] = None  # first: the epoch in which it may go may come at once
             if isinstance(wish.role, FollowerPartition) and wish.role.may_be_dropped:
                 self._push(wish.role)
@@ -262,13 +267,15 @@ class Renewals:
 
     def _push(self, role: Replica) -> None:
         """Have it dropped, where nobody counts on it and that is not under way; else it is asked for once more."""
-        if not isinstance(role, FollowerPartition) or role.is_changing:
+        if not isinstance(role, FollowerPartition):
+            if not role.has_stepped_down:  # else it is about to follow
+                self._forego(role)
+        elif role.is_changing:
             return
-        if self.begins_anew(role):
-            if role.leader != NO_LEADER:
-                self._partitions.feeding.copy(role)
-        else:
+        elif not self.begins_anew(role):
             self._forego(role)
+        elif role.leader != NO_LEADER:
+            self._partitions.feeding.copy(role)
 
     # once it is sound
 
@@ -278,7 +285,7 @@ class Renewals:
             if role.stuck_at is not None:
                 self._obstacles[key] = STUCK
             return
-        if role.log.has_replaced and isinstance(role, Partition):
+        if role.log.has_replaced and isinstance(role, Partition) and key not in self._let_in:
             return  # it may lead by an unclean election, with less than it had
         self._forget(key)
         if not role.log.has_replaced:

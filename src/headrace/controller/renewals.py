@@ -2,8 +2,8 @@
 
 Promises: it leaves the ISR in an entry that begins a leader epoch, so that nothing which it has said of the copy before
 counts afterwards; the ISR keeps at least min.insync.replicas live members, and never loses its last one; who leads
-first hands over, to a member that it names, and stays in sync. What is asked twice does no more than what was asked
-once.
+hands over in the same entry, to a member that it names, and stays in sync where it may not leave. What is asked twice
+does no more than what was asked once.
 """
 
 from __future__ import annotations
@@ -52,9 +52,10 @@ def renew_copies(
     min_in_sync: Callable[[TopicImage], int],
 ) -> Decision[tuple[ErrorCode, ...] | Refusal]:
     """One error code for each copy, in order: NONE: it is done, and in the epoch that begins the asker does not lead
-    it, nor, unless it led it before, is in sync; UNKNOWN_TOPIC_OR_PARTITION; NOT_ENOUGH_REPLICAS where too few would
-    be left in sync; LEADER_NOT_AVAILABLE where nobody leads it, or could in the asker's place; FENCED_LEADER_EPOCH,
-    UNKNOWN_LEADER_EPOCH. A Refusal of all for an old incarnation of the asker, or too many."""
+    it, nor is in sync, unless it led it before and too few would be left; UNKNOWN_TOPIC_OR_PARTITION;
+    NOT_ENOUGH_REPLICAS where too few would be left in sync; LEADER_NOT_AVAILABLE where nobody leads it, or could in
+    the asker's place; FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH. A Refusal of all for an old incarnation of the asker,
+    or too many."""
     asker = image.brokers.get(broker_id)
     if asker is None or asker.epoch != broker_epoch:
         return Decision((), stale(broker_id, broker_epoch))
@@ -71,11 +72,12 @@ def renew_copies(
             codes.append(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             continue
         left = tuple(member for member in known.isr if member != broker_id)
-        code = _problem(broker_id, known, copy, [member for member in left if member in live], min_in_sync(topic))
+        living, least = [member for member in left if member in live], max(1, min_in_sync(topic))
+        code = _problem(broker_id, known, copy, living, least)
         codes.append(code)
         if code is ErrorCode.NONE and copy.leader_epoch == known.leader_epoch:
-            leads = known.leader == broker_id
-            leader, isr = (copy.successor, known.isr) if leads else (known.leader, left)
+            leader = copy.successor if known.leader == broker_id else known.leader
+            isr = known.isr if broker_id in known.isr and len(living) < least else left
             events[key] = _next_epoch(topic, known, isr, leader)
     return Decision(tuple(events.values()), tuple(codes))
 
@@ -90,7 +92,7 @@ def _problem(
         return ErrorCode.FENCED_LEADER_EPOCH if broker in known.isr else ErrorCode.NONE
     if known.leader == NO_LEADER or (known.leader == broker and copy.successor not in left):
         return ErrorCode.LEADER_NOT_AVAILABLE
-    too_few = broker in known.isr and len(left) < max(1, least)
+    too_few = broker in known.isr and len(left) < least
     return ErrorCode.NOT_ENOUGH_REPLICAS if too_few and known.leader != broker else ErrorCode.NONE
 
 
