@@ -184,6 +184,27 @@ def test_nobody_hears_of_lost_power_until_somebody_asks_after_it_came_back() -> 
     net.run(main())
 
 
+def test_a_goodbye_that_was_lost_with_the_power_is_made_up_for_when_somebody_asks() -> None:
+    net = Net()
+
+    async def main() -> None:
+        await net.listen()
+        end = await net.connect()
+        net.links.set_cut([BACK])
+        net.accepted[0].transport.close()
+        await asyncio.sleep(0.1)
+        net.loop.network.power_off(SERVER)
+        net.loop.kill(net.server)
+        net.links.set_cut([])
+        net.loop.network.power_on(SERVER)
+        await asyncio.sleep(1)
+        assert not end.lost.done()
+        end.transport.write(b"are you there?")
+        assert isinstance(await end.lost, ConnectionResetError)
+
+    net.run(main())
+
+
 def test_a_killed_process_is_heard_of_at_once_and_refuses_connections() -> None:
     net = Net()
 

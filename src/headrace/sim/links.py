@@ -87,7 +87,7 @@ class Links:
         self._down.add(host)
         for link in [each for each in self._held if each[0] == host]:
             for held in self._held.pop(link):
-                held.is_over = True
+                held.is_over = held.sender.vanished = True  # whatever else comes for it is told that it is unknown
 
     def power_on(self, host: str) -> None:
         self._down.discard(host)
