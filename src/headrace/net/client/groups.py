@@ -112,7 +112,10 @@ class Groups:
         async def ask(connection: Connection, coordinator: BrokerId) -> GroupView:
             request = wire.DescribeGroupsRequest(groups=(group,))
             (found,) = (await self._request(connection, ApiKey.DESCRIBE_GROUPS, request)).groups
-            if found.error_code == ErrorCode.GROUP_ID_NOT_FOUND and ApiKey.CONSUMER_GROUP_DESCRIBE in connection.versions:
+            if (
+                found.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+                and ApiKey.CONSUMER_GROUP_DESCRIBE in connection.versions
+            ):
                 return await self._describe_consumers(group, connection, coordinator)
             if found.error_code != ErrorCode.GROUP_ID_NOT_FOUND:
                 check(found.error_code, f"Group '{group}'")
