@@ -20,17 +20,17 @@ def image(index: int, *names: str) -> MetadataImage:
 
 def test_expressions_follow_the_topics() -> None:
     topics = ClusterTopics(image(1, "a1", "a2", "b"))
-    assert topics.matching("a.") == {"a1", "a2"}
+    assert topics.matching("a.") == frozenset({"a1", "a2"})
     assert topics.matching("(") is None
     later = topics.at(image(2, "a2", "a3", "b"))
-    assert (later.version, later.matching("a.")) == (2, {"a2", "a3"})
-    assert later.matching("b|c") == {"b"}
+    assert (later.version, later.matching("a.")) == (2, frozenset({"a2", "a3"}))
+    assert later.matching("b|c") == frozenset({"b"})
     assert later.at(image(3)).matching("a.") == frozenset()
 
 
 def test_what_is_remembered_is_bounded() -> None:
     topics = ClusterTopics(image(1, "a1"))
     for number in range(GROUP_PATTERNS_KEPT_MAX + 10):
-        assert topics.matching(f"a{number}") == ({"a1"} if number == 1 else frozenset())
+        assert topics.matching(f"a{number}") == frozenset({"a1"} if number == 1 else ())
     assert len(topics._known) == GROUP_PATTERNS_KEPT_MAX
-    assert topics.matching("a1") == {"a1"}
+    assert topics.matching("a1") == frozenset({"a1"})
