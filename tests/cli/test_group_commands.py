@@ -43,9 +43,9 @@ def committed(broker: RunningBroker, *partitions: tuple[str, int], group: str = 
 
 
 @contextmanager
-def member(broker: RunningBroker, group: str = "g") -> Iterator[None]:
+def member(broker: RunningBroker, group: str = "g", protocol: str = "classic") -> Iterator[None]:
     """Somebody is in the group, and has all partitions."""
-    client = consumer(broker, group, **{"group.instance.id": "one", "client.id": "me"})
+    client = consumer(broker, group, **{"group.instance.id": "one", "client.id": "me", "group.protocol": protocol})
     client.subscribe(["orders"])
     while len(client.assignment()) < 2:
         client.poll(0.1)
@@ -92,12 +92,13 @@ def test_a_group_is_described_with_its_lag(headrace: Headrace, broker: RunningBr
     assert "lag 6" in headrace.ok("group", "describe", "g")
 
 
-def test_who_reads_what_is_told(headrace: Headrace, broker: RunningBroker) -> None:
+@pytest.mark.parametrize(("protocol", "assignor"), [("classic", "range"), ("consumer", "uniform")])
+def test_who_reads_what_is_told(headrace: Headrace, broker: RunningBroker, protocol: str, assignor: str) -> None:
     commit(broker, ("orders", 0, 4))
-    with member(broker):
+    with member(broker, protocol=protocol):
         (found,) = headrace.json("group", "describe", "g")
         printed = headrace.ok("group", "describe", "g")
-    assert (found["state"], found["protocol"], len(found["members"])) == ("Stable", "range", 1)
+    assert (found["state"], found["protocol"], len(found["members"])) == ("Stable", assignor, 1)
     told = [
         (part["partition"], part["lag"], part["instance"], part["client"], part["host"]) for part in found["partitions"]
     ]
@@ -155,9 +156,12 @@ def test_positions_come_from_a_file(headrace: Headrace, broker: RunningBroker, t
     assert "cannot be read" in headrace.refused("group", "reset-offsets", "g", "--from-file", tmp_path / "x", code=2)
 
 
-def test_nothing_is_reset_under_a_group_that_is_active(headrace: Headrace, broker: RunningBroker) -> None:
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_nothing_is_reset_under_a_group_that_is_active(
+    headrace: Headrace, broker: RunningBroker, protocol: str
+) -> None:
     commit(broker, ("orders", 0, 4))
-    with member(broker):
+    with member(broker, protocol=protocol):
         refused = headrace.refused("group", "reset-offsets", "g", "--to-latest", "--all-topics", "--execute")
         assert "'g' is active (Stable): stop its members (1)" in refused
         assert "'g' is active" in headrace.refused("group", "delete", "g")

@@ -29,6 +29,7 @@ COMMIT_VERSION: Final = 8
 FETCH_VERSION: Final = 8
 """Topics by name."""
 DEAD: Final = "Dead"
+CONSUMER: Final = "consumer"
 INACTIVE: Final = ("Empty", DEAD)
 """States in which nobody is in a group, or nobody knows it."""
 
@@ -111,6 +112,11 @@ class Groups:
         async def ask(connection: Connection, coordinator: BrokerId) -> GroupView:
             request = wire.DescribeGroupsRequest(groups=(group,))
             (found,) = (await self._request(connection, ApiKey.DESCRIBE_GROUPS, request)).groups
+            if (
+                found.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+                and ApiKey.CONSUMER_GROUP_DESCRIBE in connection.versions
+            ):
+                return await self._describe_consumers(group, connection, coordinator)
             if found.error_code != ErrorCode.GROUP_ID_NOT_FOUND:
                 check(found.error_code, f"Group '{group}'")
             return GroupView(
@@ -132,6 +138,36 @@ class Groups:
             )
 
         return await self._at_coordinator(group, ask)
+
+    async def _describe_consumers(self, group: str, connection: Connection, coordinator: BrokerId) -> GroupView:
+        """A group of the new protocol (KIP-848); its protocol is the assignor's name."""
+        from headrace.wire.messages import consumer_group_describe as wire
+
+        request = wire.ConsumerGroupDescribeRequest(group_ids=(group,))
+        (found,) = (await self._request(connection, ApiKey.CONSUMER_GROUP_DESCRIBE, request)).groups
+        if found.error_code != ErrorCode.GROUP_ID_NOT_FOUND:
+            check(found.error_code, f"Group '{group}'")
+        return GroupView(
+            name=group,
+            state=found.group_state or DEAD,
+            protocol_type=CONSUMER if found.group_state else "",
+            protocol=found.assignor_name,
+            coordinator=coordinator,
+            members=tuple(
+                GroupMember(
+                    id=member.member_id,
+                    instance_id=member.instance_id,
+                    client_id=member.client_id,
+                    host=member.client_host.lstrip("/"),
+                    partitions=tuple(
+                        TopicPartition(topic.topic_name, index)
+                        for topic in member.assignment.topic_partitions
+                        for index in sorted(topic.partitions)
+                    ),
+                )
+                for member in found.members
+            ),
+        )
 
     async def committed(self, group: str) -> dict[TopicPartition, int]:
         """How far the group has read, for all that it has committed."""
