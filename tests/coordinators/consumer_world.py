@@ -244,7 +244,8 @@ class ConsumerWorld(World):
                     readers[partition] = client.id
 
     def quieten(self) -> None:
-        """Everybody talks until nothing changes any more."""
+        """Everybody talks until nothing changes any more, and the log takes what there is."""
+        self.refuse_next = ErrorCode.NONE
         while self.in_flight:
             self.settle()
         self.autowrite = True
