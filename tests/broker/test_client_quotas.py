@@ -114,12 +114,42 @@ def test_a_new_limit_holds_at_once_and_what_was_used_counts() -> None:
 
 def test_nobody_waits_longer_than_may_be_told() -> None:
     quotas, _ = client_quotas(({"client-id": None}, 1.0))
-    assert record(quotas, "a", 1e12) == 3_600_000
+    assert record(quotas, "a", 1e12) == 11_000, "all of the window, after which nothing of it counts"
+    long = ClientQuotas(image(({"client-id": None}, 1.0)), HandClock(), Window(11, 3600.0))
+    assert record(long, "a", 1e12) == 30_000
     percent, _ = client_quotas(({"client-id": None}, 1.0), key="request_percentage")
     usage = percent.usage("a")
     assert usage is not None
     assert usage.request is not None
     assert usage.request.record(1e6) == 1000, "one sample's time, as on Kafka"
+
+
+def test_a_quota_of_next_to_nothing_throttles_and_fails_nobody() -> None:
+    """One that was kept before it was refused."""
+    quotas, clock = client_quotas(({"client-id": None}, 1e-320), key="request_percentage")
+    for _ in range(3):
+        usage = quotas.usage("a")
+        assert usage is not None
+        assert usage.request is not None
+        assert usage.request.record(1) == 1000
+        clock.now += 1
+
+
+def test_what_is_lent_is_waited_for_beyond_the_window() -> None:
+    quotas, clock = client_quotas(({"client-id": None}, 100.0))
+    usage = quotas.usage("a")
+    assert usage is not None
+    assert usage.produce is not None
+    assert usage.produce.lend(5000) == 11_000
+    clock.now += 39
+    assert (usage.produce.wait_ms, usage.produce.is_idle) == (1000, False)
+    assert usage.produce.record(0) == 1000
+    clock.now += 1
+    assert usage.produce.wait_ms == 0
+    usage.produce.lend(5000)
+    before, after = image(({"client-id": None}, 100.0)), image(({"client-id": None}, 1000.0))
+    quotas.on_delta(ImageDelta(before, after))
+    assert record(quotas, "a", 1) == 0, "another limit forgives it"
 
 
 def test_made_up_client_ids_take_their_room_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,3 +166,24 @@ def test_made_up_client_ids_take_their_room_and_no_more(monkeypatch: pytest.Monk
     assert record(quotas, "late", 100) == 0, "the idle ones are let go"
     assert len(quotas) <= 3
     assert record(quotas, "known", 1) == 0
+
+
+def test_a_client_id_of_any_length_takes_no_more_room_than_a_name_of_a_quota() -> None:
+    quotas, _ = client_quotas(({"client-id": None}, 100.0))
+    assert record(quotas, "a" * 1025, 1000) == 0
+    assert record(quotas, "b" * 30_000, 1000) == 10_000, "they are measured together"
+    assert len(quotas) == 1
+    assert record(quotas, "c" * 1024, 1000) == 0, "and this one by itself"
+
+
+def test_who_has_a_quota_of_their_own_is_measured_alone_however_many_are_made_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("headrace.broker.quotas.QUOTA_CLIENTS_MAX", 50)
+    quotas, _ = client_quotas(({"client-id": None}, 100.0), ({"client-id": "mine"}, 1e6), ({"client-id": "few"}, 7.0))
+    waits = [record(quotas, f"made up {number}", 900) for number in range(60)]
+    assert waits[-1] > 0
+    assert record(quotas, "mine", 1e7) == 0
+    assert record(quotas, "few", 70) == 0
+    assert (limit(quotas, "mine"), limit(quotas, "few"), limit(quotas, "another")) == (1e6, 7.0, 100.0)
+    assert record(quotas, "mine", 1e6) > 0, "it was measured"

@@ -3,6 +3,7 @@ count, over a time that is never shorter than all of them but one."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -68,7 +69,13 @@ def test_it_is_as_the_model_says(steps: list[tuple[int, int]], later: int, windo
 def test_the_wait_is_what_brings_it_to_the_limit(used: int, limit: int, wait_ms: int) -> None:
     measured = SampledRate()
     measured.record(used, 5.0, KAFKAS)
-    assert measured.wait_ms(limit, 5.0, KAFKAS) == wait_ms
+    assert round(measured.wait_ms(limit, 5.0, KAFKAS)) == wait_ms
+
+
+def test_a_limit_that_is_next_to_nothing_is_no_error() -> None:
+    measured = SampledRate()
+    measured.record(1, 5.0, KAFKAS)
+    assert measured.wait_ms(1e-320, 5.0, KAFKAS) == math.inf
 
 
 def test_after_the_wait_it_is_at_the_limit() -> None:

@@ -53,6 +53,7 @@ def test_what_changes_nothing_commits_nothing() -> None:
         ((("user", "a"),), "producer_byte_rate", 0.0, "greater than 0"),
         ((("user", "a"),), "producer_byte_rate", math.nan, "greater than 0"),
         ((("user", "a"),), "request_percentage", math.inf, "greater than 0"),
+        ((("user", "a"),), "request_percentage", 1e-320, "0.001 or more"),
         ((("user", "a"),), "consumer_byte_rate", 1.5, "whole number"),
         ((("user", "a"),), "consumer_byte_rate", 1e30, "too large"),
     ],

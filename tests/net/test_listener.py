@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import select
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -72,7 +73,8 @@ class Prompt:
 @dataclass
 class Script:
     """`now:x` is echoed at once, `big:x` with half a queue behind it, `later:x` and `mute:x` when the test says so,
-    `none:x` never, `prompt:x` as `mute:x` and in the same turn, `bad:x` is malformed."""
+    `none:x` never, `throttle:x` as `now:x` and the connection is throttled for an hour, `prompt:x` as `mute:x` and in
+    the same turn, `bad:x` is malformed."""
 
     served: list[bytes] = field(default_factory=list)
     deferred: dict[bytes, Deferred] = field(default_factory=dict)
@@ -88,7 +90,9 @@ class Script:
             raise CorruptData("scripted")
         if kind == b"none":
             return None
-        if kind == b"now":
+        if kind == b"throttle":
+            connection.throttle(3_600_000)
+        if kind in (b"now", b"throttle"):
             return [framed(payload)]
         if kind == b"big":
             return [framed(payload + bytes(BIG_BYTES))]
@@ -260,3 +264,47 @@ async def test_nothing_is_held_once_all_is_answered_or_the_peer_is_gone() -> Non
         await asyncio.wait([script.deferred[b"later:2"].future])
         assert listener.gauge.queued_bytes == 0
         assert listener.gauge.connections == 0
+
+
+async def test_what_waits_of_a_throttled_peer_that_has_gone_is_not_served() -> None:
+    """Its end lies behind what nobody reads. It may have sent the same again on another connection."""
+    async with running() as (script, listener, reader, writer):
+        writer.write(framed(b"throttle:1") + framed(b"now:2"))
+        assert await read_frame(reader) == b"throttle:1"
+        (connection,) = listener._connections
+        assert connection._transport is not None
+        writer.write(framed(b"now:3"))
+        writer.close()
+        await writer.wait_closed()
+        ended = select.poll()
+        ended.register(connection._transport.get_extra_info("socket").fileno(), select.POLLRDHUP)
+        assert await asyncio.to_thread(ended.poll, 10_000), "its end has come"
+        connection._throttle_is_over()
+        await turns(5)
+        assert script.served == [b"throttle:1"]
+        assert not connection.is_open
+
+
+async def test_what_waits_of_a_throttled_peer_that_is_there_is_served() -> None:
+    async with running() as (script, listener, reader, writer):
+        writer.write(framed(b"throttle:1") + framed(b"now:2"))
+        assert await read_frame(reader) == b"throttle:1"
+        await turns(5)
+        assert script.served == [b"throttle:1"]
+        (connection,) = listener._connections
+        connection._throttle_is_over()
+        assert await read_frame(reader) == b"now:2"
+
+
+async def test_a_throttled_connection_that_is_idle_for_too_long_is_ended_as_any_other() -> None:
+    async with running() as (_, listener, reader, writer):
+        writer.write(framed(b"throttle:1"))
+        assert await read_frame(reader) == b"throttle:1"
+        (connection,) = listener._connections
+        room = listener.room
+        room.now = connection._active_at + room.bounds.idle_ms_max / 1000
+        connection.check_pace()
+        assert connection.is_open
+        room.now += 1
+        connection.check_pace()
+        assert not connection.is_open

@@ -382,8 +382,10 @@ QUOTA_NAME_CHARACTERS_MAX: Final = 1_024
 """In the name of a user or a client id that is given a quota."""
 QUOTA_CLIENTS_MAX: Final = 10_000
 """Client ids that are measured at a time, each by itself; those beyond are measured together, until some are idle."""
-QUOTA_THROTTLE_MS_MAX: Final = 3_600_000
-"""Longest that a client which went beyond its quota is told to wait, and is not read."""
+QUOTA_PERCENTAGE_MIN: Final = 0.001
+"""Smallest request_percentage: 10 us of the event loop in a second. Less is not a quota but a lock."""
+QUOTA_THROTTLE_MS_MAX: Final = 30_000
+"""Longest that a client which went beyond its quota is told to wait, and is not read, however long the window is."""
 
 # metrics
 METRICS_PARTITIONS_PER_TURN_MAX: Final = 500

@@ -156,6 +156,7 @@ class Dispatcher:
             context.received_bytes,
             connection=connection,
             clock=self._services.clock,
+            sessions=self._services.fetch_sessions,
             encode=self.encode,
         )
         try:

@@ -109,7 +109,7 @@ class FetchSessions:
         """Take up one request; a refusal is FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH or
         FETCH_SESSION_TOPIC_ID_ERROR, at which the reader starts anew."""
         if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-            self._end(session_id)
+            self.end(session_id)
             items = list(wanted)
             session = self._open(by_id, items) if epoch == INITIAL_EPOCH else None
             return FetchPlan(items, session, incremental=False)
@@ -122,7 +122,7 @@ class FetchSessions:
             return ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
         self._update(session, wanted, forgotten)
         if self._partitions > FETCH_SESSION_PARTITIONS_MAX:
-            self._end(session_id)
+            self.end(session_id)
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         return FetchPlan(list(session.wanted.items()), session, incremental=True)
 
@@ -146,7 +146,15 @@ class FetchSessions:
         """Monotonic: a wall clock that jumps back would keep idle sessions for as long."""
         return int(self._clock.monotonic() * 1000)
 
-    def _end(self, session_id: int) -> None:
+    def forget_shown(self, session_id: int, keys: Iterable[PartitionKey]) -> None:
+        """The reader was not told of these after all: they are news when it asks next."""
+        session = self._sessions.get(session_id)
+        if session is not None:
+            for key in keys:
+                session.shown.pop(key, None)
+
+    def end(self, session_id: int) -> None:
+        """Its places are free; nothing where there is no such session."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
             self._partitions -= len(session.wanted)
@@ -158,7 +166,7 @@ class FetchSessions:
             oldest = next(iter(self._sessions.values()))
             if now_ms - oldest.used_at_ms < EVICTABLE_AFTER_MS:
                 return None
-            self._end(oldest.session_id)
+            self.end(oldest.session_id)
         session_id = self._random.randrange(1, 2**31)
         while session_id in self._sessions:
             session_id = self._random.randrange(1, 2**31)

@@ -2,8 +2,9 @@
 muted.
 
 Promises: the answer is never held back; it says how long the connection is then not read (KIP-219). A fetch that would
-go beyond is answered with nothing, and none of it counts, unless nothing else was used: a batch that is larger than
-all that its quota allows at a time comes nevertheless. Requests of such a connection are served one at a time.
+go beyond is answered with nothing, and none of it counts: its session is as if it had not been read. A batch that is
+larger than all that its quota allows at a time comes nevertheless, as soon as its client is not beyond its quota
+already; it then waits for all of that. Requests of such a connection are served one at a time.
 """
 
 from __future__ import annotations
@@ -12,11 +13,14 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from headrace.base.ports import Clock
+from headrace.broker.fetch_sessions import NO_SESSION, FetchSessions, PartitionKey
 from headrace.broker.quotas import ClientUsage
 from headrace.net.connection import Answer, Connection
 from headrace.wire.apis import ApiKey
+from headrace.wire.codec import new
 from headrace.wire.headers import RequestHeader
-from headrace.wire.messages.fetch import FetchRequest, FetchResponse
+from headrace.wire.messages.fetch import FetchResponse
+from headrace.wire.plain_fetch import TOPIC_ID_VERSION
 
 EXEMPT: Final = frozenset({int(ApiKey.ENVELOPE)})
 """What brokers ask of each other."""
@@ -27,7 +31,18 @@ Encode = Callable[[RequestHeader, Any], Answer | None]
 class Metered:
     """See the module. Made as the request comes; `answer` is called once."""
 
-    __slots__ = ("_begun_at", "_clock", "_connection", "_encode", "_header", "_request", "_size", "_spent_s", "_usage")
+    __slots__ = (
+        "_begun_at",
+        "_clock",
+        "_connection",
+        "_encode",
+        "_header",
+        "_request",
+        "_sessions",
+        "_size",
+        "_spent_s",
+        "_usage",
+    )
 
     def __init__(
         self,
@@ -37,6 +52,7 @@ class Metered:
         *,
         connection: Connection,
         clock: Clock,
+        sessions: FetchSessions,
         encode: Encode,
     ) -> None:
         self._usage = usage
@@ -44,6 +60,7 @@ class Metered:
         self._size = size
         self._connection = connection
         self._clock = clock
+        self._sessions = sessions
         self._encode = encode
         self._request: Any = None
         self._begun_at = clock.monotonic()
@@ -79,18 +96,36 @@ class Metered:
     def _answer_to_fetch(self, response: FetchResponse) -> Answer | None:
         frame = self._encode(self._header, response)
         usage, size = self._usage.fetch, sum(map(len, frame or ()))
-        is_first = usage is not None and usage.is_idle
-        wait_ms = self._used_time()
-        if usage is not None:
+        wait_ms, is_lent = self._used_time(), False
+        if usage is not None and size > usage.burst:
+            is_lent = not usage.wait_ms
+            wait_ms = max(wait_ms, usage.lend(size) if is_lent else usage.wait_ms)
+        elif usage is not None:
             wait_ms = max(wait_ms, usage.record(size))
+            if wait_ms:
+                usage.take_back(size)
         if not wait_ms:
             return frame
         self._throttle(wait_ms)
-        if not is_first:
-            response = _nothing_of(response, self._request)
-            if usage is not None:
-                usage.take_back(size)
+        if not is_lent:
+            response = self._nothing_of(response)
         return self._encode(self._header, _told(response, wait_ms))
+
+    def _nothing_of(self, response: FetchResponse) -> FetchResponse:
+        """No partition of it. A session that has just begun is not told: its client begins another."""
+        if self._request.session_epoch <= 0:
+            self._sessions.end(response.session_id)
+            return response._replace(responses=(), session_id=NO_SESSION)
+        by_id = self._header.api_version >= TOPIC_ID_VERSION
+        self._sessions.forget_shown(
+            response.session_id,
+            (
+                new(PartitionKey, (topic.topic_id if by_id else topic.topic, partition.partition_index))
+                for topic in response.responses
+                for partition in topic.partitions
+            ),
+        )
+        return response._replace(responses=())
 
     def _used_time(self) -> int:
         """For how long it is to be throttled for the time of the event loop that it took."""
@@ -107,9 +142,3 @@ def _told(response: Any, wait_ms: int) -> Any:
     if wait_ms and "throttle_time_ms" in getattr(response, "_fields", ()):
         return response._replace(throttle_time_ms=wait_ms)
     return response
-
-
-def _nothing_of(response: FetchResponse, request: FetchRequest) -> FetchResponse:
-    """No partition of it. A session that has just begun is not told: its client begins another."""
-    goes_on = request.session_epoch > 0
-    return response._replace(responses=(), session_id=response.session_id if goes_on else 0)

@@ -1,7 +1,8 @@
 """The client quotas that hold on this broker, and what clients have used of them.
 
 Promises: who has no quota costs nothing to remember; who shares a quota shares what is used of it; however many client
-ids are made up, no more than QUOTA_CLIENTS_MAX are measured one by one, and those beyond share one measure. Loop-only.
+ids are made up, and however long they are, no more than QUOTA_CLIENTS_MAX are measured one by one, and those beyond
+share one measure. Who has a quota of their own is always measured alone. Loop-only.
 Each broker measures its own clients, as on Kafka. Sources: KIP-13, KIP-55 (which quota holds), KIP-124, KIP-219.
 """
 
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple, TypeAlias
 
-from headrace.base.limits import QUOTA_CLIENTS_MAX, QUOTA_THROTTLE_MS_MAX
+from headrace.base.limits import QUOTA_CLIENTS_MAX, QUOTA_NAME_CHARACTERS_MAX, QUOTA_THROTTLE_MS_MAX
 from headrace.base.ports import Clock
 from headrace.broker.sampled_rate import SampledRate, Window
 from headrace.metadata.delta import ImageDelta
@@ -31,27 +32,55 @@ ANONYMOUS: Final = "ANONYMOUS"
 _Who: TypeAlias = tuple[str, str | None, str | None]
 """A quota's key, and the user and client id that it is measured of; None: of all of them together."""
 _OTHERS: Final = ""
-"""In place of client ids beyond those that are measured one by one; no quota is given to the empty id."""
+"""In place of client ids beyond those that are measured one by one, and of those that are longer than any that has a
+quota of its own; none is given to the empty id. Only a default quota is measured so, of which one holds at a time."""
 
 
 class Usage:
     """What is used of one quota by those who share it."""
 
-    __slots__ = ("_clock", "_rate", "_wait_ms_max", "_window", "limit")
+    __slots__ = ("_clock", "_lent_until", "_limit", "_rate", "_wait_ms_max", "_window")
 
     def __init__(self, limit: float, clock: Clock, window: Window, wait_ms_max: int) -> None:
-        self.limit = limit
-        """In a second."""
+        self._limit = limit
         self._clock = clock
         self._window = window
         self._wait_ms_max = wait_ms_max
         self._rate = SampledRate()
+        self._lent_until = 0.0
+
+    @property
+    def limit(self) -> float:
+        """In a second. Another one forgives what was lent."""
+        return self._limit
+
+    @limit.setter
+    def limit(self, limit: float) -> None:
+        if limit != self._limit:
+            self._limit = limit
+            self._lent_until = 0.0
 
     def record(self, amount: float) -> int:
         """So much was used; for how many milliseconds its user is to be throttled."""
         now = self._clock.monotonic()
         self._rate.record(amount, now, self._window)
-        return min(self._rate.wait_ms(self.limit, now, self._window), self._wait_ms_max)
+        return self._wait_ms(now)
+
+    def lend(self, amount: float) -> int:
+        """As `record`, of more than the burst: all of it is waited for, also where that is longer than the window."""
+        now = self._clock.monotonic()
+        self._rate.record(amount, now, self._window)
+        self._lent_until = now + self._rate.wait_ms(self._limit, now, self._window) / 1000
+        return self._wait_ms(now)
+
+    @property
+    def wait_ms(self) -> int:
+        """For how long its user is to be throttled where nothing more is used."""
+        return self._wait_ms(self._clock.monotonic())
+
+    def _wait_ms(self, now: float) -> int:
+        wait_ms = max(self._rate.wait_ms(self._limit, now, self._window), (self._lent_until - now) * 1000)
+        return round(min(wait_ms, self._wait_ms_max))
 
     def take_back(self, amount: float) -> None:
         """It was not used after all."""
@@ -60,11 +89,12 @@ class Usage:
     @property
     def burst(self) -> float:
         """The most that can be used at a time without going beyond."""
-        return self.limit * (self._window.samples - 1) * self._window.seconds
+        return self._limit * (self._window.samples - 1) * self._window.seconds
 
     @property
     def is_idle(self) -> bool:
-        return self._rate.is_idle(self._clock.monotonic(), self._window)
+        now = self._clock.monotonic()
+        return now >= self._lent_until and self._rate.is_idle(now, self._window)
 
 
 class ClientUsage(NamedTuple):
@@ -104,6 +134,8 @@ class ClientQuotas:
         self.are_set = bool(self._limits)
         if not self.are_set:
             self._usages.clear()
+        elif len(self._usages) >= QUOTA_CLIENTS_MAX:
+            self._prune()
 
     def usage(self, client_id: str) -> ClientUsage | None:
         """Of the client that calls itself so; None: no quota holds for it."""
@@ -121,23 +153,30 @@ class ClientQuotas:
         for entity in _nearest_first(client_id):
             if (limit := limits.get(entity)) is not None:
                 kinds = dict(entity)
-                who = (key, ANONYMOUS if USER in kinds else None, client_id if CLIENT_ID in kinds else None)
-                usage = self._usage(who, limit)
-                usage.limit = limit
-                return usage
+                user = ANONYMOUS if USER in kinds else None
+                if CLIENT_ID not in kinds:
+                    return self._usage((key, user, None), limit)
+                if kinds[CLIENT_ID] is not None or self._is_measured_alone((key, user, client_id)):
+                    return self._usage((key, user, client_id), limit)
+                return self._usage((key, user, _OTHERS), limit)
         return None
 
+    def _is_measured_alone(self, who: _Who) -> bool:
+        """Of one that has a default quota: whether there is room for a measure of its own."""
+        if len(who[2] or "") > QUOTA_NAME_CHARACTERS_MAX:
+            return False
+        if who in self._usages or len(self._usages) < QUOTA_CLIENTS_MAX:
+            return True
+        self._prune()
+        return len(self._usages) < QUOTA_CLIENTS_MAX
+
     def _usage(self, who: _Who, limit: float) -> Usage:
-        known = self._usages.get(who)
-        if known is not None:
-            return known
-        if len(self._usages) >= QUOTA_CLIENTS_MAX and who[2] not in (None, _OTHERS):
-            self._prune()
-            if len(self._usages) >= QUOTA_CLIENTS_MAX:
-                return self._usage((who[0], who[1], _OTHERS), limit)
-        whole_ms = round(self._window.seconds * 1000)
-        wait_ms_max = whole_ms if who[0] == REQUEST_PERCENTAGE else QUOTA_THROTTLE_MS_MAX
-        usage = self._usages[who] = Usage(limit, self._clock, self._window, wait_ms_max)
+        usage = self._usages.get(who)
+        if usage is None:
+            seconds = self._window.seconds if who[0] == REQUEST_PERCENTAGE else self._window.whole
+            wait_ms_max = min(round(seconds * 1000), QUOTA_THROTTLE_MS_MAX)
+            usage = self._usages[who] = Usage(limit, self._clock, self._window, wait_ms_max)
+        usage.limit = limit
         return usage
 
     def _prune(self) -> None:

@@ -58,10 +58,11 @@ class SampledRate:
         elapsed = max(elapsed + max(missing, 0) * window.seconds, 0.001)
         return sum(sample.total for sample in samples) / elapsed, elapsed
 
-    def wait_ms(self, limit: float, now: float, window: Window) -> int:
-        """Milliseconds without more after which it is at the limit; 0: it is not above."""
+    def wait_ms(self, limit: float, now: float, window: Window) -> float:
+        """Milliseconds without more after which it is at the limit; 0: it is not above. Infinite where the limit is so
+        small that no number says it."""
         rate, seconds = self.measure(now, window)
-        return round((rate - limit) / limit * seconds * 1000) if rate > limit else 0
+        return (rate - limit) / limit * seconds * 1000 if rate > limit else 0.0
 
     def is_idle(self, now: float, window: Window) -> bool:
         """Whether nothing of what was recorded counts any more."""

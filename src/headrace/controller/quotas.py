@@ -10,12 +10,21 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from headrace.base.limits import QUOTA_ENTITIES_MAX, QUOTA_NAME_CHARACTERS_MAX
+from headrace.base.limits import QUOTA_ENTITIES_MAX, QUOTA_NAME_CHARACTERS_MAX, QUOTA_PERCENTAGE_MIN
 from headrace.controller.decision import Decision, Refusal, Verdict
 from headrace.metadata.config_table import LONG_MAX
 from headrace.metadata.events import MetadataEvent, QuotaChanged
 from headrace.metadata.image import MetadataImage
-from headrace.metadata.quotas import CLIENT_ID, CLIENT_KEYS, IP, USER, WHOLE_KEYS, QuotaEntity, quota_entity
+from headrace.metadata.quotas import (
+    CLIENT_ID,
+    CLIENT_KEYS,
+    IP,
+    REQUEST_PERCENTAGE,
+    USER,
+    WHOLE_KEYS,
+    QuotaEntity,
+    quota_entity,
+)
 from headrace.wire.errors import ErrorCode
 
 
@@ -105,6 +114,8 @@ def _problem(key: str, value: float) -> str | None:
         return f"Quota {key} must be greater than 0."
     if key in WHOLE_KEYS and not value.is_integer():
         return f"Quota {key} must be a whole number."
+    if key == REQUEST_PERCENTAGE and value < QUOTA_PERCENTAGE_MIN:
+        return f"Quota {key} is too small: give {QUOTA_PERCENTAGE_MIN} or more."
     if value > LONG_MAX:
         return f"Quota {key} is too large."
     return None

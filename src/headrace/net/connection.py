@@ -22,6 +22,7 @@ from headrace.base.limits import (
     RESPONSE_QUEUE_BYTES_MAX,
 )
 from headrace.base.ports import Buffer
+from headrace.net.hangup import has_hung_up
 from headrace.net.loglimit import LogLimit
 from headrace.net.room import Room
 from headrace.wire.frames import FrameSplitter
@@ -253,7 +254,14 @@ class Connection(asyncio.Protocol):
         """Serve and read nothing more for so long. What is answered is written (KIP-219). Not where one runs."""
         if self._throttle is None and self._open and self._draining is None:
             self._muted = True
-            self._throttle = asyncio.get_running_loop().call_later(wait_ms / 1000, self._end_throttle)
+            self._throttle = asyncio.get_running_loop().call_later(wait_ms / 1000, self._throttle_is_over)
+
+    def _throttle_is_over(self) -> None:
+        """What waits of a peer that has meanwhile gone is not carried out: it may have sent it again elsewhere."""
+        if self._transport is not None and has_hung_up(self._transport.get_extra_info("socket")):
+            self.end("it was closed while it was throttled")
+        else:
+            self._end_throttle()
 
     def _end_throttle(self) -> None:
         if self._throttle is not None:
@@ -367,7 +375,7 @@ class Connection(asyncio.Protocol):
             if now - self._begun_at > bounds.frame_seconds(size):
                 self.end(f"a frame of {size} bytes was not whole in {bounds.frame_seconds(size):.0f} seconds")
                 return
-        if not self._unwritable and (self._slots or not self._reading):
+        if not self._unwritable and (self._slots or not (self._reading or self._throttle)):
             return  # it waits for us
         if bounds.idle_ms_max >= 0 and (now - self._active_at) * 1000 > bounds.idle_ms_max:
             what = "it does not read its answers" if self._unwritable else "idle"

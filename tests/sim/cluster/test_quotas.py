@@ -25,7 +25,7 @@ from headrace.wire.messages.alter_client_quotas import (
     RequestEntryData,
 )
 from headrace.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from headrace.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from headrace.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from tests.broker.data_path import batch, produce_request
 
 RATE = 20_000
@@ -75,6 +75,21 @@ class World:
         answer = await client.call(ApiKey.PRODUCE, 9, produce_request("t", BATCH))
         assert answer.responses[0].partition_responses[0].error_code == 0
         return int(answer.throttle_time_ms)
+
+    async def fetch_in(self, client: Client, session: int, epoch: int, offset: int) -> FetchResponse:
+        """The answer to a fetch of a session."""
+        wanted = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
+        request = FetchRequest(
+            max_wait_ms=0,
+            max_bytes=1 << 20,
+            session_id=session,
+            session_epoch=epoch,
+            topics=(FetchTopic(topic="t", partitions=(wanted,)),),
+        )
+        answer = await client.call(ApiKey.FETCH, 11, request)
+        assert isinstance(answer, FetchResponse)
+        assert answer.error_code == 0
+        return answer
 
     async def fetch(self, client: Client, offset: int = 0, bytes_max: int = 1 << 20) -> tuple[int, int]:
         """Bytes that came, and the throttle that was told."""
@@ -178,10 +193,64 @@ def test_a_batch_beyond_all_of_the_quota_comes_in_the_end(play: Play) -> None:
         client = world.client("slow")
         size, wait_ms = await world.fetch(client)
         assert size >= 10_000
-        assert wait_ms == pytest.approx(10_000 / 100 * 1000 - 10_000, rel=0.05)
+        assert wait_ms == 11_000, "the longest that is told at a time"
         began = world.loop.time()
-        assert (await world.fetch(client))[0] >= 10_000
-        assert world.loop.time() - began == pytest.approx(wait_ms / 1000, rel=0.05)
+        while not (await world.fetch(client))[0]:
+            assert world.loop.time() - began < 200
+        assert world.loop.time() - began == pytest.approx(10_000 / 100 - 10, rel=0.05)
+
+    play(work)
+
+
+@pytest.mark.parametrize("times", [1.2, 1.4, 1.8, 2.0, 2.05])
+def test_a_batch_of_somewhat_more_than_its_quota_allows_comes_again_and_again(play: Play, times: float) -> None:
+    """Each refused attempt is itself no reason to refuse the next."""
+
+    async def work(world: World) -> None:
+        large = batch(bytes(round(1_000 * 10 * times)))
+        answer = await world.admin.call(ApiKey.PRODUCE, 9, produce_request("t", large))
+        assert answer.responses[0].partition_responses[0].error_code == 0
+        await world.limit("slow", consumer_byte_rate=1_000)
+        client = world.client("slow")
+        began = world.loop.time()
+        for came in range(5):
+            while not (await world.fetch(client))[0]:
+                assert world.loop.time() - began < 30 * came
+        assert world.loop.time() - began >= 0.9 * 4 * 10 * times - 10, "and no faster than its rate"
+
+    play(work)
+
+
+def test_a_session_whose_first_answer_was_emptied_takes_no_place(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.broker.fetch_sessions.FETCH_SESSIONS_MAX", 1)
+
+    async def work(world: World) -> None:
+        await world.produce(world.admin)
+        await world.limit("slow", consumer_byte_rate=100)
+        slow = world.client("slow")
+        await world.fetch(slow)
+        empty = await world.fetch_in(slow, 0, 0, 0)
+        assert (empty.session_id, empty.responses) == (0, ())
+        assert empty.throttle_time_ms > 0
+        assert (await world.fetch_in(world.client("other"), 0, 0, 0)).session_id != 0
+
+    play(work)
+
+
+def test_what_an_emptied_answer_would_have_told_is_told_later(play: Play) -> None:
+    async def work(world: World) -> None:
+        slow = world.client("slow")
+        began = await world.fetch_in(slow, 0, 0, 0)
+        assert began.session_id != 0
+        await world.produce(world.admin)
+        await world.limit("slow", consumer_byte_rate=1_000)
+        assert (await world.fetch(world.client("slow")))[1] > 0
+        empty = await world.fetch_in(slow, began.session_id, 1, 0)
+        assert (empty.session_id, empty.responses) == (began.session_id, ())
+        await world.limit("slow", consumer_byte_rate=None)
+        told = await world.fetch_in(slow, began.session_id, 2, 1)
+        assert [part.high_watermark for topic in told.responses for part in topic.partitions] == [1]
+        assert (await world.fetch_in(slow, began.session_id, 3, 1)).responses == (), "and once only"
 
     play(work)
 
