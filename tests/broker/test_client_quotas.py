@@ -3,14 +3,17 @@ room."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
+import headrace.broker.quotas
 from headrace.broker.quotas import ClientQuotas, ClientUsage
 from headrace.broker.sampled_rate import Window
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.events import QuotaChanged
 from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
-from headrace.metadata.quotas import quota_entity
+from headrace.metadata.quotas import QuotaEntity, quota_entity
 
 Quota = tuple[dict[str, str | None], float]
 ME = "ANONYMOUS"
@@ -187,3 +190,25 @@ def test_who_has_a_quota_of_their_own_is_measured_alone_however_many_are_made_up
     assert record(quotas, "few", 70) == 0
     assert (limit(quotas, "mine"), limit(quotas, "few"), limit(quotas, "another")) == (1e6, 7.0, 100.0)
     assert record(quotas, "mine", 1e6) > 0, "it was measured"
+
+
+def test_which_quota_holds_is_looked_up_once_and_anew_when_quotas_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_up: list[str] = []
+    nearest_first = headrace.broker.quotas._nearest_first
+
+    def noted(client_id: str) -> Iterator[QuotaEntity]:
+        looked_up.append(client_id)
+        return nearest_first(client_id)
+
+    monkeypatch.setattr("headrace.broker.quotas._nearest_first", noted)
+    monkeypatch.setattr("headrace.broker.quotas.QUOTA_CLIENTS_MAX", 3)
+    quotas, _ = client_quotas(({"client-id": "a"}, 100.0))
+    for _ in range(10):
+        assert (limit(quotas, "a"), quotas.usage("b")) == (100.0, None)
+    assert looked_up == ["a", "b"]
+    for number in range(100):
+        assert quotas.usage(f"made up {number}") is None
+    assert len(quotas._holdings) <= 3
+    before, after = image(({"client-id": "a"}, 100.0)), image(({"client-id": "b"}, 7.0))
+    quotas.on_delta(ImageDelta(before, after))
+    assert (quotas.usage("a"), limit(quotas, "b")) == (None, 7.0)

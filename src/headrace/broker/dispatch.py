@@ -59,7 +59,10 @@ class Dispatcher:
     def serve(self, frame: memoryview, connection: Connection) -> Answer | Later | None:
         """One request frame. Raises CorruptData where it cannot be answered (the connection is then closed)."""
         shortcut = self._shortcuts.get(bytes(frame[:4]))
-        if shortcut is not None and not (self._quotas.are_set and self._usage(decode_request_header(frame)[0])):
+        usage = None
+        if shortcut is not None and self._quotas.are_set:
+            usage = self._usage(decode_request_header(frame)[0])
+        if shortcut is not None and usage is None:
             try:
                 answer = shortcut(frame)
             except Exception as error:
@@ -89,6 +92,10 @@ class Dispatcher:
             body = repaired(header.api_key, header.api_version, frame[body_at:])
             request = self._apis[header.api_key].decode_request(header.api_version, body)
             context = self._context(header, connection, len(frame))
+        if shortcut is None and self._quotas.are_set:
+            usage = self._usage(header)
+        if usage is not None:
+            return self._handle_metered(usage, handler, header, request, context, connection)
         return self._handle(handler, header, request, context, connection)
 
     def _serve_private(self, header: RequestHeader, frame: memoryview, connection: Connection) -> Answer | Later | None:
@@ -122,8 +129,6 @@ class Dispatcher:
         context: RequestContext,
         connection: Connection,
     ) -> Answer | Later | None:
-        if self._quotas.are_set and (usage := self._usage(header)) is not None:
-            return self._handle_metered(usage, handler, header, request, context, connection)
         try:
             result = handler.handle(request, context)
             if isinstance(result, Deferred):

@@ -97,6 +97,19 @@ class Usage:
         return now >= self._lent_until and self._rate.is_idle(now, self._window)
 
 
+class _Holding(NamedTuple):
+    """A quota that holds for a client."""
+
+    who: _Who
+    limit: float
+    is_default: bool
+    """It is each client id's that has none of its own, so that who makes ids up makes measures up."""
+
+
+_Holdings: TypeAlias = tuple[_Holding | None, _Holding | None, _Holding | None]
+_NONE_HOLDS: Final[_Holdings] = (None, None, None)
+
+
 class ClientUsage(NamedTuple):
     """The quotas that hold for one client; None: no limit."""
 
@@ -114,6 +127,8 @@ class ClientQuotas:
         self._quotas: Mapping[QuotaEntity, Mapping[str, float]] = {}
         self._limits: dict[str, dict[QuotaEntity, float]] = {}
         """By key."""
+        self._holdings: dict[str, _Holdings] = {}
+        """By client id: which quotas hold for it. Begun anew where it is full, and where quotas change."""
         self._usages: dict[_Who, Usage] = {}
         self._pruned_at = -window.whole
         self.are_set = False
@@ -128,6 +143,7 @@ class ClientQuotas:
     def _adopt(self, image: MetadataImage) -> None:
         self._quotas = image.quotas
         self._limits = {}
+        self._holdings.clear()
         for entity, quotas in image.quotas.items():
             for key, limit in quotas.items():
                 self._limits.setdefault(key, {})[entity] = limit
@@ -139,26 +155,39 @@ class ClientQuotas:
 
     def usage(self, client_id: str) -> ClientUsage | None:
         """Of the client that calls itself so; None: no quota holds for it."""
-        found = (
+        holdings = self._holdings.get(client_id)
+        if holdings is None:
+            holdings = self._look_up(client_id)
+        if holdings == _NONE_HOLDS:
+            return None
+        produce, fetch, request = holdings
+        return ClientUsage(
+            None if produce is None else self._usage(produce),
+            None if fetch is None else self._usage(fetch),
+            None if request is None else self._usage(request),
+        )
+
+    def _look_up(self, client_id: str) -> _Holdings:
+        holdings = (
             self._find(PRODUCER_BYTE_RATE, client_id),
             self._find(CONSUMER_BYTE_RATE, client_id),
             self._find(REQUEST_PERCENTAGE, client_id),
         )
-        return None if found == (None, None, None) else ClientUsage(*found)
+        if len(client_id) <= QUOTA_NAME_CHARACTERS_MAX:
+            if len(self._holdings) >= QUOTA_CLIENTS_MAX:
+                self._holdings.clear()
+            self._holdings[client_id] = holdings
+        return holdings
 
-    def _find(self, key: str, client_id: str) -> Usage | None:
+    def _find(self, key: str, client_id: str) -> _Holding | None:
         limits = self._limits.get(key)
         if limits is None:
             return None
         for entity in _nearest_first(client_id):
             if (limit := limits.get(entity)) is not None:
                 kinds = dict(entity)
-                user = ANONYMOUS if USER in kinds else None
-                if CLIENT_ID not in kinds:
-                    return self._usage((key, user, None), limit)
-                if kinds[CLIENT_ID] is not None or self._is_measured_alone((key, user, client_id)):
-                    return self._usage((key, user, client_id), limit)
-                return self._usage((key, user, _OTHERS), limit)
+                who = (key, ANONYMOUS if USER in kinds else None, client_id if CLIENT_ID in kinds else None)
+                return _Holding(who, limit, is_default=CLIENT_ID in kinds and kinds[CLIENT_ID] is None)
         return None
 
     def _is_measured_alone(self, who: _Who) -> bool:
@@ -170,13 +199,16 @@ class ClientQuotas:
         self._prune()
         return len(self._usages) < QUOTA_CLIENTS_MAX
 
-    def _usage(self, who: _Who, limit: float) -> Usage:
+    def _usage(self, holding: _Holding) -> Usage:
+        who = holding.who
+        if holding.is_default and not self._is_measured_alone(who):
+            who = (*who[:2], _OTHERS)
         usage = self._usages.get(who)
         if usage is None:
             seconds = self._window.seconds if who[0] == REQUEST_PERCENTAGE else self._window.whole
             wait_ms_max = min(round(seconds * 1000), QUOTA_THROTTLE_MS_MAX)
-            usage = self._usages[who] = Usage(limit, self._clock, self._window, wait_ms_max)
-        usage.limit = limit
+            usage = self._usages[who] = Usage(holding.limit, self._clock, self._window, wait_ms_max)
+        usage.limit = holding.limit
         return usage
 
     def _prune(self) -> None:
