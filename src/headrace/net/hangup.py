@@ -1,6 +1,7 @@
 """Whether a peer has gone, asked of a socket that is not being read: its end may lie behind data that nobody takes.
 
-Source: poll(2), POLLRDHUP, which is Linux's; elsewhere only an error of the connection is seen.
+Not seen: an end that is still on the other side, behind more than the receive buffer takes. Source: poll(2),
+POLLRDHUP, which is Linux's; elsewhere only an error of the connection is seen.
 """
 
 from __future__ import annotations
