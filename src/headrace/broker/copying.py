@@ -392,7 +392,7 @@ class Source:
             copy.is_changing = True
             await self._me.quiet([copy.log])
             try:
-                if is_wanted():
+                if not (copy.has_failed or copy.has_stepped_down) and is_wanted():  # as may have come meanwhile
                     await self._loop.run_in_executor(None, change)
             except CorruptData as error:
                 copy.in_doubt = str(error)

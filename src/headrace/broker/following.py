@@ -16,7 +16,7 @@ from typing import Final, Unpack
 import structlog
 
 from headrace.base.errors import HeadraceError, StorageFailure
-from headrace.base.ids import NO_EPOCH, BrokerId, LeaderEpoch, Offset
+from headrace.base.ids import NO_EPOCH, NO_LEADER, BrokerId, LeaderEpoch, Offset
 from headrace.base.ports import Buffer
 from headrace.broker.opening import recover_producers
 from headrace.broker.replica import Common, Replica, damaged_range
@@ -257,6 +257,11 @@ class FollowerPartition(Replica):
     def is_blocked(self) -> bool:
         """Nothing can be appended to it before it is begun anew."""
         return self.in_doubt is not None or self.log.read_only is not None
+
+    @property
+    def waits_for_others(self) -> bool:
+        """Nothing can be copied to it before something else changes."""
+        return self.stuck_at is not None or self.leader == NO_LEADER
 
     @property
     def may_be_dropped(self) -> bool:

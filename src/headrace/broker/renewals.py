@@ -198,7 +198,7 @@ class Renewals:
     async def _affordable(self, wishes: list[Wish]) -> list[Wish]:
         """Those for which there is room, and that are not too many at once."""
         roles = [self._partitions.role(key) for key in self._under_way]
-        going = [role for role in roles if not (isinstance(role, FollowerPartition) and role.stuck_at is not None)]
+        going = [role for role in roles if not (isinstance(role, FollowerPartition) and role.waits_for_others)]
         count = RENEWALS_AT_ONCE_MAX - len(going)
         if count <= 0 or not wishes:
             return []

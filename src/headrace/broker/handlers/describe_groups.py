@@ -31,7 +31,8 @@ def handle(request: DescribeGroupsRequest, context: RequestContext) -> DescribeG
     operations = ALL_OPERATIONS if request.include_authorized_operations else NOT_ASKED
     return DescribeGroupsResponse(
         groups=tuple(
-            _described(group_id, context)._replace(authorized_operations=operations) for group_id in request.groups
+            _described(group_id, context)._replace(authorized_operations=operations)
+            for group_id in dict.fromkeys(request.groups)  # one answer for each, however often it is named
         )
     )
 

@@ -40,7 +40,8 @@ TOPIC_ID_VERSION: Final = 10
 
 def handle(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
     if context.version >= GROUPS_VERSION:
-        return OffsetFetchResponse(groups=tuple(_group(group, context) for group in request.groups))
+        groups = {group.group_id: group for group in request.groups}  # one answer for each, however often it is named
+        return OffsetFetchResponse(groups=tuple(_group(group, context) for group in groups.values()))
     topics = request.topics
     asked = OffsetFetchRequestGroup(
         group_id=request.group_id,

@@ -111,7 +111,8 @@ def _instead(errors: tuple[ErrorCode, ...], error: ErrorCode) -> tuple[ErrorCode
 
 def on_forget_topics(turn: Turn, event: ForgetTopics) -> None:
     """Their names may come back as other topics, which owe nothing to these offsets."""
-    _forget(turn, (partition for partition, commit in _known(turn.group) if commit.topic_id in event.topic_ids))
+    latest = dict(_known(turn.group))  # a later commit, of a topic that has the name by now, is not durable yet
+    _forget(turn, (partition for partition, commit in latest.items() if commit.topic_id in event.topic_ids))
 
 
 def on_expire(turn: Turn) -> None:

@@ -49,7 +49,7 @@ from headrace.storage.log.journal import Journal, JournalEntry
 from headrace.storage.log.names import CHECKPOINT, STAMP, key_of, segment_paths
 from headrace.storage.log.newest import Newest, NewestOfAll
 from headrace.storage.log.recovery import Recovered
-from headrace.storage.log.replaced import drop_replaced, finish_begun_anew, mark_begun_anew
+from headrace.storage.log.replaced import drop_replaced, finish_begun_anew, keeps_replaced, mark_begun_anew
 from headrace.storage.log.segment import Segment
 from headrace.storage.log.snapshots import ProducerSnapshots
 from headrace.wire.batches import BatchHeader, CorruptBatch
@@ -630,7 +630,8 @@ class LocalLog:
 
     def begin_anew(self) -> None:
         assert self._ticket is None, "no flush is under way"
-        assert self.read_only is not None or not self.failed, "its disk has not failed"
+        if self.failed and self.read_only is None:
+            raise StorageFailure(f"The disk of {self.directory.name} has failed: it cannot be begun anew there.")
         self._cutting(self._begin_anew)
 
     def _begin_anew(self) -> None:
@@ -640,7 +641,9 @@ class LocalLog:
         if self._exists:
             self._sync_unsynced()
             self._make_birth_durable()
-            mark_begun_anew(self._disk, self.directory, self._lineage + 1, keeps=not self.has_replaced)
+            mark_begun_anew(
+                self._disk, self.directory, self._lineage + 1, keeps=not keeps_replaced(self._disk, self.directory)
+            )
             self._lineage += 1
         self._contents.cut(-1, 0, 0)
         if self._exists:

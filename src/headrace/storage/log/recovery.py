@@ -73,7 +73,7 @@ from headrace.storage.log.names import (
     swap_path,
     swaps_of,
 )
-from headrace.storage.log.replaced import REPLACED
+from headrace.storage.log.replaced import has_replaced
 from headrace.storage.log.scan import CHECK_CHUNK_BYTES, checked_batches, headers_in
 from headrace.storage.log.segment import INDEX_ENTRY, TIME_ENTRY, Segment
 from headrace.storage.log.tail import Tail
@@ -144,7 +144,7 @@ class Recovery:
             start=self.point.log_start,
             end=self.point.recovery_point,
             checkpoint=self.checkpoint,
-            has_replaced=REPLACED in self.names,
+            has_replaced=has_replaced(self.names),
         )
         self.suspect: list[Segment] = []
         self.surplus: list[int] = []

@@ -9,6 +9,7 @@ the mark. All of it blocks, in a worker thread, and raises OSError.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
@@ -45,6 +46,16 @@ REPLACED: Final = "replaced"
 """A directory in the log's own."""
 UNWANTED: Final = "replaced-unwanted"
 """The same while it is removed."""
+
+
+def has_replaced(names: Collection[str]) -> bool:
+    """Whether there is anything in a directory that `drop_replaced` would remove."""
+    return REPLACED in names or UNWANTED in names
+
+
+def keeps_replaced(disk: Disk, directory: Path) -> bool:
+    """Whether something is kept already."""
+    return disk.is_directory(directory / REPLACED)
 
 
 def mark_begun_anew(disk: Disk, directory: Path, lineage: int, *, keeps: bool) -> None:

@@ -28,7 +28,7 @@ from headrace.storage.log.journal import Recoverable
 from headrace.storage.log.lookups import headers_from
 from headrace.storage.log.names import CHECKPOINT, COMPACTION, LOG, SNAPSHOT, offsets_of, segment_paths
 from headrace.storage.log.recovery import Recovered, lead_in
-from headrace.storage.log.replaced import REPLACED
+from headrace.storage.log.replaced import has_replaced
 from headrace.storage.log.scan import checked_batches
 from headrace.storage.log.segment import Segment
 
@@ -46,7 +46,7 @@ def salvage(
         checkpoint=replace(checkpoint, lineage=lineage),
         compacted=compacted,
         read_only=reason,
-        has_replaced=REPLACED in names,
+        has_replaced=has_replaced(names),
     )
     bases = offsets_of(names, LOG)
     for base, end in pairwise(bases):

@@ -15,6 +15,7 @@ from headrace.coordinators.groups.consumer.changes import ConsumerRecord, change
 from headrace.coordinators.groups.consumer.heartbeats import ConsumerHeartbeat
 from headrace.coordinators.groups.consumer.model import (
     JOINING_EPOCH,
+    Classic,
     ConsumerGroup,
     ConsumerHeartbeatReply,
     ConsumerWrite,
@@ -81,10 +82,13 @@ def _change(turn: Turn, after: ConsumerGroup, replies: tuple[tuple[int, Consumer
         records = (GroupForgotten(group=group.id), *records)
     turn.update(consumer=after)
     if records:
+        classic = Classic(group.generation, group.protocol_type, group.protocol, group.since_ms)
         since_ms = -1 if after.members else turn.now.wall_ms
         turn.update(state=state_of(after), protocol_type=CONSUMER, pending={})
         turn.update(generation=0, protocol=None, since_ms=since_ms)
-        turn.append(records, ConsumerWrite(before=group.consumer, replies=replies, converts=converts))
+        turn.append(
+            records, ConsumerWrite(before=group.consumer, classic=classic, replies=replies, converts=converts)
+        )
     else:
         _answer_when_durable(turn, replies)
 
@@ -119,6 +123,8 @@ def on_refused(turn: Turn, write: ConsumerWrite, error: ErrorCode) -> None:
         before = heartbeats.postponed(before, turn.now.monotonic_ms, RETRY_MS)
         turn.wake(before.earliest_deadline_ms())
     turn.update(consumer=before, state=GroupState.EMPTY if before is None else state_of(before))
+    if write.classic is not None:
+        turn.update(**write.classic._asdict())
     _answer(turn, write, error)
 
 

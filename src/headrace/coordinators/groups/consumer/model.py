@@ -220,12 +220,23 @@ class ConsumerHeartbeatReply:
     """What it may read; None: as it was told last."""
 
 
+class Classic(NamedTuple):
+    """What a group keeps of its life as a classic one, its retention among it."""
+
+    generation: int
+    protocol_type: str
+    protocol: str | None
+    since_ms: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerWrite:
     """A change of a consumer group."""
 
     before: ConsumerGroup | None
     """What stands if it is refused."""
+    classic: Classic | None = None
+    """The same, of what it has in common with a classic group; None: that is not changed."""
     replies: tuple[tuple[int, ConsumerHeartbeatReply], ...] = ()
     """Waiters, and what they are told once it is durable."""
     converts: bool = False
