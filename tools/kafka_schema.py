@@ -76,8 +76,8 @@ def fields(definitions: list[dict[str, Any]], indent: str) -> Iterator[str]:
             words.append(f"null={field['nullableVersions']}")
         if "tag" in field:
             words.append(f"tag={field['tag']}@{field['taggedVersions']}")
-        if "default" in field:
-            words.append(f"default={'null' if field['default'] is None else field['default']}")
+        if field.get("default") is not None:  # to Kafka's generator a null without quotation marks is no default
+            words.append(f"default={field['default']}")
         if "flexibleVersions" in field:
             words.append(f"flexible={field['flexibleVersions']}")
         if field.get("ignorable") in (True, "true"):

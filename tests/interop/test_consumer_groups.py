@@ -99,11 +99,14 @@ def test_who_dies_is_replaced_and_nothing_is_lost(bootstrap: str, topic: str) ->
     """A member that falls silent is out after its session; what it had not committed comes again, and only that."""
     group = topic_name("consumers")
     sent = fill(bootstrap, topic)
-    script = Path(__file__).with_name("dying_member.py")
-    command = [sys.executable, str(script), bootstrap, group, topic]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    command = [sys.executable, "-m", "tests.interop.dying_member", bootstrap, group, topic]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]) as process:
         assert process.stdout is not None
-        committed = {line.strip().encode() for line in iter(process.stdout.readline, "done\n")}
+        committed = set[bytes]()
+        for line in process.stdout:
+            if line == "done\n":
+                break
+            committed.add(line.strip().encode())
         process.kill()
     assert len(committed) == COUNT // 2
     heir = member(bootstrap, group)

@@ -175,7 +175,8 @@ def _value(case: Case, field: Field, value: Any, unknown_tags: bool, *, element:
     if field.struct is not None:
         marker = b""
         if case.version in field.nullable and not element:
-            marker = b"\xff" if value is None else b"\1"
+            absent = b"\0" if field.tagged_in(case.version) else b"\xff"
+            marker = absent if value is None else b"\1"
         return marker if value is None else marker + _struct(case, field.struct, value, unknown_tags)
     width = ">h" if field.kind == "string" else ">i"
     compact = case.flexible and not field.never_flexible

@@ -118,7 +118,8 @@ class StructReader:
         if nullable:
             self.run.append(("b", "n"))
             self.flush()
-            self.lines.block("if n < 0:", lambda: self.lines.add(f"{name} = None"))
+            absent = "n == 0" if child.tagged_in(self.version) else "n < 0"  # a varint there, an int8 elsewhere
+            self.lines.block(f"if {absent}:", lambda: self.lines.add(f"{name} = None"))
             self.lines.block("else:", lambda: self.lines.add(call))
         else:
             self.flush()

@@ -124,7 +124,8 @@ class StructWriter:
         assert child.struct is not None
         function = struct_writer(self.module, self.message, child.struct, self.version)
         if nullable:
-            self.run.append(("b", f"-1 if {value} is None else 1"))
+            absent = 0 if child.tagged_in(self.version) else -1  # a varint there, an int8 elsewhere
+            self.run.append(("b", f"{absent} if {value} is None else 1"))
             self.flush()
             self.lines.block(f"if {value} is not None:", lambda: self.lines.add(f"{function}({value}, out)"))
         else:

@@ -32,6 +32,9 @@ class ClassicMemberMetadata(NamedTuple):
     supported_protocols: tuple[ClassicProtocol, ...] = ()  # 0+
 
 
+DEFAULT_CLASSIC_MEMBER_METADATA: Final = ClassicMemberMetadata()
+
+
 class ConsumerGroupMemberMetadataValue(NamedTuple):
     """Versions 0 to 0, flexible from 0."""
 
@@ -43,10 +46,11 @@ class ConsumerGroupMemberMetadataValue(NamedTuple):
     subscribed_topic_regex: str | None = ''  # 0+
     rebalance_timeout_ms: int = -1  # 0+
     server_assignor: str | None = ''  # 0+
-    classic_member_metadata: ClassicMemberMetadata | None = None  # 0+, tag 0
+    classic_member_metadata: ClassicMemberMetadata | None = DEFAULT_CLASSIC_MEMBER_METADATA  # 0+, tag 0
 
 
 pack_B: Final = Struct(">B").pack
+pack_b: Final = Struct(">b").pack
 pack_i: Final = Struct(">i").pack
 pack_iB: Final = Struct(">iB").pack
 unpack_b: Final = Struct(">b").unpack_from
@@ -101,14 +105,14 @@ def read_classic_member_metadata_v0(data: memoryview, at: int) -> tuple[ClassicM
 def read_consumer_group_member_metadata_value_tags_v0(
     data: memoryview, at: int, first: int
 ) -> tuple[ClassicMemberMetadata | None, int]:
-    classic_member_metadata: ClassicMemberMetadata | None = None
+    classic_member_metadata: ClassicMemberMetadata | None = DEFAULT_CLASSIC_MEMBER_METADATA
     tags = split_tags(data, at, first)
     for tag, start, end_of_tag in tags:
         if tag == 0:
             at = start
             (n,) = unpack_b(data, at)
             at += 1
-            if n < 0:
+            if n == 0:
                 classic_member_metadata = None
             else:
                 classic_member_metadata, at = read_classic_member_metadata_v0(data, at)
@@ -186,7 +190,7 @@ def read_consumer_group_member_metadata_value_v0(
         at = end
     tags = data[at]
     at += 1
-    classic_member_metadata: ClassicMemberMetadata | None = None
+    classic_member_metadata: ClassicMemberMetadata | None = DEFAULT_CLASSIC_MEMBER_METADATA
     if tags:
         classic_member_metadata, at = read_consumer_group_member_metadata_value_tags_v0(data, at, tags)
     return new(
@@ -229,9 +233,11 @@ def write_classic_member_metadata_v0(item: ClassicMemberMetadata, out: bytearray
 def write_consumer_group_member_metadata_value_tags_v0(item: ConsumerGroupMemberMetadataValue, out: bytearray) -> None:
     tags: list[tuple[int, bytearray]] = []
     whole = out
-    if item.classic_member_metadata is not None:
+    if item.classic_member_metadata != DEFAULT_CLASSIC_MEMBER_METADATA:
         out = bytearray()
-        write_classic_member_metadata_v0(item.classic_member_metadata, out)
+        out += pack_b(0 if item.classic_member_metadata is None else 1)
+        if item.classic_member_metadata is not None:
+            write_classic_member_metadata_v0(item.classic_member_metadata, out)
         tags.append((0, out))
     write_tags(tags, whole)
 
@@ -305,7 +311,7 @@ def write_consumer_group_member_metadata_value_v0(
     else:
         out += pack_i(item.rebalance_timeout_ms) + varint(n)
     out += raw
-    if item.classic_member_metadata is None:
+    if item.classic_member_metadata == DEFAULT_CLASSIC_MEMBER_METADATA:
         out += b'\0'
     else:
         write_consumer_group_member_metadata_value_tags_v0(item, out)

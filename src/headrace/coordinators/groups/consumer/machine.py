@@ -86,9 +86,7 @@ def _change(turn: Turn, after: ConsumerGroup, replies: tuple[tuple[int, Consumer
         since_ms = -1 if after.members else turn.now.wall_ms
         turn.update(state=state_of(after), protocol_type=CONSUMER, pending={})
         turn.update(generation=0, protocol=None, since_ms=since_ms)
-        turn.append(
-            records, ConsumerWrite(before=group.consumer, classic=classic, replies=replies, converts=converts)
-        )
+        turn.append(records, ConsumerWrite(before=group.consumer, classic=classic, replies=replies, converts=converts))
     else:
         _answer_when_durable(turn, replies)
 
