@@ -220,7 +220,7 @@ async def test_kafkas_own_tool_reads_the_groups(tmp_path: Path) -> None:
     for record in (
         '{"type":"3","data":{"groupId":"g"}}payload:{"version":"0","data":{"epoch":1,"metadataHash":',
         '{"type":"5",' + member + '{"version":"0","data":{"instanceId":"i","rackId":null,"clientId":"raw",',
-        '"subscribedTopicNames":["t"],"subscribedTopicRegex":"t|u","rebalanceTimeoutMs":10000,"serverAssignor":null}}',
+        '"subscribedTopicNames":["t"],"subscribedTopicRegex":"t|u","rebalanceTimeoutMs":10000,"serverAssignor":null,"classicMemberMetadata":null}}',
         '{"type":"6","data":{"groupId":"g"}}payload:{"version":"0","data":{"assignmentEpoch":1}}',
         '{"type":"7",' + member + '{"version":"0","data":{"topicPartitions":[{"topicId":',
         '{"type":"8",' + member + '{"version":"0","data":{"memberEpoch":1,"previousMemberEpoch":0,"state":0,'
