@@ -77,7 +77,8 @@ class Reader:
             self._world.tell(f"{self._name} is told that there is no offset {self.position}")
             self.position = 0
         elif error is not ErrorCode.NONE:
-            self._refused(error, node)
+            if error is not ErrorCode.OFFSET_OUT_OF_RANGE:
+                self._refused(error, node)
             return await self._lost_it()
         elif self._roams:
             self._see(node, epoch, told.high_watermark)
