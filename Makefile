@@ -12,7 +12,9 @@ PYTHON ?= $(or $(shell for p in python3 python3.13 python3.12 python3.11 python3
   $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done),python3)
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --require-hashes --no-build-isolation
+LOCKED := -m pip --disable-pip-version-check install --quiet --require-hashes --no-build-isolation
+PIP := $(BIN)/python $(LOCKED)
+SUITES := $(VENV)/suites
 
 # Options: `make demo ROWS=20000`, `make test T="tests/wire -k varint"`, `make swarm SEED=7 RUNS=50`.
 ROWS ?=
@@ -24,9 +26,12 @@ SOAK ?= 600
 PARTITIONS ?= 10000
 IMAGE ?= 100000
 CASE ?=
+GROUP_CASES := groups-join-classic groups-join-consumer groups-join-delayed groups-rebalance-classic \
+  groups-rebalance-consumer groups-commits-1-page-cache groups-commits-1 groups-commits-10-page-cache groups-commits-10
 PROFILE ?=
+CLONES ?=
 
-.PHONY: venv demo test check format bench bench-failover bench-micro partitions image soak promises swarm lock clean help
+.PHONY: venv demo test suites check format bench bench-failover bench-groups bench-micro partitions image soak promises swarm lock clean help
 
 venv: $(VENV)/.made/core ## .venv with the command `headrace`, from the locked requirements
 	@echo "$(BIN)/headrace is ready"
@@ -34,8 +39,11 @@ venv: $(VENV)/.made/core ## .venv with the command `headrace`, from the locked r
 demo: $(VENV)/.made/demo ## the main job on real flights: broker, clients, durable segments, Spark
 	@$(BIN)/headrace demo $(if $(ROWS),--rows $(ROWS))
 
-test: $(VENV)/.made/test ## every test
-	@$(BIN)/python -m pytest $(T)
+test: $(VENV)/.made/test $(SUITES)/.made ## every test
+	@$(BIN)/python $(if $(T),-m pytest $(T),tools/run_tests.py)
+
+suites: $(VENV)/.made/test $(SUITES)/.made $(SUITES)/venv/.made ## public suites of other clients; CLONES=DIR: git clones of what no sdist has
+	@HEADRACE_SUITES=all HEADRACE_SUITE_CLONES=$(abspath $(CLONES)) $(BIN)/python -m pytest -s --timeout=5400 tests/interop/test_suites.py $(T)
 
 check: $(VENV)/.made/dev ## what CI checks before the tests: format, lint, types, layers, generated code, locks
 	@$(BIN)/ruff format --check .
@@ -59,6 +67,9 @@ bench: $(VENV)/.made/test ## side by side with Apache Kafka (needs Java and Mave
 bench-failover: $(VENV)/.made/test ## the longest pause when a controller and leader goes, beside Kafka (needs Java and Maven)
 	@$(BIN)/python -m benchmarks.load --pairs 3 --case failover-kill --case failover-stop --case failover-pause --case failover-1000
 
+bench-groups: $(VENV)/.made/test ## groups of 100 members: to a stable group, after one leaves, commits a second, beside Kafka (needs Java and Maven)
+	@$(BIN)/python -m benchmarks.load --pairs 3 $(addprefix --case ,$(GROUP_CASES))
+
 bench-micro: $(VENV)/.made/test ## how long the hot functions take, one by one
 	@$(BIN)/python -m pytest benchmarks/micro --benchmark-sort=name --benchmark-max-time=0.5 \
 	  --benchmark-columns=min,median,iqr,rounds
@@ -78,6 +89,7 @@ promises: $(VENV)/.made/test ## the promises at length: kill -9 under load, ROUN
 swarm: $(VENV)/.made/test ## simulated brokers and clusters on faulty disks and networks: RUNS of each from SEED
 	@$(BIN)/python -m headrace.sim --seed $(SEED) --runs $(RUNS)
 	@$(BIN)/python -m headrace.sim --cluster --seed $(SEED) --runs $(RUNS)
+	@$(BIN)/python -m headrace.sim --cluster --part groups --seed $(SEED) --runs $(RUNS)
 
 lock: $(VENV)/.made/dev ## resolve requirements/*.txt anew (UPGRADE=1 moves versions)
 	@PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python tools/lock.py $(if $(UPGRADE),--upgrade)
@@ -100,6 +112,18 @@ $(VENV)/.made/%: requirements/%.txt pyproject.toml $(VENV)/.made/build
 	@echo "installing $< (locked versions, checked hashes)"
 	@$(PIP) -r $<
 	@$(BIN)/python -m pip --disable-pip-version-check install --quiet --no-build-isolation --no-deps --editable .
+	@touch $@
+
+# The public suites: their sdists, and an environment of their own, lest it changes what the tests run in.
+$(SUITES)/.made: requirements/suites.txt tools/suites.py $(VENV)/.made/test
+	@$(BIN)/python -m tools.suites $(SUITES)
+	@touch $@
+
+$(SUITES)/venv/.made: requirements/suites.txt requirements/build.txt tools/make_venv.py
+	@echo "installing $< (locked versions, checked hashes)"
+	@$(PYTHON) tools/make_venv.py $(SUITES)/venv
+	@$(SUITES)/venv/bin/python $(LOCKED) -r requirements/build.txt
+	@$(SUITES)/venv/bin/python $(LOCKED) -r $<
 	@touch $@
 
 .PRECIOUS: $(VENV)/.made/%

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -10,6 +11,10 @@ import threading
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
+
+from headrace.base.ids import BrokerId
+from headrace.broker.identity import load_or_create
+from headrace.storage.disk import LocalDisk
 
 START_TIMEOUT_S: Final = 60.0
 STOP_TIMEOUT_S: Final = 30.0
@@ -21,11 +26,19 @@ class BrokerProcess:
     Standard error goes to `broker.log` beside the data, which a failing start names.
     """
 
-    def __init__(self, directory: Path, *options: str, stop_timeout_s: float = STOP_TIMEOUT_S) -> None:
+    def __init__(
+        self, directory: Path, *options: str, broker_id: int | None = None, stop_timeout_s: float = STOP_TIMEOUT_S
+    ) -> None:
+        """With `broker_id`, it is born under that id, which `headrace up` leaves nobody to choose."""
         self.data = directory / "data"
         self.log = directory / "broker.log"
         self.bootstrap = "127.0.0.1:0"
         self._options = options
+        self._role = ["up"]
+        if broker_id is not None:
+            self.data.mkdir(parents=True)
+            load_or_create(LocalDisk(), self.data, BrokerId(broker_id), random.SystemRandom())
+            self._role = ["broker", "--id", str(broker_id)]
         self._stop_timeout_s = stop_timeout_s
         self._process: subprocess.Popen[str] | None = None
 
@@ -37,7 +50,7 @@ class BrokerProcess:
     def start(self) -> None:
         """Start it on the port that it had before, if any, and wait for its `ready` line."""
         program = Path(sys.executable).with_name("headrace")
-        command = [str(program), "up", "--data", str(self.data), "--listen", self.bootstrap, *self._options]
+        command = [str(program), *self._role, "--data", str(self.data), "--listen", self.bootstrap, *self._options]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
         self.bootstrap = self._address(self._process)

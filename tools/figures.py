@@ -18,11 +18,11 @@ README: Final = ROOT / "README.md"
 RESULTS: Final = ROOT / "benchmarks" / "results"
 BEGIN: Final = "<!-- figures: made by tools/figures.py -->"
 END: Final = "<!-- end of figures -->"
-OURS: Final = {"kafka-3": "headrace-3"}
-"""Who is measured beside whom, where it is not `headrace`."""
 BESIDE: Final = {
     "kafka": "Apache Kafka",
     "kafka-3": "Apache Kafka, three brokers",
+    "kafka-no-delay": "Apache Kafka, groups, no initial delay",
+    "kafka-with-delay": "Apache Kafka, groups, initial delay of 3 s",
     "headrace-without-journal": "Headrace without its journal",
 }
 """Whom a table is of, by name in the results, in the order of the tables."""
@@ -56,8 +56,9 @@ def table() -> str:
 
 
 def _row(outcome: dict[str, Any], beside: str) -> str:
-    ours, theirs = (_side(outcome, name) for name in (OURS.get(beside, "headrace"), beside))
-    return f"| {outcome['title']} | {ours} | {theirs} | {outcome['ratio']:.2f} |\n"
+    ours = next(name for name in outcome["rivals"] if name != beside)
+    theirs = _side(outcome, beside)
+    return f"| {outcome['title']} | {_side(outcome, ours)} | {theirs} | {outcome['ratio']:.2f} |\n"
 
 
 def _side(outcome: dict[str, Any], name: str) -> str:

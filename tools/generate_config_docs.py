@@ -68,7 +68,7 @@ def _table(head: tuple[str, str], defs: Mapping[str, ConfigDef], first: Columns)
 def _valid(it: ConfigDef) -> str:
     """What `ConfigDef.problem` lets pass."""
     if it.values is not None or it.honoured is not None:
-        return ", ".join(f"`{value}`" for value in it.honoured or it.values or ())
+        return ", ".join(f"`{value}`" if value else "(empty)" for value in it.honoured or it.values or ())
     if it.type is ConfigType.BOOLEAN:
         return "`true`, `false`"
     if it.type not in NUMBERS:

@@ -29,7 +29,7 @@ APIS: Final = (
     *("DescribeProducers", "DeleteGroups", "DescribeQuorum", "Envelope", "UnregisterBroker", "AddRaftVoter"),
     *("RemoveRaftVoter", "ElectLeaders", "AlterPartitionReassignments", "ListPartitionReassignments", "OffsetDelete"),
     *("DescribeClientQuotas", "AlterClientQuotas", "ListConfigResources", "DescribeUserScramCredentials"),
-    *("ConsumerGroupHeartbeat", "ConsumerGroupDescribe"),
+    *("ConsumerGroupHeartbeat", "ConsumerGroupDescribe", "AlterReplicaLogDirs"),
 )
 CONSUMER_GROUP: Final = (
     *("Metadata", "PartitionMetadata", "MemberMetadata", "TargetAssignmentMetadata"),

@@ -28,6 +28,15 @@ EXTRAS: Final = {"dev": "dev", "core": None, "demo": "demo", "test": "test"}
 """Lock name to the extra that it holds; the first binds the rest."""
 BUILDERS: Final = ("hatchling>=1.27", "editables", "setuptools", "wheel")
 """What builds headrace itself, and the packages that come as source; locked too, so that nothing unhashed runs."""
+SUITES: Final = (
+    *("aiokafka", "confluent-kafka", "kafka-python[snappy,zstd]", "crc32c", "lz4"),
+    *("pytest>=8.4", "pytest-asyncio>=1", "pytest-mock>=3.14", "pytest-timeout>=2.4", "docker>=7", "trivup>=0.12"),
+    *("attrs", "authlib", "avro", "cachetools", "certifi", "fastavro", "googleapis-common-protos", "httpx"),
+    *("jsonschema", "protobuf", "requests", "setuptools<81"),  # the last with pkg_resources, which trivup imports
+)
+"""What the public suites of tests/interop/suites import: clients as they are locked, and what lies around them."""
+LISTS: Final = {"build": BUILDERS, "suites": SUITES}
+"""Locks that no extra names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +67,8 @@ def write(*, upgrade: bool) -> None:
         source = [str(ROOT / "pyproject.toml"), "--no-emit-package", PROJECT, *(["--extra", extra] if extra else [])]
         bound = LOCKS / "pins.txt" if name == "dev" else LOCKS / "dev.txt"
         _compile(name, source, bound, upgrade=upgrade and name == "dev")
-    _compile("build", ["-"], LOCKS / "dev.txt", upgrade=upgrade, standard_input="\n".join(BUILDERS))
+    for name, wanted in LISTS.items():
+        _compile(name, ["-"], LOCKS / "dev.txt", upgrade=upgrade, standard_input="\n".join(wanted))
 
 
 def _compile(name: str, source: list[str], bound: Path, *, upgrade: bool, standard_input: str = "") -> None:
@@ -72,9 +82,9 @@ def _compile(name: str, source: list[str], bound: Path, *, upgrade: bool, standa
 
 def check() -> Iterator[str]:
     """Everything that is wrong with the locks, one sentence each."""
-    locks = {name: parse((LOCKS / f"{name}.txt").read_text()) for name in (*EXTRAS, "build")}
+    locks = {name: parse((LOCKS / f"{name}.txt").read_text()) for name in (*EXTRAS, *LISTS)}
     wanted = {name: list(_requirements(extra)) for name, extra in EXTRAS.items()}
-    wanted["build"] = [Requirement(text) for text in BUILDERS]
+    wanted |= {name: [Requirement(text) for text in texts] for name, texts in LISTS.items()}
     kept = [Requirement(line) for line in (LOCKS / "pins.txt").read_text().split()]
     for name, lock in locks.items():
         yield from _unmet(name, lock, wanted[name])

@@ -19,21 +19,28 @@ from rich.table import Table
 from benchmarks.load import results
 from benchmarks.load.cases import Better, Case, delete_topics
 from benchmarks.load.catalog import CASES, FAILOVERS
-from benchmarks.load.clusters import CLUSTERS, HEADRACE_CLUSTER, KAFKA_CLUSTER
+from benchmarks.load.clusters import CLUSTERS, KAFKA_CLUSTER
 from benchmarks.load.contest import Outcome, Run, contest
+from benchmarks.load.groups import GROUP_RIVALS, GROUPS, KAFKA_AT_ONCE, KAFKA_DELAYED
 from benchmarks.load.profiles import NoProfile, hottest, profile
 from benchmarks.load.rivals import HEADRACE, KAFKA, WITHOUT_JOURNAL, Rival, Rivals
 from tools import kafka_jars
 
 SMOKE_SCALE: Final = 0.01
 HOTTEST_SHOWN: Final = 10
-NAME_WIDTH: Final = max(map(len, (HEADRACE, KAFKA, WITHOUT_JOURNAL, HEADRACE_CLUSTER, KAFKA_CLUSTER)))
-LABELS: Final = {KAFKA: "Kafka", WITHOUT_JOURNAL: "without its journal", KAFKA_CLUSTER: "Kafka"}
+NAME_WIDTH: Final = max(map(len, (HEADRACE, KAFKA, WITHOUT_JOURNAL, *CLUSTERS, *GROUP_RIVALS)))
+LABELS: Final = {
+    KAFKA: "Kafka",
+    WITHOUT_JOURNAL: "without its journal",
+    KAFKA_CLUSTER: "Kafka",
+    KAFKA_AT_ONCE: "Kafka",
+    KAFKA_DELAYED: "Kafka",
+}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.load", description="Headrace beside Apache Kafka.")
-    known = (*CASES, *FAILOVERS)
+    known = (*CASES, *FAILOVERS, *GROUPS)
     names = [case.about.name for case in known]
     parser.add_argument("--case", action="append", choices=names, help="only this case; may be given more than once")
     parser.add_argument("--pairs", type=int, default=5, help="measured runs of each broker, after the warm-up")
@@ -49,7 +56,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that both brokers are stopped
     wanted = [case for case in known if case.about.name in options.case] if options.case else CASES
     made = tempfile.TemporaryDirectory(prefix="headrace-bench-", dir=options.dir)
-    with made as directory, Rivals(Path(directory), CLUSTERS) as rivals:
+    with made as directory, Rivals(Path(directory), {**CLUSTERS, **GROUP_RIVALS}) as rivals:
         for case in wanted:
             console.print(f"\n[bold]{case.about.title}[/bold] ({case.about.name})")
             with console.status("starting the brokers"):

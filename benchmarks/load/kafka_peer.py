@@ -20,6 +20,7 @@ from typing import Final, Self
 
 from tools import kafka_jars
 
+NAME: Final = "kafka"
 START_TIMEOUT_S: Final = 90.0
 STOP_TIMEOUT_S: Final = 30.0
 CLUSTER_ID: Final = "aGVhZHJhY2UtcGVlci1rYQ"
@@ -33,9 +34,10 @@ class PeerError(RuntimeError):
 class KafkaPeer:
     """A Kafka broker process with its default settings (page cache, no fsync) unless `settings` says otherwise."""
 
-    name: Final = "kafka"
-
-    def __init__(self, directory: Path, *, settings: Sequence[str] = (), heap: str = "1g", node: int = 1) -> None:
+    def __init__(
+        self, directory: Path, *, name: str = NAME, settings: Sequence[str] = (), heap: str = "1g", node: int = 1
+    ) -> None:
+        self.name: Final = name
         self.directory = directory.resolve()
         self.node = node
         self._settings = list(settings)

@@ -15,12 +15,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Protocol, Self
 
+from benchmarks.load import kafka_peer
 from benchmarks.load.kafka_peer import KafkaPeer
 from tools.broker_process import BrokerProcess
 
 HEADRACE: Final = "headrace"
 WITHOUT_JOURNAL: Final = "headrace-without-journal"
-KAFKA: Final = KafkaPeer.name
+KAFKA: Final = kafka_peer.NAME
 
 
 class Durability(StrEnum):
@@ -84,11 +85,13 @@ class Headrace:
 
 
 class Kafka(KafkaPeer):
-    """Apache Kafka with its default settings, but that deleted files go at once, not in the middle of a later run, and
-    that it does not take itself for dead when it was stopped for a while."""
+    """Apache Kafka with its default settings, but for `configs`, that deleted files go at once, not in the middle of a
+    later run, and that it does not take itself for dead when it was stopped for a while."""
 
-    def __init__(self, directory: Path) -> None:
-        super().__init__(directory, settings=("log.segment.delete.delay.ms=100", "broker.session.timeout.ms=3600000"))
+    def __init__(self, directory: Path, *, name: str = KAFKA, configs: Mapping[str, str] | None = None) -> None:
+        usual = ("log.segment.delete.delay.ms=100", "broker.session.timeout.ms=3600000")
+        options = (f"{key}={value}" for key, value in (configs or {}).items())
+        super().__init__(directory, name=name, settings=(*usual, *options))
 
     def topic_config(self, durability: Durability) -> Mapping[str, str]:
         return {"flush.messages": "1"} if durability is Durability.FSYNC else {}

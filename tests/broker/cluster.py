@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from headrace.base.ids import BrokerId
+from headrace.base.ports import Objects
 from headrace.broker import identity
 from headrace.broker.boot import Broker
 from headrace.broker.config import BrokerConfig
@@ -37,11 +38,18 @@ class Cluster:
     """Brokers by id, each in a directory of its own; stopped ones can be started again where they were."""
 
     def __init__(
-        self, directory: Path, configs: Mapping[str, str] | None = None, racks: Mapping[int, str] | None = None
+        self,
+        directory: Path,
+        configs: Mapping[str, str] | None = None,
+        racks: Mapping[int, str] | None = None,
+        objects: Objects | None = None,
     ) -> None:
+        """`objects`: the durable store of all."""
         self._directory = directory
         self._racks = racks or {}
-        self._configs = {**CONFIGS, **(configs or {})}
+        self._objects = objects
+        self.configs = {**CONFIGS, **(configs or {})}
+        """Of those that are started."""
         self._addresses: dict[int, Address] = {}
         self.brokers: dict[int, Broker] = {}
 
@@ -79,9 +87,9 @@ class Cluster:
             broker_id=BrokerId(broker),
             join=join,
             rack=self._racks.get(broker),
-            configs=self._configs,
+            configs=self.configs,
         )
-        running = Broker(config, clock=SystemClock(), random=system_random(), disk=LocalDisk())
+        running = Broker(config, clock=SystemClock(), random=system_random(), disk=LocalDisk(), objects=self._objects)
         async with asyncio.timeout(DEADLINE_S):
             await running.start()
         self.brokers[broker] = running

@@ -43,10 +43,10 @@ async def produce(client: RawClient, topic: str, records: Buffer, *, partition: 
     return (await client.ask(9, request)).responses[0].partition_responses[0]
 
 
-async def fetch(client: RawClient, topic: str, offset: int, *, partition: int = 0) -> Any:
+async def fetch(client: RawClient, topic: str, offset: int, *, partition: int = 0, wait_ms: int = 0) -> Any:
     wanted = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=1 << 20)
     request = FetchRequest(
-        max_wait_ms=0, min_bytes=1, max_bytes=1 << 20, topics=(FetchTopic(topic=topic, partitions=(wanted,)),)
+        max_wait_ms=wait_ms, min_bytes=1, max_bytes=1 << 20, topics=(FetchTopic(topic=topic, partitions=(wanted,)),)
     )
     return (await client.ask(11, request)).responses[0].partitions[0]
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from headrace.base.ids import BrokerId, Offset, PartitionIndex, TopicPartition
+from headrace.base.ports import Objects
 from headrace.broker.flusher import Rounds
 from headrace.broker.following import FollowerPartition
 from headrace.broker.partition import Partition
@@ -236,11 +237,14 @@ def decoded(records: Any) -> list[tuple[int, bytes | None]]:
 
 @asynccontextmanager
 async def replicating(
-    directory: Path, configs: Mapping[str, str] | None = None, racks: Mapping[int, str] | None = None
+    directory: Path,
+    configs: Mapping[str, str] | None = None,
+    racks: Mapping[int, str] | None = None,
+    objects: Objects | None = None,
 ) -> AsyncIterator[World]:
     """Brokers 1 to 3, ready."""
     async with asyncio.timeout(clusters.DEADLINE_S), AsyncExitStack() as stack:
-        cluster = Cluster(directory, configs, racks)
+        cluster = Cluster(directory, configs, racks, objects)
         cluster.give_birth(len(ALL))
         try:
             await cluster.start(*ALL)

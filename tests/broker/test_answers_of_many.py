@@ -23,7 +23,7 @@ class Scripted:
     """A partition that commits when the test says so."""
 
     def __init__(self, outcome: Appended | Refusal) -> None:
-        self.log = SimpleNamespace(log_start_offset=Offset(3))
+        self.start_offset = Offset(3)
         self.waiting: list[Commit] = []
         self._outcome = outcome
 

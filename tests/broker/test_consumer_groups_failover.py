@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from tests.broker.replicas import held_rounds, leader, until
 from tests.broker.test_consumer_groups_wire import beating, commit, fetched, joining, partitions
-from tests.broker.test_groups_failover import run, world
+from tests.broker.test_groups_failover import run, unheard, world
 
 
 def test_the_next_coordinator_knows_members_shares_and_offsets(tmp_path: Path) -> None:
@@ -63,10 +64,50 @@ def test_a_coordinator_that_the_controller_does_not_hear_prolongs_no_session(tmp
     async def work() -> None:
         async with world(tmp_path) as w, w.client(w.coordinator) as client:
             assert (await client.ask(1, joining())).error_code == 0
-            partitions_of = w.cluster.brokers[w.coordinator].parts.partitions
-            partitions_of.on_contact(False)
-            assert (await client.ask(1, beating(1))).error_code == ErrorCode.NOT_COORDINATOR
-            partitions_of.on_contact(True)
+            with unheard(w.cluster.brokers[w.coordinator]):
+                assert (await client.ask(1, beating(1))).error_code == ErrorCode.NOT_COORDINATOR
             assert (await client.ask(1, beating(1))).error_code == 0
+
+    run(work())
+
+
+def test_nobody_is_out_while_the_coordinator_can_prolong_no_session(tmp_path: Path) -> None:
+    """The controller is away: members go on, and have as much time left then as they had before."""
+
+    async def work() -> None:
+        async with world(tmp_path) as w, w.client(w.coordinator) as client:
+            assert (await client.ask(1, joining())).error_code == 0
+            broker = w.cluster.brokers[w.coordinator]
+            lease, (shard,) = broker.parts.membership.lease, broker.parts.groups.shards
+            with unheard(broker):
+                now = asyncio.get_running_loop().time()
+                lease._from = now - lease.seconds - 30
+                consumer = shard.groups["g"].consumer
+                assert consumer is not None
+                late = replace(consumer, sessions=consumer.sessions.set("m", int(now * 1000) - 10))
+                shard.groups["g"] = replace(shard.groups["g"], consumer=late)
+                shard._wake("g")
+                assert (await client.ask(1, beating(1))).error_code == ErrorCode.NOT_COORDINATOR
+            await lease.renew()
+            shard._wake("g")
+            assert (await client.ask(1, beating(1))).error_code == 0
+
+    run(work())
+
+
+def test_the_next_coordinator_waits_for_as_long_as_the_last_may_have_prolonged_sessions(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with world(tmp_path) as w, w.client(w.coordinator) as client:
+            assert (await client.ask(1, joining())).error_code == 0
+            to = w.others[0]
+            before_ms = asyncio.get_running_loop().time() * 1000
+            await w.move(to)
+            parts = w.cluster.brokers[to].parts
+            await until(lambda: [shard.loaded for shard in parts.groups.shards] == [True])
+            (shard,) = parts.groups.shards
+            consumer = shard.groups["g"].consumer
+            assert consumer is not None
+            timeout_ms = parts.groups.config.consumer.group_consumer_session_timeout_ms
+            assert consumer.sessions["m"] >= before_ms + timeout_ms + parts.membership.lease.seconds * 1000
 
     run(work())

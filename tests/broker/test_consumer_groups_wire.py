@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,6 @@ from headrace.wire.messages.offset_commit import (
 from headrace.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from tests.broker.group_broker import RawClient, running
 from tests.broker.test_groups_wire import find
-from tools import kafka_jars
 
 DEADLINE_S = 20
 
@@ -200,33 +198,3 @@ async def test_metadata_by_id_is_by_id_whatever_the_name(client: RawClient) -> N
     (topic,) = (await client.ask(12, MetadataRequest(topics=(by_name,)))).topics
     by_id = MetadataRequestTopic(topic_id=topic.topic_id, name="")
     assert (await client.ask(12, MetadataRequest(topics=(by_id,)))).topics == (topic,)
-
-
-@pytest.mark.skipif(kafka_jars.missing_tool() is not None, reason=kafka_jars.missing_tool() or "")
-async def test_kafkas_own_tool_reads_the_groups(tmp_path: Path) -> None:
-    async with running(tmp_path, {"offsets.topic.num.partitions": "1"}) as bootstrap, RawClient(bootstrap) as client:
-        await client.create_topic("t", 3)
-        await find(client)
-        await client.ask(1, joining(instance_id="i", subscribed_topic_regex="t|u"))
-        await client.ask(1, joining(member_id="n"))
-        await client.ask(1, beating(1))
-        await client.ask(1, beating(-1, "n"))
-    (log,) = (tmp_path / "logs" / "__consumer_offsets-0").glob("*.log")
-    command = ["java", "-Xmx256m", "-cp", kafka_jars.class_path(), "kafka.tools.DumpLogSegments"]
-    command += ["--offsets-decoder", "--files", str(log)]
-    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=120, check=True)
-    said = "".join(done.stdout.split())
-    member = '"data":{"groupId":"g","memberId":"m"}}payload:'
-    for record in (
-        '{"type":"3","data":{"groupId":"g"}}payload:{"version":"0","data":{"epoch":1,"metadataHash":',
-        '{"type":"5",' + member + '{"version":"0","data":{"instanceId":"i","rackId":null,"clientId":"raw",',
-        '"subscribedTopicNames":["t"],"subscribedTopicRegex":"t|u","rebalanceTimeoutMs":10000,"serverAssignor":null,"classicMemberMetadata":null}}',
-        '{"type":"6","data":{"groupId":"g"}}payload:{"version":"0","data":{"assignmentEpoch":1}}',
-        '{"type":"7",' + member + '{"version":"0","data":{"topicPartitions":[{"topicId":',
-        '{"type":"8",' + member + '{"version":"0","data":{"memberEpoch":1,"previousMemberEpoch":0,"state":0,'
-        '"assignedPartitions":[{"topicId":',
-        '"partitionsPendingRevocation":[{"topicId":',
-        '{"type":"16","data":{"groupId":"g","regularExpression":"t|u"}}payload:{"version":"0","data":{"topics":["t"],',
-        '{"type":"5","data":{"groupId":"g","memberId":"n"}}payload:<DELETE>',
-    ):
-        assert record in said, said

@@ -7,6 +7,7 @@ import asyncio
 import uuid
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -25,6 +26,7 @@ from headrace.controller.asks import (
     Ask,
     ChangeVoter,
     DeleteTopics,
+    Heartbeat,
     RemoveBroker,
     TopicAnswer,
     decode_ask,
@@ -92,8 +94,8 @@ def answering(reply: Callable[[Ask[Any], int], EnvelopeResponse | None]) -> Call
     return script
 
 
-def told(ask: Ask[Any], result: Any) -> EnvelopeResponse:
-    return EnvelopeResponse(response_data=encode_answer(ask, Answer(index=0, result=result)), error_code=0)
+def told(ask: Ask[Any], result: Any, *, index: int = 0) -> EnvelopeResponse:
+    return EnvelopeResponse(response_data=encode_answer(ask, Answer(index=index, result=result)), error_code=0)
 
 
 def not_controller(leader: Address | None) -> EnvelopeResponse:
@@ -215,6 +217,25 @@ def test_where_there_is_no_controller_it_is_refused_in_time_with_an_error_that_i
                 assert isinstance(refusal, Refusal)
                 assert refusal.code is ErrorCode.NOT_CONTROLLER
                 assert refusal.code.retriable
+
+    run(work())
+
+
+@pytest.mark.parametrize(("index", "is_taken"), [(0, True), (1, False)])
+def test_a_heartbeat_counts_once_what_was_decided_has_come_here(tmp_path: Path, index: int, is_taken: bool) -> None:
+    """Else a broker that was fenced and replaced, and has heard of neither, would take itself for the leader."""
+
+    async def work() -> None:
+        beat = Heartbeat(broker_id=NODE, broker_epoch=BrokerEpoch(1), ready=True)
+        async with (
+            scripted(lambda ask, _: told(ask, True, index=index)) as other,
+            control(tmp_path, other.address) as made,
+        ):
+            answer = await made.submit(beat, wait_ms=WAIT_MS)
+            assert (answer is True) == is_taken
+            assert isinstance(answer, Refusal) != is_taken
+            goodbye = replace(beat, ready=False, stopping=True)
+            assert await made.submit(goodbye, wait_ms=WAIT_MS) is True, "who goes waits for nothing"
 
     run(work())
 

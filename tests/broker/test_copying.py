@@ -325,6 +325,32 @@ def test_who_wants_what_is_deleted_is_told_where_the_log_starts(tmp_path: Path) 
     run(tmp_path, work)
 
 
+def test_who_has_all_that_is_deleted_since_and_nothing_else_goes_on(tmp_path: Path) -> None:
+    """In an epoch in which nothing was written yet: it is in sync, and knows producers that begun anew it would not."""
+
+    async def work(world: World) -> None:
+        await world.make("t", replicas=2)
+        before = world.leader("t")
+        for number in range(3):
+            assert (await produce(await world.client(before), "t", batch(b"%d" % number))).error_code == 0
+        await world.until_end("t", 3, *world.image("t").replicas)
+        await world.fence(before)
+        await world.unfence(before)
+        await world.in_sync("t", 2)
+        await world.cluster.brokers[before].parts._copying.stop()
+        leading = world.leading("t")
+        assert leading is not None
+        (deleted,) = await delete_records(await world.client(leading.standings.node), "t", [3])
+        assert deleted.error_code == 0
+        assert leading.log.epoch_at(Offset(3)) == leading.leader_epoch > 0
+        async with Hand(world, before, leading) as hand:
+            hand.place(1, leading.leader_epoch, 3, last_epoch=0, flushed=3)
+            row = await hand.row()
+            assert (row.error, row.diverging_epoch, row.log_start) == (NO_ERROR, -1, 3)
+
+    run(tmp_path, work)
+
+
 def test_the_end_of_an_epoch_is_told(tmp_path: Path) -> None:
     async def work(world: World) -> None:
         async with by_hand(world) as (hand, leading):

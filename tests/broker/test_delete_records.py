@@ -75,12 +75,14 @@ async def test_unknown_and_internal_topics_are_refused(client: RawClient) -> Non
 async def test_a_topic_whose_policy_does_not_name_delete_keeps_its_records(client: RawClient) -> None:
     await create(client, "compacted", cleanup_policy="compact")
     await create(client, "both", cleanup_policy="compact,delete")
-    for topic in ("compacted", "both"):
+    await create(client, "kept", cleanup_policy="")
+    for topic in ("compacted", "both", "kept"):
         keyed = encode_batch([Record(at, 1_000, b"k", b"v") for at in range(3)])
         assert (await produce(client, topic, keyed)).error_code == 0
     for offset in (-1, 0, 2, 99):
-        (result,) = await delete_records(client, "compacted", [offset])
-        assert (result.error_code, result.low_watermark) == (ErrorCode.POLICY_VIOLATION, -1)
+        for topic in ("compacted", "kept"):
+            (result,) = await delete_records(client, topic, [offset])
+            assert (result.error_code, result.low_watermark) == (ErrorCode.POLICY_VIOLATION, -1)
     assert (await offset_at(client, "compacted", EARLIEST)).offset == 0
     assert (await delete_records(client, "both", [2]))[0].low_watermark == 2
 

@@ -1,4 +1,4 @@
-"""DescribeProducers and DescribeLogDirs over the wire, in every version that is advertised."""
+"""DescribeProducers, DescribeLogDirs and AlterReplicaLogDirs over the wire, in every version that is advertised."""
 
 from __future__ import annotations
 
@@ -9,6 +9,11 @@ import pytest
 
 from headrace.wire.batches import encode_batch
 from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
 from headrace.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from headrace.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from headrace.wire.records import Record
@@ -67,3 +72,24 @@ async def test_the_log_directory_tells_what_each_partition_takes(
     (named,) = (await client.ask(version, DescribeLogDirsRequest(topics=asked))).results
     ((partition,),) = [topic.partitions for topic in named.topics]
     assert (partition.partition_index, partition.offset_lag, partition.is_future_key) == (1, 0, False)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_a_replica_stays_in_the_one_directory(client: RawClient, tmp_path: Path, version: int) -> None:
+    here, there = str(tmp_path / "data" / "logs"), str(tmp_path / "elsewhere")
+
+    def of(path: str, topic: str, *partitions: int) -> AlterReplicaLogDir:
+        return AlterReplicaLogDir(path=path, topics=(AlterReplicaLogDirTopic(name=topic, partitions=partitions),))
+
+    dirs = (of(there, "t", 0, 1), of(here, "t", 1, 5), of(here, "u", 0))
+    answer = await client.ask(version, AlterReplicaLogDirsRequest(dirs=dirs))
+    assert {
+        (topic.topic_name, partition.partition_index): partition.error_code
+        for topic in answer.results
+        for partition in topic.partitions
+    } == {
+        ("t", 0): ErrorCode.LOG_DIR_NOT_FOUND,
+        ("t", 1): ErrorCode.NONE,
+        ("t", 5): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ("u", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }

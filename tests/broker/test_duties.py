@@ -8,17 +8,21 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
 from headrace.base.errors import StorageFailure
-from headrace.base.ids import NO_LEADER, BrokerId, ClusterId, DirectoryId, IncarnationId, TopicId
+from headrace.base.ids import NO_LEADER, BrokerEpoch, BrokerId, ClusterId, DirectoryId, IncarnationId, TopicId
+from headrace.broker import metadata as metadata_driver
 from headrace.broker.duties import Duties
 from headrace.broker.metadata import MetadataDriver
+from headrace.broker.tasks import started
 from headrace.controller.asks import CreateTopics, Heartbeat, RegisterBroker
 from headrace.controller.decision import Refusal
 from headrace.controller.sessions import HASTY_FENCINGS_MAX
 from headrace.controller.topics import NewTopic
+from headrace.metadata.events import BrokerFenced
 from headrace.metadata.values import Endpoint
 from headrace.raft.membership import Peer
 from headrace.wire.errors import ErrorCode
@@ -162,3 +166,82 @@ async def test_a_death_that_was_seen_long_before_it_was_the_controller_is_old_ne
         else:
             assert await asked.answer(Heartbeat(broker_id=other, broker_epoch=epoch, ready=True)) is True
             assert not metadata.image.brokers[other].fenced
+
+
+async def _two_more(asked: Duties) -> dict[BrokerId, BrokerEpoch]:
+    """This node's own broker, and two more that live."""
+    await asked.answer(registration(NODE, directory=1, incarnation=1))
+    epochs = {BrokerId(n): await asked.answer(registration(BrokerId(n), directory=n, incarnation=n)) for n in (2, 3)}
+    for each in epochs:
+        assert await asked.answer(beat(each, epochs)) is True
+    return epochs
+
+
+def beat(broker: BrokerId, epochs: dict[BrokerId, BrokerEpoch]) -> Heartbeat:
+    return Heartbeat(broker_id=broker, broker_epoch=epochs[broker], ready=True)
+
+
+async def test_a_heartbeat_is_answered_by_what_was_decided_before_it_came() -> None:
+    """Else a broker has a lease across its own fencing, which is on its way to the disk."""
+    async with duties(SetClock()) as (asked, metadata, disk):
+        epochs = await _two_more(asked)
+        disk.go.clear()
+        disk.waiting.clear()
+        asked.on_peer_dead(BrokerId(2))
+        await asyncio.to_thread(disk.waiting.wait, 20)
+        assert not metadata.image.brokers[BrokerId(2)].fenced, "it is decided, and not committed"
+        heartbeat = asyncio.ensure_future(asked.answer(beat(BrokerId(2), epochs)))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        disk.go.set()
+        assert await heartbeat is False
+
+
+async def test_a_heartbeat_is_answered_by_what_was_being_written_down_when_it_came(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The fencing of a broker that leads much is encoded in many turns of the loop."""
+    encode, at_it, go = metadata_driver._encode, asyncio.Event(), asyncio.Event()
+
+    async def slowly(events: Any) -> bytes:
+        if any(isinstance(event, BrokerFenced) for event in events):
+            at_it.set()
+            await go.wait()
+        return await encode(events)
+
+    monkeypatch.setattr(metadata_driver, "_encode", slowly)
+    async with duties(SetClock()) as (asked, _, __):
+        epochs = await _two_more(asked)
+        asked.on_peer_dead(BrokerId(2))
+        await at_it.wait()
+        heartbeat = asyncio.ensure_future(asked.answer(beat(BrokerId(2), epochs)))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        go.set()
+        assert await heartbeat is False
+
+
+async def test_who_is_heard_while_another_is_fenced_for_silence_is_not_fenced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both were silent when the controller looked; by the heartbeat one has a lease."""
+    clock = SetClock()
+    async with duties(clock) as (asked, metadata, disk):
+        epochs = await _two_more(asked)
+        assert asked._sessions is not None
+        fenced, looked = set[BrokerId](), asyncio.Event()
+        metadata.subscribe(lambda delta: fenced.update(b.id for b in delta.after.brokers.values() if b.fenced))
+        monkeypatch.setattr(asked._settling, "go_on", AsyncMock(side_effect=looked.set))
+        disk.go.clear()
+        disk.waiting.clear()
+        for _ in range(6):  # in steps, for one would be a pause of this node's own
+            clock.seconds += asked._session_s / 3
+            over = asked._sessions.tick(metadata.image, clock.monotonic())
+        assert {broker for broker, _ in over} == {BrokerId(2), BrokerId(3)}
+        started(asked._tick(asked._sessions), "one more look", lambda error: None)
+        await asyncio.to_thread(disk.waiting.wait, 20)
+        heartbeat = asyncio.ensure_future(asked.answer(beat(BrokerId(3), epochs)))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        disk.go.set()
+        assert await heartbeat is True
+        await looked.wait()
+        assert fenced == {BrokerId(2)}

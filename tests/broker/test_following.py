@@ -7,12 +7,17 @@ from dataclasses import replace
 from headrace.base.ids import BrokerId, LeaderEpoch, Offset, PartitionIndex, TopicPartition
 from headrace.broker.flusher import Flusher
 from headrace.broker.following import FollowerPartition
+from headrace.broker.history_keeper import bytes_above
+from headrace.broker.opening import recover_producers
 from headrace.broker.partition_settings import PartitionSettings
 from headrace.broker.system import SystemClock
-from headrace.replica.producers import ProducerStates
+from headrace.metadata.segments import PartitionCatalog
+from headrace.replica.producers import Duplicate, ProducerStates
 from headrace.storage.engine import FlushTicket
 from headrace.storage.log.engine import LocalLogEngine
-from headrace.wire.batches import PREFIX
+from headrace.wire.batches import PREFIX, encode_batch, parse_header
+from headrace.wire.records import Record
+from tests.metadata.histories import descriptor
 from tests.storage.log.log_world import IDENTITY, ROOT, SMALL, batch, new_disk
 
 SETTINGS = PartitionSettings(
@@ -50,6 +55,7 @@ def copied() -> FollowerPartition:
         flusher=Flusher(engine, no_bug),
         clock=SystemClock(),
         suspect=lambda *_: False,
+        has_store=False,
         failed=lambda _: None,
     )
 
@@ -69,10 +75,10 @@ async def test_nobody_deletes_from_a_log_that_is_being_cut() -> None:
     copy.on_marks(Offset(10), Offset(0))
     assert len(copy.log.segments) > 2
     copy.is_changing = True
-    copy.keep_house(2**62, deletable_end=Offset(10), producers_since_ms=0)
+    copy.keep_house(2**62, producers_since_ms=0)
     assert copy.log.log_start_offset == 0
     copy.is_changing = False
-    copy.keep_house(2**62, deletable_end=Offset(10), producers_since_ms=0)
+    copy.keep_house(2**62, producers_since_ms=0)
     assert copy.log.log_start_offset > 0
 
 
@@ -102,3 +108,69 @@ async def test_a_copy_tells_how_far_it_is_behind_what_is_committed() -> None:
     assert copy.offset_lag == 0
     copy.on_marks(Offset(8), Offset(0))
     assert copy.offset_lag == 5
+
+
+def written_by(producer: int, base: int, sequence: int) -> bytes:
+    """A batch of one record, as it stands in the leader's log."""
+    record = Record(0, 1_700_000_000_000, None, b"." * 200)
+    raw = encode_batch([record], producer_id=producer, producer_epoch=0, base_sequence=sequence)
+    return PREFIX.pack(base, len(raw) - 12, 0) + raw[PREFIX.size :]
+
+
+async def test_producers_are_still_known_once_retention_has_dropped_their_batches() -> None:
+    """After a crash too: else what a producer sends again would be appended again."""
+    copy = copied()
+    copy.append(written_by(7, 0, 0))
+    for base in range(1, 10):
+        copy.append(written_by(8, base, base - 1))
+    await copy._flusher.idle()
+    copy.on_marks(Offset(10), Offset(0))
+    copy.keep_house(2**62, producers_since_ms=0)
+    await copy._flusher.idle()
+    assert copy.log.log_start_offset > 0
+    header = parse_header(written_by(7, 0, 0))
+    recovered = recover_producers(copy.log, 1_700_000_000_000)
+    assert isinstance(recovered.check(header), Duplicate)
+
+
+def history_to(*ends: int) -> PartitionCatalog:
+    """Segments of 100 bytes each, exported in epoch 0."""
+    catalog, start = PartitionCatalog.empty(KEY.topic_id, KEY.partition), 0
+    for end in ends:
+        catalog = catalog.published(descriptor(start, end - start, 0))
+        start = end
+    return catalog
+
+
+async def test_of_a_segment_that_is_exported_in_part_the_rest_is_counted() -> None:
+    copy = copied()
+    for base in range(10):
+        copy.append(as_led(base, size=200))
+    copy.roll()
+    await copy._flusher.idle()
+    closed = copy.log.closed_segments()
+    assert [segment.next_offset for segment in closed] == [2, 4, 6, 8, 10]
+    size = copy.log.size_bytes
+    assert bytes_above(copy.log, history_to(2, 4)) == size - closed[0].size - closed[1].size
+    assert bytes_above(copy.log, history_to(2, 4, 5)) == size - closed[0].size - closed[1].size - 100
+    assert bytes_above(copy.log, history_to(2, 4, 10)) == 0
+
+
+async def test_what_is_not_what_was_exported_is_not_deleted_as_if_it_were() -> None:
+    """The log goes on in a later epoch at an offset that the catalog has of an older one."""
+    copy = copied()
+    copy.has_store, copy.settings = True, replace(SETTINGS, durable=True)
+    for base in range(10):
+        copy.append(as_led(base, epoch=0 if base < 5 else 1, size=200))
+    await copy._flusher.idle()
+    copy.on_marks(Offset(10), Offset(0))
+    copy.history = history_to(4)
+    assert (copy.differs_from, copy.deletable_end) == (None, 4)
+    copy.history = history_to(5)
+    assert (copy.differs_from, copy.deletable_end) == (None, 5)
+    copy.history = history_to(4, 8)
+    assert (copy.differs_from, copy.deletable_end) == (5, 5)
+    copy.keep_house(2**62, producers_since_ms=0)
+    assert copy.log.log_start_offset == 4
+    copy.history = history_to(4, 5).published(descriptor(5, 3, 1))
+    assert (copy.differs_from, copy.deletable_end) == (None, 8), "exported in that epoch"

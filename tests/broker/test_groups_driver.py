@@ -9,8 +9,9 @@ import pytest
 
 from headrace.broker.boot import Broker
 from headrace.broker.config import BrokerConfig
-from headrace.broker.group_shard import GroupShard
+from headrace.broker.group_shard import GroupShard, elapsed_ms
 from headrace.broker.system import SystemClock, system_random
+from headrace.coordinators.groups.events import WriteRefused
 from headrace.storage.disk import LocalDisk
 from headrace.wire.batches import encode_batch
 from headrace.wire.errors import ErrorCode
@@ -53,6 +54,12 @@ async def test_what_is_not_loaded_yet_is_loading(tmp_path: Path, monkeypatch: py
         assert rebalance.error_code == ErrorCode.REBALANCE_IN_PROGRESS
         read_on.set()
         assert await committed(client, (0,)) == {0: 10}
+
+
+def test_an_alarm_is_not_early_for_what_it_is_set_for() -> None:
+    """It would be set again for the same moment, and the loop spin until the clock moves on."""
+    assert all(elapsed_ms(at_ms / 1000) == at_ms for at_ms in range(100_000))
+    assert elapsed_ms(8.1105) == 8110
 
 
 async def test_a_coordinator_that_loses_its_partition_sends_its_members_away(tmp_path: Path) -> None:
@@ -124,3 +131,23 @@ async def test_what_has_outlived_its_retention_is_swept(tmp_path: Path) -> None:
             pass
         assert [group.group_id for group in (await client.ask(5, ListGroupsRequest())).groups] == ["new"]
         assert await committed(client, (0,), group="old") == {0: -1}
+
+
+async def test_nobody_waits_for_the_answer_of_a_step_that_raised(tmp_path: Path) -> None:
+    """A bug of ours is told to the one who asked, and leaves nothing behind for the shard to answer ever after."""
+    config = BrokerConfig(data=tmp_path, port=0, configs=QUICK)
+    async with (
+        Broker(config, clock=SystemClock(), random=system_random(), disk=LocalDisk()) as broker,
+        RawClient(f"{broker.host}:{broker.port}") as client,
+        asyncio.timeout(DEADLINE_S),
+    ):
+        await client.create_topic("t")
+        await find(client)
+        await commit(client, {0: 10})
+        assert broker._parts is not None
+        (shard,) = (shard for shard in broker._parts._services.groups.shards if "g" in shard.groups)
+        with pytest.raises(KeyError):
+            shard.ask("g", lambda _: WriteRefused(write=1_000, error=ErrorCode.UNKNOWN_SERVER_ERROR))
+        assert not shard._waiters
+        await commit(client, {0: 11})
+        assert await committed(client, (0,)) == {0: 11}

@@ -5,16 +5,24 @@ all in-sync replicas have."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager
+import math
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from headrace.base.ids import BrokerId, PartitionIndex, TopicPartition
+from headrace.broker.boot import Broker
+from headrace.broker.control import Control
+from headrace.controller.asks import Ask, Heartbeat
+from headrace.controller.decision import Refusal
 from headrace.net import loops
 from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.delete_groups import DeleteGroupsRequest
 from headrace.wire.messages.find_coordinator import FindCoordinatorRequest
 from headrace.wire.messages.heartbeat import HeartbeatRequest
+from headrace.wire.messages.offset_delete import OffsetDeleteRequest
 from headrace.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from tests.broker.cluster import Cluster, running
 from tests.broker.group_broker import RawClient
@@ -202,11 +210,26 @@ def test_a_coordinator_that_the_controller_does_not_hear_gives_out_no_offsets(tm
     async def work() -> None:
         async with world(tmp_path) as w, w.client(w.coordinator) as client:
             assert await commit(client, {0: 1}) == [0]
-            partitions = w.cluster.brokers[w.coordinator].parts.partitions
             asked = OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id="g", topics=None),))
-            partitions.on_contact(False)
-            assert (await client.ask(8, asked)).groups[0].error_code == ErrorCode.NOT_COORDINATOR
-            partitions.on_contact(True)
-            assert (await client.ask(8, asked)).groups[0].error_code == 0
+            with unheard(w.cluster.brokers[w.coordinator]):
+                assert (await client.ask(8, asked)).groups[0].error_code == ErrorCode.NOT_COORDINATOR
+                assert (await client.ask(0, OffsetDeleteRequest(group_id="g"))).error_code == ErrorCode.NOT_COORDINATOR
+                deleted = await client.ask(2, DeleteGroupsRequest(groups_names=("nobody knows",)))
+                assert deleted.results[0].error_code == ErrorCode.NOT_COORDINATOR
+            assert (await client.ask(8, asked)).groups[0].error_code == 0, "it asks at once, and is heard"
 
     run(work())
+
+
+@contextmanager
+def unheard(broker: Broker) -> Iterator[None]:
+    """Its lease is over, and no heartbeat of it is taken."""
+
+    async def refuse(self: Control, ask: Ask[Any], **options: Any) -> Any:
+        mine = isinstance(ask, Heartbeat) and self is broker.parts.control
+        return Refusal(ErrorCode.NOT_CONTROLLER, "cut off") if mine else await submit(self, ask, **options)
+
+    submit, lease = Control.submit, broker.parts.membership.lease
+    with patch.object(Control, "submit", refuse):
+        lease._from = -math.inf
+        yield

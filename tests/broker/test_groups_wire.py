@@ -11,6 +11,10 @@ from typing import Any
 
 import pytest
 
+from headrace.base.limits import GROUP_NAME_CHARS_MAX
+from headrace.broker.groups import GroupService
+from headrace.controller.decision import Refusal
+from headrace.coordinators.groups.partitioning import partition_for
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.delete_groups import DeleteGroupsRequest
 from headrace.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -393,3 +397,44 @@ async def test_offsets_that_cannot_be_deleted(client: RawClient) -> None:
 async def test_the_empty_name_is_no_group_to_delete(client: RawClient) -> None:
     response = await client.ask(2, DeleteGroupsRequest(groups_names=("",)))
     assert response.results[0].error_code == ErrorCode.INVALID_GROUP_ID
+
+
+async def test_nothing_is_looked_up_by_a_name_that_is_too_long_for_a_group(
+    client: RawClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To hash a megabyte holds everybody up for a fifth of a second."""
+    hashed = list[int]()
+
+    def counted(group_id: str, partitions: int) -> int:
+        hashed.append(len(group_id))
+        return partition_for(group_id, partitions)
+
+    monkeypatch.setattr("headrace.broker.groups.partition_for", counted)
+    name = "g" * (GROUP_NAME_CHARS_MAX + 1)
+    topic = OffsetDeleteRequestTopic(name="t", partitions=(OffsetDeleteRequestPartition(partition_index=0),))
+    found = await client.ask(4, FindCoordinatorRequest(coordinator_keys=(name, "g")))
+    fetched = await client.ask(8, OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id=name, topics=None),)))
+    described = await client.ask(5, DescribeGroupsRequest(groups=(name,)))
+    deleted = await client.ask(1, DeleteGroupsRequest(groups_names=(name,)))
+    forgotten = await client.ask(0, OffsetDeleteRequest(group_id=name, topics=(topic,)))
+    beaten = await client.ask(3, HeartbeatRequest(group_id=name, generation_id=1, member_id="m"))
+    answers = (*found.coordinators[:1], *fetched.groups, *described.groups, *deleted.results, forgotten, beaten)
+    assert [answer.error_code for answer in answers] == 6 * [ErrorCode.INVALID_GROUP_ID]
+    assert found.coordinators[1].error_code == 0
+    assert set(hashed) == {1}
+
+
+async def test_many_coordinators_are_asked_for_with_one_wait(
+    client: RawClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits = list[None]()
+
+    async def refuse(self: GroupService) -> Refusal:
+        waits.append(None)
+        return Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE, "Not now.")
+
+    monkeypatch.setattr(GroupService, "_create_topic", refuse)
+    monkeypatch.setattr("headrace.broker.groups.OFFSETS_TOPIC", "not there")
+    found = await client.ask(4, FindCoordinatorRequest(coordinator_keys=("a", "b", "c")))
+    assert [one.error_code for one in found.coordinators] == 3 * [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    assert len(waits) == 1

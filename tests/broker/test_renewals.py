@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import threading
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
 
-from headrace.base.ids import BrokerId, LeaderEpoch, Offset
+from headrace.base.errors import StorageFailure
+from headrace.base.ids import NO_LEADER, BrokerId, LeaderEpoch, Offset
 from headrace.base.limits import RENEWAL_ROOM_FACTOR
 from headrace.base.ports import Space
 from headrace.broker import renewals as renewals_module
+from headrace.broker.following import FollowerPartition
 from headrace.cli.diagnosis import findings
 from headrace.metadata.delta import ImageDelta
 from headrace.net import loops
-from headrace.storage.engine import EpochEnd
+from headrace.storage.engine import EpochEnd, PartitionLog
 from headrace.storage.log.replaced import REPLACED
+from headrace.wire.errors import ErrorCode
 from tests.broker.data_path import batch, produce
 from tests.broker.group_broker import until
 from tests.broker.replication_world import World, replicating
@@ -210,6 +214,76 @@ def test_a_copy_that_cannot_be_cut_for_its_damage_is_taken_anew(tmp_path: Path) 
         await until(lambda: world.copy(follower, "t").in_doubt is None)
         await mended(world, follower)
         assert contents(world, follower) == contents(world, leader)
+
+    run(tmp_path, work)
+
+
+@pytest.mark.parametrize("ends", [lambda copy: copy.fail(StorageFailure("a test's")), FollowerPartition.step_down])
+def test_a_copy_that_fails_or_ends_while_its_log_becomes_quiet_is_not_begun_anew(
+    tmp_path: Path, ends: Callable[..., None]
+) -> None:
+    """Its disk may lose what is kept beside the log; or it is about to lead with what it has."""
+
+    async def work(world: World) -> None:
+        await filled(world)
+        leader, (follower, _) = world.leader("t"), world.followers("t")
+        copy, before = world.copy(follower, "t"), contents(world, follower)
+        source = world.cluster.brokers[follower].parts._copying._sources[BrokerId(leader)]
+        quiet = source._me.quiet
+
+        async def ended(logs: Sequence[PartitionLog]) -> None:
+            await quiet(logs)
+            ends(copy, *([ErrorCode.NOT_LEADER_OR_FOLLOWER] if ends is FollowerPartition.step_down else []))
+
+        source._me = source._me._replace(quiet=ended, begins_anew=lambda _: True)
+        await source._begin_anew(copy)
+        assert contents(world, follower) == before
+        assert not copy.log.has_replaced
+        assert copy.log.log_end_offset == COUNT
+
+    run(tmp_path, work)
+
+
+def test_a_copy_without_a_leader_keeps_no_other_from_being_begun_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(renewals_module, "RENEWALS_AT_ONCE_MAX", 1)
+
+    async def work(world: World) -> None:
+        await filled(world, replicas=2)
+        leader = world.leader("t")
+        (follower,) = [each for each in world.image("t").replicas if each != leader]
+        dropped, goes_on = threading.Event(), threading.Event()
+        begin_anew = FollowerPartition.begin_anew
+
+        def held(copy: FollowerPartition) -> None:
+            dropped.set()
+            assert goes_on.wait(10)
+            begin_anew(copy)
+
+        monkeypatch.setattr(FollowerPartition, "begin_anew", held)
+        damage(world, follower)
+        try:
+            await until(dropped.is_set)
+            await world.stop(leader)
+            await until(lambda: world.image("t", broker=follower).leader == NO_LEADER)
+        finally:
+            goes_on.set()
+        await until(lambda: world.copy(follower, "t").log.has_replaced)
+        await world.make("u", 1, 2, **SEGMENT)
+        other = world.leader("u")
+        if other == follower:
+            (other,) = [each for each in world.cluster.brokers if each != follower]
+        client = await world.client(world.leader("u"))
+        for number in range(COUNT):
+            assert (await produce(client, "u", record(number))).error_code == 0
+        await world.until_end("u", COUNT, follower, other)
+        role, epoch = world.role(follower, "u"), world.image("u").leader_epoch
+        flip(sorted(role.log.directory.glob("*.log"))[0])
+        assert world.partitions(follower).suspect(role, Offset(0))
+        await until(lambda: world.image("u").leader_epoch > epoch)
+        await until(lambda: not world.role(follower, "u").is_damaged)
+        await world.in_sync("u", 2)
 
     run(tmp_path, work)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import AsyncIterator, Coroutine
 from pathlib import Path
 from typing import Any
@@ -13,12 +15,13 @@ from headrace.base.ids import BrokerId, Offset
 from headrace.base.limits import REPLICA_BULK_BYTES_MIN
 from headrace.base.ports import Buffer
 from headrace.net import loops
+from headrace.storage.log.partition import LocalLog
 from headrace.wire.batches import decode_records, encode_batch, iterate_headers
 from headrace.wire.records import Record
 from tests.broker.cluster import running
 from tests.broker.data_path import batch, delete_records, fetch, produce
 from tests.broker.group_broker import RawClient
-from tests.broker.replicas import elect, follower, held_rounds, known, leader, make_topic, set_isr, until
+from tests.broker.replicas import DEADLINE_S, elect, follower, held_rounds, known, leader, make_topic, set_isr, until
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
@@ -88,6 +91,41 @@ def values(records: Buffer) -> list[tuple[int, bytes | None]]:
     for at, header in iterate_headers(data):
         found += [(record.offset, record.value) for record in decode_records(data[at : at + header.size])]
     return found
+
+
+def test_a_log_that_is_being_closed_gets_no_other_role(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The metadata is followed to the end of a stop, and others may come to lead: seed 935 of records."""
+
+    async def work() -> None:
+        async with running(tmp_path, 3) as cluster:
+            key = await make_topic(cluster, "t", 2)
+            image = await cluster.agree()
+            first = known(image, key).leader
+            (other,) = set(known(image, key).replicas) - {first}
+            partitions = cluster.brokers[first].parts.partitions
+            closing, goes_on = threading.Event(), threading.Event()
+            close = LocalLog.close
+
+            def held(log: LocalLog, *, clean: bool = True) -> None:
+                closing.set()
+                assert goes_on.wait(DEADLINE_S)
+                close(log, clean=clean)
+
+            monkeypatch.setattr(LocalLog, "close", held)
+            role = partitions.role(key)
+            stop = asyncio.ensure_future(partitions.close())
+            try:
+                await until(closing.is_set)
+                await elect(cluster, key, other)
+                await cluster.until(first, lambda image: known(image, key).leader == other)
+                await partitions.settled()
+                assert partitions.role(key) is role
+            finally:
+                goes_on.set()
+            await stop
+            monkeypatch.undo()
+
+    run(work())
 
 
 def test_who_copies_no_more_is_not_proposed(tmp_path: Path) -> None:

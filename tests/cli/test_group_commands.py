@@ -106,6 +106,16 @@ def test_who_reads_what_is_told(headrace: Headrace, broker: RunningBroker, proto
     assert "members 1" in printed
 
 
+def test_top_tells_how_far_groups_are(headrace: Headrace, broker: RunningBroker) -> None:
+    commit(broker, ("orders", 0, 7), ("orders", 1, 4))
+    commit(broker, ("orders", 1, 10), group="h")
+    (told,) = headrace.json("top", "--interval", "0.1")
+    assert [(group["group"], group["state"], group["lag"]) for group in told["groups"]] == [
+        ("g", "Empty", 9),
+        ("h", "Empty", 0),
+    ]
+
+
 def test_a_plan_changes_nothing_until_it_is_executed(headrace: Headrace, broker: RunningBroker) -> None:
     commit(broker, ("orders", 0, 4))
     plan = ("group", "reset-offsets", "g", "--to-earliest", "--topic", "orders")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import uuid
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from rich.console import Console
 from headrace.base.ids import NO_LEADER, BrokerId, LeaderEpoch, PartitionIndex, TopicId
 from headrace.cli.main import main
 from headrace.cli.top import _screen, sample
-from headrace.net.client.looks import Look, Pauses, Place, traffic
+from headrace.net.client.looks import GroupLook, Look, Pauses, Place, Progress, traffic
 from headrace.net.client.members import BrokerView
 from headrace.net.client.view import ClusterView, PartitionView, TopicView
 from headrace.testing import RunningBroker
@@ -75,8 +76,21 @@ def test_what_is_behind_offline_or_silent_is_told_apart() -> None:
     assert [broker["leads"] for broker in told["brokers"]] == [1, 1]
 
 
+def groups(**committed: dict[Place, int]) -> dict[str, GroupLook]:
+    return {name: GroupLook(state="Stable", kind="consumer", committed=each) for name, each in committed.items()}
+
+
+def test_lag_is_of_what_a_group_has_committed_and_its_rate_of_its_commits() -> None:
+    ends = {("a", 0): 100, ("a", 1): 50}
+    before = replace(look(1, ends), groups=groups(g={("a", 0): 40}))
+    now = replace(look(3, ends), groups=groups(g={("a", 0): 60, ("a", 1): 45, ("b", 0): 7}, h={("a", 1): 70}))
+    assert traffic(before, now).groups == {"g": Progress(40 + 5, 10.0), "h": Progress(0, 0.0)}
+    back = replace(look(5, ends), groups=groups(g={("a", 0): 10}))
+    assert traffic(now, back).groups == {"g": Progress(90, 0.0)}, "it was set back"
+
+
 def test_the_screen_shows_it() -> None:
-    now = look(2, {("a", 0): 2507}, LEADERS, {("a", 0): {1}})
+    now = replace(look(2, {("a", 0): 2507}, LEADERS, {("a", 0): {1}}), groups=groups(g={("a", 0): 507}))
     console = Console(width=120, file=io.StringIO(), color_system=None)
     with console.capture() as captured:
         console.print(_screen(now, traffic(look(1, {("a", 0): 7}), now), {("a", 1): 1.5}, 12.25))
@@ -89,6 +103,7 @@ def test_the_screen_shows_it() -> None:
     assert "1 live 2 2,500.0" in lines
     assert "a 0 2" in lines, "a-0 lacks broker 2"
     assert "a 1 1.5" in lines
+    assert "g consumer Stable 2,000 0.0" in lines
 
 
 def test_a_pause_lasts_from_the_last_answer_to_the_next() -> None:

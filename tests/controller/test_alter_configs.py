@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headrace.base.errors import UsageError
-from headrace.base.ids import BrokerId, TopicId
+from headrace.base.ids import BrokerId, PartitionIndex, TopicId, TopicPartition
 from headrace.controller.configs import Alteration, AlterOp, ResourceAlteration, ResourceType, alter_configs
 from headrace.controller.decision import Refusal
 from headrace.controller.topics import NewTopic, create_topics
@@ -27,9 +27,11 @@ from headrace.metadata.configs import (
     topic_config,
     topic_values,
 )
+from headrace.metadata.events import SegmentPublished
 from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
 from headrace.wire.errors import ErrorCode
 from tests.controller.test_brokers import register
+from tests.metadata.histories import descriptor
 
 NODE = BrokerId(1)
 
@@ -109,6 +111,13 @@ def test_setting_removing_and_listing(image: MetadataImage) -> None:
     assert effective(changed).segment_bytes == 2**30
 
 
+def test_a_list_may_lose_its_last_entry(image: MetadataImage) -> None:
+    """As on Kafka: a topic without a cleanup policy keeps all that it has."""
+    changed, answer = change(image, ResourceType.TOPIC, "t", ("cleanup.policy", AlterOp.SUBTRACT, "delete"))
+    assert answer is None
+    assert effective(changed).cleanup_policy == ""
+
+
 def test_removing_what_is_not_there_changes_nothing(image: MetadataImage) -> None:
     """Kafka's own tools remove what they might have set, known here or not."""
     resources = [
@@ -147,7 +156,6 @@ def test_validate_only_and_no_change_at_all_commit_nothing(image: MetadataImage)
         (2, "t", ("cleanup.policy", 2, "compress"), 40, "one of delete, compact"),
         (2, "t", ("min.cleanable.dirty.ratio", 0, "1.5"), 40, "between 0 and 1"),
         (2, "t", ("min.cleanable.dirty.ratio", 0, "nan"), 40, "between 0 and 1"),
-        (2, "t", ("cleanup.policy", 3, "delete"), 40, "cleanup.policy"),
         (4, "1", ("durable.url", 0, "file:///x"), 40, "while a broker runs"),
         (4, "9", ("log.retention.ms", 0, "1"), 42, "not the id of a registered broker"),
         (4, "-1", ("log.retention.ms", 0, "1"), 42, "not the id of a registered broker"),
@@ -220,3 +228,28 @@ def test_static_broker_configs_are_checked_and_read(image: MetadataImage) -> Non
         check_broker_configs({"num.partitions": "none"})
     assert not broker_value(image, {"auto.create.topics.enable": "FALSE"}, "auto.create.topics.enable").boolean()
     assert set(broker_values(image, {})) == set(BROKER_DEFS)
+
+
+@pytest.mark.parametrize(("op", "value"), [(AlterOp.SET, "compact"), (AlterOp.APPEND, "compact")])
+def test_a_topic_with_durable_history_cannot_come_to_be_compacted(image: MetadataImage, op: int, value: str) -> None:
+    """Deleted keys would come back from history."""
+    topic = image.topic("t")
+    assert topic is not None
+    key = TopicPartition(topic.id, PartitionIndex(0))
+    segment = descriptor(0, 3, 0)
+    published = SegmentPublished(
+        topic_id=key.topic_id, partition=key.partition, descriptor=segment, previous_hash=image.durable(key).head
+    )
+    with_history = image.replay([published])
+    changed, answer = change(with_history, ResourceType.TOPIC, "t", ("cleanup.policy", op, value))
+    assert answer is not None
+    assert answer.code == ErrorCode.INVALID_CONFIG
+    assert "durable history" in answer.message
+    assert own(changed) == own(image)
+    assert change(with_history, ResourceType.TOPIC, "t", ("cleanup.policy", AlterOp.SET, "delete"))[1] is None
+    assert change(image, ResourceType.TOPIC, "t", ("cleanup.policy", op, value))[1] is None
+    compacted, _ = change(image, ResourceType.TOPIC, "t", ("cleanup.policy", AlterOp.SET, "compact"))
+    again, answer = change(
+        compacted.replay([published]), ResourceType.TOPIC, "t", ("cleanup.policy", AlterOp.SET, "compact,delete")
+    )
+    assert (answer, own(again)["cleanup.policy"]) == (None, "compact,delete")

@@ -18,6 +18,7 @@ from headrace.base.ids import (
     DirectoryId,
     IncarnationId,
     LeaderEpoch,
+    Offset,
     PartitionEpoch,
     PartitionIndex,
     ProducerId,
@@ -92,6 +93,12 @@ CASES: list[tuple[Ask[Any], Any]] = [
             leader_epoch=LeaderEpoch(2),
             descriptor=descriptor(0, 2, 2),
             previous_hash="h",
+        ),
+        None,
+    ),
+    (
+        asks.DeleteHistory(
+            topic_id=TOPIC, partition=PartitionIndex(0), leader_epoch=LeaderEpoch(2), log_start_offset=Offset(7)
         ),
         None,
     ),

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from headrace.base.ids import LeaderEpoch, PartitionIndex, TopicId
+from headrace.base.ids import LeaderEpoch, Offset, PartitionIndex, TopicId
 from headrace.controller.decision import Decision, Refusal
-from headrace.controller.durable import publish_segment
+from headrace.controller.durable import delete_history, publish_segment
 from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
 from headrace.wire.errors import ErrorCode
 from tests.controller.test_brokers import KEY, TOPIC, register, with_topic
@@ -78,3 +78,59 @@ def test_a_gap_or_an_overlap_is_refused(image: MetadataImage, start: int) -> Non
     refused = publish(image, descriptor=descriptor(start, 3, 1))
     assert refused.result is not None
     assert "the catalog goes on at 3" in refused.result.message
+
+
+def delete(image: MetadataImage, before: int, *, leader_epoch: int = 1) -> Decision[Refusal | None]:
+    return delete_history(
+        image,
+        topic_id=TOPIC,
+        partition=PartitionIndex(0),
+        leader_epoch=LeaderEpoch(leader_epoch),
+        log_start_offset=Offset(before),
+    )
+
+
+@pytest.fixture
+def three(image: MetadataImage) -> MetadataImage:
+    """Segments of offsets 0 to 2, 3 to 4, 5 to 8."""
+    for start, records in ((0, 3), (3, 2), (5, 4)):
+        image = image.replay(publish(image, descriptor=descriptor(start, records, 1)).events)
+    return image
+
+
+@pytest.mark.parametrize(
+    ("before", "segments", "start"),
+    [(0, [0, 3, 5], 0), (2, [0, 3, 5], 2), (3, [3, 5], 3), (6, [5], 6), (9, [], 9), (50, [], 9)],
+)
+def test_history_is_deleted_from_its_beginning_and_the_chain_goes_on(
+    three: MetadataImage, before: int, segments: list[int], start: int
+) -> None:
+    deleted = three.replay(delete(three, before).events)
+    catalog = deleted.durable(KEY)
+    assert [entry.descriptor.start_offset for entry in catalog] == segments
+    assert (catalog.log_start_offset, catalog.end_offset) == (start, 8)
+    assert (catalog.head == three.durable(KEY).head) == (len(segments) == 3)
+    assert catalog.batch_bytes == 100 * len(segments)
+    assert deleted.replay(delete(three, before).events) == deleted
+    assert EMPTY_IMAGE.replay(deleted.snapshot(), index=deleted.index) == deleted
+    published = deleted.replay(publish(deleted, descriptor=descriptor(9, 2, 1)).events)
+    again = published.replay(delete(published, 9).events)
+    assert EMPTY_IMAGE.replay(published.snapshot(), index=published.index) == published
+    assert [entry.descriptor.start_offset for entry in again.durable(KEY)] == [9]
+
+
+def test_what_joins_a_history_without_a_gap_begins_with_it(three: MetadataImage) -> None:
+    catalog = three.replay(delete(three, 4).events).durable(KEY)
+    assert [catalog.joined_start(Offset(local)) for local in (0, 3, 4, 6, 9, 10)] == [4, 4, 4, 4, 4, 10]
+
+
+def test_only_the_leader_deletes_and_nothing_deleted_comes_back(three: MetadataImage) -> None:
+    for epoch, code in ((0, ErrorCode.FENCED_LEADER_EPOCH), (2, ErrorCode.UNKNOWN_LEADER_EPOCH)):
+        refused = delete(three, 3, leader_epoch=epoch)
+        assert refused.result is not None
+        assert refused.result.code is code
+    deleted = three.replay(delete(three, 9).events)
+    assert delete(deleted, 3).events == ()
+    refused = publish(deleted, descriptor=descriptor(5, 4, 1))
+    assert refused.result is not None
+    assert "goes on at 9" in refused.result.message

@@ -7,61 +7,21 @@ nothing new: the protocol cannot tell what was not yet taken up from what was gi
 
 from __future__ import annotations
 
-import re
-import uuid
 from collections import deque
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from headrace.base.ids import PartitionIndex, TopicId, TopicPartition
+from headrace.base.ids import TopicPartition
 from headrace.coordinators.groups import events as ev
 from headrace.coordinators.groups.consumer.heartbeats import ConsumerConfig, ConsumerHeartbeat
-from headrace.coordinators.groups.consumer.model import ConsumerGroup, ConsumerHeartbeatReply, Partitions, TopicShape
+from headrace.coordinators.groups.consumer.model import ConsumerGroup, ConsumerHeartbeatReply, Partitions
 from headrace.coordinators.groups.model import GroupConfig
 from headrace.wire.errors import ErrorCode
-from tests.coordinators.group_world import World
+from tests.coordinators.group_world import Cluster, World
 
 SESSION_MS: Final = 1_000
 REBALANCE_MS: Final = 400
 NOTHING: Final[Partitions] = frozenset()
-
-
-@dataclass(frozen=True)
-class Cluster:
-    """The topics that there are."""
-
-    shapes: dict[str, TopicShape] = field(default_factory=dict)
-    version: int = 1
-
-    def shape(self, name: str) -> TopicShape | None:
-        return self.shapes.get(name)
-
-    def matching(self, pattern: str) -> frozenset[str] | None:
-        try:
-            return frozenset(name for name in self.shapes if re.fullmatch(pattern, name))
-        except re.error:
-            return None
-
-    def having(self, **sizes: int) -> Cluster:
-        """With these topics too, or with that many partitions; 0: without."""
-        shapes = dict(self.shapes)
-        for name, partitions in sizes.items():
-            before = shapes.pop(name, None)
-            if partitions:
-                topic_id = (
-                    TopicId(uuid.UUID(int=1000 + 10 * self.version + len(shapes))) if before is None else before.id
-                )
-                shapes[name] = TopicShape(topic_id, partitions)
-        return Cluster(shapes, self.version + 1)
-
-    def partitions(self, names: Iterable[str]) -> Partitions:
-        return frozenset(
-            TopicPartition(shape.id, PartitionIndex(index))
-            for name, shape in self.shapes.items()
-            if name in names
-            for index in range(shape.partitions)
-        )
 
 
 def config(*assignors: str) -> GroupConfig:
@@ -95,7 +55,7 @@ class Client:
     heard_ms: int = 0
     """When the coordinator last took a heartbeat of it."""
 
-    def heartbeat(self, waiter: int, cluster: Cluster) -> ConsumerHeartbeat:
+    def heartbeat(self, waiter: int) -> ConsumerHeartbeat:
         whole = self.tells_all or self.epoch == 0
         return ConsumerHeartbeat(
             waiter=waiter,
@@ -107,7 +67,6 @@ class Client:
             rebalance_timeout_ms=REBALANCE_MS if whole else None,
             subscribed=self.topics if whole else None,
             owned=self.reading if whole or self.tells_owned else None,
-            topics=cluster,
         )
 
     def take_up(self) -> None:
@@ -158,7 +117,7 @@ class ConsumerWorld(World):
         """It sends a heartbeat, unless it waits for the answer to one."""
         if client.awaits is None:
             client.awaits = self.waiter("g")
-            client.outbox.append(client.heartbeat(client.awaits, self.cluster))
+            client.outbox.append(client.heartbeat(client.awaits))
 
     def arrive(self, client: Client, *, twice: bool = False) -> None:
         """Its oldest message reaches the coordinator; the answer to a second copy is thrown away."""
@@ -171,7 +130,6 @@ class ConsumerWorld(World):
 
     def ask(self, client: Client, event: ConsumerHeartbeat) -> None:
         epoch_before = self.group.members.get(client.id)
-        event = replace(event, topics=self.cluster)
         self.send("g", event)
         if self.group.members.get(client.id) is not None or epoch_before is not None:
             client.heard_ms = self.now_ms
@@ -209,9 +167,7 @@ class ConsumerWorld(World):
         client.reading, client.target = NOTHING, None
         client.outbox.clear()
         waiter = self.waiter("g")
-        event = ConsumerHeartbeat(
-            waiter=waiter, member_id=client.id, epoch=epoch, instance_id=client.instance_id, topics=self.cluster
-        )
+        event = ConsumerHeartbeat(waiter=waiter, member_id=client.id, epoch=epoch, instance_id=client.instance_id)
         self.send("g", event)
         del self.clients[client.id]
         self.check()

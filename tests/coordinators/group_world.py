@@ -3,13 +3,16 @@ are checked after every step. Knows the machine by its door only (events in, eff
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from headrace.base.ids import LeaderEpoch, Offset, TopicId
+from headrace.base.ids import LeaderEpoch, Offset, PartitionIndex, TopicId, TopicPartition
 from headrace.coordinators.groups import events as ev
 from headrace.coordinators.groups import records
+from headrace.coordinators.groups.consumer.model import Partitions, TopicShape
 from headrace.coordinators.groups.machine import step
 from headrace.coordinators.groups.model import Group, GroupConfig, Moment, NamedPartition, Protocol
 from headrace.coordinators.groups.replay import Replay
@@ -18,6 +21,46 @@ from headrace.wire.errors import ErrorCode
 TOPIC_ID = TopicId(uuid.UUID(int=7))
 WALL_AT_START_MS = 1_700_000_000_000
 CONFIG = GroupConfig(group_initial_rebalance_delay_ms=0)
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """The topics that there are."""
+
+    shapes: dict[str, TopicShape] = field(default_factory=dict)
+    version: int = 1
+
+    def shape(self, name: str) -> TopicShape | None:
+        return self.shapes.get(name)
+
+    def name(self, topic_id: TopicId) -> str | None:
+        return next((name for name, shape in self.shapes.items() if shape.id == topic_id), None)
+
+    def matching(self, pattern: str) -> frozenset[str] | None:
+        try:
+            return frozenset(name for name in self.shapes if re.fullmatch(pattern, name))
+        except re.error:
+            return None
+
+    def having(self, **sizes: int) -> Cluster:
+        """With these topics too, or with that many partitions; 0: without."""
+        shapes = dict(self.shapes)
+        for name, partitions in sizes.items():
+            before = shapes.pop(name, None)
+            if partitions:
+                topic_id = (
+                    TopicId(uuid.UUID(int=1000 + 10 * self.version + len(shapes))) if before is None else before.id
+                )
+                shapes[name] = TopicShape(topic_id, partitions)
+        return Cluster(shapes, self.version + 1)
+
+    def partitions(self, names: Iterable[str]) -> Partitions:
+        return frozenset(
+            TopicPartition(shape.id, PartitionIndex(index))
+            for name, shape in self.shapes.items()
+            if name in names
+            for index in range(shape.partitions)
+        )
 
 
 @dataclass
@@ -32,6 +75,7 @@ class World:
     """Drives `step` as the broker's driver does. `log` is what was appended; the durable part ends at `durable`."""
 
     config: GroupConfig = CONFIG
+    cluster: Cluster = field(default_factory=Cluster)
     autowrite: bool = True
     """Appends are durable at once."""
     groups: dict[str, Group] = field(default_factory=dict)
@@ -58,7 +102,7 @@ class World:
         return Moment(monotonic_ms=self.now_ms, wall_ms=WALL_AT_START_MS + self.now_ms)
 
     def send(self, group: str, event: ev.Event) -> None:
-        after, effects = step(group, self.groups.get(group), event, self.moment(), self.config)
+        after, effects = step(group, self.groups.get(group), event, self.moment(), self.config, self.cluster)
         if after is None:
             self.groups.pop(group, None)
         else:

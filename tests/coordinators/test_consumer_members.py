@@ -22,7 +22,7 @@ def settled(world: ConsumerWorld, count: int, **options: Any) -> list[Any]:
 
 def asked(world: ConsumerWorld, member_id: str, epoch: int, **fields: Any) -> ConsumerHeartbeatReply:
     waiter = world.waiter("g")
-    world.send("g", ConsumerHeartbeat(waiter=waiter, member_id=member_id, epoch=epoch, topics=world.cluster, **fields))
+    world.send("g", ConsumerHeartbeat(waiter=waiter, member_id=member_id, epoch=epoch, **fields))
     reply = world.replies[waiter]
     assert isinstance(reply, ConsumerHeartbeatReply)
     return reply
@@ -257,3 +257,17 @@ def test_who_could_not_be_put_out_is_put_out_later() -> None:
     world.refuse_next = ErrorCode.NONE
     world.advance(1)
     assert not world.group.members
+
+
+def test_what_is_put_off_ends_later_and_no_later_than_for_who_is_heard_now() -> None:
+    world = ConsumerWorld()
+    client = world.client()
+    world.beat(client)
+    joined_ms = world.now_ms
+    world.now_ms += SESSION_MS - 100
+    world.send("g", ev.PutOff(by_ms=200))
+    assert dict(world.group.sessions) == {client.id: joined_ms + SESSION_MS + 200}
+    world.send("g", ev.PutOff(by_ms=10 * SESSION_MS))
+    assert dict(world.group.sessions) == {client.id: world.now_ms + SESSION_MS}
+    world.send("g", ev.PutOff(by_ms=10 * SESSION_MS))
+    assert dict(world.group.sessions) == {client.id: world.now_ms + SESSION_MS}

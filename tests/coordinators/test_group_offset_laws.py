@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from headrace.base.ids import TopicId
 from headrace.coordinators.groups import events as ev
+from headrace.coordinators.groups import offsets, records
 from headrace.coordinators.groups.model import GroupConfig, GroupState, NamedPartition
 from headrace.wire.errors import ErrorCode
 from tests.coordinators.group_world import TOPIC_ID, World
@@ -71,7 +72,7 @@ class History:
                 world.send("g", ev.Expire())
             case "member":
                 world.join(session_timeout_ms=6_000, rebalance_timeout_ms=6_000)
-                world.advance(20_000)
+                world.advance(MANY)
             case "crash":
                 world.crash()
 
@@ -280,3 +281,110 @@ def test_a_commit_that_is_on_too_few_replicas_counts_and_is_not_acknowledged() -
     world.settle(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     assert world.committed(waiter) == (ErrorCode.COORDINATOR_NOT_AVAILABLE,)
     assert world.offset(0) == 10 == world.replayed()["g"].offsets[NamedPartition("t", 0)].offset
+
+
+MANY = 200
+BATCH_BYTES = 2_000
+
+
+@pytest.fixture
+def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offsets, "GROUP_TOMBSTONES_BYTES_MAX", BATCH_BYTES)
+
+
+def many(world: World) -> list[NamedPartition]:
+    """Committed by nobody in particular; their tombstones do not go into one batch."""
+    world.commit(dict.fromkeys(range(MANY), 1))
+    return [NamedPartition("t", index) for index in range(MANY)]
+
+
+def batches(world: World) -> list[tuple[ev.GroupRecord, ...]]:
+    return [effect.records for effect in world.effects_seen if isinstance(effect, ev.Append)]
+
+
+@pytest.mark.usefixtures("small_batches")
+def test_a_group_with_many_offsets_is_deleted_in_batches_and_goes_with_the_last() -> None:
+    """Whatever comes in between, what the log holds is a group with fewer offsets."""
+    world = World()
+    many(world)
+    world.joined(world.join())
+    member = next(iter(world.groups["g"].members))
+    assert world.leave(member) == (ErrorCode.NONE,)
+    world.autowrite, world.effects_seen = False, []
+    waiter = world.delete()
+    left = []
+    while world.in_flight:
+        assert waiter in world.waiting
+        world.settle()
+        left.append(len(world.replayed(world.durable)["g"].offsets) if world.in_flight else 0)
+    assert world.replies[waiter] == ev.DeleteReply(error=ErrorCode.NONE)
+    assert "g" not in world.groups
+    assert not world.replayed()
+    assert len(left) > 2
+    assert left == sorted(left, reverse=True)
+    for batch in batches(world):
+        assert sum(len(key) for key, _ in map(records.encode, batch)) <= BATCH_BYTES
+
+
+@pytest.mark.usefixtures("small_batches")
+def test_a_deletion_that_is_refused_on_its_way_leaves_what_the_log_holds() -> None:
+    world = World()
+    many(world)
+    world.autowrite = False
+    waiter = world.delete()
+    world.refuse_next = ErrorCode.NOT_ENOUGH_REPLICAS
+    world.settle()
+    assert world.replies[waiter] == ev.DeleteReply(error=ErrorCode.NOT_ENOUGH_REPLICAS)
+    group = world.groups["g"]
+    assert 0 < len(group.offsets) < MANY
+    assert group.offsets == world.replayed()["g"].offsets
+    assert world.delete() in world.waiting, "it can be asked for again"
+
+
+@pytest.mark.usefixtures("small_batches")
+@pytest.mark.parametrize("refused", [False, True])
+def test_many_offsets_are_deleted_in_batches_and_told_once(refused: bool) -> None:
+    world = World()
+    named = many(world)
+    world.autowrite, world.effects_seen = False, []
+    if refused:
+        world.refuse_next = ErrorCode.NOT_ENOUGH_REPLICAS
+    waiter = world.waiter("g")
+    world.send("g", ev.DeleteOffsets(waiter=waiter, partitions=tuple(named)))
+    assert (waiter in world.replies) == refused
+    while world.in_flight:
+        assert (waiter in world.replies) == refused
+        world.settle()
+    reply = world.replies[waiter]
+    assert isinstance(reply, ev.DeleteOffsetsReply)
+    assert reply.error is (ErrorCode.NOT_ENOUGH_REPLICAS if refused else ErrorCode.NONE)
+    assert len(batches(world)) > 2
+    held = world.groups["g"].offsets if refused else {}
+    assert bool(held) == refused
+    assert dict(held) == (dict(world.replayed()["g"].offsets) if refused else {})
+
+
+def test_a_commit_for_a_namesake_that_is_on_its_way_survives_the_deleted_topic() -> None:
+    """A tombstone, which comes later in the log, would take it too."""
+    world = World(autowrite=False)
+    old, new = TOPIC_ID, OTHER_TOPIC
+    world.commit({0: 1, 1: 1}, topic_id=old)
+    world.settle()
+    world.commit({0: 2}, topic_id=new)
+    world.send("g", ev.ForgetTopics(topic_ids=frozenset({old})))
+    while world.in_flight:
+        world.settle()
+    assert (world.offset(0), world.offset(1)) == (2, -1)
+    assert world.replayed()["g"].offsets == world.groups["g"].offsets
+
+
+def test_a_commit_of_a_deleted_topic_that_is_on_its_way_goes_too() -> None:
+    world = World(autowrite=False)
+    old, new = TOPIC_ID, OTHER_TOPIC
+    world.commit({0: 1}, topic_id=new)
+    world.settle()
+    world.commit({0: 2}, topic_id=old)
+    world.send("g", ev.ForgetTopics(topic_ids=frozenset({old})))
+    while world.in_flight:
+        world.settle()
+    assert world.offset(0) == -1

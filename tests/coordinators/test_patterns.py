@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.coordinators.groups.consumer.patterns import Pattern, PatternError
+from headrace.base.limits import GROUP_PATTERN_REMEMBERED_MAX
+from headrace.coordinators.groups.consumer.expressions import PatternError
+from headrace.coordinators.groups.consumer.patterns import Pattern
 
 CHARS = "abB1._-"
 ATOMS = [
@@ -112,3 +114,19 @@ def test_what_is_none_is_refused(expression: str) -> None:
 def test_no_expression_takes_long(expression: str) -> None:
     """These take a backtracking matcher until the end of time."""
     assert not Pattern(expression).matches("a" * 249)
+
+
+def test_what_is_remembered_is_bounded_and_what_is_not_is_counted() -> None:
+    pattern = Pattern("(?:[ab]{0,20}){40}x")
+    before = pattern.work
+    for number in range(50):
+        assert not pattern.matches(f"{number:012b}".replace("0", "a").replace("1", "b"))
+        assert pattern.remembered <= GROUP_PATTERN_REMEMBERED_MAX
+    assert pattern.work > before + 10_000
+    pattern.forget()
+    assert pattern.remembered == 0
+    simple = Pattern("orders-.*")
+    assert simple.matches("orders-" + "1" * 240)
+    work = simple.work
+    assert simple.matches("orders-" + "1" * 200)
+    assert simple.work == work, "each step was met before"

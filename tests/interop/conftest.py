@@ -20,7 +20,11 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if named:
         yield named
         return
-    quick = ("group.initial.rebalance.delay.ms=0", "group.consumer.session.timeout.ms=6000")
+    quick = (
+        "group.initial.rebalance.delay.ms=0",
+        "group.consumer.session.timeout.ms=6000",
+        "group.consumer.heartbeat.interval.ms=200",
+    )
     options = [part for setting in quick for part in ("--config", setting)]
     with BrokerProcess(tmp_path_factory.mktemp("interop"), *options) as broker:
         yield broker.bootstrap

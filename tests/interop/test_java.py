@@ -25,6 +25,7 @@ CASES: Final = [
     "consumer_group_pattern",
     "consumer_group_described",
     "consumer_group_after_classic",
+    *(f"migration {how}" for how in ("eager", "cooperative", "static cooperative")),
     "topic_life",
     "bad_topics",
     "created_once",

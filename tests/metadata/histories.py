@@ -19,6 +19,7 @@ from headrace.base.ids import (
     PartitionEpoch,
     PartitionIndex,
     TopicId,
+    TopicPartition,
 )
 from headrace.controller.brokers import (
     allocate_producer_ids,
@@ -29,7 +30,7 @@ from headrace.controller.brokers import (
 )
 from headrace.controller.configs import Alteration, AlterOp, ResourceAlteration, ResourceType, alter_configs
 from headrace.controller.decision import Decision
-from headrace.controller.durable import publish_segment
+from headrace.controller.durable import delete_history, publish_segment
 from headrace.controller.isr import IsrMember, IsrProposal, alter_isr
 from headrace.controller.leaders import Election, elect_leaders
 from headrace.controller.quotas import QuotaAlteration, QuotaOp, alter_quotas
@@ -178,6 +179,24 @@ def _elect(election: Election) -> Command:
     return lambda image: elect_leaders(image, election, None)
 
 
+def _trim(name: str, partition: int, part: int) -> Command:
+    """Delete this many quarters of what its catalog holds."""
+
+    def command(image: MetadataImage) -> Decision[Any]:
+        topic = image.topic(name)
+        key = TopicPartition(topic.id if topic else TOPIC_IDS[0], PartitionIndex(partition))
+        known, catalog = image.partition(key), image.durable(key)
+        return delete_history(
+            image,
+            topic_id=key.topic_id,
+            partition=key.partition,
+            leader_epoch=known.leader_epoch if known else LeaderEpoch(0),
+            log_start_offset=Offset(catalog.next_offset * part // 4),
+        )
+
+    return command
+
+
 def descriptor(start: int, records: int, leader_epoch: int) -> SegmentDescriptor:
     """A possible segment of so many records."""
     return SegmentDescriptor(
@@ -252,6 +271,7 @@ commands = st.one_of(
     st.builds(_allocate, brokers),
     publications,
     publications,
+    st.builds(_trim, names, st.integers(0, 1), st.integers(0, 4)),
     isr_changes,
     isr_changes,
     reassignments,
@@ -376,6 +396,22 @@ wild_events: st.SearchStrategy[MetadataEvent] = st.one_of(
         partition=small.map(PartitionIndex),
         descriptor=st.builds(descriptor, small, st.integers(1, 3), small),
         previous_hash=texts,
+    ),
+    st.builds(
+        ev.SegmentsDeleted,
+        topic_id=topic_ids,
+        partition=small.map(PartitionIndex),
+        log_start_offset=small.map(Offset),
+        removed=st.lists(texts, max_size=2).map(tuple),
+        previous_hash=texts,
+    ),
+    st.builds(
+        ev.CatalogAnchored,
+        topic_id=topic_ids,
+        partition=small.map(PartitionIndex),
+        head=texts,
+        end_offset=small.map(Offset),
+        log_start_offset=small.map(Offset),
     ),
     st.builds(ev.ProducerIdsAllocated, broker_id=brokers, broker_epoch=small, start=small, end=small),
     st.builds(

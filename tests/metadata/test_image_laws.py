@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from functools import reduce
 from itertools import chain, pairwise
 
 from hypothesis import given
@@ -14,6 +15,7 @@ from headrace.metadata.codec import decode_events, encode_events
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.events import IsrChanged, LeaderChanged, MetadataEvent, TopicCreated
 from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
+from headrace.metadata.segments import deleted_hash
 from tests.metadata.histories import BROKERS, Entry, histories, wild_creations, wild_events, wild_partition_changes
 
 
@@ -113,10 +115,16 @@ def check_invariants(image: MetadataImage) -> None:
     for key, catalog in image.catalog.items():
         assert image.partition(key) is not None
         entries = list(catalog)
-        assert entries[-1].hash == catalog.head
+        assert len(entries) == len(catalog.entries)
+        assert catalog.log_start_offset <= catalog.next_offset
+        assert all(entry.descriptor.next_offset > catalog.log_start_offset for entry in entries)
+        assert catalog.batch_bytes == sum(entry.descriptor.batch_bytes for entry in entries)
+        if entries:
+            assert reduce(deleted_hash, catalog.deletions, entries[-1].hash) == catalog.head
+            assert entries[-1].descriptor.end_offset == catalog.end_offset
         for one, following in pairwise(entries):
             assert following.descriptor.start_offset == one.descriptor.end_offset + 1
-            assert following.previous_hash == one.hash
+            assert following.previous_hash == reduce(deleted_hash, following.deletions, one.hash)
 
 
 def check_epochs_rise(before: MetadataImage, after: MetadataImage) -> None:

@@ -33,9 +33,12 @@ PartitionLogs = dict[int, dict[int, bytes]]
 class Acknowledged:
     """Everything that was reported as delivered, and what failed. Written by the producer's thread."""
 
-    log: PartitionLogs = field(default_factory=lambda: {partition: {} for partition in range(PARTITIONS)})
+    log: PartitionLogs
     count: int = 0
     twice: list[tuple[int, int]] = field(default_factory=list)
+    unplaced: list[tuple[int, bytes]] = field(default_factory=list)
+    """Partition and value of what was delivered at an offset that the client does not know: an answer was lost, and a
+    later one told that it had been taken (librdkafka: an implicit acknowledgement)."""
     failures: list[str] = field(default_factory=list)
 
 
@@ -43,9 +46,10 @@ class Sender(ABC):
     """Sends numbered values round robin until stopped, through every death of a broker, and knows which were
     acknowledged. A context manager; to be left when it sends no more, or the test has failed."""
 
-    def __init__(self, topic: str) -> None:
+    def __init__(self, topic: str, partitions: int = PARTITIONS) -> None:
         self.topic = topic
-        self.acknowledged = Acknowledged()
+        self.partitions = partitions
+        self.acknowledged = Acknowledged({partition: {} for partition in range(partitions)})
         self.sent = 0
         self._changed = threading.Condition()
 
@@ -79,12 +83,15 @@ class Sender(ABC):
     def give_up(self) -> None:
         """Stop sending; what is under way does not count any more."""
 
-    def _on_acknowledged(self, partition: int, offset: int, value: bytes) -> None:
+    def _on_acknowledged(self, partition: int, offset: int | None, value: bytes) -> None:
         with self._changed:
             log = self.acknowledged.log[partition]
-            if offset in log:
-                self.acknowledged.twice.append((partition, offset))
-            log[offset] = value
+            if offset is None or offset < 0:
+                self.acknowledged.unplaced.append((partition, value))
+            else:
+                if offset in log:
+                    self.acknowledged.twice.append((partition, offset))
+                log[offset] = value
             self.acknowledged.count += 1
             self._changed.notify_all()
 
@@ -97,9 +104,16 @@ class Producer(Sender):
     """librdkafka's, in a thread of its own."""
 
     def __init__(
-        self, bootstrap: str, topic: str, *, idempotent: bool, burst: int = BURST_MESSAGES, **more: Any
+        self,
+        bootstrap: str,
+        topic: str,
+        *,
+        idempotent: bool,
+        burst: int = BURST_MESSAGES,
+        partitions: int = PARTITIONS,
+        **more: Any,
     ) -> None:
-        super().__init__(topic)
+        super().__init__(topic, partitions)
         self._burst = burst
         options = {"bootstrap.servers": bootstrap, "acks": "all", "enable.idempotence": idempotent, "linger.ms": 2}
         options |= {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 200, "retry.backoff.ms": 20}
@@ -128,7 +142,7 @@ class Producer(Sender):
     def _run(self) -> None:
         while not self._stopping.is_set():
             try:
-                partition, value = self.sent % PARTITIONS, value_of(self.sent)
+                partition, value = self.sent % self.partitions, value_of(self.sent)
                 self._client.produce(self.topic, value, partition=partition, on_delivery=self._on_delivery)
                 self.sent += 1
             except BufferError:

@@ -23,7 +23,12 @@ from tests.promises import insiders
 from tests.promises.insiders import Insider
 from tests.promises.load import PARTITIONS, QUIET, PartitionLogs, Producer, Sender, Watcher, read_all
 from tests.promises.replicas import check_replicas
-from tests.promises.test_an_acknowledged_write_is_never_lost import check_kept, check_once_and_in_order, check_seen
+from tests.promises.test_an_acknowledged_write_is_never_lost import (
+    check_kept,
+    check_once_and_in_order,
+    check_seen,
+    check_somewhere,
+)
 from tools.broker_cluster import BrokerCluster
 
 IDEMPOTENT: Final = "idempotent"
@@ -152,6 +157,7 @@ class Records:
             assert not told.failures, f"{sender.topic}: {told.failures[:3]}"
             assert not told.twice, f"{sender.topic}: acknowledged at the same place twice: {told.twice[:3]}"
             check_kept(found[sender.topic], sender.snapshot())
+            check_somewhere(found[sender.topic], told.unplaced)
             if sender.topic != PLAIN:
                 assert sender.acknowledged.count == sender.sent
                 check_once_and_in_order(found[sender.topic], sender.sent)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from headrace.base.ids import LeaderEpoch, Offset
-from headrace.replica.follower import cut_at, diverges
+from headrace.replica.follower import cut_at, diverges, is_older_than_all
 from headrace.storage.engine import EpochEnd
 from headrace.storage.log.epochs import LeaderEpochs
 
@@ -31,6 +31,8 @@ class Log:
         self.start = 0
         self.entries: list[Entry] = []
         self.epochs = LeaderEpochs()
+        self.ever: dict[int, Entry] = {}
+        """With what was deleted, which a durable store still has."""
 
     @property
     def end(self) -> int:
@@ -45,6 +47,7 @@ class Log:
 
     def append(self, entry: Entry) -> None:
         self.epochs.assign(entry.epoch, Offset(self.end))
+        self.ever[self.end] = entry
         self.entries.append(entry)
 
     def end_of(self, epoch: LeaderEpoch) -> EpochEnd:
@@ -52,11 +55,13 @@ class Log:
 
     def cut(self, offset: int) -> None:
         del self.entries[max(0, offset - self.start) :]
+        self.ever = {at: entry for at, entry in self.ever.items() if at < offset}
         self.start = min(self.start, offset)
         self.epochs.cut_from(Offset(self.end))
 
-    def start_over(self, offset: int) -> None:
-        self.start, self.entries, self.epochs = offset, [], LeaderEpochs()
+    def start_over(self, leaders: Log) -> None:
+        self.start, self.entries, self.epochs = leaders.start, [], LeaderEpochs()
+        self.ever = {at: entry for at, entry in leaders.ever.items() if at < leaders.start}
 
     def delete_before(self, offset: int) -> None:
         if self.start < offset <= self.end:
@@ -84,9 +89,16 @@ def diverges_from(leaders: Log, ours: Log) -> EpochEnd | None:
     return found if diverges(found, ours.last_epoch, Offset(ours.end)) else None
 
 
+def is_incomparable(leaders: Log, ours: Log) -> bool:
+    begin = Offset(leaders.start)
+    return is_older_than_all(ours.last_epoch, Offset(ours.end), start=begin, start_epoch=leaders.epochs.at(begin))
+
+
 def agree(leaders: Log, ours: Log) -> int:
     """As the two brokers do it; how many times ours was cut."""
     steps = 0
+    if is_incomparable(leaders, ours):
+        ours.start_over(leaders)
     while (theirs := diverges_from(leaders, ours)) is not None:
         offset = cut_at(ours.end_of(theirs.epoch), theirs, Offset(ours.end))
         assert offset < ours.end, "it takes something"
@@ -94,8 +106,10 @@ def agree(leaders: Log, ours: Log) -> int:
         assert offset >= common or common == max(leaders.start, ours.start), "it takes nothing that both have"
         ours.cut(offset)
         steps += 1
+        if is_incomparable(leaders, ours):
+            ours.start_over(leaders)
     if not leaders.start <= ours.end <= leaders.end:
-        ours.start_over(leaders.start)
+        ours.start_over(leaders)
     return steps
 
 
@@ -108,6 +122,8 @@ class Elections(RuleBasedStateMachine):
         self.leader = 0
         self.epoch = LeaderEpoch(-1)
         self.last_value = 0
+        self.is_clean = True
+        """All who were elected had what was deleted by then, as it was: it was committed."""
         self.elect(0, 1)
 
     @property
@@ -120,6 +136,10 @@ class Elections(RuleBasedStateMachine):
         has not even what was deleted elsewhere was not in sync, and is not elected."""
         if self.logs[node].end < max(log.start for log in self.logs):
             return
+        elected = self.logs[node].ever
+        self.is_clean = self.is_clean and all(
+            elected.get(at) == entry for log in self.logs for at, entry in log.ever.items() if at < log.start
+        )
         self.leading.epochs.cut_from(Offset(self.leading.end))
         self.leader = node
         self.epoch = LeaderEpoch(self.epoch + 1)
@@ -132,8 +152,9 @@ class Elections(RuleBasedStateMachine):
             self.last_value += 1
             self.leading.append(Entry(self.epoch, self.last_value))
 
-    @rule(node=nodes, count=st.integers(0, 5))
-    def copy(self, node: int, count: int) -> None:
+    @rule(node=nodes, count=st.integers(0, 5), is_durable=st.booleans())
+    def copy(self, node: int, count: int, is_durable: bool) -> None:
+        """`is_durable`: what the leader has deleted is in a durable store, and stays in others' logs."""
         leaders, ours = self.leading, self.logs[node]
         if ours is leaders:
             return
@@ -146,7 +167,10 @@ class Elections(RuleBasedStateMachine):
             entry = leaders.at(offset)
             assert entry is not None
             ours.append(entry)
-        ours.delete_before(leaders.start)
+        if self.is_clean:
+            assert {at: leaders.ever.get(at) for at in ours.ever} == ours.ever, "below the leader's start too"
+        if not is_durable:
+            ours.delete_before(leaders.start)
 
     @rule(node=nodes, lost=few)
     def crash(self, node: int, lost: int) -> None:

@@ -35,6 +35,7 @@ ClusterId = NewType("ClusterId", str)
 
 NO_TOPIC_ID: Final = TopicId(uuid.UUID(int=0))
 NO_OFFSET: Final = Offset(-1)
+FIRST_OFFSET: Final = Offset(0)
 NO_EPOCH: Final = LeaderEpoch(-1)
 NO_PRODUCER_ID: Final = ProducerId(-1)
 NO_LEADER: Final = BrokerId(-1)

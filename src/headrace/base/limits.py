@@ -200,6 +200,32 @@ CATALOG_DOCUMENT_BYTES_MAX: Final = 16 * 1024 * 1024
 CATALOG_READS_AT_ONCE_MAX: Final = 16
 """Catalog documents of a store that a reader has under way at a time."""
 
+HISTORY_BLOCK_BYTES: Final = 4 * 1024 * 1024
+"""Of a durable segment, read and proven at a time: at least so many bytes, and up to an index entry."""
+HISTORY_READS_AT_ONCE_MAX: Final = 4
+"""Reads of a durable store that a broker has under way for its clients."""
+HISTORY_READS_WAITING_MAX: Final = 256
+"""Reads that wait for one of these; beyond, a fetch comes again."""
+HISTORY_READ_AHEAD_BLOCKS: Final = 2
+"""Blocks behind the one that is given out which are read before anybody asks."""
+HISTORY_LOADS_PER_FETCH_MAX: Final = 8
+"""Partitions of one fetch whose blocks are read at the same time."""
+HISTORY_PARTITIONS_REMEMBERED_MAX: Final = 10_000
+"""Whose segments are known in order."""
+HISTORY_FAILURES_REMEMBERED_MAX: Final = 1_000
+HISTORY_RETRY_MS: Final = 1_000
+"""Before what could not be read is read again."""
+HISTORY_EPOCH_MS_MAX: Final = 1_000
+"""Longest that the answer to where history begins waits for the epoch there, which it may do without."""
+HISTORY_DELETE_GRACE_MS: Final = 60_000
+"""Between the event that takes a segment from its catalog and the deletion of its object."""
+HISTORY_DOOMED_MAX: Final = 100_000
+"""Objects that wait to be deleted; beyond, they stay and nothing refers to them."""
+HISTORY_STOP_MS_MAX: Final = 5_000
+"""Longest that a stop waits for the deletion that is under way."""
+SEGMENTS_DELETED_AT_ONCE_MAX: Final = 1_000
+"""Durable segments that one event takes from a catalog."""
+
 # export
 EXPORT_TICK_MS: Final = 250
 """Time between two looks for closed segments to export."""
@@ -218,20 +244,49 @@ GROUP_NAME_CHARS_MAX: Final = 8_000
 """Longest group id, protocol type or protocol name: four bytes a character still fit the record's int16 length."""
 GROUP_SUBSCRIPTION_BYTES_MAX: Final = 1024 * 1024
 """Bytes of subscriptions that one member may join with, over all the protocols that it offers."""
+GROUP_CLASSIC_TOPICS_MAX: Final = 10_000
+"""Topics that one classic member of a consumer group may subscribe to by name: all are looked at on the event loop."""
+GROUP_UPGRADE_BYTES_MAX: Final = 1024 * 1024
+"""Bytes of subscriptions, over all protocols, of the members of a classic group that may become a consumer group: more
+would not fit the one batch that it takes (max.message.bytes)."""
+GROUP_TOMBSTONES_BYTES_MAX: Final = 256 * 1024
+"""Bytes of tombstones of one group's offsets that go into one batch; more go into several."""
 GROUP_REASON_CHARS_MAX: Final = 255
 """Of the reason that a client gives for joining or leaving (KIP-800), and of a line of the log about a rebalance."""
 GROUP_PATTERN_CHARS_MAX: Final = 1_000
 """Longest regular expression that a member may subscribe with."""
 GROUP_PATTERN_DEPTH_MAX: Final = 50
 """Parentheses within parentheses of such an expression."""
-GROUP_PATTERN_STATES_MAX: Final = 4_000
-"""Of its automaton, and what is remembered of how it moves: a name costs as many steps for each character, at worst."""
-GROUP_PATTERNS_KEPT_MAX: Final = 1_000
+GROUP_PATTERN_STATES_MAX: Final = 2_000
+"""Of its automaton: a name costs as many steps for each character, at worst."""
+GROUP_PATTERN_REMEMBERED_MAX: Final = 20_000
+"""States in what is remembered of how it moves, while names are matched."""
+GROUP_PATTERN_KEPT_MAX: Final = 1_000
+"""The same until it is asked again."""
+GROUP_PATTERN_WORK_MAX: Final = 200_000
+"""States that may be looked at to find what it stands for, besides those for each name: some 100 ms. One that costs
+more is refused; common ones look at some hundreds, whatever the names."""
+GROUP_PATTERN_WORK_PER_NAME_MAX: Final = 20
+"""The same for each name."""
+GROUP_PATTERN_WORK_PER_TURN: Final = 4_000
+"""States that are looked at before others have their turn of the event loop: some 2 ms."""
+GROUP_PATTERN_NAMES_PER_TURN: Final = 1_000
+"""Names that an expression is matched with before others have their turn: some 4 ms."""
+GROUP_PATTERNS_KEPT_MAX: Final = 500
 """Regular expressions of which a broker remembers what they stand for."""
+GROUP_PLACES_KEPT_MAX: Final = 1_000
+"""Groups of which a broker remembers which partition keeps them."""
+GROUP_TOPIC_SETS_KEPT_MAX: Final = 4
+"""Sets of subscribed topics of which all partitions are remembered, for a group that many join one after the other."""
 GROUP_LOADS_AT_ONCE: Final = 2
 """Partitions of the offsets topic that are read at a time: more would only take the interpreter from the event loop."""
+GROUP_GATHERED_BYTES_MAX: Final = 64 * 1024
+"""Of offset commits that come together and are appended as one batch."""
 GROUP_LOAD_BYTES: Final = 256 * 1024
 """Bytes of the offsets topic that are decoded at a time while groups are loaded."""
+
+GROUP_TICK_PUT_OFF_MS: Final = 500
+"""After which a consumer group whose members' time is up is looked at again while their heartbeats are not taken."""
 
 GROUPS_READY_MS_MAX: Final = 1_000
 """Longest that whoever has the offsets topic made waits until groups can be kept; then clients ask again."""
@@ -284,6 +339,13 @@ TOPICS_TOLD_MAX: Final = 20
 """Topics that the log names of those that lost their leaders at once; the rest are counted."""
 PARTITIONS_TOLD_MAX: Final = 20
 """The same of the partitions of each."""
+CLOCK_ERROR_MAX: Final = 0.07
+"""The part by which two brokers' clocks may go at different speeds: one 3 % fast, the other 3 % slow, and a little.
+Real ones differ by a thousandth of that."""
+REPLACED_SESSION_PART_MAX: Final = 1 / 3
+"""The part of its session that a controller which is replaced is taken to have been silent for already, at most."""
+LEASE_WAIT_MS_MAX: Final = 250
+"""Longest that a request waits for a lost lease to be renewed, and holds up what follows on its connection."""
 LEAVE_WAIT_MS_MAX: Final = 3_000
 """Longest that a broker that stops waits for others to lead what it led."""
 REGISTRATION_PATIENCE_MS: Final = 10_000
@@ -360,6 +422,10 @@ THROTTLE_BURST_S: Final = 1.0
 ISR_BACKOFF_MS: Final = 100
 """Pause before an ISR is proposed again that the controller has not decided on."""
 
+# what is acknowledged before it is flushed
+OWN_FLUSH_WAIT_MS_MAX: Final = 1_000
+"""Longest that a request for the latest offset waits for this broker's own disk to make visible what is appended."""
+
 # copies that are begun anew
 RENEWALS_AT_ONCE_MAX: Final = 4
 """Damaged copies that one broker has out of the in-sync replicas at a time to copy them anew, but for those that cannot
@@ -398,3 +464,5 @@ METRICS_REQUEST_MS_MAX: Final = 30_000
 """From their connection to the end of the answer."""
 LOOK_MS_MAX: Final = 2_000
 """Longest that `headrace top` waits for one broker: who does not answer by then counts as paused."""
+LOOK_GROUPS_MAX: Final = 1_000
+"""Groups of each coordinator that such a look asks for, the first by name."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from headrace.broker.duties import Duties
     from headrace.broker.fetch_sessions import FetchSessions
     from headrace.broker.groups import GroupService
+    from headrace.broker.history import History
     from headrace.broker.metadata import MetadataDriver
     from headrace.broker.partitions import Partitions
     from headrace.broker.producer_ids import ProducerIdAllocator
@@ -48,8 +49,8 @@ class Services:
     quotas: ClientQuotas
     on_error: Callable[[int, int], object]
     """Told of an error in an answer that the dispatcher does not see: its API key, and which."""
-    durable: bool
-    """Whether there is a durable store."""
+    history: History | None
+    """Durable history, where there is a store."""
     api_versions: Mapping[int, tuple[int, int]]
     """What is advertised: API key to its lowest and highest version."""
 

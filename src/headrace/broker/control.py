@@ -35,6 +35,7 @@ from headrace.controller.asks import (
     CreatePartitions,
     CreateTopics,
     DeleteTopics,
+    Heartbeat,
     decode_answer,
     decode_leader,
     encode_ask,
@@ -133,7 +134,9 @@ class Control:
             else:
                 reason = "no broker is the controller now"
             if answer is not None:
-                await self._wait_until_replayed(answer.index, deadline)
+                replayed = await self._wait_until_replayed(answer.index, deadline)
+                if not replayed and isinstance(ask, Heartbeat) and not ask.stopping:
+                    return no_controller("What was decided has not come here yet.")
                 if isinstance(ask, CARRIED_OUT):
                     await self._settled()
                 return answer.result
@@ -179,15 +182,16 @@ class Control:
 
     # until it is replayed here
 
-    async def _wait_until_replayed(self, index: int, deadline: float) -> None:
-        """Or until the time is over: what was decided stands, whether or not this broker has heard of it."""
+    async def _wait_until_replayed(self, index: int, deadline: float) -> bool:
+        """Whether it was, before the time is over: what was decided stands, whether or not this broker has heard."""
         if self._metadata.image.index >= index:
-            return
+            return True
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
         heapq.heappush(self._replayed, (index, next(self._number), done))
         with suppress(TimeoutError):
             await asyncio.wait_for(done, max(0, deadline - loop.time()))
+        return self._metadata.image.index >= index
 
     def _on_delta(self, delta: ImageDelta) -> None:
         while self._replayed and self._replayed[0][0] <= delta.after.index:

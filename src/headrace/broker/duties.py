@@ -1,15 +1,15 @@
 """What the active controller does besides deciding: answers what brokers ask, keeps their sessions, grows the quorum.
 
 Promises: every change goes through `MetadataDriver.submit`; nothing is decided while this node does not lead; what is
-told, refusals too, rests on what is committed and was the newest when it was seen; a broker is fenced for silence, or
-at once where its process is plainly dead, never for this node's own pauses. Sources: KIP-631, KIP-853; DESIGN "Birth,
-identity, membership".
+told, heartbeats and refusals too, rests on what is committed and was the newest when it was seen; a broker is fenced
+for silence, or at once where its process is plainly dead, never for this node's own pauses. Sources: KIP-631, KIP-853;
+DESIGN "Birth, identity, membership".
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -18,7 +18,7 @@ import structlog
 
 from headrace.base.errors import HeadraceError
 from headrace.base.ids import BrokerEpoch, BrokerId, ClusterId
-from headrace.base.limits import RAFT_ELECTION_TICKS, RAFT_TICK_MS
+from headrace.base.limits import RAFT_ELECTION_TICKS, RAFT_TICK_MS, REPLACED_SESSION_PART_MAX
 from headrace.base.ports import Clock
 from headrace.broker.metadata import ChangeRefused, MetadataDriver, NotController
 from headrace.broker.quorum.errors import ChangeTooLarge
@@ -121,13 +121,15 @@ class Duties:
         """The session of the controller before this one goes on: it was heard here, not long before it was replaced."""
         known = self._metadata.image.brokers.get(peer.node)
         if known is not None and known.directory_id == peer.directory:
-            sessions.heard(known.id, known.epoch, now - min(silent_s, REPLACED_AFTER_S_MAX))
+            silent_s = min(silent_s, REPLACED_AFTER_S_MAX, self._session_s * REPLACED_SESSION_PART_MAX)
+            sessions.heard(known.id, known.epoch, now - silent_s)
 
     async def _tick(self, sessions: Sessions) -> None:
         while self._sessions is sessions:
             try:
                 for broker, epoch in sessions.tick(self._metadata.image, self._clock.monotonic()):
-                    await self._fence(broker, epoch, f"it was silent for {self._session_s:g} s")
+                    silent = partial(self._is_silent, sessions, broker)
+                    await self._fence(broker, epoch, f"it was silent for {self._session_s:g} s", still=silent)
                 await self._settling.go_on()
                 await self._readmit()
                 await self.grow()
@@ -155,9 +157,14 @@ class Duties:
         except HeadraceError as error:
             log.info("a dead broker is left to its session", broker_id=broker, reason=str(error))
 
-    async def _fence(self, broker: BrokerId, epoch: BrokerEpoch, reason: str) -> None:
+    def _is_silent(self, sessions: Sessions, broker: BrokerId) -> bool:
+        return not sessions.has(broker, self._clock.monotonic())
+
+    async def _fence(
+        self, broker: BrokerId, epoch: BrokerEpoch, reason: str, *, still: Callable[[], bool] = lambda: True
+    ) -> None:
         known = self._metadata.image.brokers.get(broker)
-        if known is not None and known.epoch == epoch and await self._settling.fence(known) is None:
+        if known is not None and known.epoch == epoch and await self._settling.fence(known, still=still) is None:
             log.warning("broker fenced", broker_id=broker, reason=reason)
 
     async def _readmit(self) -> None:
@@ -232,6 +239,7 @@ class Duties:
             return alone and self._settling.may_come_at_once(ask.broker_id)
 
         def decide(image: MetadataImage) -> Decision[BrokerEpoch | Refusal]:
+            wanted["in_session"] = sessions.has(ask.broker_id, self._clock.monotonic())  # it may have been heard since
             return register_broker(image, **wanted, unfenced=at_once(image))
 
         if (refusal := refused_registration(self._metadata.image, **wanted)) is not None:
@@ -248,8 +256,7 @@ class Duties:
         return epoch
 
     async def _on_heartbeat(self, sessions: Sessions, ask: Heartbeat) -> bool | Refusal:
-        image = self._metadata.image
-        known = image.brokers.get(ask.broker_id)
+        known = self._metadata.image.brokers.get(ask.broker_id)
         if known is None or known.epoch != ask.broker_epoch:
             return await self._confirmed(stale(ask.broker_id, ask.broker_epoch))
         sessions.heard(ask.broker_id, ask.broker_epoch, self._clock.monotonic())
@@ -263,6 +270,15 @@ class Duties:
                 return refusal
             log.info("broker unfenced", broker_id=ask.broker_id)
             return True
+        return await self._standing(ask)
+
+    async def _standing(self, ask: Heartbeat) -> bool | Refusal:
+        """Whether the broker is unfenced, by all that was decided by now. Its lease rests on this: nobody else decided
+        until its heartbeat was sent, and whoever decides from now on knows that it was heard."""
+        await self._metadata.confirmed()
+        known = self._metadata.image.brokers.get(ask.broker_id)
+        if known is None or known.epoch != ask.broker_epoch:
+            return stale(ask.broker_id, ask.broker_epoch)
         return not known.fenced
 
     async def _remove(self, ask: RemoveBroker) -> Refusal | None:

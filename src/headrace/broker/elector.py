@@ -35,6 +35,8 @@ from headrace.metadata.values import PartitionImage, TopicImage
 
 log = structlog.get_logger(__name__)
 
+WAIT_S_MIN = 0.001
+"""Shorter waits are none at all on some clocks."""
 LOST = "unclean election: records that only other replicas have are lost"
 OFFLINE = "partitions have no leader: start a broker that is in sync with them ('headrace topic describe' names it)"
 ONLINE = "every partition has a leader again"
@@ -88,7 +90,7 @@ class Elector:
                 await asyncio.sleep(ELECTOR_PAUSE_MS / 1000)
             elif wait_s > 0:
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._changed.wait(), wait_s)
+                    await asyncio.wait_for(self._changed.wait(), max(wait_s, WAIT_S_MIN))
 
     async def _elect_uncleanly(self) -> bool:
         """Whether there may be more to do."""

@@ -70,6 +70,8 @@ class Exporter:
         self._mirrored: dict[TopicPartition, PartitionCatalog] = {}
         self._stuck: WeakSet[PartitionLog] = WeakSet()
         """Those of whose damage it was told."""
+        self._differing: WeakSet[PartitionLog] = WeakSet()
+        """Those that are not what was exported, of which it was told."""
         self._task: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
         self._deleted: dict[TopicId, MirroredTopic] = {}
@@ -105,15 +107,34 @@ class Exporter:
         it does not keep other partitions from their turn."""
         failure = await self._mark_deleted()
         for partition in list(self._partitions):
-            stuck = partition.log in self._stuck and partition.log.damages
-            if partition.is_exported and not stuck and not self._stopping.is_set():
-                try:
+            if self._stopping.is_set():
+                break
+            try:
+                await self._mirror_up(partition)
+                if partition.is_exported and not self._is_stuck(partition):
                     await self._export_all(partition)
-                except CorruptData as error:
-                    failure = self._on_corrupt(partition, error) or failure
-                except (HeadraceError, OSError) as error:
-                    failure = error
+            except CorruptData as error:
+                failure = self._on_corrupt(partition, error) or failure
+            except (HeadraceError, OSError) as error:
+                failure = error
         return failure
+
+    def _is_stuck(self, partition: Partition) -> bool:
+        if partition.log in self._stuck and partition.log.damages:
+            return True
+        differs_from = partition.differs_from
+        if differs_from is None:
+            return False
+        if partition.log not in self._differing:
+            self._differing.add(partition.log)
+            log.error(
+                "durable export of a partition has stopped: its log is not what was exported, and nothing from there "
+                "on is deleted; copy what is to be kept to another topic, or set durable.enable=false for the topic",
+                topic=partition.topic,
+                partition=partition.topic_partition.partition,
+                offset=differs_from,
+            )
+        return True
 
     def _on_corrupt(self, partition: Partition, error: CorruptData) -> CorruptData | None:
         """Durable history has no gap, so it ends before damage until the log is sound again; None where that is known
@@ -134,7 +155,7 @@ class Exporter:
 
     def _next_start(self, partition: Partition) -> Offset:
         catalog = self._catalog(partition, self._metadata.image)
-        return Offset(max(catalog.next_offset if catalog.entries else 0, partition.log.log_start_offset))
+        return Offset(max(catalog.next_offset, partition.log.log_start_offset))
 
     def _on_delta(self, delta: ImageDelta) -> None:
         for before, after in delta.changed_topics():
@@ -154,7 +175,6 @@ class Exporter:
         return None
 
     async def _export_all(self, partition: Partition) -> None:
-        await self._mirror_up(partition)
         self._roll_if_late(partition)
         while not self._stopping.is_set() and (span := self._next_span(partition)) is not None:
             if not await self._export(partition, *span):
@@ -172,7 +192,7 @@ class Exporter:
     def _next_span(self, partition: Partition) -> tuple[Offset, Offset] | None:
         """The next offsets to export, from one closed segment; None where there are none."""
         catalog = self._catalog(partition, self._metadata.image)
-        start = catalog.next_offset if catalog.entries else Offset(0)
+        start = catalog.next_offset
         for segment in partition.log.closed_segments():
             if segment.next_offset > start and segment.next_offset <= partition.last_stable_offset:
                 return Offset(max(start, segment.base_offset, partition.log.log_start_offset)), segment.next_offset
@@ -241,7 +261,7 @@ class Exporter:
         image = self._metadata.image
         topic, catalog = image.topic_by_id(key.topic_id), self._catalog(partition, image)
         known = self._mirrored.get(key)
-        if topic is None or not catalog.entries or (known is not None and known.head == catalog.head):
+        if topic is None or catalog.end_offset < 0 or (known is not None and _mark(known) == _mark(catalog)):
             return
         await _in_thread(lambda: self._write_mirror(topic, key, catalog, known, image))
         self._mirrored[key] = catalog
@@ -257,6 +277,10 @@ class Exporter:
         """In a worker thread."""
         self._mirror.write_topic(_mirrored(topic, image))
         self._mirror.write_partition(key.topic_id, key.partition, catalog, image.index, known=known)
+
+
+def _mark(catalog: PartitionCatalog) -> tuple[str, Offset]:
+    return catalog.head, catalog.log_start_offset
 
 
 def _mirrored(topic: TopicImage, image: MetadataImage, *, deleted: bool = False) -> MirroredTopic:

@@ -26,7 +26,7 @@ from headrace.broker.throttles import BrokerThrottle
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import MetadataImage
 from headrace.net.connection import Answer, Connection
-from headrace.replica.follower import diverges
+from headrace.replica.follower import diverges, is_older_than_all
 from headrace.storage.engine import DamagedRange, EpochEnd
 from headrace.wire.batches import end_of, parse_header
 from headrace.wire.errors import ErrorCode
@@ -148,6 +148,12 @@ class FollowerSession:
         if refused:  # once examined, it is known to be damaged, and whoever is sound may lead
             found.on_unreadable(CorruptData("a follower could not take what it was sent"), placed.log_end)
         our_log = found.log
+        our_start = our_log.log_start_offset
+        start_epoch = our_log.epoch_at(our_start)
+        older = is_older_than_all(placed.last_epoch, placed.log_end, start=our_start, start_epoch=start_epoch)
+        if older and found.start_offset < our_start:  # else all that it has below our start is deleted everywhere
+            self._tell_begin(placed, found)
+            return
         ours = our_log.end_offset_for_epoch(placed.last_epoch) if placed.last_epoch >= 0 else NOWHERE
         if diverges(ours, placed.last_epoch, placed.log_end):
             if our_log.read_only is None:
@@ -174,6 +180,16 @@ class FollowerSession:
         may_join = self._may_join(image)
         end, readable_from = placed.flushed_end, placed.readable_from
         found.on_follower(self.replica, self.broker_epoch, end, readable_from, may_join=may_join)
+
+    def _tell_begin(self, placed: Placed, partition: Partition) -> None:
+        """It is to drop what it has, and begin where our log does."""
+        begin = self._begin_of(partition)
+        if isinstance(begin, ErrorCode):
+            self._tell(placed, begin)
+        elif partition.log.read_only is not None:  # what was flushed here is gone: it may be what the follower has
+            self._tell(placed, ErrorCode.KAFKA_STORAGE_ERROR)
+        else:
+            self._tell(placed, ErrorCode.OFFSET_OUT_OF_RANGE, partition, begin=begin)
 
     def _sent_in_vain(self, placed: Placed) -> bool:
         """Whether it stands below what it was sent on this connection, in this epoch, and has not said that it copies
@@ -225,7 +241,7 @@ class FollowerSession:
         begin: Offset | None = None,
     ) -> None:
         """`begin`: where its log is to begin; the leader's start, unless that is said."""
-        start = Offset(-1) if partition is None else partition.log.log_start_offset
+        start = Offset(-1) if partition is None else partition.start_offset
         start = start if begin is None else begin
         epoch, end = NOWHERE if diverging is None else diverging
         if diverging is not None and epoch < 0:
@@ -482,7 +498,7 @@ def _row(place: Place, error: ErrorCode, records: Buffer, *, skip_to: Offset = N
         place.generation,
         error,
         partition.high_watermark,
-        partition.log.log_start_offset,
+        partition.start_offset,
         NO_EPOCH,
         Offset(-1),
         partition.log.gaps_below,

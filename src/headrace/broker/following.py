@@ -152,7 +152,7 @@ class FollowerPartition(Replica):
             return ErrorCode.FENCED_LEADER_EPOCH if believed < self._epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
         if not self._is_level:
             return ErrorCode.OFFSET_NOT_AVAILABLE
-        is_here = self.readable_from <= offset <= self.visible_end
+        is_here = self.readable_from <= offset <= self.visible_end or self.is_in_history(offset)
         return ErrorCode.NONE if is_here else ErrorCode.OFFSET_NOT_AVAILABLE
 
     def awaits(self, offset: Offset) -> bool:
@@ -236,14 +236,8 @@ class FollowerPartition(Replica):
         """Drop all at and above `offset`, or, where that is below our start, everything. Blocking: in a worker thread,
         with no flush under way. Raises StorageFailure; CorruptData where that is in the middle of damage, and then
         nothing is cut."""
+        self._tell_of_loss(offset)
         if offset < self.high_watermark:
-            log.error(
-                "records below the high watermark are cut: the new leader does not have them",
-                topic=self.topic,
-                partition=self.topic_partition.partition,
-                offset=offset,
-                high_watermark=self.high_watermark,
-            )
             self._high_watermark = offset
         self.log.truncate_to(offset)
         self._sound_from = min(self._sound_from, self.log.log_end_offset)
@@ -278,8 +272,20 @@ class FollowerPartition(Replica):
 
     def start_over(self, offset: Offset) -> None:
         """Drop everything; what comes next is at `offset`, where the leader's log starts. As `cut`."""
+        self._tell_of_loss(offset)
         self.log.restart_at(offset)
         self._begun(offset)
+
+    def _tell_of_loss(self, offset: Offset) -> None:
+        """What was committed goes, as after an unclean election."""
+        if offset < self.high_watermark:
+            log.error(
+                "records below the high watermark are cut: the new leader does not have them",
+                topic=self.topic,
+                partition=self.topic_partition.partition,
+                offset=offset,
+                high_watermark=self.high_watermark,
+            )
 
     def _begun(self, offset: Offset) -> None:
         self.damaged = damaged_range(self.log)

@@ -9,19 +9,29 @@ Loop-only, save that records are decoded in worker threads.
 from __future__ import annotations
 
 import asyncio
+import itertools
+import math
 from collections import deque
-from collections.abc import Callable
-from typing import TypeAlias, assert_never
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, NamedTuple, TypeAlias, assert_never
 
 import structlog
 
 from headrace.base.errors import CorruptData
 from headrace.base.ids import Offset, TopicId
-from headrace.base.limits import GROUP_LOAD_BYTES, GROUP_REASON_CHARS_MAX, GROUPS_PER_SHARD_MAX
+from headrace.base.limits import (
+    GROUP_GATHERED_BYTES_MAX,
+    GROUP_LOAD_BYTES,
+    GROUP_REASON_CHARS_MAX,
+    GROUP_TICK_PUT_OFF_MS,
+    GROUPS_PER_SHARD_MAX,
+)
 from headrace.base.ports import Buffer, Clock
+from headrace.broker.lease import Lease
 from headrace.broker.partition import Partition
 from headrace.broker.replica import Refusal
 from headrace.coordinators.groups import records
+from headrace.coordinators.groups.consumer.model import Topics
 from headrace.coordinators.groups.events import (
     AnyReply,
     Append,
@@ -30,6 +40,8 @@ from headrace.coordinators.groups.events import (
     Expire,
     ForgetTopics,
     Join,
+    OffsetCommitted,
+    PutOff,
     Rebalancing,
     Reply,
     Sync,
@@ -44,7 +56,7 @@ from headrace.coordinators.groups.replay import Replay
 from headrace.wire.apis import EncodeError
 from headrace.wire.batches import check_batch, decode_pairs, encode_batch, iterate_headers
 from headrace.wire.errors import ErrorCode
-from headrace.wire.records import Record
+from headrace.wire.records import Record, Walked
 
 log = structlog.get_logger(__name__)
 
@@ -61,7 +73,14 @@ class GroupShard:
     """See the module. `partition` is led here as long as the shard lives; `on_lost` is told when it no longer is."""
 
     def __init__(
-        self, partition: Partition, *, config: GroupConfig, clock: Clock, on_lost: Callable[[GroupShard], None]
+        self,
+        partition: Partition,
+        *,
+        config: GroupConfig,
+        clock: Clock,
+        topics: Callable[[], Topics],
+        lease: Lease,
+        on_lost: Callable[[GroupShard], None],
     ) -> None:
         self.partition = partition
         self.groups: dict[str, Group] = {}
@@ -69,6 +88,9 @@ class GroupShard:
         self.lost = False
         self._config = config
         self._clock = clock
+        self._topics = topics
+        self._lease = lease
+        self._sweeps_to_put_off = 0
         self._on_lost = on_lost
         self._loop = asyncio.get_running_loop()
         self._waiters: dict[int, asyncio.Future[Told]] = {}
@@ -80,28 +102,48 @@ class GroupShard:
         self._next_waiter = 0
         self._events: deque[tuple[str, Event]] = deque()
         self._working = False
+        self._gathered: list[_Entry] = []
+        """Commits of this turn of the loop, in the order in which they were taken."""
+        self._gathered_bytes = 0
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._end = Offset(0)
         """All that is to be loaded lies below."""
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether another may coordinate these groups by now, as far as is known here."""
+        return self.partition.has_followers and not self._lease.is_held
 
     # asking
 
     def ask(self, group_id: str, build: Callable[[int], Event]) -> asyncio.Future[Told]:
         """Put a request to a group. `build` is given the waiter's number and makes the event."""
         future: asyncio.Future[Told] = self._loop.create_future()
-        if group_id not in self.groups and len(self.groups) >= GROUPS_PER_SHARD_MAX:
+        waiter, self._next_waiter = self._next_waiter, self._next_waiter + 1
+        event = build(waiter)
+        if self._is_one_too_many(group_id, event):
             future.set_result(ErrorCode.POLICY_VIOLATION)
             return future
-        waiter, self._next_waiter = self._next_waiter, self._next_waiter + 1
         self._waiters[waiter] = future
-        event = build(waiter)
         if isinstance(event, Join | Sync):
             self._parked.add(waiter)
-        self.send(group_id, event)
+        try:
+            self.send(group_id, event)
+        except Exception:
+            self._parked.discard(waiter)
+            self._waiters.pop(waiter, None)
+            raise
         if not future.done() and waiter not in self._parked:
             self._writing.append((self._loop.time() + self._config.offsets_commit_timeout_ms / 1000, waiter))
             self._watch_writing()
         return future
+
+    def _is_one_too_many(self, group_id: str, event: Event) -> bool:
+        """Whether there is no room for the group that this would make. What makes none is answered as ever."""
+        if group_id in self.groups or len(self.groups) < GROUPS_PER_SHARD_MAX:
+            return False
+        made, _ = step(group_id, None, event, self._now(), self._config, self._topics())
+        return made is not None
 
     def _watch_writing(self) -> None:
         """Have the oldest that waits for the disk looked at when its time is up."""
@@ -130,7 +172,7 @@ class GroupShard:
             self._working = False
 
     def _step(self, group_id: str, event: Event) -> None:
-        after, effects = step(group_id, self.groups.get(group_id), event, self._now(), self._config)
+        after, effects = step(group_id, self.groups.get(group_id), event, self._now(), self._config, self._topics())
         if after is None:
             self.groups.pop(group_id, None)
             self._disarm(group_id)
@@ -140,7 +182,7 @@ class GroupShard:
             self._carry_out(group_id, effect)
 
     def _now(self) -> Moment:
-        return Moment(monotonic_ms=int(self._loop.time() * 1000), wall_ms=self._clock.now_ms())
+        return Moment(monotonic_ms=elapsed_ms(self._loop.time()), wall_ms=self._clock.now_ms())
 
     # carrying out
 
@@ -166,28 +208,53 @@ class GroupShard:
             future.set_result(told)
 
     def _append(self, group_id: str, append: Append) -> None:
+        """At once, behind what is gathered; commits with those that come in the same turn of the loop, in one batch."""
         if self.lost:
             return
         try:
-            batch = self._batch(append)
+            pairs = [records.encode(record) for record in append.records]
         except EncodeError as error:
             log.warning("a group's record cannot be written", group=group_id, reason=str(error))
             self.send(group_id, WriteRefused(write=append.write, error=ErrorCode.INVALID_REQUEST))
             return
-        outcome = self.partition.append(batch, needs_isr=True)
+        entry = _Entry(group_id, append.write, pairs)
+        if isinstance(append.records[0], OffsetCommitted):
+            self._gather(entry)
+        else:
+            self._write_gathered()
+            self._write([entry])
+
+    def _gather(self, entry: _Entry) -> None:
+        if self._gathered_bytes and self._gathered_bytes + entry.size > GROUP_GATHERED_BYTES_MAX:
+            self._write_gathered()
+        if not self._gathered:
+            self._loop.call_soon(self._write_gathered)
+        self._gathered.append(entry)
+        self._gathered_bytes += entry.size
+
+    def _write_gathered(self) -> None:
+        entries, self._gathered, self._gathered_bytes = self._gathered, [], 0
+        if entries:
+            self._write(entries)
+
+    def _write(self, entries: list[_Entry]) -> None:
+        """In one batch."""
+        if self.lost:
+            return
+        now_ms = self._clock.now_ms()
+        walked = Walked(now_ms, now_ms, all_keyed=True)
+        outcome = self.partition.append(_batch(entries, now_ms), needs_isr=True, walked=walked)
         if not isinstance(outcome, Refusal):
-            settled = _Settled(self, group_id, append.write)
-            self.partition.park_commit(outcome.end, settled)
+            self.partition.park_commit(outcome.end, _Settled(self, entries))
         elif outcome.error in IN_DOUBT:
             self.lose()
+        elif outcome.error is ErrorCode.MESSAGE_TOO_LARGE and len(entries) > 1:
+            for entry in entries:  # it may be but one of them
+                self._write([entry])
         else:
-            log.warning("a group's record was refused", group=group_id, reason=outcome.message)
-            self.send(group_id, WriteRefused(write=append.write, error=told_as(outcome.error)))
-
-    def _batch(self, append: Append) -> bytes:
-        now_ms = self._clock.now_ms()
-        encoded = [records.encode(record) for record in append.records]
-        return encode_batch([Record(at, now_ms, key, value) for at, (key, value) in enumerate(encoded)])
+            for entry in entries:
+                log.warning("a group's record was refused", group=entry.group_id, reason=outcome.message)
+                self.send(entry.group_id, WriteRefused(write=entry.write, error=told_as(outcome.error)))
 
     def _arm(self, group_id: str, at_ms: int) -> None:
         """Have the group woken by then; an earlier alarm that is set already will do."""
@@ -205,10 +272,31 @@ class GroupShard:
 
     def _wake(self, group_id: str) -> None:
         del self._timers[group_id]
+        group = self.groups.get(group_id)
         if self.partition.availability is not ErrorCode.NONE:
             self.lose()
+        elif group is not None and group.consumer is not None and self._prolongs_nothing:
+            self._arm(group_id, elapsed_ms(self._loop.time()) + GROUP_TICK_PUT_OFF_MS)
         else:
             self.send(group_id, Tick())
+
+    @property
+    def _prolongs_nothing(self) -> bool:
+        """Heartbeats of consumer groups are not taken, or were not and that is not yet made up for: nobody's session
+        ends for it."""
+        return self.is_in_doubt or self._sweeps_to_put_off > 0
+
+    def put_off(self, lapse_s: float) -> Coroutine[Any, Any, None]:
+        """The lease is held again after so long, which no member is to pay for. No session ends from now on until what
+        this gives back is done."""
+        self._sweeps_to_put_off += 1
+        return self._put_off(PutOff(by_ms=math.ceil(lapse_s * 1000)))
+
+    async def _put_off(self, event: PutOff) -> None:
+        try:
+            await self._sweep(lambda group: event if group.consumer is not None else None)
+        finally:
+            self._sweeps_to_put_off -= 1
 
     # the end
 
@@ -218,6 +306,7 @@ class GroupShard:
             return
         self.lost = True
         self._events.clear()
+        self._gathered.clear()
         self.groups.clear()
         for timer in self._timers.values():
             timer.cancel()
@@ -256,7 +345,8 @@ class GroupShard:
         if replay.is_empty:  # of 50 partitions most may be: no thread has to say so
             groups = {}
         else:
-            groups = await self._loop.run_in_executor(None, replay.groups, self._now())
+            grace_ms = math.ceil(self._lease.seconds * 1000) if self.partition.has_followers else 0
+            groups = await self._loop.run_in_executor(None, replay.groups, self._now(), grace_ms)
         if replay.passed_over:
             log.warning("records of the offsets topic were passed over", records=replay.passed_over, **self._name)
         if not self.lost:
@@ -303,23 +393,42 @@ class GroupShard:
                 await asyncio.sleep(0)
 
 
+class _Entry(NamedTuple):
+    """What one group has to write at once."""
+
+    group_id: str
+    write: int
+    pairs: list[tuple[bytes, bytes | None]]
+    """Keys and values."""
+
+    @property
+    def size(self) -> int:
+        """In bytes, nearly."""
+        return sum(len(key) + len(value or b"") for key, value in self.pairs)
+
+
+def _batch(entries: Iterable[_Entry], now_ms: int) -> bytes:
+    pairs = itertools.chain.from_iterable(entry.pairs for entry in entries)
+    return encode_batch([Record(at, now_ms, key, value) for at, (key, value) in enumerate(pairs)])
+
+
 class _Settled:
-    """`Commit`: one append of one group."""
+    """`Commit`: one append, of one group or more."""
 
-    __slots__ = ("_group_id", "_shard", "_write")
+    __slots__ = ("_entries", "_shard")
 
-    def __init__(self, shard: GroupShard, group_id: str, write: int) -> None:
+    def __init__(self, shard: GroupShard, entries: list[_Entry]) -> None:
         self._shard = shard
-        self._group_id = group_id
-        self._write = write
+        self._entries = entries
 
     def on_outcome(self, error: ErrorCode) -> None:
-        if self._shard.lost:
-            return
-        if error in (ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND):
-            self._shard.send(self._group_id, Written(write=self._write, error=told_as(error)))
-        else:
+        if error not in (ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND):
             self._shard.lose()
+        told = told_as(error)
+        for group_id, write, _ in self._entries:
+            if self._shard.lost:
+                return
+            self._shard.send(group_id, Written(write=write, error=told))
 
 
 class _Outcome:
@@ -331,6 +440,11 @@ class _Outcome:
     def on_outcome(self, error: ErrorCode) -> None:
         if not self.future.done():
             self.future.set_result(error)
+
+
+def elapsed_ms(seconds: float) -> int:
+    """Whole milliseconds: of a time that was made of milliseconds, these (8.11 * 1000 is a little less than 8110)."""
+    return int(round(seconds * 1000, 3))
 
 
 def told_as(error: ErrorCode) -> ErrorCode:

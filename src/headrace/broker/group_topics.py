@@ -1,30 +1,65 @@
 """The cluster's topics, as consumer groups look at them: by name, and by regular expression.
 
 Promises: one image's state, never a later one's. What an expression stands for is worked out once for the topics that
-there are, and after that for new ones only. Internal topics are topics here too, as with Kafka.
+there are, and after that for new ones only; others have their turn of the event loop meanwhile, and one that costs too
+much is refused. Internal topics are topics here too, as with Kafka.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
 
 import immutables
 
 from headrace.base.ids import TopicId
-from headrace.base.limits import GROUP_PATTERNS_KEPT_MAX
+from headrace.base.limits import (
+    GROUP_PATTERN_KEPT_MAX,
+    GROUP_PATTERN_NAMES_PER_TURN,
+    GROUP_PATTERN_WORK_MAX,
+    GROUP_PATTERN_WORK_PER_NAME_MAX,
+    GROUP_PATTERN_WORK_PER_TURN,
+    GROUP_PATTERNS_KEPT_MAX,
+)
+from headrace.coordinators.groups.consumer.expressions import PatternError
 from headrace.coordinators.groups.consumer.model import TopicShape
-from headrace.coordinators.groups.consumer.patterns import Pattern, PatternError
+from headrace.coordinators.groups.consumer.patterns import Pattern
 from headrace.metadata.image import MetadataImage
 
 
-@dataclass(slots=True)
 class _Known:
-    """What an expression stands for, among these topics."""
+    """What an expression stands for, among these topics. Raises PatternError where it is none."""
 
-    pattern: Pattern
-    topics: immutables.Map[str, TopicId] = field(default_factory=immutables.Map)
-    matching: frozenset[str] = frozenset()
+    def __init__(self, expression: str) -> None:
+        self._pattern = Pattern(expression)
+        self._topics: immutables.Map[str, TopicId] = immutables.Map()
+        self.matching: frozenset[str] | None = frozenset()
+        """None: it costs too much."""
+        self.looking = asyncio.Lock()
+
+    def look(self, topics: immutables.Map[str, TopicId]) -> Iterator[None]:
+        """Work out what it stands for among `topics`. Yields when others should have their turn."""
+        if self._topics is topics or self.matching is None:
+            return
+        known, pattern = self._topics, self._pattern
+        work = turn = pattern.work
+        names = [name for name in topics if name not in known]
+        may_be = work + GROUP_PATTERN_WORK_MAX + GROUP_PATTERN_WORK_PER_NAME_MAX * len(names)
+        found = [name for name in self.matching if name in topics]
+        for number, name in enumerate(names, 1):
+            if pattern.matches(name):
+                found.append(name)
+            if pattern.work > may_be:
+                self.matching = None
+                break
+            if number % GROUP_PATTERN_NAMES_PER_TURN == 0 or pattern.work > turn + GROUP_PATTERN_WORK_PER_TURN:
+                turn = pattern.work
+                yield
+        else:
+            self._topics, self.matching = topics, frozenset(found)
+        if pattern.remembered > GROUP_PATTERN_KEPT_MAX:
+            pattern.forget()
 
 
 class ClusterTopics:
@@ -47,19 +82,35 @@ class ClusterTopics:
         topic = self.image.topic(name)
         return None if topic is None else TopicShape(topic.id, len(topic.partitions))
 
+    def name(self, topic_id: TopicId) -> str | None:
+        topic = self.image.topic_by_id(topic_id)
+        return None if topic is None else topic.name
+
+    async def prepare(self, patterns: Iterable[str]) -> None:
+        """Have what these stand for worked out, while others have their turns, so that `matching` need not."""
+        for pattern in patterns:
+            known = self._find(pattern)
+            if known is not None:
+                async with known.looking:  # a whole group may come with the same
+                    for _ in known.look(self.image.topic_ids):
+                        await asyncio.sleep(0)
+
     def matching(self, pattern: str) -> frozenset[str] | None:
+        known = self._find(pattern)
+        if known is None:
+            return None
+        for _ in known.look(self.image.topic_ids):
+            pass  # no time for others: it was not prepared
+        return known.matching
+
+    def _find(self, pattern: str) -> _Known | None:
         known = self._known.get(pattern)
         if known is None:
             try:
-                known = self._known[pattern] = _Known(Pattern(pattern))
+                known = self._known[pattern] = _Known(pattern)
             except PatternError:
                 return None
             if len(self._known) > GROUP_PATTERNS_KEPT_MAX:
                 self._known.popitem(last=False)
         self._known.move_to_end(pattern)
-        topics = self.image.topic_ids
-        if known.topics is not topics:
-            still = (name for name in known.matching if name in topics)
-            new = (name for name in topics if name not in known.topics and known.pattern.matches(name))
-            known.matching, known.topics = frozenset((*still, *new)), topics
-        return known.matching
+        return known

@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 import structlog
 
 from headrace.base.errors import HeadraceError
 from headrace.base.ids import BrokerId, PartitionIndex, TopicId, TopicPartition
-from headrace.base.limits import GROUP_LOADS_AT_ONCE, GROUPS_READY_MS_MAX
+from headrace.base.limits import GROUP_LOADS_AT_ONCE, GROUP_NAME_CHARS_MAX, GROUPS_READY_MS_MAX
 from headrace.base.ports import Clock, Random
 from headrace.broker.group_shard import GroupShard, Told
 from headrace.broker.group_topics import ClusterTopics
+from headrace.broker.lease import Lease
 from headrace.broker.metadata import MetadataDriver
 from headrace.broker.partition import Partition
 from headrace.broker.partitions import Partitions
@@ -29,7 +30,7 @@ from headrace.controller.decision import Refusal
 from headrace.controller.topics import NewTopic, topic_id_of
 from headrace.coordinators.groups.consumer.heartbeats import ConsumerConfig
 from headrace.coordinators.groups.events import Event
-from headrace.coordinators.groups.model import Group, GroupConfig
+from headrace.coordinators.groups.model import Group, GroupConfig, MigrationPolicy
 from headrace.coordinators.groups.partitioning import partition_for
 from headrace.metadata.configs import broker_value
 from headrace.metadata.delta import ImageDelta
@@ -61,6 +62,7 @@ class GroupService:
         clock: Clock,
         random: Random,
         configs: Mapping[str, str],
+        lease: Lease,
         on_bug: OnBug,
     ) -> None:
         self._node = node
@@ -70,6 +72,7 @@ class GroupService:
         self._clock = clock
         self._random = random
         self._configs = configs
+        self._lease = lease
         self._on_bug = on_bug
         self.config = self._group_config()
         self._topics = ClusterTopics(metadata.image)
@@ -84,7 +87,9 @@ class GroupService:
         self._creating = asyncio.Lock()
         self._sweeper: asyncio.TimerHandle | None = None
         self._sweep: asyncio.Task[None] | None = None
+        self._puttings_off: set[asyncio.Task[None]] = set()
         metadata.subscribe(self._on_delta)
+        lease.on_regained(self._put_off)
         self._sweep_later()
 
     def _group_config(self) -> GroupConfig:
@@ -99,6 +104,7 @@ class GroupService:
                 group_consumer_max_size=self._number("group.consumer.max.size"),
                 group_consumer_assignors=self._names("group.consumer.assignors"),
             ),
+            migration=MigrationPolicy(self._text("group.consumer.migration.policy")),
             offset_metadata_max_bytes=self._number("offset.metadata.max.bytes"),
             offsets_commit_timeout_ms=self._number("offsets.commit.timeout.ms"),
             offsets_retention_ms=self._number("offsets.retention.minutes") * 60_000,
@@ -107,18 +113,33 @@ class GroupService:
     def _number(self, key: str) -> int:
         return broker_value(self._metadata.image, self._configs, key, node=self._node).number()
 
+    def _text(self, key: str) -> str:
+        return broker_value(self._metadata.image, self._configs, key, node=self._node).value
+
     def _names(self, key: str) -> tuple[str, ...]:
-        listed = broker_value(self._metadata.image, self._configs, key, node=self._node).value
-        return tuple(dict.fromkeys(name.strip() for name in listed.split(",")))
+        return tuple(dict.fromkeys(name.strip() for name in self._text(key).split(",")))
 
     # asking
 
-    async def ask(self, group_id: str, build: Callable[[int], Event]) -> Told:
-        """Put a request to a group: its answer, or why it cannot be asked here and now."""
+    async def ask(self, group_id: str, build: Callable[[int], Event], *, surely: bool = False) -> Told:
+        """Put a request to a group: its answer, or why it cannot be asked here and now. `surely`: only where no other
+        coordinates it, for which the controller is asked where that is in doubt."""
         shard = self.shard(group_id)
+        if surely and isinstance(shard, GroupShard) and shard.is_in_doubt:
+            await self._lease.renew()
+            shard = self.shard(group_id)
+            if isinstance(shard, GroupShard) and shard.is_in_doubt:
+                return ErrorCode.NOT_COORDINATOR
         if isinstance(shard, ErrorCode):
             return shard
         return await shard.ask(group_id, build)
+
+    async def ask_as_member(self, group_id: str, build: Callable[[int], Event]) -> Told:
+        """As `ask`, for what tells a member that it is one. Not of a consumer group by a coordinator that the
+        controller has not heard: nothing is written for it, and another may let the session end meanwhile (0027)."""
+        await self.prepare(group_id, None)
+        group = self.group(group_id)
+        return await self.ask(group_id, build, surely=isinstance(group, Group) and group.consumer is not None)
 
     def group(self, group_id: str) -> Group | ErrorCode | None:
         """A group as it stands; None where nobody has heard of it; else why it cannot be said."""
@@ -127,11 +148,22 @@ class GroupService:
 
     def committed(self, group_id: str) -> Group | ErrorCode | None:
         """As `group`, for its offsets: another coordinator may have later ones where others may lead by now, and who
-        went back to these would read again what was read."""
+        went back to these would read again what was read: NOT_COORDINATOR. See `broker.lease`, and `make_sure`."""
         shard = self.shard(group_id)
-        if isinstance(shard, GroupShard) and shard.partition.is_doubted:
-            return ErrorCode.NOT_COORDINATOR
-        return shard if isinstance(shard, ErrorCode) else shard.groups.get(group_id)
+        if isinstance(shard, ErrorCode):
+            return shard
+        return ErrorCode.NOT_COORDINATOR if shard.is_in_doubt else shard.groups.get(group_id)
+
+    def is_in_doubt(self, group_ids: Iterable[str]) -> bool:
+        """Whether another may coordinate one of them by now, as far as is known here."""
+        if self._lease.is_held:
+            return False
+        shards = map(self.shard, group_ids)
+        return any(isinstance(shard, GroupShard) and shard.is_in_doubt for shard in shards)
+
+    async def make_sure(self) -> None:
+        """Ask the controller, which dispels all doubts if it answers."""
+        await self._lease.renew()
 
     def groups(self) -> Iterator[Group]:
         """All groups that are kept here."""
@@ -159,7 +191,10 @@ class GroupService:
         return (shard is not None and shard.loaded) or index in self._unreadable
 
     def shard(self, group_id: str) -> GroupShard | ErrorCode:
-        """Who keeps the group, where that is this broker and it is ready."""
+        """Who keeps the group, where that is this broker and it is ready; INVALID_GROUP_ID where no group has such a
+        long name, and nothing is looked up by it."""
+        if len(group_id) > GROUP_NAME_CHARS_MAX:
+            return ErrorCode.INVALID_GROUP_ID
         topic = self._metadata.image.topic(OFFSETS_TOPIC)
         if topic is None or self._stopping:
             return ErrorCode.NOT_COORDINATOR
@@ -187,6 +222,15 @@ class GroupService:
             self._topics = self._topics.at(self._metadata.image)
         return self._topics
 
+    async def prepare(self, group_id: str, pattern: str | None) -> None:
+        """Have the expressions of a group, and one more, looked up among the topics as they are now."""
+        shard = self.shard(group_id)
+        group = None if isinstance(shard, ErrorCode) else shard.groups.get(group_id)
+        consumer = None if group is None else group.consumer
+        patterns = [] if consumer is None else list(consumer.patterns)
+        if patterns or pattern:
+            await self.topics().prepare([*patterns, pattern] if pattern else patterns)
+
     def new_member_id(self, client_id: str) -> str:
         """The client's id and a UUID, as Kafka does it."""
         chance = uuid.UUID(int=self._random.getrandbits(128), version=4)
@@ -194,12 +238,15 @@ class GroupService:
 
     # the coordinator, and the topic
 
-    async def coordinator(self, group_id: str) -> BrokerImage | Refusal:
-        """The broker to ask about a group. Makes the offsets topic where there is none yet."""
-        if self._metadata.image.topic(OFFSETS_TOPIC) is None:
-            refusal = await self._create_topic()
-            if refusal is not None:
-                return refusal
+    async def topic_is_there(self) -> Refusal | None:
+        """Once there is an offsets topic: it is made where there is none yet."""
+        return None if self._metadata.image.topic(OFFSETS_TOPIC) is not None else await self._create_topic()
+
+    def coordinator(self, group_id: str) -> BrokerImage | Refusal:
+        """The broker to ask about a group."""
+        if len(group_id) > GROUP_NAME_CHARS_MAX:
+            message = f"A group's name can't be longer than {GROUP_NAME_CHARS_MAX} characters."
+            return Refusal(ErrorCode.INVALID_GROUP_ID, message)
         image = self._metadata.image
         topic = image.topic(OFFSETS_TOPIC)
         if topic is not None:
@@ -278,7 +325,14 @@ class GroupService:
                 shard.lose()
         for index, partition in led.items():
             if index not in self._shards and self._unreadable.get(index) is not partition:
-                shard = GroupShard(partition, config=self.config, clock=self._clock, on_lost=self._on_lost)
+                shard = GroupShard(
+                    partition,
+                    config=self.config,
+                    clock=self._clock,
+                    topics=self.topics,
+                    lease=self._lease,
+                    on_lost=self._on_lost,
+                )
                 self._shards[index] = shard
                 load = started(self._load(index, shard), "groups of one partition", self._on_bug)
                 self._loads.add(load)
@@ -316,6 +370,16 @@ class GroupService:
             del self._shards[index]
         self._look_again()
 
+    # sessions
+
+    def _put_off(self, lapse_s: float) -> None:
+        """The lease is held again: while it was not, no session of a consumer group could be prolonged here."""
+        for shard in self._shards.values():
+            if shard.loaded and shard.partition.has_followers:
+                task = started(shard.put_off(lapse_s), "sessions of consumer groups are put off", self._on_bug)
+                self._puttings_off.add(task)
+                task.add_done_callback(self._puttings_off.discard)
+
     # expiry
 
     def _sweep_later(self) -> None:
@@ -345,7 +409,7 @@ class GroupService:
     async def stop(self) -> None:
         """Nothing is asked any more: end what is under way."""
         self.begin_stop()
-        for task in (self._keeper, self._sweep, *self._loads):
+        for task in (self._keeper, self._sweep, *self._loads, *self._puttings_off):
             if task is not None and not task.done():
                 task.cancel()
                 await asyncio.wait([task])

@@ -8,14 +8,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-from headrace.base.ids import BrokerId, Offset
+from headrace.base.ids import BrokerId
 from headrace.base.ports import Clock
 from headrace.broker.metadata import MetadataDriver
 from headrace.broker.partitions import Partitions
-from headrace.broker.replica import Replica
 from headrace.broker.tasks import OnBug
 from headrace.metadata.configs import broker_value
-from headrace.metadata.image import MetadataImage
 
 
 class Housekeeper:
@@ -29,7 +27,6 @@ class Housekeeper:
         partitions: Partitions,
         metadata: MetadataDriver,
         clock: Clock,
-        durable: bool,
         on_bug: OnBug,
     ) -> None:
         self._partitions = partitions
@@ -38,8 +35,6 @@ class Housekeeper:
         self._node = node
         self._configs = configs
         self._interval_ms = self._config("log.retention.check.interval.ms")
-        self._durable = durable
-        """Whether there is a durable store."""
         self._on_bug = on_bug
         self._timer: asyncio.TimerHandle | None = None
 
@@ -54,25 +49,15 @@ class Housekeeper:
         return broker_value(self._metadata.image, self._configs, key, node=self._node).number()
 
     def _work(self) -> None:
-        now_ms, image = self._clock.now_ms(), self._metadata.image
+        now_ms = self._clock.now_ms()
         expiration_ms = self._config("producer.id.expiration.ms")
         try:
             for partition in self._partitions.replicas:
                 partition.keep_house(
                     now_ms,
-                    deletable_end=deletable_end(partition, image, durable=self._durable),
                     producers_since_ms=now_ms - expiration_ms,
                 )
         except Exception as error:  # a disk's failure is the partition's own: this is ours
             self._on_bug(error)
         else:
             self.start()
-
-
-def deletable_end(partition: Replica, image: MetadataImage, *, durable: bool) -> Offset:
-    """Below it, records may be deleted here: local deletion needs the range in the catalog, where the partition is
-    exported. `durable`: whether the broker has a durable store."""
-    if not (durable and partition.is_exported):
-        return partition.high_watermark
-    catalog = image.catalog.get(partition.topic_partition)
-    return Offset(0) if catalog is None else min(catalog.next_offset, partition.high_watermark)

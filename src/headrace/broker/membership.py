@@ -18,6 +18,7 @@ from headrace.base.ids import BrokerEpoch, BrokerId, IncarnationId
 from headrace.base.limits import LEAVE_WAIT_MS_MAX, REGISTRATION_PATIENCE_MS
 from headrace.broker.control import Control
 from headrace.broker.identity import Identity
+from headrace.broker.lease import Lease, lease_s
 from headrace.broker.metadata import MetadataDriver
 from headrace.broker.tasks import OnBug, started
 from headrace.controller.asks import Heartbeat, RegisterBroker
@@ -44,6 +45,7 @@ class Membership:
         control: Control,
         interval_s: float,
         session_s: float,
+        lag_max_s: float,
         on_contact: Callable[[bool], None],
         follow: Callable[[ImageDelta], None],
         on_end: OnBug,
@@ -55,6 +57,7 @@ class Membership:
         self._control = control
         self._interval_s = interval_s
         self._session_s = session_s
+        self.lease = Lease(lease_s(session_s, lag_max_s), self._beat)
         self._on_contact = on_contact
         self._follow = follow
         self._on_end = on_end
@@ -114,6 +117,7 @@ class Membership:
     async def leave(self) -> None:
         """Have others lead what they can, before this broker stops; and decide, where it was the controller."""
         self._over = True
+        self.lease.end()
         for task in (self._beats, self._contact):
             if task is not None:
                 task.cancel()
@@ -147,17 +151,23 @@ class Membership:
 
     async def _beat(self) -> bool | Refusal:
         asked_at = asyncio.get_running_loop().time()
-        answer = await self._control.submit(self._heartbeat(), wait_ms=max(1, int(self._interval_s * 1000)))
+        answer = await self._control.submit(
+            self._heartbeat(), wait_ms=max(1, int(min(self._interval_s, self._session_s) * 1000))
+        )
         if not isinstance(answer, Refusal):
-            self._heard_at = asked_at
+            self._heard_at = max(self._heard_at, asked_at)
+            self.lease.extend(asked_at)
         return answer
 
     async def _keep_beating(self) -> None:
+        pause_s = self._interval_s
         while not self._over:
-            await asyncio.sleep(self._interval_s)
+            await asyncio.sleep(pause_s)
             answer = await self._beat()
+            pause_s = self._interval_s
             if isinstance(answer, Refusal):
                 log.info("a heartbeat was not taken", reason=answer.message)
+                pause_s /= 10  # there is a lease to lose
 
     async def _watch_contact(self) -> None:
         """A heartbeat that is on its way may take its time: this does not wait for it."""

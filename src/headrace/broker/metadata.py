@@ -96,6 +96,8 @@ class MetadataDriver:
         self._applier.subscribe(partial(learn_addresses, transport or NoTransport()))
         self._pending: Pending | None = None
         self._turn = asyncio.Lock()
+        self._encoding: asyncio.Future[None] | None = None
+        """Of what is decided and not yet pending; done when it is, or is decided anew."""
         self._room = asyncio.Semaphore(METADATA_PROPOSALS_MAX)
         self._flushing: asyncio.Handle | None = None
         self._on_controller: list[OnController] = []
@@ -252,7 +254,7 @@ class MetadataDriver:
             decision = decide(image)
             if not decision.events:
                 return decision, None
-            data = await _encode(decision.events)
+            data = await self._encoded(decision.events)
             if self._check_active() is not pending:
                 raise self._not_controller()
             if pending.image is image:
@@ -263,6 +265,14 @@ class MetadataDriver:
         if self._flushing is None:  # others of this turn of the loop go with it
             self._flushing = asyncio.get_running_loop().call_soon(self._flush)
         return decision, done
+
+    async def _encoded(self, events: Sequence[MetadataEvent]) -> bytes:
+        self._encoding = encoding = asyncio.get_running_loop().create_future()
+        try:
+            return await _encode(events)
+        finally:  # whoever waits goes on after whoever has called this
+            self._encoding = None
+            encoding.set_result(None)
 
     def _flush(self) -> None:
         """Propose what was decided."""
@@ -279,8 +289,11 @@ class MetadataDriver:
         self._after_step()
 
     async def confirmed(self) -> None:
-        """Return once all that was seen here before this call, pending or committed, may be told: it is committed, and
-        this was the controller after it was seen. Raises as `submit` does where nothing was done."""
+        """Return once all that was seen or decided here before this call, pending or committed, may be told: it is
+        committed and replayed, and this was the controller after it was seen. Raises as `submit` does where nothing was
+        done."""
+        if self._encoding is not None:
+            await asyncio.shield(self._encoding)
         await self._confirm(self._check_active())
 
     async def _confirm(self, pending: Pending) -> None:

@@ -8,6 +8,7 @@ sync of a FlushTicket.
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol, Unpack, assert_never
@@ -84,6 +85,8 @@ class Partition(Replica):
         self._flushed: deque[tuple[Offset, int]] = deque()
         """Flushed ends that the high watermark has not reached, and the bytes appended below each."""
         self._tails: dict[Tail, None] = {}
+        self._visible: _Visible | None = None
+        """The last that readers of the end wait for."""
         self._doubted_at: Offset | None = None
         """The high watermark when it was last doubted; None: it is not (see `doubt`)."""
 
@@ -260,6 +263,20 @@ class Partition(Replica):
         else:
             self._commits.park(end, waiter)
 
+    def own_appends_visible(self) -> asyncio.Future[None] | None:
+        """Done once what is appended by now is committed, or never will be, where only this broker's own disk keeps it
+        from that: nobody else is in sync. One for all who ask meanwhile. None: nothing is appended above the high
+        watermark, or others are to flush it too."""
+        if self._ended is not ErrorCode.NONE or self.log.read_only is not None or len(self._leader.isr_ends) > 1:
+            return None
+        end = self.log.log_end_offset
+        if end <= self._leader.high_watermark:
+            return None
+        if self._visible is None or self._visible.end < end or self._visible.done.done():
+            self._visible = _Visible(end)
+            self._commits.park(end, self._visible)
+        return self._visible.done
+
     @property
     def parked_commits(self) -> int:
         """Appends that wait to be committed."""
@@ -369,11 +386,6 @@ class Partition(Replica):
         """The controller hears this broker."""
         self._doubted_at = None
 
-    @property
-    def is_doubted(self) -> bool:
-        """Whether others may lead by now."""
-        return self._doubted_at is not None
-
     def propose_again(self) -> None:
         """Some time has passed since a proposal was refused."""
         self._leader, effects = self._leader.on_pause_over()
@@ -472,7 +484,9 @@ class Partition(Replica):
         log = self.log
         if log.read_only is not None and offset >= log.log_end_offset:
             return ErrorCode.KAFKA_STORAGE_ERROR
-        return ErrorCode.NONE if log.log_start_offset <= offset <= log.log_end_offset else ErrorCode.OFFSET_OUT_OF_RANGE
+        if self.begins_at <= offset <= log.log_end_offset:
+            return ErrorCode.NONE
+        return ErrorCode.NONE if self.is_in_history(offset) else ErrorCode.OFFSET_OUT_OF_RANGE
 
     # ending
 
@@ -503,3 +517,17 @@ def _codec_of(records: Buffer) -> Compression | None:
         return None
     number = parse_header(records).attributes & COMPRESSION_MASK
     return Compression(number) if number <= Compression.ZSTD else None
+
+
+class _Visible:
+    """`Commit`, for readers of the end: whatever the outcome, their wait is over."""
+
+    __slots__ = ("done", "end")
+
+    def __init__(self, end: Offset) -> None:
+        self.end = end
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def on_outcome(self, error: ErrorCode) -> None:
+        if not self.done.done():
+            self.done.set_result(None)

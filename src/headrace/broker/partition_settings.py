@@ -73,6 +73,8 @@ def log_config(config: TopicConfig) -> LogConfig:
         segment_index_bytes=config.segment_index_bytes,
         retention_ms=config.retention_ms if delete else -1,
         retention_bytes=config.retention_bytes if delete else -1,
+        local_retention_ms=config.local_retention_ms,
+        local_retention_bytes=config.local_retention_bytes,
         compact=compact,
         delete_retention_ms=config.delete_retention_ms,
         min_compaction_lag_ms=config.min_compaction_lag_ms,

@@ -82,6 +82,7 @@ class Partitions:
         flusher: Flusher,
         clock: Clock,
         broker_configs: Mapping[str, str],
+        has_store: bool = False,
         on_bug: OnBug,
     ) -> None:
         self._node = node
@@ -91,6 +92,7 @@ class Partitions:
         self._clock = clock
         self._repacker = Repacker(on_bug)
         self._broker_configs = broker_configs
+        self._has_store = has_store
         self._on_bug = on_bug
         self._opener = Opener(engine, clock)
         self.feeding: Feeding = NoFeeding()
@@ -123,6 +125,8 @@ class Partitions:
         """Told of copies that are in sync and have beside them what they replaced."""
         self._work: asyncio.Task[None] | None = None
         """The last of the openings and deletions, each of which awaits the one before it."""
+        self._closing = False
+        """The logs are closed, or about to be: what the image asks for from then on is for the next start."""
 
     # asking
 
@@ -192,6 +196,8 @@ class Partitions:
     def on_delta(self, delta: ImageDelta) -> None:
         """Carry out one committed change. Refusals begin at once; files are opened and deleted in worker threads."""
         self._image = delta.after
+        if self._has_store and delta.before.catalog is not delta.after.catalog:
+            self._follow_history(delta)
         changes = delta.local_changes(self._node)
         for topic in changes.reconfigured:
             self._reconfigure(topic, delta.after)
@@ -199,9 +205,24 @@ class Partitions:
             self._end(key, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         gone = [self._identity(_topic(delta.before, key), key.partition) for key in changes.deleted]
         touched = [local for local in (*changes.leaders, *changes.followers) if not self._goes_on(local)]
-        if gone or touched:
+        if (gone or touched) and not self._closing:
             work = self._carry_out(self._work, gone, [local.key for local in touched])
             self._work = started(work, "opening and deleting of logs", self._on_bug)
+
+    def _follow_history(self, delta: ImageDelta) -> None:
+        """Before anything may be deleted here because the catalog has it, readers find it there."""
+        before, after = delta.before.catalog, delta.after.catalog
+        for role in self.replicas if delta.topic_ids is None else self._of_topics(delta.topic_ids):
+            key = role.topic_partition
+            if (known := after.get(key)) is not before.get(key):
+                role.on_history(known)
+
+    def _of_topics(self, topic_ids: Iterable[TopicId]) -> Iterator[Replica]:
+        for topic_id in topic_ids:
+            topic = self._image.topics.get(topic_id)
+            for partition in () if topic is None else topic.partitions:
+                if (role := self.role(TopicPartition(topic_id, partition.index))) is not None:
+                    yield role
 
     def _goes_on(self, local: LocalPartition) -> bool:
         """What has its role already goes on in it, under its new epoch. Else what role it has is over, and it is to get
@@ -420,6 +441,7 @@ class Partitions:
             clock=self._clock,
             suspect=lambda replica, offset: self.suspect(replica, offset),
             failed=lambda key: self.failed(key),
+            has_store=self._has_store,
         )
         role: Replica
         if image.leader == self._node:
@@ -435,6 +457,8 @@ class Partitions:
             )
         if failed:
             role.fail_again()
+        if self._has_store:
+            role.on_history(self._image.catalog.get(local.key))
         if isinstance(role, FollowerPartition):
             role.begin()
             self._feed(role)
@@ -519,6 +543,9 @@ class Partitions:
         """A clean stop: what was appended is flushed and acknowledged, then every log is closed cleanly. Any other:
         nothing more is written, and the next start recovers."""
         await self.settled()
+        await self._flusher.idle()
+        self._closing = True
+        await self.settled()  # what was asked for meanwhile
         await self._flusher.idle()
         for role in self.replicas:
             role.step_down(ErrorCode.NOT_LEADER_OR_FOLLOWER)

@@ -26,6 +26,8 @@ from headrace.broker.flusher import Flusher
 from headrace.broker.followers import Followers
 from headrace.broker.groups import GroupService
 from headrace.broker.handlers import ALL
+from headrace.broker.history import History
+from headrace.broker.history_keeper import HistoryKeeper
 from headrace.broker.housekeeper import Housekeeper
 from headrace.broker.identity import Identity
 from headrace.broker.isr import IsrKeeper
@@ -100,6 +102,7 @@ class Parts:
             on_bug=on_bug,
             clock=ports.clock,
             broker_configs=config.configs,
+            has_store=ports.objects is not None,
         )
         self.duties = Duties(
             node=config.broker_id,
@@ -136,6 +139,7 @@ class Parts:
             control=self.control,
             interval_s=self._number("broker.heartbeat.interval.ms") / 1000,
             session_s=self._number("broker.session.timeout.ms") / 1000,
+            lag_max_s=self._number("replica.lag.time.max.ms") / 1000,
             on_contact=self.partitions.on_contact,
             follow=self._follow,
             on_end=on_bug,
@@ -143,6 +147,7 @@ class Parts:
         self._metrics_listen = self._value("metrics.listen").strip()
         advertised = {handler.key: handler.versions for handler in ALL if handler.advertised}
         self._counts = RequestCounts(advertised) if self._metrics_listen else None
+        self.history = self._open_history()
         self._services = self._make_services(advertised)
         self._renewals = Renewals(
             node=config.broker_id,
@@ -192,6 +197,7 @@ class Parts:
         self._cleaner: Cleaner | None = None
         self._examiner: Examiner | None = None
         self._exporter: Exporter | None = None
+        self._history_keeper: HistoryKeeper | None = None
 
     def _follow(self, delta: ImageDelta) -> None:
         """Who is live comes first: whoever is fenced now is not proposed for an ISR that it has just left."""
@@ -223,6 +229,7 @@ class Parts:
                 clock=ports.clock,
                 random=ports.random,
                 configs=config.configs,
+                lease=self.membership.lease,
                 on_bug=self._on_bug,
             ),
             deadlines=Deadlines(),
@@ -231,10 +238,16 @@ class Parts:
                 ports.clock,
                 Window(self._number("quota.window.num"), self._number("quota.window.size.seconds")),
             ),
-            durable=ports.objects is not None,
+            history=self.history,
             on_error=_nobody_counts if self._counts is None else self._counts.on_error,
             api_versions=advertised,
         )
+
+    def _open_history(self) -> History | None:
+        objects = self._ports.objects
+        if objects is None:
+            return None
+        return History(objects, cache_bytes=self._number("durable.cache.bytes"), clock=self._ports.clock)
 
     def _bounds(self) -> Bounds:
         return Bounds(
@@ -279,7 +292,6 @@ class Parts:
             partitions=self.partitions,
             metadata=self.metadata,
             clock=self._ports.clock,
-            durable=self._ports.objects is not None,
             on_bug=self._on_bug,
         )
         self._housekeeper.start()
@@ -306,6 +318,16 @@ class Parts:
                 on_bug=self._on_bug,
             )
             self._exporter.start()
+            self._history_keeper = HistoryKeeper(
+                partitions=self.partitions,
+                control=self.control,
+                objects=self._ports.objects,
+                clock=self._ports.clock,
+                interval_ms=self._number("log.retention.check.interval.ms"),
+                on_bug=self._on_bug,
+            )
+            self.metadata.subscribe(self._history_keeper.on_delta)
+            self._history_keeper.start()
 
     async def _serve_metrics(self, counts: RequestCounts) -> None:
         """What that needs is loaded only here. Raises UsageError."""
@@ -354,6 +376,8 @@ class Parts:
             await self._examiner.stop()
         if self._exporter is not None:
             await self._exporter.stop()
+        if self._history_keeper is not None:
+            await self._history_keeper.stop()
         self.partitions.wake_readers()
         self._followers.answer_all()
         self._services.groups.begin_stop()
@@ -364,6 +388,8 @@ class Parts:
         await self._copying.stop()
         await self.partitions.close(clean=clean)
         self._services.deadlines.close()
+        if self.history is not None:
+            self.history.stop()
         await self.control.stop()
         await self.metadata.stop()
         self.peers.stop()

@@ -8,7 +8,7 @@ nothing unflushed counts, now or later. Loop-only, but for the sync of a FlushTi
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Final, NamedTuple, TypedDict, Unpack
 
 import structlog
@@ -20,6 +20,7 @@ from headrace.base.ports import Buffer, Clock
 from headrace.broker.flusher import Flusher
 from headrace.broker.parking import ParkedFetch
 from headrace.broker.partition_settings import PartitionSettings
+from headrace.metadata.segments import PartitionCatalog
 from headrace.replica.producers import ProducerStates
 from headrace.storage.engine import DamagedRange, FlushTicket, PartitionLog
 from headrace.wire.errors import ErrorCode
@@ -57,6 +58,7 @@ class Common(TypedDict):
     clock: Clock
     suspect: Suspect
     failed: Failed
+    has_store: bool
 
 
 class Replica(ABC):
@@ -68,6 +70,8 @@ class Replica(ABC):
         self.log = partition_log = common["partition_log"]
         self.settings = common["settings"]
         self.producers = common["producers"]
+        self.has_store = common["has_store"]
+        """Whether there is a durable store."""
         self._flusher = common["flusher"]
         self._clock = clock = common["clock"]
         self._suspect = common["suspect"]
@@ -79,6 +83,10 @@ class Replica(ABC):
         """The role is over."""
         self.damaged = damaged_range(partition_log)
         """All that is known to be damaged of its log lies in this range of offsets; None: nothing is."""
+        self.history: PartitionCatalog | None = None
+        """Durable segments that can be read here; None: there are none, or there is no store."""
+        self._compared: tuple[tuple[str, Sequence[tuple[LeaderEpoch, Offset]]], Offset | None] | None = None
+        """Which catalog and epochs `differs_from` has compared, and what it found."""
         self._watchers: dict[ParkedFetch, None] = {}
         self._first_end = partition_log.log_end_offset
         has_records = partition_log.log_end_offset > partition_log.log_start_offset
@@ -125,6 +133,64 @@ class Replica(ABC):
     def is_exported(self) -> bool:
         """Durable history has no gaps: what is compacted, or ever was, is not exported."""
         return self.settings.durable and not self.log.is_compacted
+
+    @property
+    def start_offset(self) -> Offset:
+        """Where it begins for whoever reads: with its durable history, where that joins the log without a gap."""
+        local, history = self.log.log_start_offset, self.history
+        return local if history is None else history.joined_start(local)
+
+    @property
+    def begins_at(self) -> Offset:
+        """The first offset that is read from the log: above the log's start where the cluster has deleted more than
+        this broker has yet."""
+        local, history = self.log.log_start_offset, self.history
+        return local if history is None else max(local, min(history.log_start_offset, self.high_watermark))
+
+    def is_in_history(self, offset: Offset) -> bool:
+        """Whether it is to be read from the durable store, for the log begins above it."""
+        return self.start_offset <= offset < self.log.log_start_offset
+
+    @property
+    def deletable_end(self) -> Offset:
+        """Records below it may be deleted here: where the partition is exported, those alone that the catalog has, so
+        that readers find them there."""
+        if not (self.has_store and self.is_exported):
+            return self.high_watermark
+        if self.history is None:
+            return Offset(0)
+        differs_from = self.differs_from
+        end = self.history.next_offset if differs_from is None else differs_from
+        return min(end, self.high_watermark)
+
+    @property
+    def differs_from(self) -> Offset | None:
+        """Where the log holds records of a later epoch than that in which those offsets were exported, so that it is
+        not what the catalog has there: after an unclean election, or a loss of what was not flushed. None: nowhere, as
+        far as the epochs say."""
+        history = self.history
+        if history is None:
+            return None
+        looked_at = (history.head, self.log.epochs)
+        if self._compared is None or self._compared[0] != looked_at:
+            self._compared = (looked_at, history.differs_from(looked_at[1]))
+        return self._compared[1]
+
+    def on_history(self, history: PartitionCatalog | None) -> None:
+        """As committed. What was deleted of it is deleted here too."""
+        self.history = history
+        if history is None or self.availability is not ErrorCode.NONE or self.log.read_only is not None:
+            return
+        before = min(history.log_start_offset, self.high_watermark)
+        if before <= self.log.log_start_offset:
+            return
+        try:
+            self.snapshot_producers()  # with their batches, recovery would lose what these say of them
+            self.log.delete_records_before(Offset(before))
+        except (OSError, StorageFailure) as error:
+            self._fail(error)
+        if self.log.needs_flush:
+            self._flusher.request(self)
 
     @property
     def availability(self) -> ErrorCode:
@@ -189,14 +255,20 @@ class Replica(ABC):
 
     # keeping house
 
-    def keep_house(self, now_ms: int, *, deletable_end: Offset, producers_since_ms: int) -> None:
+    def keep_house(self, now_ms: int, *, producers_since_ms: int) -> None:
         """Drop segments past their retention, none that reaches above `deletable_end` or the high watermark, and forget
         producers that have not written since `producers_since_ms`."""
         if self.availability is not ErrorCode.NONE or self.log.read_only is not None:
             return
         self.producers.expire(producers_since_ms)
         try:
-            self.log.apply_retention(now_ms, Offset(min(deletable_end, self.high_watermark)))
+            self.on_history(self.history)  # it may be that it could not go on before
+            self.log.apply_retention(
+                now_ms,
+                self.deletable_end,
+                local=self.has_store and self.is_exported,
+                before_drop=self.snapshot_producers,  # with their batches, recovery would lose what these say of them
+            )
         except CorruptData as error:
             self.on_unreadable(error, None)
         except (OSError, StorageFailure) as error:

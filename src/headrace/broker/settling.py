@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import islice
+from typing import Any
 
 from headrace.base.ids import BrokerId, TopicPartition
 from headrace.base.limits import (
@@ -32,10 +33,11 @@ from headrace.controller.brokers import (
     settle_broker,
     unfence_broker,
 )
-from headrace.controller.decision import Decision, Refusal
+from headrace.controller.decision import Decision, Refusal, decided
 from headrace.controller.elections import PartitionTest, only_copy, unsettled
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.values import BrokerImage, PartitionImage, TopicImage
+from headrace.wire.errors import ErrorCode
 
 Wanted = Callable[[MetadataImage, BrokerId], PartitionTest]
 
@@ -58,9 +60,16 @@ class Settling:
         """Whether a broker that is alone is registered and unfenced in one entry."""
         return self._metadata.image.copies.get(broker, 0) <= SETTLED_ALONE_MAX
 
-    async def fence(self, known: BrokerImage) -> Refusal | None:
-        """Once it is fenced and leads nothing that others could."""
-        return await self._set(fence_broker, known, fenced=True)
+    async def fence(self, known: BrokerImage, *, still: Callable[[], bool] = lambda: True) -> Refusal | None:
+        """Once it is fenced and leads nothing that others could; refused where it is not `still` to be, which is asked
+        when that is decided."""
+
+        def decide(image: MetadataImage, **which: Any) -> Decision[Refusal | None]:
+            if not still():
+                return decided(Refusal(ErrorCode.INVALID_REQUEST, f"Broker {known.id} is not to be fenced any more."))
+            return fence_broker(image, **which)
+
+        return await self._set(decide, known, fenced=True)
 
     async def unfence(self, known: BrokerImage) -> Refusal | None:
         """Once it is unfenced and leads what nobody else could."""

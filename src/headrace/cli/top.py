@@ -1,4 +1,4 @@
-"""`headrace top`: what goes on in a cluster, live: rates, replicas that are behind, partitions that do not answer."""
+"""`headrace top`: what goes on in a cluster, live: rates, groups and replicas that are behind, and who is silent."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ def top(
     interval: Annotated[float, typer.Option("--interval", metavar="SECONDS", help="Time between two looks.")] = 1.0,
     json: Json = False,
 ) -> None:
-    """Watch a cluster: rates, under-replicated partitions and pauses, until interrupted.
+    """Watch a cluster: rates, lag of groups, under-replicated partitions and pauses, until interrupted.
 
     With --json one sample is printed, of two looks that lie --interval apart. A pause is the time in which a
-    partition's leader has not answered, or there was none.
+    partition's leader has not answered, or there was none. A group's lag is of the partitions that it has committed
+    something of; its rate is that of its commits.
     """
     if not 0.1 <= interval <= 3600:
         raise UsageError(f"--interval {interval} is not a time between two looks: choose 0.1 to 3600 seconds.")
@@ -85,6 +86,16 @@ def sample(now: Look, found: Traffic, paused: dict[Place, float]) -> dict[str, A
             }
             for name, rate in sorted(found.topics.items())
         ],
+        "groups": [
+            {
+                "group": name,
+                "type": now.groups[name].kind,
+                "state": now.groups[name].state,
+                "lag": progress.lag,
+                "records_per_second": round(progress.rate, 1),
+            }
+            for name, progress in found.groups.items()
+        ],
         "under_replicated": [
             {"topic": topic, "partition": index, "out_of_sync": list(missing)}
             for (topic, index), missing in sorted(found.behind.items())
@@ -112,7 +123,9 @@ def _screen(now: Look, found: Traffic, paused: dict[Place, float], longest: floa
     )
     state = "  ".join(f"{len(found_)} {name}" for name, found_ in troubles)
     busiest = sorted(told["topics"], key=lambda topic: (-topic["records_per_second"], topic["topic"]))
+    furthest = sorted(told["groups"], key=lambda group: (-group["lag"], group["group"]))
     tables = [_table("brokers", told["brokers"]), _table("topics", busiest)]
+    tables += [_table("groups", furthest)] if furthest else []
     tables += [_table(name, rows) for name, rows in troubles if rows]
     healthy = not any(rows for _, rows in troubles)
     return Group(Text(head, style="bold"), Text(state, style="green" if healthy else "red"), *tables)
@@ -123,7 +136,7 @@ def _table(title: str, rows: list[dict[str, Any]]) -> RenderableType:
 
     table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0))
     for column in rows[0] if rows else ():
-        table.add_column(column.replace("_", " "), justify="left" if column == "topic" else "right")
+        table.add_column(column.replace("_", " "), justify="left" if column in ("topic", "group") else "right")
     for row in rows[:ROWS_MAX]:
         table.add_row(*(_cell(value) for value in row.values()))
     if len(rows) > ROWS_MAX:

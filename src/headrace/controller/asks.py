@@ -24,6 +24,7 @@ from headrace.base.ids import (
     DirectoryId,
     IncarnationId,
     LeaderEpoch,
+    Offset,
     PartitionIndex,
     ProducerId,
     TopicId,
@@ -32,7 +33,7 @@ from headrace.base.ids import (
 from headrace.controller.brokers import allocate_producer_ids
 from headrace.controller.configs import ResourceAlteration, alter_configs
 from headrace.controller.decision import Decision, Refusal
-from headrace.controller.durable import publish_segment
+from headrace.controller.durable import delete_history, publish_segment
 from headrace.controller.isr import IsrProposal, alter_isr, leave_isr
 from headrace.controller.leaders import Election, ElectionOutcome, PartitionRef, elect_leaders
 from headrace.controller.quotas import QuotaAlteration, alter_quotas
@@ -244,6 +245,24 @@ class PublishSegment(Command[None]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteHistory(Command[None]):
+    RESULT: ClassVar[Any] = None
+    topic_id: TopicId
+    partition: PartitionIndex
+    leader_epoch: LeaderEpoch
+    log_start_offset: Offset
+
+    def decide(self, image: MetadataImage, setting: Setting) -> Decision[Refusal | None]:
+        return delete_history(
+            image,
+            topic_id=self.topic_id,
+            partition=self.partition,
+            leader_epoch=self.leader_epoch,
+            log_start_offset=self.log_start_offset,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AlterIsr(Command[tuple[ErrorCode, ...]]):
     """A leader asks for other in-sync replicas. One error code for each proposal, in order."""
 
@@ -380,6 +399,7 @@ ASKS: Final[Mapping[str, type[Ask[Any]]]] = {
             ReassignPartitions,
             AllocateProducerIds,
             PublishSegment,
+            DeleteHistory,
             AlterIsr,
             LeaveIsr,
             RenewCopies,

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-from headrace.base.ids import BrokerId
+from headrace.base.ids import BrokerId, TopicPartition
 from headrace.controller.decision import Decision, Refusal, Verdict
 from headrace.metadata.configs import (
     BROKER_DEFS,
@@ -116,8 +116,27 @@ def _alter(image: MetadataImage, resource: ResourceAlteration, replace_all: bool
     changes = {key: value for key, value in changes.items() if target.configs.get(key) != value}
     if not changes:
         return []
+    if target.topic is not None and (refusal := _compacts_history(image, target.topic, changes)) is not None:
+        return refusal
     topic_id = None if target.topic is None else target.topic.id
     return [ConfigChanged(topic_id=topic_id, broker_id=target.broker_id, changes=changes)]
+
+
+def _compacts_history(image: MetadataImage, topic: TopicImage, changes: Mapping[str, str | None]) -> Refusal | None:
+    """History is not compacted: keys that are deleted in the log would come back from there."""
+    policy = changes.get("cleanup.policy")
+    if policy is None or "compact" not in policy:
+        return None
+    if "compact" in topic.configs.get("cleanup.policy", ""):
+        return None
+    keys = (TopicPartition(topic.id, partition.index) for partition in topic.partitions)
+    if not any(image.durable(key).entries for key in keys):
+        return None
+    return Refusal(
+        ErrorCode.INVALID_CONFIG,
+        f"Config cleanup.policy of topic '{topic.name}' cannot have compact added: the topic has durable history, "
+        "which is not compacted; create another topic with it and copy the records there.",
+    )
 
 
 def _target(image: MetadataImage, resource: ResourceAlteration) -> _Target | Refusal:

@@ -1,10 +1,12 @@
-"""Decides which durable segments join the catalog: the fence against a stale owner's exports (DESIGN section 4)."""
+"""Decides which durable segments join the catalog, and which leave it: the fence against a stale owner's exports and
+deletions (DESIGN section 4)."""
 
 from __future__ import annotations
 
-from headrace.base.ids import LeaderEpoch, PartitionIndex, TopicId, TopicPartition
+from headrace.base.ids import LeaderEpoch, Offset, PartitionIndex, TopicId, TopicPartition
+from headrace.base.limits import SEGMENTS_DELETED_AT_ONCE_MAX
 from headrace.controller.decision import Decision, Refusal, decided
-from headrace.metadata.events import SegmentPublished
+from headrace.metadata.events import SegmentPublished, SegmentsDeleted
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.segments import SegmentDescriptor
 from headrace.metadata.values import PartitionImage
@@ -38,6 +40,48 @@ def publish_segment(
         topic_id=topic_id, partition=partition, descriptor=descriptor, previous_hash=previous_hash
     )
     return decided([published])
+
+
+def delete_history(
+    image: MetadataImage,
+    *,
+    topic_id: TopicId,
+    partition: PartitionIndex,
+    leader_epoch: LeaderEpoch,
+    log_start_offset: Offset,
+) -> Decision[Refusal | None]:
+    """Durable history is to begin at `log_start_offset`, or at its end where that is lower. Accepted only from the
+    current leader epoch. As many segments leave as one event names; who wants more asks again."""
+    key = TopicPartition(topic_id, partition)
+    known = image.partition(key)
+    if known is None:
+        message = f"Partition {partition} of the topic with id {topic_id} does not exist"
+        return decided(Refusal(ErrorCode.UNKNOWN_TOPIC_ID, message))
+    if leader_epoch != known.leader_epoch:
+        return decided(
+            Refusal(
+                ErrorCode.FENCED_LEADER_EPOCH if leader_epoch < known.leader_epoch else ErrorCode.UNKNOWN_LEADER_EPOCH,
+                f"History is to be deleted in leader epoch {leader_epoch}, but the partition is in "
+                f"{known.leader_epoch}.",
+            )
+        )
+    catalog = image.durable(key)
+    start = min(log_start_offset, catalog.next_offset)
+    gone = catalog.below(start)
+    if len(gone) > SEGMENTS_DELETED_AT_ONCE_MAX:
+        gone = gone[:SEGMENTS_DELETED_AT_ONCE_MAX]
+        start = gone[-1].next_offset
+    if start <= catalog.log_start_offset:
+        return decided([])
+    removed = tuple(descriptor.sha256 for descriptor in gone)
+    deleted = SegmentsDeleted(
+        topic_id=topic_id,
+        partition=partition,
+        log_start_offset=start,
+        removed=removed,
+        previous_hash=catalog.head,
+    )
+    return decided([deleted])
 
 
 def _stale(leader_epoch: LeaderEpoch, descriptor: SegmentDescriptor, known: PartitionImage) -> Refusal:

@@ -101,7 +101,7 @@ class ConfigDef:
         if self.pattern is not None and re.fullmatch(self.pattern, text) is None:
             return f"it must be {self.form}"
         if self.values is not None and text not in self.values:
-            return f"it must be one of {', '.join(self.values)}"
+            return f"it must be one of {', '.join(value or 'nothing' for value in self.values)}"
         if self.honoured is not None and text not in self.honoured:
             return f"it is not supported yet, only {', '.join(self.honoured)} is"
         return None
@@ -122,8 +122,9 @@ TOPIC_DEFS: Final[Mapping[str, ConfigDef]] = {
             ConfigType.LIST,
             "delete",
             "log.cleanup.policy",
-            "What happens to old segments: delete drops them by age and size, compact keeps each key's last record.",
-            values=("delete", "compact", "compact,delete", "delete,compact"),
+            "What happens to old segments: delete drops them by age and size, compact keeps each key's last record;"
+            " where neither is named, all is kept.",
+            values=("delete", "compact", "compact,delete", "delete,compact", ""),
         ),
         _topic(
             "compression.type",
@@ -193,6 +194,22 @@ TOPIC_DEFS: Final[Mapping[str, ConfigDef]] = {
             " are not in sync, while they lead; *: all.",
             pattern=PATTERN,
             form=FORM,
+        ),
+        _topic(
+            "local.retention.bytes",
+            ConfigType.LONG,
+            "-2",
+            "log.local.retention.bytes",
+            "Bytes that a broker keeps of a partition that is exported; -2: as many as retention.bytes.",
+            low=-2,
+        ),
+        _topic(
+            "local.retention.ms",
+            ConfigType.LONG,
+            "-2",
+            "log.local.retention.ms",
+            "Time that a broker keeps a record that was exported; -2: as long as retention.ms.",
+            low=-2,
         ),
         _topic(
             "max.compaction.lag.ms",
@@ -408,6 +425,14 @@ _BROKER_ONLY: Final = (
         doc="Whether topics can be deleted.",
     ),
     ConfigDef(
+        key="durable.cache.bytes",
+        type=ConfigType.LONG,
+        default=str(128 * 1024 * 1024),
+        low=0,
+        dynamic=False,
+        doc="Memory for what was read of durable history, for all readers together.",
+    ),
+    ConfigDef(
         key="durable.url",
         type=ConfigType.STRING,
         default="",
@@ -449,9 +474,8 @@ _BROKER_ONLY: Final = (
     ConfigDef(
         key="group.consumer.migration.policy",
         type=ConfigType.STRING,
-        default="disabled",
+        default="bidirectional",
         values=("bidirectional", "upgrade", "downgrade", "disabled"),
-        honoured=("disabled",),
         dynamic=False,
         doc="Whether a group with members may change between the classic protocol and the consumer protocol.",
     ),

@@ -148,6 +148,8 @@ class TopicConfig:
     follower_replication_throttled_replicas: str
     index_interval_bytes: int
     leader_replication_throttled_replicas: str
+    local_retention_bytes: int
+    local_retention_ms: int
     max_compaction_lag_ms: int
     max_message_bytes: int
     message_timestamp_after_max_ms: int

@@ -2,7 +2,7 @@
 
 Promises: an event carries absolute values (the epoch that now holds, not "one more"), so that replaying it twice
 changes nothing; its `TYPE` number is never reused and its `VERSION` rises when a field is added. Never decides and
-never reads a clock. Numbers 12 to 15, 17, 18 and 20 to 23 are kept for events that no code emits yet
+never reads a clock. Numbers 12 to 15 and 20 to 23 are kept for events that no code emits yet
 (docs/ARCHITECTURE.md names them).
 """
 
@@ -19,6 +19,7 @@ from headrace.base.ids import (
     DirectoryId,
     IncarnationId,
     LeaderEpoch,
+    Offset,
     PartitionEpoch,
     PartitionIndex,
     ProducerId,
@@ -182,6 +183,34 @@ class SegmentPublished:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogAnchored:
+    """Where a catalog goes on whose beginning is deleted. In snapshots alone: it is what earlier events came to."""
+
+    TYPE: ClassVar[int] = 17
+    VERSION: ClassVar[int] = 0
+    topic_id: TopicId
+    partition: PartitionIndex
+    head: str
+    end_offset: Offset
+    """Up to which history was held before what follows, inclusive; -1: none was."""
+    log_start_offset: Offset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentsDeleted:
+    """Durable history begins at `log_start_offset` now. `removed`: segments, by their SHA-256, that lie whole below it
+    and leave the catalog; their objects go later. `previous_hash` is the chain's head that this continues."""
+
+    TYPE: ClassVar[int] = 18
+    VERSION: ClassVar[int] = 0
+    topic_id: TopicId
+    partition: PartitionIndex
+    log_start_offset: Offset
+    removed: tuple[str, ...]
+    previous_hash: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerIdsAllocated:
     """A broker may hand out producer ids `start` to `end - 1` (KIP-730)."""
 
@@ -226,6 +255,8 @@ MetadataEvent: TypeAlias = (
     | IsrChanged
     | ReplicasChanged
     | SegmentPublished
+    | CatalogAnchored
+    | SegmentsDeleted
     | ProducerIdsAllocated
     | QuotaChanged
     | QuorumGrown

@@ -26,6 +26,7 @@ from headrace.base.limits import SNAPSHOT_PARTITIONS_PER_EVENT_MAX
 from headrace.metadata.events import (
     BrokerRegistered,
     BrokerUnfenced,
+    CatalogAnchored,
     ClusterBorn,
     ConfigChanged,
     MetadataEvent,
@@ -34,11 +35,12 @@ from headrace.metadata.events import (
     QuorumGrown,
     QuotaChanged,
     SegmentPublished,
+    SegmentsDeleted,
     TopicCreated,
 )
 from headrace.metadata.quotas import QuotaEntity
 from headrace.metadata.replay import ImageBuilder
-from headrace.metadata.segments import PartitionCatalog
+from headrace.metadata.segments import PartitionCatalog, Removed, deleted_hash
 from headrace.metadata.values import BrokerImage, Endpoint, PartitionImage, TopicImage
 
 __all__ = ["EMPTY_IMAGE", "BrokerImage", "MetadataImage", "PartitionImage", "TopicImage"]
@@ -198,13 +200,42 @@ class MetadataImage:
             for piece in rest:
                 yield PartitionsAdded(topic_id=topic.id, partitions=piece)
             for partition in topic.partitions:
-                for entry in self.catalog.get(TopicPartition(topic_id, partition.index), ()):
-                    yield SegmentPublished(
-                        topic_id=topic_id,
-                        partition=partition.index,
-                        descriptor=entry.descriptor,
-                        previous_hash=entry.previous_hash,
-                    )
+                key = TopicPartition(topic_id, partition.index)
+                if (catalog := self.catalog.get(key)) is not None:
+                    yield from _snapshot_of_history(key, catalog)
+
+
+def _snapshot_of_history(key: TopicPartition, catalog: PartitionCatalog) -> Iterator[MetadataEvent]:
+    topic_id, partition = key
+    anchor = catalog.anchor
+    if anchor != PartitionCatalog.empty(*key):
+        yield CatalogAnchored(
+            topic_id=topic_id,
+            partition=partition,
+            head=anchor.head,
+            end_offset=anchor.end_offset,
+            log_start_offset=anchor.log_start_offset,
+        )
+
+    def deleted(before: str, deletions: Iterable[Removed]) -> Iterator[MetadataEvent]:
+        for removed in deletions:
+            yield SegmentsDeleted(
+                topic_id=topic_id,
+                partition=partition,
+                log_start_offset=catalog.log_start_offset,
+                removed=removed,
+                previous_hash=before,
+            )
+            before = deleted_hash(before, removed)
+
+    head = anchor.head
+    for entry in catalog:
+        yield from deleted(head, entry.deletions)
+        yield SegmentPublished(
+            topic_id=topic_id, partition=partition, descriptor=entry.descriptor, previous_hash=entry.previous_hash
+        )
+        head = entry.hash
+    yield from deleted(head, catalog.deletions)
 
 
 def _pieces(partitions: tuple[PartitionImage, ...]) -> list[tuple[PartitionImage, ...]]:

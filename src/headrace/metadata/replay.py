@@ -17,6 +17,7 @@ from headrace.metadata.events import (
     BrokerRegistered,
     BrokerRemoved,
     BrokerUnfenced,
+    CatalogAnchored,
     ClusterBorn,
     ConfigChanged,
     IsrChanged,
@@ -28,6 +29,7 @@ from headrace.metadata.events import (
     QuotaChanged,
     ReplicasChanged,
     SegmentPublished,
+    SegmentsDeleted,
     TopicCreated,
     TopicDeleted,
 )
@@ -109,6 +111,10 @@ class ImageBuilder:
                 self._change_replicas(event)
             case SegmentPublished():
                 self._publish_segment(event)
+            case CatalogAnchored():
+                self._anchor_catalog(event)
+            case SegmentsDeleted():
+                self._delete_segments(event)
             case ProducerIdsAllocated():
                 self.next_producer_id = max(self.next_producer_id, event.end)
             case QuotaChanged():
@@ -240,12 +246,30 @@ class ImageBuilder:
 
     def _publish_segment(self, event: SegmentPublished) -> None:
         key = TopicPartition(event.topic_id, event.partition)
-        topic = self.topics.get(event.topic_id)
-        if topic is None or not 0 <= key.partition < len(self.partitions.get(topic.id, topic.partitions)):
+        if not self._exists(key):
             return
         catalog = self.catalog.get(key) or PartitionCatalog.empty(*key)
         if catalog.refusal(event.descriptor, event.previous_hash) is None:
             self.catalog[key] = catalog.published(event.descriptor)
+
+    def _anchor_catalog(self, event: CatalogAnchored) -> None:
+        key = TopicPartition(event.topic_id, event.partition)
+        if self._exists(key) and key not in self.catalog:
+            self.catalog[key] = PartitionCatalog(
+                head=event.head,
+                entries=immutables.Map(),
+                end_offset=event.end_offset,
+                log_start_offset=event.log_start_offset,
+            )
+
+    def _delete_segments(self, event: SegmentsDeleted) -> None:
+        catalog = self.catalog.get(key := TopicPartition(event.topic_id, event.partition))
+        if catalog is not None and catalog.head == event.previous_hash:
+            self.catalog[key] = catalog.deleted(event.log_start_offset, event.removed)
+
+    def _exists(self, key: TopicPartition) -> bool:
+        topic = self.topics.get(key.topic_id)
+        return topic is not None and 0 <= key.partition < len(self.partitions.get(topic.id, topic.partitions))
 
 
 def _add(counts: immutables.MapMutation[BrokerId, int], broker: BrokerId, change: int) -> None:

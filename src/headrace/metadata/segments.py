@@ -10,13 +10,13 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
-from typing import Any, Final
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, Final, TypeAlias
 
 import immutables
 
 from headrace.base.errors import CorruptData
-from headrace.base.ids import NO_OFFSET, LeaderEpoch, Offset, PartitionIndex, TopicId
+from headrace.base.ids import FIRST_OFFSET, NO_OFFSET, LeaderEpoch, Offset, PartitionIndex, TopicId
 
 CHAIN_VERSION: Final = 1
 _SHA256_HEX: Final = re.compile(r"[0-9a-f]{64}\Z")
@@ -117,6 +117,19 @@ def _link(previous: str, kind: str, content: list[Any]) -> str:
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
+Removed: TypeAlias = tuple[str, ...]
+"""What one deletion took from the catalog's beginning: segments by their SHA-256, in offset order."""
+
+
+def deletions_from_json(value: object) -> tuple[Removed, ...]:
+    """Raises CorruptData."""
+    if not isinstance(value, list) or not all(
+        isinstance(removed, list) and all(isinstance(each, str) for each in removed) for removed in value
+    ):
+        raise CorruptData(f"Deletions of a catalog are malformed: {value!r:.100}.")
+    return tuple(tuple(removed) for removed in value)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogEntry:
     """One published segment with its place in the chain: ``hash = published_hash(previous_hash, descriptor)``."""
@@ -124,9 +137,13 @@ class CatalogEntry:
     descriptor: SegmentDescriptor
     previous_hash: str
     hash: str
+    deletions: tuple[Removed, ...] = ()
+    """What was deleted since the entry before this one was published: `previous_hash` is that entry's hash with these
+    linked to it. Empty for a catalog's first."""
 
     def to_json(self) -> dict[str, Any]:
-        return {"descriptor": self.descriptor.to_json(), "previous_hash": self.previous_hash, "hash": self.hash}
+        known = {"descriptor": self.descriptor.to_json(), "previous_hash": self.previous_hash, "hash": self.hash}
+        return {**known, "deletions": [list(removed) for removed in self.deletions]} if self.deletions else known
 
     @classmethod
     def from_json(cls, value: object) -> CatalogEntry:
@@ -137,15 +154,17 @@ class CatalogEntry:
         previous, claimed = value.get("previous_hash"), value.get("hash")
         if not isinstance(previous, str) or published_hash(previous, descriptor) != claimed:
             raise CorruptData(f"The catalog entry of {descriptor.key!r:.200} does not match its hash.")
-        return cls(descriptor=descriptor, previous_hash=previous, hash=claimed)
+        deletions = deletions_from_json(value.get("deletions", []))
+        return cls(descriptor=descriptor, previous_hash=previous, hash=claimed, deletions=deletions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionCatalog:
     """The durable history of one partition: contiguous segments and the head of their chain. Structurally shared.
 
-    Invariants: each entry starts one above the end of the one before it and holds its hash as `previous_hash`;
-    `head` is the last entry's hash.
+    Invariants: each entry starts one above the end of the one before it and holds its hash, with the deletions since
+    then linked to it, as `previous_hash`; `head` is the last entry's hash with `deletions` linked to it; no entry lies
+    whole below `log_start_offset`, which is at most `next_offset`.
     """
 
     head: str
@@ -156,7 +175,13 @@ class PartitionCatalog:
     last_start: Offset = NO_OFFSET
     """Start offset of the last segment; -1 while there is none."""
     end_offset: Offset = NO_OFFSET
-    """The durable frontier: the last offset held, inclusive; -1 while there is none."""
+    """The durable frontier: the last offset that was ever held, inclusive; -1 where none was."""
+    log_start_offset: Offset = FIRST_OFFSET
+    """What lies below is deleted: no reader is given it, though the first segment may still hold it."""
+    deletions: tuple[Removed, ...] = ()
+    """Since the last entry was published."""
+    batch_bytes: int = 0
+    """Of all entries."""
 
     @classmethod
     def empty(cls, topic_id: TopicId, partition: PartitionIndex) -> PartitionCatalog:
@@ -164,8 +189,19 @@ class PartitionCatalog:
 
     @property
     def next_offset(self) -> Offset:
-        """Where the next segment starts; 0 in an empty catalog, which may also begin higher."""
+        """Where the next segment starts; 0 in a catalog that never held any, which may also begin higher."""
         return Offset(self.end_offset + 1)
+
+    @property
+    def readable_start(self) -> Offset:
+        """The first offset that may be read of it; its end where there is none."""
+        return max(self.start_offset, self.log_start_offset) if self.entries else self.next_offset
+
+    def joined_start(self, local_start: Offset) -> Offset:
+        """Where this history and a log that begins at `local_start` begin together. What a gap parts from the log does
+        not count, nor what is deleted."""
+        joins = self.entries and self.start_offset < local_start <= self.next_offset
+        return max(self.start_offset if joins else local_start, self.log_start_offset)
 
     @property
     def last(self) -> CatalogEntry | None:
@@ -184,28 +220,97 @@ class PartitionCatalog:
             yield entry
             at = entry.descriptor.next_offset
 
+    def differs_from(self, epochs: Sequence[tuple[LeaderEpoch, Offset]]) -> Offset | None:
+        """Where a log with these epochs, in order, has records that cannot be those which are here: from the first
+        epoch on that begins below the end, in a segment that was exported in an older one."""
+        begins = [(epoch, start) for epoch, start in epochs if self.start_offset <= start < self.next_offset]
+        for entry in self if begins else ():
+            while begins and begins[0][1] < entry.descriptor.next_offset:
+                epoch, start = begins.pop(0)
+                if epoch > entry.descriptor.leader_epoch:
+                    return start
+            if not begins:
+                break
+        return None
+
     def refusal(self, descriptor: SegmentDescriptor, previous_hash: str) -> str | None:
         """Why this segment may not be published next, as one sentence; None where it may.
 
-        An empty catalog may begin at any offset: where exports began after retention had cut the log's beginning.
+        An empty catalog may begin at any offset above what it held: where exports began after retention had cut the
+        log's beginning.
         """
         if problem := descriptor.contradiction():
             return f"The segment's descriptor is impossible: {problem}."
         if previous_hash != self.head:
             return f"The segment continues {previous_hash[:16]}, but the catalog's head is {self.head[:16]}."
-        if self.entries and descriptor.start_offset != self.next_offset:
-            return f"The segment starts at {descriptor.start_offset}, but the catalog goes on at {self.next_offset}."
+        start, following = descriptor.start_offset, self.next_offset
+        if start != following and (self.entries or start < following):
+            return f"The segment starts at {start}, but the catalog goes on at {following}."
         return None
 
     def published(self, descriptor: SegmentDescriptor) -> PartitionCatalog:
         """This catalog with one more segment. The caller has checked `refusal`."""
         assert self.refusal(descriptor, self.head) is None, descriptor
         head = published_hash(self.head, descriptor)
-        entry = CatalogEntry(descriptor=descriptor, previous_hash=self.head, hash=head)
+        entry = CatalogEntry(
+            descriptor=descriptor,
+            previous_hash=self.head,
+            hash=head,
+            deletions=self.deletions if self.entries else (),
+        )
         return PartitionCatalog(
             head=head,
             entries=self.entries.set(descriptor.start_offset, entry),
             start_offset=self.start_offset if self.entries else descriptor.start_offset,
             last_start=descriptor.start_offset,
             end_offset=descriptor.end_offset,
+            log_start_offset=self.log_start_offset,
+            batch_bytes=self.batch_bytes + descriptor.batch_bytes,
+        )
+
+    # deleting from the beginning
+
+    def below(self, offset: Offset) -> list[SegmentDescriptor]:
+        """The segments that lie whole below `offset`."""
+        found: list[SegmentDescriptor] = []
+        for entry in self:
+            if entry.descriptor.next_offset > offset:
+                break
+            found.append(entry.descriptor)
+        return found
+
+    def deleted(self, log_start_offset: Offset, removed: Removed) -> PartitionCatalog:
+        """This catalog with its beginning moved up to `log_start_offset`, at most its end, where it is below; `removed`
+        is linked to the chain, and are those that lie whole below it, where they are still here."""
+        start = max(self.log_start_offset, min(log_start_offset, self.next_offset))
+        gone = self.below(start)
+        entries = self.entries.mutate()
+        for descriptor in gone:
+            del entries[descriptor.start_offset]
+        first = gone[-1].next_offset if gone else self.start_offset
+        if gone and (entry := entries.get(first)) is not None:
+            entries[first] = replace(entry, deletions=())  # they are linked to an entry that is gone
+        left = entries.finish()
+        return PartitionCatalog(
+            head=deleted_hash(self.head, removed) if removed else self.head,
+            entries=left,
+            start_offset=first if left else NO_OFFSET,
+            last_start=self.last_start if left else NO_OFFSET,
+            end_offset=self.end_offset,
+            log_start_offset=start,
+            deletions=(*self.deletions, removed) if removed and left else (),
+            batch_bytes=self.batch_bytes - sum(descriptor.batch_bytes for descriptor in gone),
+        )
+
+    @property
+    def anchor(self) -> PartitionCatalog:
+        """What is left of it without its entries and deletions: these, replayed on it, give this catalog."""
+        first = self.entries.get(self.start_offset)
+        if first is None:
+            return self
+        return PartitionCatalog(
+            head=first.previous_hash,
+            entries=immutables.Map(),
+            end_offset=Offset(self.start_offset - 1) if self.log_start_offset else NO_OFFSET,
+            log_start_offset=self.log_start_offset,
         )

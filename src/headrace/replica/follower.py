@@ -53,3 +53,10 @@ def diverges(leaders: End, last_epoch: LeaderEpoch, log_end: Offset) -> bool:
     """Leader: whether a follower's log, whose last batch is of `last_epoch` and ends at `log_end`, is no beginning of
     ours. `leaders`: our largest epoch not above `last_epoch`, and its end."""
     return last_epoch >= 0 and (leaders.epoch != last_epoch or leaders.end < log_end)
+
+
+def is_older_than_all(last_epoch: LeaderEpoch, log_end: Offset, *, start: Offset, start_epoch: LeaderEpoch) -> bool:
+    """Leader: whether a follower's last batch is older than all that our log still has, which begins at `start` in
+    `start_epoch`, though it reaches as far. Where such a log is to be cut lies below `start`, and the epochs from there
+    are gone with their records: the two cannot be compared, and the copy is to be begun anew."""
+    return 0 <= last_epoch < start_epoch and log_end >= start > 0

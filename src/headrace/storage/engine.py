@@ -8,7 +8,7 @@ worker thread. What counts as durable is below `flushed_end`, and nothing else i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 
@@ -80,6 +80,9 @@ class LogConfig:
     """A segment is closed when one of its indexes has no room for another entry in so many bytes."""
     retention_ms: int = 7 * 24 * 3600 * 1000
     retention_bytes: int = -1
+    local_retention_ms: int = -2
+    """The retentions of what is kept elsewhere too; -2: the same."""
+    local_retention_bytes: int = -2
     index_interval_bytes: int = 4096
     max_message_bytes: int = 1048588
     """For the one who takes batches from clients: the log itself takes any size."""
@@ -94,6 +97,21 @@ class LogConfig:
     min_cleanable_dirty_ratio: float = 0.5
     log_append_time: bool = False
     """`message.timestamp.type=LogAppendTime`: the leader stamps batches with the time of their append."""
+
+
+def held_locally(config: LogConfig) -> LogConfig:
+    """With the local retentions for its own: none keeps anything longer than the whole is kept."""
+    return replace(
+        config,
+        retention_ms=_narrower(config.local_retention_ms, config.retention_ms),
+        retention_bytes=_narrower(config.local_retention_bytes, config.retention_bytes),
+    )
+
+
+def _narrower(local: int, whole: int) -> int:
+    """-2: as the whole; -1: without bound."""
+    bounds = [bound for bound in (local, whole) if bound >= 0]
+    return whole if local == -2 or not bounds else min(bounds)
 
 
 class Appended(NamedTuple):
@@ -278,8 +296,11 @@ class PartitionLog(Protocol):
     def closed_segments(self) -> list[SegmentInfo]:
         """Closed segments that are flushed, in offset order. The first touch of each may read 12 bytes."""
 
-    def apply_retention(self, now_ms: int, up_to: Offset) -> list[SegmentInfo]:
-        """Drop the oldest segments that are too old or too many, none that reaches above `up_to`.
+    def apply_retention(
+        self, now_ms: int, up_to: Offset, *, local: bool = False, before_drop: Callable[[], None] | None = None
+    ) -> list[SegmentInfo]:
+        """Drop the oldest segments that are too old or too many, none that reaches above `up_to`. `local`: by the local
+        retentions, for all below `up_to` is kept elsewhere too. `before_drop` is called where any go.
 
         The log's start moves now; files go with the next flush, after the new start is durable. Closes the active
         segment where it is all too old. Records without times never grow old.

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from headrace.base.errors import StorageFailure
 from headrace.storage.engine import LogConfig
 from headrace.storage.log.names import LOG
 from headrace.storage.log.partition import LocalLog
@@ -101,7 +102,8 @@ def test_what_was_kept_goes_whole_or_is_dropped_again(loses_power: bool) -> None
         went_on = stopped(disk, at, twin.log.drop_replaced, loses_power=loses_power)
         log = open_log(disk)
         assert log.log_end_offset == 0
-        log.drop_replaced()
+        if log.has_replaced:  # as its broker asks before it does
+            log.drop_replaced()
         assert not log.has_replaced
         assert not {REPLACED, UNWANTED} & set(disk.list_directory(DIRECTORY))
     assert at > 3
@@ -116,6 +118,26 @@ def test_what_is_kept_is_of_the_copy_that_was_in_sync_last() -> None:
     flush(again.log)
     again.log.begin_anew()
     assert segments(disk, DIRECTORY / REPLACED) == before
+
+
+def test_a_log_whose_disk_has_failed_is_not_begun_anew() -> None:
+    """What it kept beside itself might be gone with the next power cut."""
+    disk, twin, before = damaged(0)
+    twin.append(batch(1))
+    disk.failing = True
+    ticket = twin.log.begin_flush()
+    assert ticket is not None
+    with pytest.raises(OSError, match="sync failed"):
+        ticket.sync()
+    twin.log.fail_flush(ticket)
+    disk.failing = False
+    now = segments(disk, DIRECTORY)
+    assert now.keys() == before.keys()
+    assert twin.log.failed
+    with pytest.raises(StorageFailure, match="cannot be begun anew"):
+        twin.log.begin_anew()
+    assert segments(disk, DIRECTORY) == now
+    assert not {REPLACED, BEGUN_ANEW} & set(disk.list_directory(DIRECTORY))
 
 
 def test_a_log_for_reading_only_can_be_appended_to_once_it_is_begun_anew() -> None:

@@ -2,7 +2,7 @@
 read now and are to read.
 
 A classic group, or none, is GROUP_ID_NOT_FOUND with words. Authorized operations: all of them, for there are no ACLs
-yet. v1 which protocol a member speaks (KIP-1099): 1, consumer, for all.
+yet. v1 which protocol a member speaks (KIP-1099): 0 classic, while it is on its way here, or 1 consumer.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from headrace.wire.messages.consumer_group_describe import (
     TopicPartitions,
 )
 
+CLASSIC_MEMBER: Final = 0
 CONSUMER_MEMBER: Final = 1
 
 
@@ -79,7 +80,7 @@ def _member(group: ConsumerGroup, member: ConsumerMember, context: RequestContex
         subscribed_topic_regex=member.pattern,
         assignment=_assignment(member.assigned, context),
         target_assignment=_assignment(group.targets.get(member.id, NO_PARTITIONS), context),
-        member_type=CONSUMER_MEMBER,
+        member_type=CONSUMER_MEMBER if member.classic is None else CLASSIC_MEMBER,
     )
 
 

@@ -2,7 +2,8 @@
 
 One request does it all: epoch 0 joins, -1 leaves, -2 leaves for a while (static members), any other is the member's
 own. The broker shares out; the answer says what the member may read where that changed, or where it asks for all.
-Answered once what it says is durable. A classic group with members is not taken over: GROUP_ID_NOT_FOUND.
+Answered once what it says is durable. A classic group of consumers becomes one of these, and its members stay in it,
+where `group.consumer.migration.policy` has it so; else it is GROUP_ID_NOT_FOUND.
 
 v1 subscriptions by regular expression in RE2's syntax (INVALID_REGULAR_EXPRESSION where it is none), and the client
 chooses its member id (KIP-1082); before, the coordinator gave it.
@@ -39,13 +40,12 @@ async def handle(request: ConsumerGroupHeartbeatRequest, context: RequestContext
     problem = _problem(request, context.version)
     if problem is not None:
         return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=problem)
-    if context.services.groups.committed(request.group_id) is ErrorCode.NOT_COORDINATOR:
-        # another may coordinate by now, and let the session end that this answer would prolong
-        not_here = ErrorCode.NOT_COORDINATOR
-        return ConsumerGroupHeartbeatResponse(error_code=not_here, error_message=not_here.message)
+    await context.services.groups.prepare(request.group_id, request.subscribed_topic_regex)
     member_id = request.member_id or context.services.groups.new_member_id(context.client_id)
     told = await context.services.groups.ask(
-        request.group_id, lambda waiter: _event(request, context, waiter, member_id)
+        request.group_id,
+        lambda waiter: _event(request, context, waiter, member_id),
+        surely=True,  # else another may let the session end that the answer prolongs
     )
     if isinstance(told, ErrorCode):
         return ConsumerGroupHeartbeatResponse(error_code=told, error_message=told.message)
@@ -108,7 +108,6 @@ def _event(
         pattern=request.subscribed_topic_regex,
         assignor=request.server_assignor,
         owned=_owned(request),
-        topics=context.services.groups.topics(),
     )
 
 

@@ -25,7 +25,7 @@ async def handle(request: DeleteGroupsRequest, context: RequestContext) -> Delet
 async def _delete(group_id: str, context: RequestContext) -> ErrorCode:
     if not group_id:
         return ErrorCode.INVALID_GROUP_ID
-    told = await context.services.groups.ask(group_id, lambda waiter: Delete(waiter=waiter))
+    told = await context.services.groups.ask(group_id, lambda waiter: Delete(waiter=waiter), surely=True)
     if isinstance(told, ErrorCode):
         return told
     assert isinstance(told, DeleteReply)

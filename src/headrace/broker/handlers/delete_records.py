@@ -3,7 +3,9 @@
 Answered once the new start is durable, with it as the low watermark. The offset is at most the high watermark, and -1
 means just that; one below the present start changes nothing. Internal topics belong to their coordinators:
 INVALID_TOPIC_EXCEPTION. POLICY_VIOLATION where the topic's cleanup.policy does not name delete, and where the partition
-is exported to a durable store that still lacks what would go.
+is exported to a durable store that still lacks what would go. Of durable history the controller deletes, before the log
+does: the new start is the cluster's, whoever leads. What a leader that is
+alone in sync has appended is first flushed (`broker.visibility`).
 
 v2 flexible.
 """
@@ -15,8 +17,9 @@ from typing import Final
 
 from headrace.base.ids import Offset, PartitionIndex, TopicPartition
 from headrace.broker.context import Handler, RequestContext
-from headrace.broker.housekeeper import deletable_end
 from headrace.broker.partition import Partition
+from headrace.broker.visibility import until_own_appends_are_visible
+from headrace.controller.asks import DeleteHistory
 from headrace.metadata.values import TopicImage
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
@@ -35,13 +38,15 @@ NO_WATERMARK: Final = -1
 class Deletion:
     """One partition's outcome, told when the new start is durable."""
 
-    __slots__ = ("error", "future", "index", "low_watermark", "partition")
+    __slots__ = ("error", "future", "index", "low_watermark", "partition", "work")
 
     def __init__(self, index: int) -> None:
         self.index = index
         self.error = ErrorCode.NONE
         self.low_watermark: int = NO_WATERMARK
         self.partition: Partition | None = None
+        self.work: asyncio.Future[None] | None = None
+        """Held here while it goes on."""
         self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def on_outcome(self, error: ErrorCode) -> None:
@@ -50,7 +55,7 @@ class Deletion:
             return
         self.error = error
         if error is ErrorCode.NONE and self.partition is not None:
-            self.low_watermark = self.partition.log.log_start_offset
+            self.low_watermark = self.partition.start_offset
         self.future.set_result(None)
 
     def result(self) -> DeleteRecordsPartitionResult:
@@ -63,6 +68,8 @@ class Deletion:
 
 async def handle(request: DeleteRecordsRequest, context: RequestContext) -> DeleteRecordsResponse:
     """One result for each partition, in the order of the request. A deletion that times out goes on."""
+    asked = ((topic.name, each.partition_index) for topic in request.topics for each in topic.partitions)
+    await until_own_appends_are_visible(asked, context)
     topics = [
         (topic.name, [_delete(context.image.topic(topic.name), asked, context) for asked in topic.partitions])
         for topic in request.topics
@@ -96,14 +103,41 @@ def _delete(topic: TopicImage | None, asked: DeleteRecordsPartition, context: Re
     before = found.high_watermark if asked.offset == HIGH_WATERMARK else Offset(asked.offset)
     if not 0 <= before <= found.high_watermark:
         deletion.on_outcome(ErrorCode.OFFSET_OUT_OF_RANGE)
-    elif before > max(
-        found.log.log_start_offset, deletable_end(found, context.image, durable=context.services.durable)
-    ):
+    elif before > max(found.log.log_start_offset, found.deletable_end):
         deletion.on_outcome(ErrorCode.POLICY_VIOLATION)
     else:
         deletion.partition = found
-        found.delete_records(before, deletion)
+        if found.history is None:
+            found.delete_records(before, deletion)
+        else:
+            deletion.work = asyncio.ensure_future(_delete_history(found, before, deletion, context))
     return deletion
+
+
+async def _delete_history(partition: Partition, before: Offset, deletion: Deletion, context: RequestContext) -> None:
+    """First of the catalog, which all brokers know; then of the log."""
+    key = partition.topic_partition
+    while (history := partition.history) is not None and (wanted := min(before, history.next_offset)) > (
+        history.log_start_offset
+    ):
+        refusal = await context.services.control.submit(
+            DeleteHistory(
+                topic_id=key.topic_id,
+                partition=key.partition,
+                leader_epoch=partition.leader_epoch,
+                log_start_offset=wanted,
+            )
+        )
+        if refusal is not None:
+            deletion.on_outcome(refusal.code)
+            return
+        if partition.history is history:
+            deletion.on_outcome(ErrorCode.REQUEST_TIMED_OUT)  # it is not known here yet: who asks again finds out
+            return
+    if partition.availability is not ErrorCode.NONE:
+        deletion.on_outcome(partition.availability)
+        return
+    partition.delete_records(before, deletion)
 
 
 HANDLER = Handler(int(ApiKey.DELETE_RECORDS), (0, 2), handle)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Iterable, Sequence
+from typing import Final
 
 from headrace.base.limits import RESOURCES_PER_TURN_MAX
 from headrace.broker.admin import error_of
@@ -16,7 +17,7 @@ from headrace.broker.context import Handler, RequestContext
 from headrace.controller.configs import ResourceType, named_broker
 from headrace.controller.decision import Refusal
 from headrace.controller.topics import topic_name_problem
-from headrace.metadata.configs import ConfigSource, ConfigValue, broker_values, topic_values
+from headrace.metadata.configs import ConfigDef, ConfigSource, ConfigType, ConfigValue, broker_values, topic_values
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.describe_configs import (
@@ -26,6 +27,14 @@ from headrace.wire.messages.describe_configs import (
     DescribeConfigsResponse,
     DescribeConfigsResult,
     DescribeConfigsSynonym,
+)
+
+ADVERTISED_LISTENERS: Final = ConfigDef(
+    key="advertised.listeners",
+    type=ConfigType.LIST,
+    default="",
+    doc="The addresses that clients are told: those of `--advertise` and `--listen`.",
+    dynamic=False,
 )
 
 
@@ -106,7 +115,20 @@ def _broker_values(name: str, context: RequestContext) -> Iterable[ConfigValue] 
             ErrorCode.INVALID_REQUEST,
             f"The configs of broker {broker_id} are known to it alone: ask it, not broker {services.node_id}.",
         )
-    return broker_values(context.image, services.configs, node=broker_id).values()
+    return [*_addresses(context), *broker_values(context.image, services.configs, node=broker_id).values()]
+
+
+def _addresses(context: RequestContext) -> Iterable[ConfigValue]:
+    """What this broker was told to advertise, by Kafka's name for it: no config here, but its operators look for it."""
+    broker = context.image.brokers.get(context.services.node_id)
+    if broker is None:
+        return
+    told = ",".join(f"{each.listener}://{each.host}:{each.port}" for each in broker.endpoints)
+    source = ConfigSource.STATIC_BROKER_CONFIG
+    key = ADVERTISED_LISTENERS.key
+    yield ConfigValue(
+        key=key, value=told, source=source, definition=ADVERTISED_LISTENERS, synonyms=((key, told, source),)
+    )
 
 
 def _config(value: ConfigValue, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:

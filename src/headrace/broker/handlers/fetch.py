@@ -5,6 +5,11 @@ first would be over the limits (KIP-74). A request that finds fewer than min_byt
 less, parks until they are visible, its time is up, or a partition changes hands; the connection waits with it, or each
 of many parked fetches would bring a whole answer into memory at once. Sessions are incremental (KIP-227).
 
+What the log does not have any more, and durable history has (KIP-405), is given from memory, or read from the store
+beside the loop: the request waits for it, as it waits for bytes to become visible, and where other partitions have
+enough for min_bytes it does not wait at all; the next one finds it. What the store does not give is
+KAFKA_STORAGE_ERROR.
+
 A reader that names its rack may be sent to the replica there, and is served by followers too (KIP-392): up to what they
 know to be committed; what they do not know is OFFSET_NOT_AVAILABLE, at which it goes back to the leader.
 
@@ -21,7 +26,7 @@ import structlog
 
 from headrace.base.errors import CorruptData, StorageFailure
 from headrace.base.ids import BrokerId, Offset, TopicId, TopicPartition
-from headrace.base.limits import FETCH_BYTES_MAX
+from headrace.base.limits import FETCH_BYTES_MAX, HISTORY_LOADS_PER_FETCH_MAX
 from headrace.base.ports import Buffer
 from headrace.broker.context import Handler, RequestContext, Services
 from headrace.broker.current_leaders import told_in_fetch
@@ -29,12 +34,14 @@ from headrace.broker.deferred import Deferred
 from headrace.broker.fetch_sessions import NO_SESSION, FetchPlan, PartitionKey, Wanted
 from headrace.broker.handlers import plain_fetch
 from headrace.broker.handlers.plain_fetch import READ_COMMITTED
+from headrace.broker.history import HistoryUnavailable, Loading
 from headrace.broker.parking import ParkedFetch
 from headrace.broker.partition import Partition
 from headrace.broker.replica import Replica
 from headrace.metadata.image import MetadataImage
 from headrace.net.listener import Answer
 from headrace.storage.engine import DamagedRange
+from headrace.storage.tier.blocks import Block
 from headrace.wire.apis import Api, ApiKey, api
 from headrace.wire.codec import new
 from headrace.wire.errors import ErrorCode
@@ -73,6 +80,8 @@ class Attempt(NamedTuple):
     size: int
     is_final: bool
     """There is an error, or another replica to read from: nothing is waited for."""
+    loading: list[Loading]
+    """Durable history that is on its way."""
 
 
 def handle(request: FetchRequest, context: RequestContext) -> FetchResponse | Deferred:
@@ -94,6 +103,8 @@ def handle(request: FetchRequest, context: RequestContext) -> FetchResponse | De
     answer = Deferred(None)
     parked = ParkedFetch(attempt.watched, missing, request.max_wait_ms / 1000, lambda: answer.settle(reader.read_anew))
     answer.add_done_callback(lambda _: parked.leave())
+    for loading in attempt.loading:
+        loading.add_done_callback(lambda _: parked.wake())
     return answer
 
 
@@ -146,6 +157,8 @@ class Reader:
         self._committed_only = request.isolation_level == READ_COMMITTED
         self._rack = request.rack_id
         """Empty: the reader names none, and reads from leaders only."""
+        self._loading: dict[PartitionKey, Loading] = {}
+        """Durable history that the first attempt has waited for: nobody else's reading takes it away."""
 
     def attempt(self) -> Attempt:
         """Read every wanted partition in order, until the request's bytes are reached."""
@@ -172,11 +185,14 @@ class Reader:
             else:
                 watched.append(partition)
                 if wanted.offset < partition.visible_end:
-                    records, error = self._read(partition, wanted, size)
+                    if wanted.offset < partition.log.log_start_offset:
+                        records, error = self._read_history(key, partition, wanted, size)
+                    else:
+                        records, error = self._read(partition, wanted, size)
                     size += len(records)
                     is_final = is_final or error is not ErrorCode.NONE
             found.append(new(Found, (key, error, partition, records, nearer)))
-        return Attempt(found, watched, size, is_final)
+        return Attempt(found, watched, size, is_final, list(self._loading.values()))
 
     def _nearer(self, partition: Replica, offset: Offset) -> BrokerId:
         """The replica in the reader's rack that this reader is to read from instead; NOBODY: this one."""
@@ -206,6 +222,38 @@ class Reader:
             return b"", partition.on_unreadable(error, wanted.offset)
         return records, ErrorCode.NONE
 
+    def _read_history(
+        self, key: PartitionKey, partition: Replica, wanted: Wanted, so_far: int
+    ) -> tuple[Buffer, ErrorCode]:
+        """As `_read`, below the log's start; nothing, where it is still to be read from the store."""
+        room = min(wanted.bytes_max, self._bytes_max - so_far)
+        history, catalog = self._context.services.history, partition.history
+        assert history is not None, "who has no store has no history"
+        assert catalog is not None, "it says that it has it"
+        if room <= 0 and so_far > 0:
+            return b"", ErrorCode.NONE
+        loaded = self._loading.pop(key, None)
+        found: Block | None = None
+        if loaded is not None and loaded.done() and not loaded.cancelled():
+            if loaded.exception() is not None:  # which was told
+                return b"", ErrorCode.KAFKA_STORAGE_ERROR
+            block = loaded.result().block
+            found = block if block.base_offset <= wanted.offset < block.next_offset else None
+        if found is None:
+            if len(self._loading) >= HISTORY_LOADS_PER_FETCH_MAX:
+                return b"", ErrorCode.NONE
+            try:
+                looked = history.find(partition.topic_partition, catalog, wanted.offset)
+            except HistoryUnavailable:  # which was told
+                return b"", ErrorCode.KAFKA_STORAGE_ERROR
+            if not isinstance(looked, Block):
+                if looked is not None:
+                    self._loading[key] = looked
+                return b"", ErrorCode.NONE
+            found = looked
+        end = partition.last_stable_offset if self._committed_only else partition.visible_end
+        return found.read(wanted.offset, max(room, 0), end, at_least_one=so_far == 0), ErrorCode.NONE
+
     def _find(self, key: PartitionKey) -> Replica | ErrorCode:
         image = self._context.image
         topic = image.topic(key.topic) if isinstance(key.topic, str) else image.topic_by_id(key.topic)
@@ -229,7 +277,7 @@ class Reader:
             high_watermark = stable = start = -1
             if partition is not None and error is not ErrorCode.OFFSET_NOT_AVAILABLE:  # else these are not known
                 high_watermark, stable = partition.visible_end, partition.last_stable_offset
-                start = partition.log.log_start_offset
+                start = partition.start_offset
             if session is not None:
                 news = session.is_news(key, high_watermark, start)
                 if incremental and not (news or records or error or nearer != NOBODY):

@@ -25,10 +25,11 @@ NOBODY: Final = -1
 
 
 async def handle(request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
+    no_topic = await context.services.groups.topic_is_there() if request.key_type == GROUP_KEY else None
     if context.version >= KEYS_VERSION:
-        found = [await _coordinator(key, request.key_type, context) for key in request.coordinator_keys]
+        found = (_coordinator(key, request.key_type, context, no_topic) for key in request.coordinator_keys)
         return FindCoordinatorResponse(coordinators=tuple(found))
-    one = await _coordinator(request.key, request.key_type, context)
+    one = _coordinator(request.key, request.key_type, context, no_topic)
     return FindCoordinatorResponse(
         error_code=one.error_code,
         error_message=one.error_message,
@@ -38,11 +39,11 @@ async def handle(request: FindCoordinatorRequest, context: RequestContext) -> Fi
     )
 
 
-async def _coordinator(key: str, key_type: int, context: RequestContext) -> Coordinator:
+def _coordinator(key: str, key_type: int, context: RequestContext, no_topic: Refusal | None) -> Coordinator:
     if key_type != GROUP_KEY:
         refusal = Refusal(ErrorCode.INVALID_REQUEST, f"This broker coordinates groups only, not key type {key_type}.")
         return _refused(key, refusal)
-    found = await context.services.groups.coordinator(key)
+    found = no_topic or context.services.groups.coordinator(key)
     return _refused(key, found) if isinstance(found, Refusal) else _found(key, found)
 
 

@@ -16,7 +16,7 @@ from headrace.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 async def handle(request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
     if not request.group_id:
         return HeartbeatResponse(error_code=ErrorCode.INVALID_GROUP_ID)
-    told = await context.services.groups.ask(
+    told = await context.services.groups.ask_as_member(
         request.group_id,
         lambda waiter: Heartbeat(
             waiter=waiter,

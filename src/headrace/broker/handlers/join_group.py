@@ -34,7 +34,7 @@ async def handle(request: JoinGroupRequest, context: RequestContext) -> JoinGrou
         return _refused(error, request.member_id, context.version)
     instance_id = request.group_instance_id
     new_member_id = groups.new_member_id(context.client_id if instance_id is None else instance_id)
-    told = await groups.ask(request.group_id, lambda waiter: _event(request, context, waiter, new_member_id))
+    told = await groups.ask_as_member(request.group_id, lambda waiter: _event(request, context, waiter, new_member_id))
     if isinstance(told, ErrorCode):
         return _refused(told, request.member_id, context.version)
     assert isinstance(told, JoinReply)

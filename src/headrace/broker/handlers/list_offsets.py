@@ -1,27 +1,33 @@
 """ListOffsets: the first, the last and the offset at a time.
 
-Timestamps: -1 latest (the high watermark; under read_committed the last stable offset), -2 earliest, -3 the record
-with the highest timestamp (v7, KIP-734), -4 the earliest that is kept here (v8, KIP-405), -5 the last in the durable
-catalog (v9, KIP-1005; -1: none), else the first record at or after that time. The latest offset is not
-known (OFFSET_NOT_AVAILABLE, from v5; before, LEADER_NOT_AVAILABLE) until the high watermark reaches this epoch's
-start (KIP-207).
+Timestamps: -1 latest (the high watermark; under read_committed the last stable offset), -2 earliest, durable history
+counted, as it is for times, -3 the record with the highest timestamp (v7, KIP-734), -4 the earliest that is kept here
+(v8, KIP-405), -5 the last in the durable catalog (v9, KIP-1005; -1: none), else the first record at or after that time.
+The latest offset is not known (OFFSET_NOT_AVAILABLE, from v5; before, LEADER_NOT_AVAILABLE) until the high watermark
+reaches this epoch's start (KIP-207). KAFKA_STORAGE_ERROR where history would have to be read and cannot be. What a
+leader that is alone in sync has appended is first flushed (`broker.visibility`).
 
 v1 the first with one offset per partition; v2 isolation; v4 epochs; v6 flexible; v10 a timeout for look-ups in remote
-storage (KIP-1075), which nothing here waits for.
+storage (KIP-1075), which is not heeded.
 """
 
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Final
 
 import structlog
 
 from headrace.base.errors import CorruptData, StorageFailure
 from headrace.base.ids import NO_EPOCH, PartitionIndex, TopicPartition
+from headrace.base.limits import HISTORY_EPOCH_MS_MAX
 from headrace.broker.context import Handler, RequestContext
+from headrace.broker.history import HistoryUnavailable
 from headrace.broker.partition import Partition
+from headrace.broker.visibility import until_own_appends_are_visible
 from headrace.metadata.image import TopicImage
+from headrace.storage.engine import FoundOffset
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.list_offsets import (
@@ -39,12 +45,17 @@ EARLIEST: Final = -2
 MAX_TIMESTAMP: Final = -3
 EARLIEST_LOCAL: Final = -4
 LATEST_TIERED: Final = -5
+NOT_OF_THE_END: Final = (EARLIEST, EARLIEST_LOCAL, LATEST_TIERED)
+"""Those of which the answer does not hang on the high watermark."""
 READ_COMMITTED: Final = 1
 
 
 async def handle(request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
     """Answer each partition by itself. Look-ups by time read the disk, so they leave the event loop."""
     committed_only = request.isolation_level == READ_COMMITTED
+    asked = ((topic.name, each) for topic in request.topics for each in topic.partitions)
+    at_the_end = ((name, each.partition_index) for name, each in asked if each.timestamp not in NOT_OF_THE_END)
+    await until_own_appends_are_visible(at_the_end, context)
     topics = []
     for topic in request.topics:
         known = context.image.topic(topic.name)
@@ -65,18 +76,34 @@ async def _answer(
     error = partition.check_epoch(asked.current_leader_epoch)
     if error is not ErrorCode.NONE:
         return _refused(asked, error)
-    if asked.timestamp in (EARLIEST, EARLIEST_LOCAL):  # what is in the durable store alone is not read by brokers
-        start = partition.log.log_start_offset
+    if asked.timestamp == EARLIEST and partition.start_offset < partition.log.log_start_offset:
+        return await _earliest(partition, asked, context)
+    if asked.timestamp in (EARLIEST, EARLIEST_LOCAL):
+        start = partition.begins_at
         return _found(asked, start, -1, partition.log.epoch_at(start))
     if asked.timestamp == LATEST:
         return _latest(partition, asked, context, committed_only)
     if asked.timestamp == LATEST_TIERED:
         last = context.image.durable(key).last
-        epoch = NO_EPOCH if last is None else last.descriptor.leader_epoch
-        return _found(asked, context.image.durable(key).end_offset, -1, epoch)
+        if last is None:
+            return _found(asked, -1, -1, NO_EPOCH)
+        return _found(asked, last.descriptor.end_offset, -1, last.descriptor.leader_epoch)
     if asked.timestamp < LATEST_TIERED:
         return _refused(asked, ErrorCode.UNSUPPORTED_VERSION)
-    return await _by_time(partition, asked, committed_only)
+    return await _by_time(partition, asked, context, committed_only)
+
+
+async def _earliest(
+    partition: Partition, asked: ListOffsetsPartition, context: RequestContext
+) -> ListOffsetsPartitionResponse:
+    """Where durable history begins. Known without the store, but for the epoch there."""
+    history, catalog, start = context.services.history, partition.history, partition.start_offset
+    epoch = NO_EPOCH
+    if history is not None and catalog is not None:
+        with suppress(HistoryUnavailable, TimeoutError):
+            async with asyncio.timeout(HISTORY_EPOCH_MS_MAX / 1000):
+                epoch = await history.epoch_at(partition.topic_partition, catalog, start)
+    return _found(asked, start, -1, epoch)
 
 
 def _latest(
@@ -91,18 +118,42 @@ def _latest(
     return _found(asked, end, -1, partition.leader_epoch)
 
 
-async def _by_time(
-    partition: Partition, asked: ListOffsetsPartition, committed_only: bool
-) -> ListOffsetsPartitionResponse:
+async def _in_history(partition: Partition, timestamp: int, context: RequestContext) -> FoundOffset | None:
+    """What is found below the log's start. Raises HistoryUnavailable."""
+    history, catalog, local_start = context.services.history, partition.history, partition.log.log_start_offset
+    if history is None or catalog is None or partition.start_offset >= local_start:
+        return None
+    if timestamp == MAX_TIMESTAMP:
+        return await history.highest(catalog, local_start)
+    return await history.first_at_or_after(catalog, timestamp, local_start)
+
+
+async def _look_up(partition: Partition, timestamp: int, context: RequestContext) -> FoundOffset | None:
+    """In history and log: again, where what was between them was deleted from the log meanwhile. Raises as both."""
     loop = asyncio.get_running_loop()
+    while True:
+        local_start = partition.log.log_start_offset
+        found = older = await _in_history(partition, timestamp, context)
+        if timestamp == MAX_TIMESTAMP:
+            found = await loop.run_in_executor(None, partition.log.max_timestamp)
+            if older is not None and (found is None or older.timestamp >= found.timestamp):
+                found = older
+        elif older is None:
+            found = await loop.run_in_executor(None, partition.log.offset_for_timestamp, timestamp)
+        if local_start == partition.log.log_start_offset:
+            return found
+
+
+async def _by_time(
+    partition: Partition, asked: ListOffsetsPartition, context: RequestContext, committed_only: bool
+) -> ListOffsetsPartitionResponse:
     end = partition.last_stable_offset if committed_only else partition.high_watermark
     if (refusal := partition.write_out()) is not None:
         return _refused(asked, refusal.error)
     try:
-        if asked.timestamp == MAX_TIMESTAMP:
-            found = await loop.run_in_executor(None, partition.log.max_timestamp)
-        else:
-            found = await loop.run_in_executor(None, partition.log.offset_for_timestamp, asked.timestamp)
+        found = await _look_up(partition, asked.timestamp, context)
+    except HistoryUnavailable:  # which was told
+        return _refused(asked, ErrorCode.KAFKA_STORAGE_ERROR)
     except (CorruptData, StorageFailure, OSError) as error:
         log.warning(
             "list offsets failed: the log could not be read",

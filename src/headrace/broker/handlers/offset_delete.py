@@ -25,7 +25,7 @@ async def handle(request: OffsetDeleteRequest, context: RequestContext) -> Offse
     named = [NamedPartition(topic.name, each.partition_index) for topic in request.topics for each in topic.partitions]
     known = tuple(partition for partition in named if _exists(partition, context))
     told = await context.services.groups.ask(
-        request.group_id, lambda waiter: DeleteOffsets(waiter=waiter, partitions=known)
+        request.group_id, lambda waiter: DeleteOffsets(waiter=waiter, partitions=known), surely=True
     )
     if isinstance(told, ErrorCode):
         return OffsetDeleteResponse(error_code=told)

@@ -1,7 +1,8 @@
 """OffsetFetch: how far groups have read. -1 where nothing was committed, also for a group that nobody has heard of.
 
 What was committed for a topic that has been deleted is not given for a namesake. Only what is durable is given, and
-nothing (NOT_COORDINATOR) by a coordinator that the controller has not heard for a session: another may have more.
+nothing (NOT_COORDINATOR) by a coordinator that holds no lease of the controller and gets none now: another may have
+more.
 
 v1 a group and its partitions, an error in each of them; v2 null topics for all that was committed, the error once; v5
 leader epochs; v6 flexible; v7 require_stable, of no consequence until there are transactions (KIP-447); v8 many groups
@@ -11,7 +12,7 @@ only (UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH); v10 topics by id.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from typing import Final
 
 from headrace.base.ids import NO_TOPIC_ID, TopicId
@@ -38,7 +39,20 @@ GROUPS_VERSION: Final = 8
 TOPIC_ID_VERSION: Final = 10
 
 
-def handle(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
+def handle(
+    request: OffsetFetchRequest, context: RequestContext
+) -> OffsetFetchResponse | Awaitable[OffsetFetchResponse]:
+    groups = context.services.groups
+    asked = [each.group_id for each in request.groups] if context.version >= GROUPS_VERSION else [request.group_id]
+    return _once_sure(request, context) if groups.is_in_doubt(asked) else _answer(request, context)
+
+
+async def _once_sure(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
+    await context.services.groups.make_sure()
+    return _answer(request, context)
+
+
+def _answer(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
     if context.version >= GROUPS_VERSION:
         groups = {group.group_id: group for group in request.groups}  # one answer for each, however often it is named
         return OffsetFetchResponse(groups=tuple(_group(group, context) for group in groups.values()))

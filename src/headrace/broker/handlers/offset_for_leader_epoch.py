@@ -1,5 +1,7 @@
 """OffsetForLeaderEpoch: where an epoch ended, so that a reader sees whether its records are still there (KIP-320).
 
+What is older than the log is asked of durable history; KAFKA_STORAGE_ERROR where that cannot be read.
+
 Answers the largest epoch not above the asked one, and the offset at which it ended (the log's end for the newest);
 (-1, -1) where no such epoch is known. v2 the reader's current epoch; v3 replica id; v4 flexible.
 """
@@ -8,6 +10,7 @@ from __future__ import annotations
 
 from headrace.base.ids import LeaderEpoch, PartitionIndex, TopicPartition
 from headrace.broker.context import Handler, RequestContext
+from headrace.broker.history import HistoryUnavailable
 from headrace.metadata.image import TopicImage
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
@@ -20,22 +23,17 @@ from headrace.wire.messages.offset_for_leader_epoch import (
 )
 
 
-def handle(request: OffsetForLeaderEpochRequest, context: RequestContext) -> OffsetForLeaderEpochResponse:
+async def handle(request: OffsetForLeaderEpochRequest, context: RequestContext) -> OffsetForLeaderEpochResponse:
     """Answer each partition by itself."""
-    return OffsetForLeaderEpochResponse(
-        topics=tuple(
-            OffsetForLeaderTopicResult(
-                topic=topic.topic,
-                partitions=tuple(
-                    _answer(context.image.topic(topic.topic), asked, context) for asked in topic.partitions
-                ),
-            )
-            for topic in request.topics
-        )
-    )
+    topics = []
+    for topic in request.topics:
+        known = context.image.topic(topic.topic)
+        partitions = [await _answer(known, asked, context) for asked in topic.partitions]
+        topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=tuple(partitions)))
+    return OffsetForLeaderEpochResponse(topics=tuple(topics))
 
 
-def _answer(topic: TopicImage | None, asked: OffsetForLeaderPartition, context: RequestContext) -> EpochEndOffset:
+async def _answer(topic: TopicImage | None, asked: OffsetForLeaderPartition, context: RequestContext) -> EpochEndOffset:
     if topic is None:
         return EpochEndOffset(partition=asked.partition, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     key = TopicPartition(topic.id, PartitionIndex(asked.partition))
@@ -46,6 +44,17 @@ def _answer(topic: TopicImage | None, asked: OffsetForLeaderPartition, context: 
     if error is not ErrorCode.NONE:
         return EpochEndOffset(partition=asked.partition, error_code=error)
     epoch, end = partition.log.end_offset_for_epoch(LeaderEpoch(asked.leader_epoch))
+    history, catalog, local_start = context.services.history, partition.history, partition.log.log_start_offset
+    if (
+        history is not None
+        and catalog is not None
+        and partition.start_offset < local_start
+        and 0 <= asked.leader_epoch < partition.log.epoch_at(local_start)
+    ):
+        try:
+            epoch, end = await history.end_of_epoch(catalog, LeaderEpoch(asked.leader_epoch), local_start)
+        except HistoryUnavailable:  # which was told
+            return EpochEndOffset(partition=asked.partition, error_code=ErrorCode.KAFKA_STORAGE_ERROR)
     return EpochEndOffset(partition=asked.partition, leader_epoch=epoch, end_offset=end)
 
 

@@ -1,5 +1,5 @@
-"""Fetch by a shorter road: partitions of a consumer without a session, all of them served here and read without error,
-and no other replica to read from.
+"""Fetch by a shorter road: partitions of a consumer without a session, all of them served here and read from the log
+without error, and no other replica to read from.
 
 It gives exactly what `headrace.broker.handlers.fetch` gives, which has all rules and all errors: whatever is in the
 way, at once or after the wait, leaves the whole request to that.
@@ -149,7 +149,7 @@ def _read_all(wanted: PlainFetch, places: list[_Place]) -> _Attempt | None:
     found: list[PlainFound] = []
     size = 0
     for partition, (index, leader_epoch, offset, limit) in places:
-        if partition.check_position(Offset(offset), leader_epoch):
+        if partition.check_position(Offset(offset), leader_epoch) or offset < partition.log.log_start_offset:
             return None
         high_watermark = partition.visible_end
         records: Buffer = b""
@@ -166,7 +166,7 @@ def _read_all(wanted: PlainFetch, places: list[_Place]) -> _Attempt | None:
                 except (CorruptData, OSError):
                     return None
                 size += len(records)
-        found.append((index, high_watermark, partition.last_stable_offset, partition.log.log_start_offset, records))
+        found.append((index, high_watermark, partition.last_stable_offset, partition.start_offset, records))
     return _Attempt(found, size)
 
 

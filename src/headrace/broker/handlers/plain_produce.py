@@ -76,7 +76,7 @@ class _Road:
             appended = partition.append(records, needs_isr=acks == ACKS_ALL)
             if isinstance(appended, Refusal):  # nothing was done
                 return None
-            answer = _Answer(self, correlation_id, topic, index, appended, partition.log.log_start_offset)
+            answer = _Answer(self, correlation_id, topic, index, appended, partition.start_offset)
             if acks == ACKS_ALL:
                 partition.park_commit(appended.end, answer)
             else:
@@ -271,7 +271,7 @@ class _AnswerOfMany(_Promise):
                 self.has_error = True
                 continue
             part.base_offset, end, part.time_ms = appended
-            part.log_start_offset = partition.log.log_start_offset
+            part.log_start_offset = partition.start_offset
             if needs_isr:
                 self._waiting += 1
                 partition.park_commit(end, part)

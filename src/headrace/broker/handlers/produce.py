@@ -159,7 +159,7 @@ class ProduceJob:
             return
         outcome.base_offset = appended.base_offset
         outcome.log_append_time_ms = appended.log_append_time_ms
-        outcome.log_start_offset = partition.log.log_start_offset
+        outcome.log_start_offset = partition.start_offset
         if self._acks == ACKS_ALL:
             partition.park_commit(Offset(appended.end), outcome)
         else:

@@ -17,7 +17,7 @@ from headrace.wire.messages.sync_group import SyncGroupRequest, SyncGroupRespons
 async def handle(request: SyncGroupRequest, context: RequestContext) -> SyncGroupResponse:
     if not request.group_id:
         return SyncGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
-    told = await context.services.groups.ask(request.group_id, lambda waiter: _event(request, waiter))
+    told = await context.services.groups.ask_as_member(request.group_id, lambda waiter: _event(request, waiter))
     if told is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
         told = ErrorCode.REBALANCE_IN_PROGRESS
     if isinstance(told, ErrorCode):

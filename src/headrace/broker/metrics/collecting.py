@@ -118,7 +118,7 @@ class Collector:
         topic, key = replica.topic, replica.topic_partition
         labels = (topic, str(key.partition))
         looked.sizes.append((labels, replica.log.size_bytes))
-        looked.starts.append((labels, replica.log.log_start_offset))
+        looked.starts.append((labels, replica.start_offset))
         looked.ends.append((labels, replica.log.log_end_offset))
         looked.replicas += 1
         looked.failed += replica.has_failed

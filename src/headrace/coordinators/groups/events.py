@@ -138,6 +138,13 @@ class Tick:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PutOff:
+    """For so long no heartbeat of a consumer group could be taken: whose time is running has that much more."""
+
+    by_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
     """An append is durable on all that are in sync, and so is every one before it."""
 
@@ -156,7 +163,7 @@ class WriteRefused:
 
 
 Request: TypeAlias = Join | Sync | Heartbeat | Leave | CommitOffsets | Delete | DeleteOffsets | ConsumerHeartbeat
-Event: TypeAlias = Request | ForgetTopics | Expire | Tick | Written | WriteRefused
+Event: TypeAlias = Request | ForgetTopics | Expire | Tick | PutOff | Written | WriteRefused
 
 # --- replies ---
 

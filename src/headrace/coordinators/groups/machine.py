@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import assert_never
 
 from headrace.coordinators.groups import membership, offsets, static
+from headrace.coordinators.groups.consumer import classic
 from headrace.coordinators.groups.consumer import machine as consumer
 from headrace.coordinators.groups.consumer.heartbeats import ConsumerHeartbeat
-from headrace.coordinators.groups.consumer.model import ConsumerWrite
+from headrace.coordinators.groups.consumer.model import Topics
 from headrace.coordinators.groups.events import (
     CommitOffsets,
     Delete,
@@ -23,6 +24,7 @@ from headrace.coordinators.groups.events import (
     Heartbeat,
     Join,
     Leave,
+    PutOff,
     Sync,
     Tick,
     WriteRefused,
@@ -31,6 +33,7 @@ from headrace.coordinators.groups.events import (
 from headrace.coordinators.groups.model import (
     AssignmentWrite,
     CommitWrite,
+    ConsumerWrite,
     DeleteWrite,
     EmptyWrite,
     ForgetWrite,
@@ -45,10 +48,10 @@ from headrace.wire.errors import ErrorCode
 
 
 def step(
-    group_id: str, group: Group | None, event: Event, now: Moment, config: GroupConfig
+    group_id: str, group: Group | None, event: Event, now: Moment, config: GroupConfig, topics: Topics
 ) -> tuple[Group | None, list[Effect]]:
-    """One event on one group."""
-    turn = Turn(group=group or Group(id=group_id), now=now, config=config)
+    """One event on one group; `topics` are the cluster's as they are now."""
+    turn = Turn(group=group or Group(id=group_id), now=now, config=config, topics=topics)
     _dispatch(turn, event)
     after, effects = turn.finish()
     return (None if after.is_nothing else after), effects
@@ -56,6 +59,8 @@ def step(
 
 def _dispatch(turn: Turn, event: Event) -> None:
     match event:
+        case Heartbeat() if turn.group.consumer is not None:
+            classic.on_heartbeat(turn, event)
         case Heartbeat():
             membership.on_heartbeat(turn, event)
         case CommitOffsets():
@@ -67,17 +72,23 @@ def _dispatch(turn: Turn, event: Event) -> None:
         case ConsumerHeartbeat():
             consumer.on_heartbeat(turn, event)
         case Join() if turn.group.consumer is not None:
-            consumer.on_join(turn, event)
+            classic.on_join(turn, event)
         case Join():
             membership.on_join(turn, event)
+        case Sync() if turn.group.consumer is not None:
+            classic.on_sync(turn, event)
         case Sync():
             membership.on_sync(turn, event)
+        case Leave() if turn.group.consumer is not None:
+            classic.on_leave(turn, event)
         case Leave():
             membership.on_leave(turn, event)
         case Tick() if turn.group.consumer is not None:
             consumer.on_tick(turn)
         case Tick():
             membership.on_tick(turn)
+        case PutOff():
+            consumer.on_put_off(turn, event)
         case Delete():
             offsets.on_delete(turn, event)
         case DeleteOffsets():
@@ -92,10 +103,12 @@ def _dispatch(turn: Turn, event: Event) -> None:
 
 def _on_written(turn: Turn, event: Written) -> None:
     assert event.write == next(iter(turn.group.writes)), "durable in the order of the log"
-    write = _take(turn, event.write)
+    write = turn.group.writes[event.write]
+    if isinstance(write, CommitWrite):  # the most by far, and so with one copy of the group
+        offsets.on_commit_written(turn, event.write, write, event.error)
+        return
+    _take(turn, event.write)
     match write:
-        case CommitWrite():
-            offsets.on_commit_written(turn, write, event.error)
         case AssignmentWrite():
             turn.update(recorded=True)
             membership.on_assignment_settled(turn, write, event.error)
@@ -143,5 +156,5 @@ def _of_membership(error: ErrorCode) -> ErrorCode:
 def _take(turn: Turn, number: int) -> Write:
     """The settled write. What was appended becomes durable in the order of the log (a refusal may overtake it)."""
     write = turn.group.writes[number]
-    turn.update(writes={other: left for other, left in turn.group.writes.items() if other != number})
+    turn.update(writes=turn.writes_but(number))
     return write

@@ -76,6 +76,9 @@ def _held(group: Group, event: Join) -> Member | None:
 
 def _fits(group: Group, event: Join) -> bool:
     """Whether it shares a protocol with all the other members, so that one can be chosen."""
+    known = group.members.get(event.member_id)
+    if known is not None and known.protocols == event.protocols and group.protocol_type == event.protocol_type:
+        return True  # as when it was let in
     common = {protocol.name for protocol in event.protocols}
     held = _held(group, event)
     own = event.member_id if held is None else held.id
@@ -198,9 +201,17 @@ def on_heartbeat(turn: Turn, event: Heartbeat) -> None:
 
 
 def renew(turn: Turn, member: Member) -> None:
-    """A sign of life. One that waits in a request has no session to renew."""
-    if member.join_waiter is None and member.sync_waiter is None:
-        turn.put(replace(member, deadline_ms=turn.session(member)))
+    """A sign of life."""
+    turn.update(**renewed(turn, member))
+
+
+def renewed(turn: Turn, member: Member) -> dict[str, dict[str, Member]]:
+    """What that changes in the group. One that waits in a request has no session to renew."""
+    if member.join_waiter is not None or member.sync_waiter is not None:
+        return {}
+    due = turn.session(member)
+    turn.wake(due)
+    return {"members": {**turn.group.members, member.id: replace(member, deadline_ms=due)}}
 
 
 def on_leave(turn: Turn, event: Leave) -> None:

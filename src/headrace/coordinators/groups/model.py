@@ -10,14 +10,17 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import immutables
 
 from headrace.base.ids import NO_EPOCH, NO_TOPIC_ID, LeaderEpoch, Offset, TopicId
 from headrace.coordinators.groups.consumer.heartbeats import ConsumerConfig
-from headrace.coordinators.groups.consumer.model import ConsumerGroup, ConsumerWrite
+from headrace.coordinators.groups.consumer.model import ConsumerGroup
 from headrace.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from headrace.coordinators.groups.events import AnyReply
 
 
 class GroupState(StrEnum):
@@ -35,6 +38,23 @@ class GroupState(StrEnum):
     STABLE = "Stable"
     DEAD = "Dead"
     """Its tombstones are being written; gone once they are durable."""
+
+
+class MigrationPolicy(StrEnum):
+    """Whether a group with members may change its protocol: `group.consumer.migration.policy`."""
+
+    DISABLED = "disabled"
+    UPGRADE = "upgrade"
+    DOWNGRADE = "downgrade"
+    BIDIRECTIONAL = "bidirectional"
+
+    @property
+    def upgrades(self) -> bool:
+        return self in (MigrationPolicy.UPGRADE, MigrationPolicy.BIDIRECTIONAL)
+
+    @property
+    def downgrades(self) -> bool:
+        return self in (MigrationPolicy.DOWNGRADE, MigrationPolicy.BIDIRECTIONAL)
 
 
 class Moment(NamedTuple):
@@ -57,6 +77,7 @@ class GroupConfig:
     """Members of one group, those that have not yet come back with their member id included."""
     consumer: ConsumerConfig = field(default_factory=ConsumerConfig)
     """For groups of the new protocol."""
+    migration: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
     offset_metadata_max_bytes: int = 4_096
     offsets_commit_timeout_ms: int = 5_000
     """Kept by the driver: the log's own time for a commit is up then, and the client asks again."""
@@ -163,17 +184,37 @@ class ForgetWrite:
 
     partitions: tuple[NamedPartition, ...]
     waiter: int | None = None
-    """None where nobody asked."""
+    """None where nobody asked. Several writes with one waiter are answered together."""
     errors: tuple[ErrorCode, ...] = ()
     """The answer, one code for each partition of the request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteWrite:
-    """Tombstones of everything."""
+    """Tombstones of all that the log holds of the group, or of as much as goes into one batch."""
 
     waiter: int | None
     """None where nobody asked: the group had outlived its use."""
+    partitions: tuple[NamedPartition, ...] = ()
+    """Whose offsets go with this batch."""
+    rest: tuple[NamedPartition, ...] = ()
+    """Whose offsets go with the next ones; the group itself goes with the last."""
+    error: ErrorCode = ErrorCode.NONE
+    """What is to be answered of the batches before."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerWrite:
+    """A change of a consumer group, to one, or back to a classic one."""
+
+    before: Group
+    """What stands if it is refused; without writes."""
+    replies: tuple[tuple[int, AnyReply], ...] = ()
+    """Waiters, and what they are told once it is durable."""
+    released: tuple[tuple[int, AnyReply], ...] = ()
+    """The same, of waiters that wait on if it is refused."""
+    recorded: bool | None = None
+    """Whether the log holds a classic group's record after it; None: as before."""
 
 
 Write: TypeAlias = (
@@ -258,6 +299,8 @@ class Group:
         """Assert what holds between any two steps."""
         if self.consumer is not None:
             assert not self.members
+            assert self.leader is None
+            assert self.rebalance_deadline_ms is None
             assert self.state is GroupState.DEAD or (self.state is GroupState.EMPTY) == (not self.consumer.members)
             self.consumer.validate()
             return

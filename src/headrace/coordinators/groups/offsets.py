@@ -6,9 +6,12 @@ the log stands, so that what a restart reads is what was last answered; a tombst
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Final
 
 from headrace.base.ids import NO_TOPIC_ID, Offset
+from headrace.base.limits import GROUP_TOMBSTONES_BYTES_MAX
 from headrace.coordinators.groups import membership
 from headrace.coordinators.groups.consumer import machine as consumer
 from headrace.coordinators.groups.events import (
@@ -29,6 +32,7 @@ from headrace.coordinators.groups.model import (
     AssignmentWrite,
     Commit,
     CommitWrite,
+    ConsumerWrite,
     DeleteWrite,
     EmptyWrite,
     ForgetWrite,
@@ -36,10 +40,14 @@ from headrace.coordinators.groups.model import (
     GroupState,
     NamedPartition,
     ReplacementWrite,
+    Write,
 )
 from headrace.coordinators.groups.subscriptions import CONSUMER, subscribed_topics
 from headrace.coordinators.groups.turn import Turn
 from headrace.wire.errors import ErrorCode
+
+TOMBSTONE_BYTES: Final = 32
+"""Of a tombstone beside its names, at most: its place in the batch, and what is fixed in its key."""
 
 
 def on_commit(turn: Turn, event: CommitOffsets) -> None:
@@ -49,19 +57,19 @@ def on_commit(turn: Turn, event: CommitOffsets) -> None:
         turn.reply(event.waiter, CommitReply(errors=(error,) * len(event.offsets)))
         return
     member = turn.group.members.get(event.member_id)
-    if member is not None:
-        membership.renew(turn, member)
+    members = {} if member is None else membership.renewed(turn, member)
     room = turn.config.offset_metadata_max_bytes
     fits = [len(new.metadata) <= room for new in event.offsets]
     errors = tuple(ErrorCode.NONE if fit else ErrorCode.OFFSET_METADATA_TOO_LARGE for fit in fits)
     commits = tuple((new.partition, _commit(new, turn)) for new, fit in zip(event.offsets, fits, strict=True) if fit)
     if not commits:
+        turn.update(**members)
         turn.reply(event.waiter, CommitReply(errors=errors))
         return
     records = tuple(
         OffsetCommitted(group=turn.group.id, partition=partition, commit=commit) for partition, commit in commits
     )
-    turn.append(records, CommitWrite(waiter=event.waiter, commits=commits, errors=errors))
+    turn.append(records, CommitWrite(waiter=event.waiter, commits=commits, errors=errors), **members)
 
 
 def _commit(new: NewOffset, turn: Turn) -> Commit:
@@ -80,7 +88,7 @@ def _commit_error(group: Group, event: CommitOffsets) -> ErrorCode:
     if group.state is GroupState.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if group.consumer is not None:
-        return consumer.commit_error(group, event.member_id, event.generation)
+        return consumer.commit_error(group, event)
     if event.generation < 0 and group.state is GroupState.EMPTY:
         return ErrorCode.NONE
     if group.is_nothing:
@@ -95,8 +103,8 @@ def _commit_error(group: Group, event: CommitOffsets) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def on_commit_written(turn: Turn, write: CommitWrite, error: ErrorCode) -> None:
-    turn.update(offsets=turn.group.offsets.update(write.commits))
+def on_commit_written(turn: Turn, number: int, write: CommitWrite, error: ErrorCode) -> None:
+    turn.update(writes=turn.writes_but(number), offsets=turn.group.offsets.update(write.commits))
     on_commit_settled(turn, write, error)
 
 
@@ -147,10 +155,32 @@ def _outlived(group: Group, oldest: int) -> list[NamedPartition]:
 
 
 def _forget(turn: Turn, partitions: Iterable[NamedPartition]) -> None:
-    chosen = tuple(sorted(set(partitions)))
-    if chosen and turn.group.state is not GroupState.DEAD:
-        records = tuple(OffsetForgotten(group=turn.group.id, partition=partition) for partition in chosen)
-        turn.append(records, ForgetWrite(partitions=chosen))
+    if turn.group.state is not GroupState.DEAD:
+        _append_tombstones(turn, sorted(set(partitions)), ForgetWrite(partitions=()))
+
+
+def _append_tombstones(turn: Turn, partitions: Sequence[NamedPartition], write: ForgetWrite) -> None:
+    """In batches that the log takes. All at once, so that no later commit comes between them."""
+    group_id, left = turn.group.id, tuple(partitions)
+    while left:
+        chosen, left = _batch(group_id, left)
+        turn.append(_forgotten(group_id, chosen), replace(write, partitions=chosen))
+
+
+def _forgotten(group_id: str, partitions: Iterable[NamedPartition]) -> tuple[GroupRecord, ...]:
+    return tuple(OffsetForgotten(group=group_id, partition=partition) for partition in partitions)
+
+
+def _batch(
+    group_id: str, partitions: tuple[NamedPartition, ...]
+) -> tuple[tuple[NamedPartition, ...], tuple[NamedPartition, ...]]:
+    """As many as go into one batch, and the others."""
+    room, each = GROUP_TOMBSTONES_BYTES_MAX, len(group_id.encode()) + TOMBSTONE_BYTES
+    for at, partition in enumerate(partitions):
+        room -= each + len(partition.topic.encode())
+        if room < 0 and at:
+            return partitions[:at], partitions[at:]
+    return partitions, ()
 
 
 def on_delete_offsets(turn: Turn, event: DeleteOffsets) -> None:
@@ -165,23 +195,37 @@ def on_delete_offsets(turn: Turn, event: DeleteOffsets) -> None:
         free = [topics is not None and partition.topic not in topics for partition in event.partitions]
         errors = tuple(ErrorCode.NONE if each else ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC for each in free)
         wanted = {partition for partition, each in zip(event.partitions, free, strict=True) if each}
-        chosen = tuple(sorted(wanted & {partition for partition, _ in _known(group)}))
-        write = ForgetWrite(partitions=chosen, waiter=event.waiter, errors=errors)
-        if chosen:
-            turn.append(tuple(OffsetForgotten(group=group.id, partition=each) for each in chosen), write)
-        else:
+        chosen = sorted(wanted & {partition for partition, _ in _known(group)})
+        write = ForgetWrite(partitions=(), waiter=event.waiter, errors=errors)
+        _append_tombstones(turn, chosen, write)
+        if not chosen:
             on_forget_settled(turn, write, ErrorCode.NONE)
 
 
 def on_forgotten(turn: Turn, write: ForgetWrite, error: ErrorCode) -> None:
-    with turn.group.offsets.mutate() as offsets:
-        for partition in write.partitions:
-            offsets.pop(partition, None)
-        turn.update(offsets=offsets.finish())
+    _drop(turn, write.partitions)
     on_forget_settled(turn, write, error)
 
 
+def _drop(turn: Turn, partitions: Iterable[NamedPartition]) -> None:
+    with turn.group.offsets.mutate() as offsets:
+        for partition in partitions:
+            offsets.pop(partition, None)
+        turn.update(offsets=offsets.finish())
+
+
 def on_forget_settled(turn: Turn, write: ForgetWrite, error: ErrorCode) -> None:
+    """Answered with the last of its batches, or the first that failed."""
+    if write.waiter is None:
+        return
+    others = {
+        number: replace(other, waiter=None)
+        for number, other in turn.group.writes.items()
+        if isinstance(other, ForgetWrite) and other.waiter == write.waiter
+    }
+    if error is ErrorCode.NONE and others:
+        return
+    turn.update(writes={**turn.group.writes, **others})
     turn.reply(write.waiter, DeleteOffsetsReply(error=error, partitions=write.errors))
 
 
@@ -198,26 +242,52 @@ def on_delete(turn: Turn, event: Delete) -> None:
 
 def _delete(turn: Turn, waiter: int | None) -> None:
     """Write tombstones over all that the log holds of it, what is still being written included."""
-    group = turn.group
-    partitions = sorted({partition for partition, _ in _known(group)})
-    records: list[GroupRecord] = [OffsetForgotten(group=group.id, partition=partition) for partition in partitions]
-    memberships = AssignmentWrite | ReplacementWrite | EmptyWrite
-    if group.recorded or any(isinstance(write, memberships) for write in group.writes.values()):
-        records.append(GroupForgotten(group=group.id))
-    records.extend(consumer.tombstones(group))
+    partitions = tuple(sorted({partition for partition, _ in _known(turn.group)}))
     turn.update(state=GroupState.DEAD, pending={})
+    _delete_next(turn, DeleteWrite(waiter=waiter, rest=partitions))
+
+
+def _delete_next(turn: Turn, write: DeleteWrite) -> None:
+    """The next batch of them, once the last is durable: in between it is a group with fewer offsets, whatever happens,
+    and the group goes with its last offset."""
+    group = turn.group
+    chosen, rest = _batch(group.id, write.rest)
+    records = [*_forgotten(group.id, chosen), *(() if rest else _of_group(group))]
     if records:
-        turn.append(tuple(records), DeleteWrite(waiter=waiter))
-    elif waiter is not None:
-        turn.reply(waiter, DeleteReply(error=ErrorCode.NONE))
+        turn.append(tuple(records), replace(write, partitions=chosen, rest=rest))
+    else:
+        _answer_delete(turn, write, write.error)
+
+
+def _of_group(group: Group) -> Iterable[GroupRecord]:
+    if group.recorded or any(map(_records, group.writes.values())):
+        yield GroupForgotten(group=group.id)
+    yield from consumer.tombstones(group)
+
+
+def _records(write: Write) -> bool:
+    """Whether the log holds the record of a classic group once it is durable."""
+    if isinstance(write, ConsumerWrite):
+        return write.recorded is True
+    return isinstance(write, AssignmentWrite | ReplacementWrite | EmptyWrite)
 
 
 def on_deleted(turn: Turn, write: DeleteWrite, error: ErrorCode) -> None:
-    turn.reply(write.waiter, DeleteReply(error=error))
+    _drop(turn, write.partitions)
+    error = write.error or error
+    if write.rest:
+        _delete_next(turn, DeleteWrite(waiter=write.waiter, rest=write.rest, error=error))
+    else:
+        _answer_delete(turn, write, error)
 
 
 def on_delete_refused(turn: Turn, write: DeleteWrite, error: ErrorCode) -> None:
+    """It goes on with what is left of it."""
     turn.update(state=GroupState.EMPTY)
+    _answer_delete(turn, write, error)
+
+
+def _answer_delete(turn: Turn, write: DeleteWrite, error: ErrorCode) -> None:
     turn.reply(write.waiter, DeleteReply(error=error))
 
 

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 
+from headrace.base.limits import GROUP_PLACES_KEPT_MAX
+
+
+@lru_cache(maxsize=GROUP_PLACES_KEPT_MAX)
 def partition_for(group_id: str, partitions: int) -> int:
-    """Java's `String.hashCode` (over UTF-16 units, 32 bits, wrapping), made positive, modulo the partition count."""
+    """Java's `String.hashCode` (over UTF-16 units, 32 bits, wrapping), made positive, modulo the partition count.
+    Remembered: a group is asked for again and again."""
     value = 0
     encoded = group_id.encode("utf-16-be", "surrogatepass")
     for at in range(0, len(encoded), 2):

@@ -7,12 +7,14 @@ forgotten, as in Kafka. A record is decoded only if it is its key's last, for mo
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import immutables
 
 from headrace.coordinators.groups import records
 from headrace.coordinators.groups.commits import CommitReader, Committed
 from headrace.coordinators.groups.consumer.heartbeats import ConsumerConfig
-from headrace.coordinators.groups.consumer.machine import CONSUMER, state_of
+from headrace.coordinators.groups.consumer.machine import state_of
 from headrace.coordinators.groups.consumer.model import ConsumerGroup
 from headrace.coordinators.groups.consumer.replay import ConsumerReplay
 from headrace.coordinators.groups.events import (
@@ -23,6 +25,7 @@ from headrace.coordinators.groups.events import (
     OffsetForgotten,
 )
 from headrace.coordinators.groups.model import Commit, Group, GroupState, Member, Moment, NamedPartition, Protocol
+from headrace.coordinators.groups.subscriptions import CONSUMER
 from headrace.wire.codec import DecodeError
 
 
@@ -36,6 +39,7 @@ class Replay:
         self._formed: dict[str, GroupFormed] = {}
         self._consumers: dict[str, ConsumerReplay] = {}
         self._offsets: dict[str, dict[NamedPartition, Commit]] = {}
+        self._grace_ms = 0
         self.passed_over = 0
         """Records that were damaged or of a kind that is not known here; counted by `groups`."""
 
@@ -51,8 +55,10 @@ class Replay:
         """Nothing is left of what was fed."""
         return not self._last
 
-    def groups(self, now: Moment) -> dict[str, Group]:
-        """All groups that there are. Each with members needs a `Tick` by its earliest deadline. To be called once."""
+    def groups(self, now: Moment, grace_ms: int = 0) -> dict[str, Group]:
+        """All groups that there are. Each with members needs a `Tick` by its earliest deadline. To be called once.
+        `grace_ms`: for how long the coordinator before may yet have prolonged sessions of consumer groups."""
+        self._grace_ms = grace_ms
         for key, value in self._last.items():
             self._decode(key, value)
         names = sorted(self._formed.keys() | self._offsets.keys() | self._consumers.keys())
@@ -79,7 +85,7 @@ class Replay:
 
     def _consumer(self, name: str, now: Moment) -> ConsumerGroup | None:
         found = self._consumers.get(name)
-        return None if found is None else found.group(now.monotonic_ms, self._config)
+        return None if found is None else found.group(now.monotonic_ms, self._config, self._grace_ms)
 
     def _group(self, name: str, now: Moment) -> Group:
         offsets: immutables.Map[NamedPartition, Commit] = immutables.Map(self._offsets.get(name, {}))
@@ -98,7 +104,7 @@ class Replay:
         if record is None:
             return Group(id=name, offsets=offsets)
         members = {member.id: _member(member, record, now) for member in record.members}
-        return Group(
+        group = Group(
             id=name,
             state=GroupState.STABLE if members else GroupState.EMPTY,
             generation=record.generation,
@@ -110,6 +116,11 @@ class Replay:
             since_ms=record.since_ms,
             recorded=True,
         )
+        if not members or record.leader is not None:
+            return group
+        # a consumer group until a moment ago, and cut short before its members had joined again
+        due = now.monotonic_ms + group.rebalance_timeout_ms
+        return replace(group, state=GroupState.PREPARING, rebalance_deadline_ms=due)
 
 
 def _member(record: MemberRecord, formed: GroupFormed, now: Moment) -> Member:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from headrace.coordinators.groups.consumer.model import Topics
 from headrace.coordinators.groups.events import AnyReply, Append, Effect, GroupRecord, Rebalancing, Reply, Wake
 from headrace.coordinators.groups.model import Group, GroupConfig, Member, Moment, Write
 
@@ -17,6 +18,8 @@ class Turn:
     group: Group
     now: Moment
     config: GroupConfig
+    topics: Topics
+    """The cluster's, as they are now."""
     effects: list[Effect] = field(default_factory=list)
     wake_ms: int | None = None
 
@@ -39,11 +42,16 @@ class Turn:
         if at_ms is not None and (self.wake_ms is None or at_ms < self.wake_ms):
             self.wake_ms = at_ms
 
-    def append(self, records: tuple[GroupRecord, ...], write: Write) -> None:
-        """Append records, to be followed up by what `write` says once they are durable."""
+    def append(self, records: tuple[GroupRecord, ...], write: Write, **changes: Any) -> None:
+        """Append records, to be followed up by what `write` says once they are durable. `changes`: others of the group,
+        made in the same copy of it."""
         number = self.group.next_write
-        self.update(next_write=number + 1, writes={**self.group.writes, number: write})
+        self.update(next_write=number + 1, writes={**self.group.writes, number: write}, **changes)
         self.effects.append(Append(number, records))
+
+    def writes_but(self, number: int) -> dict[int, Write]:
+        """Those under way without this one, which is settled."""
+        return {other: write for other, write in self.group.writes.items() if other != number}
 
     def put(self, member: Member) -> None:
         """Add a member or change one; its deadline is asked for."""

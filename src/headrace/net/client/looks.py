@@ -1,28 +1,42 @@
-"""A look at a whole cluster, and what two of them tell: rates, replicas that are behind, and who does not answer.
+"""A look at a whole cluster, and what two of them tell: rates, replicas that are behind, how far groups are, and who
+does not answer.
 
-Promises: a look asks each live leader once, and waits for none longer than LOOK_MS_MAX; a broker that does not answer
-is part of what is seen, not a failure. Where no broker answers at all it raises ClientError.
+Promises: a look asks each live leader once, and each broker for its groups and what they have committed, and waits for
+none longer than LOOK_MS_MAX; a broker that does not answer is part of what is seen, not a failure. Where no broker
+answers at all it raises ClientError.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TypeAlias
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, TypeAlias
 
 from headrace.base.ids import NO_LEADER, BrokerId
-from headrace.base.limits import LOOK_MS_MAX
+from headrace.base.limits import LOOK_GROUPS_MAX, LOOK_MS_MAX
 from headrace.net.client.cluster import Cluster
 from headrace.net.client.errors import ClientError
 from headrace.net.client.members import BrokerView, Members
 from headrace.net.client.offsets import CONSUMER_REPLICA_ID, LATEST
 from headrace.net.client.view import ClusterView, PartitionView
 from headrace.wire.apis import ApiKey
+from headrace.wire.messages import list_groups, offset_fetch
 from headrace.wire.messages import list_offsets as wire
 
 Place: TypeAlias = tuple[str, int]
 """A topic and a partition."""
+OFFSET_FETCH_VERSION: Final = 8
+"""Of many groups at once, with topics by name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupLook:
+    """A group at one moment."""
+
+    state: str
+    kind: str
+    committed: Mapping[Place, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +48,8 @@ class Look:
     brokers: tuple[BrokerView, ...]
     ends: Mapping[Place, int]
     """High watermarks, of the partitions whose leaders answered."""
+    groups: Mapping[str, GroupLook] = field(default_factory=dict)
+    """By name, at most LOOK_GROUPS_MAX of each coordinator, of those that answered."""
 
     def partitions(self) -> dict[Place, PartitionView]:
         return {(topic.name, part.index): part for topic in self.view.topics.values() for part in topic.partitions}
@@ -49,8 +65,52 @@ async def look(cluster: Cluster, *, at: float) -> Look:
         for part in topic.partitions:
             if part.leader != NO_LEADER:
                 by_leader.setdefault(part.leader, {}).setdefault(topic.name, []).append(part)
+    groups = asyncio.gather(*(_groups(cluster, broker.id) for broker in brokers if not broker.fenced))
     answers = await asyncio.gather(*(_ends(cluster, leader, topics) for leader, topics in by_leader.items()))
-    return Look(at=at, view=view, brokers=brokers, ends={place: end for answer in answers for place, end in answer})
+    return Look(
+        at=at,
+        view=view,
+        brokers=brokers,
+        ends={place: end for answer in answers for place, end in answer},
+        groups={name: group for answer in await groups for name, group in answer},
+    )
+
+
+async def _groups(cluster: Cluster, coordinator: int) -> list[tuple[str, GroupLook]]:
+    """Those that a broker keeps, and what they have committed."""
+    try:
+        async with asyncio.timeout(LOOK_MS_MAX / 1000):
+            connection = await cluster.broker_connection(BrokerId(coordinator))
+            listing = list_groups.ListGroupsRequest()
+            listed = (await connection.request(ApiKey.LIST_GROUPS, listing, timeout_ms=LOOK_MS_MAX)).groups
+            listed = sorted(listed, key=lambda one: str(one.group_id))[:LOOK_GROUPS_MAX]
+            if not listed:
+                return []
+            asked = tuple(offset_fetch.OffsetFetchRequestGroup(group_id=one.group_id, topics=None) for one in listed)
+            fetch = offset_fetch.OffsetFetchRequest(groups=asked)
+            response = await connection.request(
+                ApiKey.OFFSET_FETCH, fetch, version=OFFSET_FETCH_VERSION, timeout_ms=LOOK_MS_MAX
+            )
+    except (ClientError, TimeoutError):
+        return []
+    committed = {group.group_id: group for group in response.groups if not group.error_code}
+    return [
+        (
+            one.group_id,
+            GroupLook(
+                state=one.group_state,
+                kind=one.group_type.lower(),
+                committed={
+                    (topic.name, part.partition_index): part.committed_offset
+                    for topic in committed[one.group_id].topics
+                    for part in topic.partitions
+                    if part.committed_offset >= 0 and not part.error_code
+                },
+            ),
+        )
+        for one in listed
+        if one.group_id in committed
+    ]
 
 
 async def _ends(
@@ -85,6 +145,16 @@ async def _ends(
     ]
 
 
+class Progress(NamedTuple):
+    """How far a group is."""
+
+    lag: int
+    """Records that it has not committed, in the partitions that it has committed something of, and whose leaders
+    answered."""
+    rate: float
+    """Records that it commits in a second."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
     """What two looks tell. Rates are in records a second."""
@@ -99,6 +169,7 @@ class Traffic:
     """Those that nobody leads."""
     silent: tuple[Place, ...]
     """Those whose leader did not answer."""
+    groups: Mapping[str, Progress]
 
 
 def traffic(before: Look, now: Look) -> Traffic:
@@ -124,7 +195,17 @@ def traffic(before: Look, now: Look) -> Traffic:
         behind={place: missing for place, missing in behind.items() if missing},
         offline=tuple(sorted(partitions.keys() - led)),
         silent=tuple(sorted(led - now.ends.keys())),
+        groups={name: _progress(before, now, name, seconds) for name in sorted(now.groups)},
     )
+
+
+def _progress(before: Look, now: Look, name: str, seconds: float) -> Progress:
+    committed, earlier = now.groups[name].committed, before.groups.get(name)
+    lag = sum(max(0, now.ends[place] - offset) for place, offset in committed.items() if place in now.ends)
+    gone = 0
+    if earlier is not None:
+        gone = sum(max(0, offset - earlier.committed.get(place, offset)) for place, offset in committed.items())
+    return Progress(lag, gone / seconds)
 
 
 class Pauses:

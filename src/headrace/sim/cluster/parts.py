@@ -1,5 +1,5 @@
 """A seed of the cluster's simulator, in two parts: the metadata of a cluster, and the records of replicated partitions;
-and, where it is asked for, a third: such records on disks that damage what lies on them.
+and, where they are asked for, two more: such records on disks that damage what lies on them, and consumer groups.
 
 They are runs of their own, so that each has a mixture that suits it, and a change of one leaves the other as it was.
 """
@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Final
 
+from headrace.sim.cluster.group_plants import GROUP_PLANTS
+from headrace.sim.cluster.groups.run import run_groups
 from headrace.sim.cluster.plants import CLUSTER_PLANTS
 from headrace.sim.cluster.records.run import run_records, run_rotten
 from headrace.sim.cluster.replica_plants import REPLICA_PLANTS, ROT_PLANTS
@@ -19,6 +21,7 @@ PARTS: Final[Mapping[str, Callable[[int], ClusterOutcome]]] = {
     "metadata": run_cluster,
     "records": run_records,
     "rot": run_rotten,
+    "groups": run_groups,
 }
 USUAL: Final = ("metadata", "records")
 """What a seed is where no part is named."""
@@ -26,6 +29,7 @@ ALL_PLANTS: Final[Mapping[str, Callable[[], AbstractContextManager[None]]]] = {
     **CLUSTER_PLANTS,
     **REPLICA_PLANTS,
     **ROT_PLANTS,
+    **GROUP_PLANTS,
 }
 
 

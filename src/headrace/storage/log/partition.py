@@ -26,6 +26,7 @@ from headrace.storage.engine import (
     LogConfig,
     LogIdentity,
     SegmentInfo,
+    held_locally,
 )
 from headrace.storage.log import lookups, retention
 from headrace.storage.log.appending import Placed, place, place_in_time, place_verbatim
@@ -564,8 +565,10 @@ class LocalLog:
             segment.load_times(self._disk)
         return SegmentInfo(Offset(segment.base), Offset(segment.end), segment.path, segment.size, segment.max_timestamp)
 
-    def apply_retention(self, now_ms: int, up_to: Offset) -> list[SegmentInfo]:
-        contents, config = self._contents, self.config
+    def apply_retention(
+        self, now_ms: int, up_to: Offset, *, local: bool = False, before_drop: Callable[[], None] | None = None
+    ) -> list[SegmentInfo]:
+        contents, config = self._contents, held_locally(self.config) if local else self.config
         closed, failure = self._with_times([segment for segment in contents.segments if segment.synced])
         active = contents.active
         if active is not None and self.log_end_offset <= up_to and retention.is_old(active, config, now_ms):
@@ -579,6 +582,8 @@ class LocalLog:
             up_to=up_to,
             gaps_below=contents.gaps_below,
         )
+        if count and before_drop is not None and self._compaction.cleaning is None:
+            before_drop()
         dropped = self._drop(count)
         if failure is not None:
             raise failure

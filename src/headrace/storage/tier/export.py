@@ -84,6 +84,7 @@ def _describe(source: ExportSource, chunks: Sequence[Buffer]) -> SegmentFooter:
     first_timestamp, last_timestamp = -1, -1
     epochs: list[EpochStart] = []
     index: list[IndexEntry] = []
+    checksums: list[int] = []
     for chunk in chunks:
         for at, header in check_batches(chunk):
             if header.base_offset != expected or header.next_offset > source.limit_offset:
@@ -95,6 +96,8 @@ def _describe(source: ExportSource, chunks: Sequence[Buffer]) -> SegmentFooter:
                 epochs.append(EpochStart(header.leader_epoch, expected))
             if not index or position + at - index[-1].position >= INDEX_INTERVAL_BYTES:
                 index.append(IndexEntry(expected, position + at, last_timestamp))
+                checksums.append(0)
+            checksums[-1] = crc32c(memoryview(chunk)[at : at + header.size], checksums[-1])
             expected, records = header.next_offset, records + header.count
         checksum = crc32c(chunk, checksum)
         position += len(chunk)
@@ -117,6 +120,7 @@ def _describe(source: ExportSource, chunks: Sequence[Buffer]) -> SegmentFooter:
         index=tuple(index),
         producers=source.producers,
         aborted_transactions=source.aborted_transactions,
+        checksums=tuple(checksums),
     )
 
 

@@ -19,7 +19,9 @@ name at the export); ``partition``; ``start_offset`` and ``end_offset`` (inclusi
 ``crc32c`` of the batches; ``leader_epochs``: ``[epoch, first offset here]``; ``index``: ``[base offset, position,
 largest timestamp up to and in this batch]``, the first batch and then one per 64 KiB or more; ``producers``: the
 producer snapshot after the last batch, as the log's own snapshot file holds it; ``aborted_transactions``:
-``[producer id, first offset, last offset, last stable offset]`` of each that ends in this segment.
+``[producer id, first offset, last offset, last stable offset]`` of each that ends in this segment; ``checksums``: for
+each of ``index``, the CRC32C of all bytes from that batch up to the next one there, so that a part of the object is
+proven without the rest (absent in the oldest segments).
 """
 
 from __future__ import annotations
@@ -87,6 +89,8 @@ class SegmentFooter:
     index: tuple[IndexEntry, ...]
     producers: Any
     aborted_transactions: tuple[AbortedTransaction, ...]
+    checksums: tuple[int, ...] = ()
+    """Of the batches from each of `index` to the next; empty: not known."""
 
     def floor(self, offset: int) -> IndexEntry:
         """The last indexed batch that does not begin above `offset`; the first where all do."""
@@ -129,13 +133,16 @@ def decode_footer(tail: bytes) -> SegmentFooter:
 
 
 def _footer_from(fields: Mapping[str, Any]) -> SegmentFooter:
-    known = {name: fields[name] for name in SegmentFooter.__slots__}
+    known = {name: fields[name] for name in SegmentFooter.__slots__ if name != "checksums"}
+    known["checksums"] = tuple(fields.get("checksums", ()))
     known["topic_id"] = TopicId(UUID(fields["topic_id"]))
     known["leader_epochs"] = tuple(EpochStart(*item) for item in fields["leader_epochs"])
     known["index"] = tuple(IndexEntry(*item) for item in fields["index"])
     known["aborted_transactions"] = tuple(AbortedTransaction(*item) for item in fields["aborted_transactions"])
     if not known["index"]:
         raise ValueError("its offset index is empty")
+    if known["checksums"] and len(known["checksums"]) != len(known["index"]):
+        raise ValueError("its checksums are not those of its index")
     return SegmentFooter(**known)
 
 

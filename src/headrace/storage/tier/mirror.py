@@ -15,10 +15,10 @@ from typing import Any, Final
 from uuid import UUID
 
 from headrace.base.errors import CorruptData, StorageFailure
-from headrace.base.ids import ClusterId, Offset, PartitionIndex, TopicId
+from headrace.base.ids import FIRST_OFFSET, ClusterId, Offset, PartitionIndex, TopicId
 from headrace.base.limits import CATALOG_DOCUMENT_BYTES_MAX
 from headrace.base.ports import Objects
-from headrace.metadata.segments import CatalogEntry, PartitionCatalog
+from headrace.metadata.segments import CatalogEntry, PartitionCatalog, Removed, deletions_from_json
 
 VERSION: Final = 1
 NAMES: Final = "storage/names/"
@@ -86,18 +86,28 @@ class MirroredState:
     segments: int
     head: str
     raft_index: int
+    log_start_offset: Offset = FIRST_OFFSET
+    """What lies below is deleted, though the first segment may still hold it."""
+    deletions: tuple[Removed, ...] = ()
+    """What was deleted since the last segment was published, linked to its hash to give `head`."""
 
     def to_json(self) -> dict[str, Any]:
-        return {**{name: getattr(self, name) for name in MirroredState.__slots__}, "version": VERSION}
+        known = {name: getattr(self, name) for name in MirroredState.__slots__}
+        return {**known, "deletions": [list(removed) for removed in self.deletions], "version": VERSION}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> MirroredState:
         """Raises CorruptData."""
         try:
-            state = cls(**{name: value[name] for name in MirroredState.__slots__})
+            known = {"log_start_offset": 0, "deletions": [], **value}
+            state = cls(
+                **{name: known[name] for name in MirroredState.__slots__ if name != "deletions"},
+                deletions=deletions_from_json(known["deletions"]),
+            )
         except (KeyError, TypeError) as error:
             raise CorruptData(f"A partition's state is malformed: {error!r}.") from error
-        numbers = (state.start_offset, state.end_offset, state.last_start, state.segments, state.raft_index)
+        numbers = [state.start_offset, state.end_offset, state.last_start, state.segments, state.raft_index]
+        numbers.append(state.log_start_offset)
         if any(type(number) is not int for number in numbers) or type(state.head) is not str:
             raise CorruptData("A partition's state is malformed: a field is of another type.")
         return state
@@ -111,6 +121,8 @@ class MirroredState:
             segments=len(catalog.entries),
             head=catalog.head,
             raft_index=raft_index,
+            log_start_offset=catalog.log_start_offset,
+            deletions=catalog.deletions,
         )
 
 
@@ -129,6 +141,12 @@ def read_document(objects: Objects, key: str) -> dict[str, Any] | None:
     if not isinstance(value, dict) or value.get("version") != VERSION:
         raise CorruptData(f"Document '{key}' is not one that this version of Headrace reads.")
     return value
+
+
+def deleted_in_mirror(objects: Objects, topic_id: TopicId, partition: PartitionIndex) -> Offset:
+    """Nothing that lies whole below it is named by the mirror's state any more. Raises as `read_document`."""
+    document = read_document(objects, state_key(topic_id, partition))
+    return FIRST_OFFSET if document is None else MirroredState.from_json(document).log_start_offset
 
 
 class MirrorWriter:
@@ -185,7 +203,25 @@ class MirrorWriter:
         if last := catalog.last:
             current = {"start_offset": catalog.last_start, "key": last.descriptor.key, "hash": last.hash} | stamp
             written += self._update(current_key(topic_id, partition), current)
-        return written + self._update(state_key(topic_id, partition), state.to_json())
+        written += self._update(state_key(topic_id, partition), state.to_json())
+        self._drop_deleted(topic_id, partition, catalog, known)
+        return written
+
+    def _drop_deleted(
+        self, topic_id: TopicId, partition: PartitionIndex, catalog: PartitionCatalog, known: PartitionCatalog | None
+    ) -> None:
+        """The documents of segments that left the catalog, once `state` does not count them any more."""
+        if known is not None:
+            gone = [
+                segment_document_key(topic_id, partition, each.start_offset) for each in known.below(_first(catalog))
+            ]
+        elif not catalog.log_start_offset:
+            return
+        else:
+            low = segment_document_key(topic_id, partition, _first(catalog))
+            gone = [meta.key for meta in self._objects.list(segments_prefix(topic_id, partition)) if meta.key < low]
+        for key in gone:
+            self._objects.delete(key)
 
     def _missing(
         self,
@@ -195,7 +231,7 @@ class MirrorWriter:
         known: PartitionCatalog | None,
     ) -> list[CatalogEntry]:
         """The entries whose documents must be written: those above `known`, or all that are not there as they are."""
-        if known is not None and known.entries and known.start_offset == catalog.start_offset:
+        if known is not None and known.entries and catalog.start_offset <= known.next_offset:
             return list(catalog.above(known.end_offset))
         names = {meta.key for meta in self._objects.list(segments_prefix(topic_id, partition))}
         missing = []
@@ -224,6 +260,11 @@ class MirrorWriter:
     def _write(self, key: str, document: Mapping[str, Any]) -> None:
         text = json.dumps(document, sort_keys=True, indent=1, ensure_ascii=False) + "\n"
         self._objects.put(key, text.encode(), if_absent=False)
+
+
+def _first(catalog: PartitionCatalog) -> Offset:
+    """Where the first segment starts; where the next one will, where there is none."""
+    return catalog.start_offset if catalog.entries else catalog.next_offset
 
 
 def _raft_index(document: Mapping[str, Any]) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final, NamedTuple, TypeAlias
 
@@ -22,6 +22,7 @@ from headrace.base.ports import Disk, Objects
 from headrace.metadata.segments import CatalogEntry, PartitionCatalog, SegmentDescriptor
 from headrace.storage.disk import ReadOnlyDisk
 from headrace.storage.objects import open_objects
+from headrace.storage.tier.blocks import check_footer
 from headrace.storage.tier.format import TAIL_GUESS_BYTES, SegmentFooter, decode_footer, footer_length
 from headrace.storage.tier.mirror import (
     NAMES,
@@ -136,11 +137,20 @@ class Store:
         except CorruptData as error:
             raise DamagedHistory(topic.name, partition, 0, key, error) from error
         catalog = PartitionCatalog.empty(topic.topic_id, partition)
+        if state.log_start_offset:  # what came before is not there to be proven
+            catalog = replace(catalog, log_start_offset=state.log_start_offset, end_offset=state.end_offset)
+            catalog = replace(catalog, head=state.head)
         for at, entry in self._entries(topic, partition, state):
+            if not catalog.entries and state.log_start_offset:
+                catalog = replace(catalog, head=entry.previous_hash, end_offset=Offset(at - 1))
+            for removed in entry.deletions if catalog.entries else ():
+                catalog = catalog.deleted(state.log_start_offset, removed)
             reason = catalog.refusal(entry.descriptor, entry.previous_hash)
             if reason or entry.descriptor.start_offset != at:
                 raise DamagedHistory(topic.name, partition, at, entry.descriptor.key, reason or "It is misplaced.")
             catalog = catalog.published(entry.descriptor)
+        for removed in state.deletions:
+            catalog = catalog.deleted(state.log_start_offset, removed)
         if MirroredState.of(catalog, state.raft_index) != state:
             at = catalog.end_offset + 1
             raise DamagedHistory(topic.name, partition, at, key, "The segments listed are not those that it counts.")
@@ -181,7 +191,7 @@ class Store:
             if (length := footer_length(tail)) > len(tail):
                 tail = self._tail(descriptor, min(length, descriptor.object_bytes))
             footer = decode_footer(tail)
-            _compare(descriptor, footer)
+            check_footer(descriptor, footer)
         except (CorruptData, EOFError, FileNotFoundError) as error:
             raise DamagedHistory(topic, partition, descriptor.start_offset, descriptor.key, error) from error
         return footer
@@ -309,7 +319,7 @@ class Store:
             body = self._objects.get(segment.key)
             if len(body) != segment.object_bytes or hashlib.sha256(body).hexdigest() != segment.sha256:
                 raise CorruptData("it fails its SHA-256")
-            _compare(segment, decode_footer(body))
+            check_footer(segment, decode_footer(body))
             batches = memoryview(body)[: segment.batch_bytes]
             if crc32c(batches) != segment.crc32c:
                 raise CorruptData("its batches fail their CRC32C")
@@ -326,12 +336,6 @@ def _check_contents(segment: SegmentDescriptor, batches: Sequence[tuple[int, Bat
         expected = header.next_offset
     if expected != segment.next_offset or sum(header.count for _, header in batches) != segment.records:
         raise CorruptData(f"its batches end at offset {expected - 1}")
-
-
-def _compare(segment: SegmentDescriptor, footer: SegmentFooter) -> None:
-    for name in ("start_offset", "end_offset", "leader_epoch", "records", "batch_bytes", "crc32c"):
-        if getattr(segment, name) != getattr(footer, name):
-            raise CorruptData(f"its footer's {name} is {getattr(footer, name)}, the catalog's {getattr(segment, name)}")
 
 
 def _cuts(footer: SegmentFooter, start: int, end: int, slice_bytes: int) -> list[tuple[int, int]]:

@@ -130,7 +130,7 @@ FACTS: Final = (
     (31, "DeleteAcls", 1, 3, 2, None),
     (32, "DescribeConfigs", 1, 4, 4, "describe_configs"),
     (33, "AlterConfigs", 0, 2, 2, "alter_configs"),
-    (34, "AlterReplicaLogDirs", 1, 2, 2, None),
+    (34, "AlterReplicaLogDirs", 1, 2, 2, "alter_replica_log_dirs"),
     (35, "DescribeLogDirs", 1, 4, 2, "describe_log_dirs"),
     (36, "SaslAuthenticate", 0, 2, 2, None),
     (37, "CreatePartitions", 0, 3, 2, "create_partitions"),

@@ -12,9 +12,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final, TypeAlias
 
 from headrace.base.ids import PartitionIndex, TopicId, TopicPartition
+from headrace.base.limits import GROUP_TOPIC_SETS_KEPT_MAX
 from headrace.coordinators.groups.consumer.model import NO_PARTITIONS, Partitions
 
 
@@ -58,10 +60,12 @@ def assign_uniform(subscribers: list[Subscriber], sizes: Mapping[TopicId, int]) 
     return _Balance(members, dict(sorted(wanted.items()))).shares()
 
 
-def _all(sizes: Mapping[TopicId, int]) -> list[TopicPartition]:
-    """Every partition, those of one index together: who is dealt neighbours has something of each topic."""
-    found = [TopicPartition(topic_id, PartitionIndex(at)) for topic_id, count in sizes.items() for at in range(count)]
-    return sorted(found, key=_by_index)
+@lru_cache(maxsize=GROUP_TOPIC_SETS_KEPT_MAX)
+def _all(sizes: tuple[tuple[TopicId, int], ...]) -> tuple[tuple[TopicPartition, ...], Partitions]:
+    """Every partition, those of one index together: who is dealt neighbours has something of each topic. And as a set.
+    Remembered, for a group that many join asks for the same again and again."""
+    found = [TopicPartition(topic_id, PartitionIndex(at)) for topic_id, count in sizes for at in range(count)]
+    return tuple(sorted(found, key=_by_index)), frozenset(found)
 
 
 def _by_index(partition: TopicPartition) -> tuple[PartitionIndex, TopicId]:
@@ -70,21 +74,25 @@ def _by_index(partition: TopicPartition) -> tuple[PartitionIndex, TopicId]:
 
 def _even(members: list[Subscriber], sizes: Mapping[TopicId, int]) -> dict[str, Partitions]:
     """All want the same: each gets the quota, some of them one more, first of all those who had more."""
-    partitions = _all(sizes)
+    partitions, wanted = _all(tuple(sizes.items()))
     quota, extra = divmod(len(partitions), len(members))
-    shares: dict[str, list[TopicPartition]] = {}
-    wanted, kept = frozenset(partitions), set[TopicPartition]()
+    kept: dict[str, Partitions] = {}
     for member in sorted(members, key=lambda one: (-len(one.before), one.id)):
-        mine = sorted(member.before & wanted, key=_by_index)
+        mine = member.before if member.before <= wanted else member.before & wanted
         more = extra > 0 and len(mine) > quota
         extra -= more
-        shares[member.id] = mine[: quota + more]
-        kept.update(shares[member.id])
-    rest = deque(each for each in partitions if each not in kept)
-    _deal(rest, [shares[member.id] for member in members], quota)
-    _deal(rest, [shares[member.id] for member in members], quota + 1)
+        room = quota + more
+        kept[member.id] = mine if len(mine) <= room else frozenset(sorted(mine, key=_by_index)[:room])
+    left = wanted.difference(*kept.values())
+    rest = deque(each for each in partitions if each in left) if left else deque[TopicPartition]()
+    shares = {member.id: list(kept[member.id]) for member in members}
+    _deal(rest, list(shares.values()), quota)
+    _deal(rest, list(shares.values()), quota + 1)
     assert not rest
-    return {member.id: frozenset(shares[member.id]) for member in members}
+    return {
+        member_id: kept[member_id] if len(share) == len(kept[member_id]) else frozenset(share)
+        for member_id, share in shares.items()
+    }
 
 
 def _deal(rest: deque[TopicPartition], shares: list[list[TopicPartition]], up_to: int) -> None:

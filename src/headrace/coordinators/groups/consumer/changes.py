@@ -136,7 +136,7 @@ def _wants_same(before: ConsumerMember | None, after: ConsumerMember) -> bool:
 
 def _wants(member: ConsumerMember) -> tuple[object, ...]:
     named = (member.instance_id, member.rack_id, member.client_id, member.client_host)
-    return (*named, member.rebalance_timeout_ms, member.topics, member.pattern, member.assignor)
+    return (*named, member.rebalance_timeout_ms, member.topics, member.pattern, member.assignor, member.classic)
 
 
 def _follows_same(before: ConsumerMember | None, after: ConsumerMember) -> bool:

@@ -10,6 +10,8 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import partial
+from operator import attrgetter
 from typing import Final, TypeVar
 
 from headrace.base.ids import TopicId
@@ -61,38 +63,22 @@ class ConsumerHeartbeat:
     """Empty: none any more."""
     assignor: str | None = None
     owned: Partitions | None = None
-    topics: Topics
-    """The cluster's, as they are now."""
 
 
 NOT_MET: Final = ConsumerHeartbeatReply(error=ErrorCode.UNKNOWN_MEMBER_ID)
 
 
 def on_heartbeat(
-    group: ConsumerGroup, event: ConsumerHeartbeat, now_ms: int, config: ConsumerConfig
+    group: ConsumerGroup, event: ConsumerHeartbeat, topics: Topics, now_ms: int, config: ConsumerConfig
 ) -> tuple[ConsumerGroup, ConsumerHeartbeatReply]:
-    """The group after it, and the answer."""
+    """The group after it, and the answer. Of a heartbeat without `refusal`."""
     if event.epoch in (LEAVING_EPOCH, LEAVING_FOR_NOW_EPOCH):
         return _on_leave(group, event)
-    refusal = _refusal(group, event, config)
-    if refusal is not None:
-        return group, refusal
-    group, before = _entered(group, event)
-    after = _updated(before, event)
-    group = group.put(after)
-    changed = before.epoch == JOINING_EPOCH or (before.topics, before.pattern) != (after.topics, after.pattern)
-    if changed or event.topics.version != group.topics_version:
-        group = _look_at_topics(group, event.topics, bump=changed and _is_new_to(group, before, after))
-    if group.epoch > group.target_epoch:
-        group = _retarget(group, event.topics, config)
-    member = reconcile(
-        after,
-        owned=event.owned,
-        target_epoch=group.target_epoch,
-        target=group.targets.get(after.id, NO_PARTITIONS),
-        owners=group.owners,
-    )
-    group = _timed(group.put(member), after, member, now_ms, config)
+    refused = _refusal(group, event, config)
+    if refused is not None:
+        return group, refused
+    group, before = entered(group, event.member_id, event.instance_id, joins=event.epoch == JOINING_EPOCH)
+    group, member = followed(group, before, _updated(before, event), event.owned, topics, now_ms, config)
     whole = event.epoch == JOINING_EPOCH or _is_full(event)
     return group, ConsumerHeartbeatReply(
         member_id=member.id,
@@ -100,6 +86,33 @@ def on_heartbeat(
         interval_ms=config.group_consumer_heartbeat_interval_ms,
         assigned=member.assigned if whole or member.assigned != before.assigned else None,
     )
+
+
+def followed(
+    group: ConsumerGroup,
+    before: ConsumerMember,
+    after: ConsumerMember,
+    owned: Partitions | None,
+    topics: Topics,
+    now_ms: int,
+    config: ConsumerConfig,
+) -> tuple[ConsumerGroup, ConsumerMember]:
+    """The group once a member is what it says now, and the member as far on its way as it can be. `owned`: what it says
+    to have; None where it does not say."""
+    group = group.put(after)
+    changed = before.epoch == JOINING_EPOCH or (before.topics, before.pattern) != (after.topics, after.pattern)
+    if changed or topics.version != group.topics_version:
+        group = look_at_topics(group, topics, bump=changed and _is_new_to(group, before, after))
+    if group.epoch > group.target_epoch:
+        group = _retarget(group, topics, config)
+    member = reconcile(
+        after,
+        owned=owned,
+        target_epoch=group.target_epoch,
+        target=group.targets.get(after.id, NO_PARTITIONS),
+        owners=group.owners,
+    )
+    return _timed(group.put(member), after, member, now_ms, config), member
 
 
 def _is_full(event: ConsumerHeartbeat) -> bool:
@@ -111,19 +124,29 @@ def _is_full(event: ConsumerHeartbeat) -> bool:
 # who may
 
 
-def _refusal(group: ConsumerGroup, event: ConsumerHeartbeat, config: ConsumerConfig) -> ConsumerHeartbeatReply | None:
+def refusal(event: ConsumerHeartbeat, topics: Topics, config: ConsumerConfig) -> ConsumerHeartbeatReply | None:
+    """Of what no group would take. To be asked first: a classic group is not looked into for it."""
+    if event.epoch in (LEAVING_EPOCH, LEAVING_FOR_NOW_EPOCH):
+        return None
     if event.assignor is not None and event.assignor not in config.group_consumer_assignors:
         known = ", ".join(config.group_consumer_assignors)
         message = f"ServerAssignor {event.assignor} is not supported. Supported assignors: {known}."
         return ConsumerHeartbeatReply(error=ErrorCode.UNSUPPORTED_ASSIGNOR, message=message)
-    if event.pattern and event.topics.matching(event.pattern) is None:
+    if event.pattern and topics.matching(event.pattern) is None:
         message = f"SubscribedTopicRegex `{event.pattern}` is not a valid regular expression."
         return ConsumerHeartbeatReply(error=ErrorCode.INVALID_REGULAR_EXPRESSION, message=message)
+    return None
+
+
+def _refusal(group: ConsumerGroup, event: ConsumerHeartbeat, config: ConsumerConfig) -> ConsumerHeartbeatReply | None:
     member = group.members.get(event.member_id)
     if event.instance_id is not None:
         held = group.static_member(event.instance_id)
         if event.epoch == JOINING_EPOCH and held is not None and held.id != event.member_id:
-            return None if held.epoch == LEAVING_FOR_NOW_EPOCH else _refused(ErrorCode.UNRELEASED_INSTANCE_ID)
+            if member is not None:
+                return _refused(ErrorCode.INVALID_REQUEST)  # two places are not taken at once
+            free = held.epoch == LEAVING_FOR_NOW_EPOCH or held.classic is not None
+            return None if free else _refused(ErrorCode.UNRELEASED_INSTANCE_ID)
         if event.epoch != JOINING_EPOCH and held is None:
             return NOT_MET
         if held is not None and held.id != event.member_id:
@@ -156,20 +179,41 @@ def _epoch_holds(member: ConsumerMember, event: ConsumerHeartbeat) -> bool:
 # coming
 
 
-def _entered(group: ConsumerGroup, event: ConsumerHeartbeat) -> tuple[ConsumerGroup, ConsumerMember]:
-    """Who it is, a member from now on. A static member that comes back takes its place with all that belongs to it."""
-    held = None if event.instance_id is None else group.static_member(event.instance_id)
-    if event.epoch == JOINING_EPOCH and held is not None and held.epoch == LEAVING_FOR_NOW_EPOCH:
-        back = replace(held, id=event.member_id, epoch=JOINING_EPOCH, previous_epoch=JOINING_EPOCH)
+def entered(
+    group: ConsumerGroup, member_id: str, instance_id: str | None, *, joins: bool
+) -> tuple[ConsumerGroup, ConsumerMember]:
+    """Who it is, a member from now on. A static member that comes back, be it over the other protocol, takes its place
+    with all that belongs to it, but what its former life was still to give up."""
+    held = None if instance_id is None else group.static_member(instance_id)
+    if joins and held is not None and (held.epoch == LEAVING_FOR_NOW_EPOCH or held.id != member_id):
+        back = replace(
+            held,
+            id=member_id,
+            epoch=JOINING_EPOCH,
+            previous_epoch=JOINING_EPOCH,
+            state=MemberState.STABLE,
+            revoking=NO_PARTITIONS,
+        )
         target = group.targets.get(held.id)
         group = group.drop(held.id).put(back)
         return (group if target is None else replace(group, targets=group.targets.set(back.id, target))), back
-    member = group.members.get(event.member_id)
-    return group, ConsumerMember(id=event.member_id) if member is None else member
+    member = group.members.get(member_id)
+    return group, ConsumerMember(id=member_id) if member is None else member
 
 
 def _updated(member: ConsumerMember, event: ConsumerHeartbeat) -> ConsumerMember:
     """With what the request says anew."""
+    known = (member.client_id, member.client_host) == (event.client_id, event.client_host)
+    said = (
+        event.instance_id,
+        event.rack_id,
+        event.rebalance_timeout_ms,
+        event.subscribed,
+        event.pattern,
+        event.assignor,
+    )
+    if known and all(one is None for one in said):  # as most say
+        return member
     return replace(
         member,
         instance_id=_or(event.instance_id, member.instance_id),
@@ -180,6 +224,7 @@ def _updated(member: ConsumerMember, event: ConsumerHeartbeat) -> ConsumerMember
         topics=member.topics if event.subscribed is None else tuple(sorted(set(event.subscribed))),
         pattern=member.pattern if event.pattern is None else (event.pattern or None),
         assignor=_or(event.assignor, member.assignor),
+        classic=None,
     )
 
 
@@ -198,7 +243,7 @@ def _is_new_to(group: ConsumerGroup, before: ConsumerMember, after: ConsumerMemb
 # what there is to read, and who is to read it
 
 
-def _look_at_topics(group: ConsumerGroup, topics: Topics, *, bump: bool) -> ConsumerGroup:
+def look_at_topics(group: ConsumerGroup, topics: Topics, *, bump: bool) -> ConsumerGroup:
     """Resolve what is subscribed to. The epoch rises where the topics are not what they were, or with `bump`."""
     patterns = {member.pattern for member in group.members.values() if member.pattern}
     resolved = {pattern: topics.matching(pattern) or frozenset() for pattern in patterns}
@@ -259,29 +304,55 @@ def preferred_assignor(group: ConsumerGroup, config: ConsumerConfig) -> str:
 def _timed(
     group: ConsumerGroup, before: ConsumerMember, member: ConsumerMember, now_ms: int, config: ConsumerConfig
 ) -> ConsumerGroup:
-    """Its session begins anew; so does the time to give partitions up, with each new demand."""
-    sessions = group.sessions.set(member.id, now_ms + config.group_consumer_session_timeout_ms)
+    """Its session begins anew; so does the time to give partitions up, with each new demand. A classic member has the
+    time for its next step instead."""
+    sessions = group.sessions.set(member.id, now_ms + session_ms(member, config))
     revocations = group.revocations
-    if member.state is not MemberState.UNREVOKED_PARTITIONS:
+    if member.classic is None:
+        group = replace(group, joins=without(group.joins, member.id), syncs=without(group.syncs, member.id))
+    if member.state is not MemberState.UNREVOKED_PARTITIONS or member.classic is not None:
         revocations = without(revocations, member.id)
     elif member.id not in revocations or (member.epoch, member.revoking) != (before.epoch, before.revoking):
         revocations = revocations.set(member.id, now_ms + member.rebalance_timeout_ms)
     return replace(group, sessions=sessions, revocations=revocations)
 
 
+def session_ms(member: ConsumerMember, config: ConsumerConfig) -> int:
+    """A classic member has chosen its own."""
+    return config.group_consumer_session_timeout_ms if member.classic is None else member.classic.session_timeout_ms
+
+
 def on_due(group: ConsumerGroup, now_ms: int) -> ConsumerGroup:
     """Without those whose time is up."""
-    late = [member_id for member_id, due in (*group.sessions.items(), *group.revocations.items()) if due <= now_ms]
-    return _without_members(group, late)
+    return without_members(group, [one for values in group.deadlines for one, due in values.items() if due <= now_ms])
 
 
 def postponed(group: ConsumerGroup, now_ms: int, by_ms: int) -> ConsumerGroup:
     """With that much more time for those whose time is up."""
-    sessions, revocations = (
+    sessions, revocations, joins, syncs = (
         values.update({member_id: now_ms + by_ms for member_id, due in values.items() if due <= now_ms})
-        for values in (group.sessions, group.revocations)
+        for values in group.deadlines
     )
-    return replace(group, sessions=sessions, revocations=revocations)
+    return replace(group, sessions=sessions, revocations=revocations, joins=joins, syncs=syncs)
+
+
+def put_off(group: ConsumerGroup, now_ms: int, by_ms: int, config: ConsumerConfig) -> ConsumerGroup:
+    """With that much more time for everyone, but no more than who is heard only now."""
+    sessions, revocations, joins, syncs = (
+        values.update(
+            {
+                member_id: max(due, min(due + by_ms, now_ms + timeout_ms(group.members[member_id])))
+                for member_id, due in values.items()
+            }
+        )
+        for values, timeout_ms in (
+            (group.sessions, partial(session_ms, config=config)),
+            (group.revocations, attrgetter("rebalance_timeout_ms")),
+            (group.joins, attrgetter("rebalance_timeout_ms")),
+            (group.syncs, attrgetter("rebalance_timeout_ms")),
+        )
+    )
+    return replace(group, sessions=sessions, revocations=revocations, joins=joins, syncs=syncs)
 
 
 # going
@@ -292,7 +363,7 @@ def _on_leave(group: ConsumerGroup, event: ConsumerHeartbeat) -> tuple[ConsumerG
     member = group.members.get(event.member_id)
     if event.instance_id is not None:
         held = group.static_member(event.instance_id)
-        if held is None:
+        if held is None or (held.classic is not None and event.epoch == LEAVING_FOR_NOW_EPOCH):
             return group, NOT_MET
         if held.id != event.member_id:
             return group, _refused(ErrorCode.FENCED_INSTANCE_ID)
@@ -306,10 +377,10 @@ def _on_leave(group: ConsumerGroup, event: ConsumerHeartbeat) -> tuple[ConsumerG
             return replace(group.put(away), revocations=without(group.revocations, held.id)), done
     if member is None:
         return group, NOT_MET
-    return _without_members(group, [member.id]), done
+    return without_members(group, [member.id]), done
 
 
-def _without_members(group: ConsumerGroup, member_ids: Iterable[str]) -> ConsumerGroup:
+def without_members(group: ConsumerGroup, member_ids: Iterable[str]) -> ConsumerGroup:
     """Those who stay are to share out again, which the next heartbeat sees to."""
     gone = set(member_ids)
     for member_id in gone:

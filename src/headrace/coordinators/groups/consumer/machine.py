@@ -1,33 +1,45 @@
 """Consumer groups in the machine of all groups: how their changes come into the log, and what waits for that.
 
-Promises: a heartbeat is answered once all that its group has written by then is durable, and a change that is refused
-leaves no trace. A classic group without members becomes a consumer group with the first heartbeat, and back with the
-first JoinGroup, and keeps its offsets; one with members does not (KIP-848's migration is not done here).
+Promises: a request is answered once all that its group has written by then is durable, and a change that is refused
+leaves no trace. A classic group becomes a consumer group with the first heartbeat that joins it, and a consumer group a
+classic one when the last member that spoke the consumer protocol has gone, or with a JoinGroup while it is empty; it
+keeps its offsets, and its members where the policy has it so (`migration`).
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeAlias
 
-from headrace.coordinators.groups.consumer import heartbeats
+from headrace.coordinators.groups import rebalance
+from headrace.coordinators.groups.consumer import heartbeats, migration
 from headrace.coordinators.groups.consumer.changes import ConsumerRecord, changes
 from headrace.coordinators.groups.consumer.heartbeats import ConsumerHeartbeat
-from headrace.coordinators.groups.consumer.model import (
-    JOINING_EPOCH,
-    Classic,
-    ConsumerGroup,
-    ConsumerHeartbeatReply,
-    ConsumerWrite,
+from headrace.coordinators.groups.consumer.model import JOINING_EPOCH, ConsumerGroup, ConsumerHeartbeatReply
+from headrace.coordinators.groups.events import (
+    AnyReply,
+    CommitOffsets,
+    GroupForgotten,
+    GroupRecord,
+    HeartbeatReply,
+    JoinReply,
+    LeaveReply,
+    PutOff,
+    SyncReply,
 )
-from headrace.coordinators.groups.events import GroupForgotten, GroupRecord, Join, JoinReply
-from headrace.coordinators.groups.model import Group, GroupState, Write
+from headrace.coordinators.groups.model import ConsumerWrite, Group, GroupState
+from headrace.coordinators.groups.subscriptions import CONSUMER
 from headrace.coordinators.groups.turn import Turn
 from headrace.wire.errors import ErrorCode
 
-CONSUMER: Final = "consumer"
 RETRY_MS: Final = 1_000
 """Until what was refused by the log, and nobody waits for, is tried again."""
+UNWRITABLE_RETRY_MS: Final = 60_000
+"""The same for a classic group that the log has no room for: to write it all is dear."""
+PASSING: Final = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_ENOUGH_REPLICAS)
+"""What the log refuses that it may take a moment later."""
+
+Replies: TypeAlias = tuple[tuple[int, AnyReply], ...]
 
 
 def state_of(group: ConsumerGroup) -> GroupState:
@@ -39,29 +51,46 @@ def state_of(group: ConsumerGroup) -> GroupState:
 
 
 def on_heartbeat(turn: Turn, event: ConsumerHeartbeat) -> None:
-    group = turn.group
-    error = _why_not(group, event)
-    if error is not ErrorCode.NONE:
-        turn.reply(event.waiter, ConsumerHeartbeatReply(error=error))
+    refused = heartbeats.refusal(event, turn.topics, turn.config.consumer)
+    if refused is not None:
+        turn.reply(event.waiter, refused)
         return
-    before = group.consumer or ConsumerGroup()
-    after, reply = heartbeats.on_heartbeat(before, event, turn.now.monotonic_ms, turn.config.consumer)
+    before = _joined(turn, event)
+    if isinstance(before, ErrorCode):
+        turn.reply(event.waiter, ConsumerHeartbeatReply(error=before))
+        return
+    now_ms = turn.now.monotonic_ms
+    after, reply = heartbeats.on_heartbeat(before, event, turn.topics, now_ms, turn.config.consumer)
     if reply.error is not ErrorCode.NONE:
         turn.reply(event.waiter, reply)
         return
-    _change(turn, after, ((event.waiter, reply),))
-    turn.wake(after.sessions.get(event.member_id))
-    turn.wake(after.revocations.get(event.member_id))
+    change(turn, after, ((event.waiter, reply),))
+    wake_for(turn, after, event.member_id)
 
 
-def _why_not(group: Group, event: ConsumerHeartbeat) -> ErrorCode:
-    """Whether this is a group that heartbeats are for; it is made by whoever joins."""
+def wake_for(turn: Turn, group: ConsumerGroup, member_id: str) -> None:
+    """In time for what is due of a member."""
+    for deadlines in group.deadlines:
+        turn.wake(deadlines.get(member_id))
+
+
+def _joined(turn: Turn, event: ConsumerHeartbeat) -> ConsumerGroup | ErrorCode:
+    """The group that it is for; whoever joins has it made, also of a classic one."""
+    group = turn.group
     if group.state is GroupState.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if group.consumer is not None:
-        return ErrorCode.NONE
-    usable = event.epoch == JOINING_EPOCH and not group.members
-    return ErrorCode.NONE if usable else ErrorCode.GROUP_ID_NOT_FOUND
+        return group.consumer
+    if event.epoch != JOINING_EPOCH:
+        held = None if event.instance_id is None else group.static_member(event.instance_id)
+        if held is not None and held.id != event.member_id:
+            return ErrorCode.FENCED_INSTANCE_ID  # as in a consumer group; any other would have it come again, and win
+        # Kafka's code for both is fatal to its client; one that was put out before the group changed is to come again
+        changed = group.protocol_type == CONSUMER and (turn.config.migration.upgrades or not group.members)
+        return ErrorCode.UNKNOWN_MEMBER_ID if changed else ErrorCode.GROUP_ID_NOT_FOUND
+    if not group.members:
+        return ConsumerGroup(epoch=group.generation, target_epoch=group.generation)  # a number is used once
+    return migration.upgraded(group, turn.topics, turn.now, turn.config) or ErrorCode.GROUP_ID_NOT_FOUND
 
 
 def on_tick(turn: Turn) -> None:
@@ -70,28 +99,94 @@ def on_tick(turn: Turn) -> None:
     assert group.consumer is not None
     if group.state is not GroupState.DEAD:
         after = heartbeats.on_due(group.consumer, turn.now.monotonic_ms)
-        _change(turn, after, ())
+        change(turn, after, ())
         turn.wake(after.earliest_deadline_ms())
 
 
-def _change(turn: Turn, after: ConsumerGroup, replies: tuple[tuple[int, ConsumerHeartbeatReply], ...]) -> None:
+def on_put_off(turn: Turn, event: PutOff) -> None:
+    consumer = turn.group.consumer
+    if consumer is not None:
+        after = heartbeats.put_off(consumer, turn.now.monotonic_ms, event.by_ms, turn.config.consumer)
+        turn.update(consumer=after)
+        turn.wake(after.earliest_deadline_ms())
+
+
+def change(turn: Turn, after: ConsumerGroup, replies: Replies) -> None:
+    """Make it the group, and tell once that is durable."""
     group = turn.group
     records: tuple[GroupRecord, ...] = changes(group.id, group.consumer, after)
-    converts = group.consumer is None and bool(group.protocol_type or group.recorded)
-    if converts:
-        records = (GroupForgotten(group=group.id), *records)
     turn.update(consumer=after)
-    if records:
-        classic = Classic(group.generation, group.protocol_type, group.protocol, group.since_ms)
-        since_ms = -1 if after.members else turn.now.wall_ms
-        turn.update(state=state_of(after), protocol_type=CONSUMER, pending={})
-        turn.update(generation=0, protocol=None, since_ms=since_ms)
-        turn.append(records, ConsumerWrite(before=group.consumer, classic=classic, replies=replies, converts=converts))
-    else:
+    if not records:
         _answer_when_durable(turn, replies)
+        _become_classic_if_due(turn)
+        return
+    converts = group.consumer is None
+    if converts:
+        turn.wake(after.earliest_deadline_ms())
+    if converts and (group.protocol_type or group.recorded):
+        records = (GroupForgotten(group=group.id), *records)
+    _write(turn, group, records, replies, recorded=False if converts else None)
+    turn.update(
+        state=state_of(after),
+        generation=0,
+        protocol_type=CONSUMER,
+        protocol=None,
+        leader=None,
+        members={},
+        pending={},
+        rebalance_deadline_ms=None,
+        initial_delay_left_ms=None,
+        newcomer=False,
+        sync_deadline_ms=None,
+        since_ms=-1 if after.members else turn.now.wall_ms,
+    )
 
 
-def _answer_when_durable(turn: Turn, replies: tuple[tuple[int, ConsumerHeartbeatReply], ...]) -> None:
+def _become_classic_if_due(turn: Turn) -> None:
+    """A change of its own, once all that led to it is durable: what the log will not take as a classic group is a
+    consumer group all the same without who has gone."""
+    consumer, now_ms = turn.group.consumer, turn.now.monotonic_ms
+    writing = any(isinstance(write, ConsumerWrite) for write in turn.group.writes.values())
+    if consumer is not None and not writing and migration.is_due(consumer, now_ms, turn.config):
+        become_classic(turn, consumer)
+
+
+def become_classic(turn: Turn, consumer: ConsumerGroup) -> None:
+    """Have those who are left in a consumer group go on as a classic one: whoever is there is asked to join again."""
+    group = turn.group
+    classic = migration.downgraded(group, consumer, turn.topics, turn.now)
+    record = rebalance.formed(classic, {member.id: member.assignment for member in classic.members.values()})
+    # that nobody leads yet says, to who reads it after a failover, that the members are still to join again
+    records = (*tombstones(group), replace(record, leader=None))
+    _write(turn, group, records, (), recorded=True)
+    turn.group = replace(classic, writes=turn.group.writes, next_write=turn.group.next_write)
+    if classic.members:
+        rebalance.prepare(turn, "nobody speaks the consumer protocol any more")
+    turn.wake(turn.group.earliest_deadline_ms())
+
+
+def _write(
+    turn: Turn, before: Group, records: tuple[GroupRecord, ...], replies: Replies, *, recorded: bool | None
+) -> None:
+    write = ConsumerWrite(
+        before=replace(before, writes={}), replies=replies, released=_released(before), recorded=recorded
+    )
+    turn.append(records, write)
+
+
+def _released(group: Group) -> Replies:
+    """Who waits in a classic group for its next generation is to join the group that it becomes."""
+    again = ErrorCode.REBALANCE_IN_PROGRESS
+    told: list[tuple[int, AnyReply]] = []
+    for member in group.members.values():
+        if member.join_waiter is not None:
+            told.append((member.join_waiter, JoinReply(error=again, member_id=member.id)))
+        if member.sync_waiter is not None:
+            told.append((member.sync_waiter, SyncReply(error=again)))
+    return tuple(told)
+
+
+def _answer_when_durable(turn: Turn, replies: Replies) -> None:
     """Nothing was changed; but what the answer says may yet have to become durable."""
     writes = turn.group.writes
     last = max((number for number, write in writes.items() if isinstance(write, ConsumerWrite)), default=None)
@@ -105,59 +200,59 @@ def _answer_when_durable(turn: Turn, replies: tuple[tuple[int, ConsumerHeartbeat
 
 
 def on_written(turn: Turn, write: ConsumerWrite, error: ErrorCode) -> None:
-    if write.converts:
-        turn.update(recorded=False)
-    consumer = turn.group.consumer
-    if write.retires and consumer is not None and not consumer.members:
-        turn.update(consumer=None, protocol_type="")
+    if write.recorded is not None:
+        turn.update(recorded=write.recorded)
+    for waiter, reply in write.released:
+        turn.reply(waiter, reply)
     _answer(turn, write, error)
+    _become_classic_if_due(turn)
 
 
 def on_refused(turn: Turn, write: ConsumerWrite, error: ErrorCode) -> None:
     """Back to what stood before: a refusal is told at once, so nothing was built on what it refuses. Whose time was up
     has a little more, so that a log that takes nothing is not asked without end."""
-    before = write.before
-    if before is not None:
-        before = heartbeats.postponed(before, turn.now.monotonic_ms, RETRY_MS)
-        turn.wake(before.earliest_deadline_ms())
-    turn.update(consumer=before, state=GroupState.EMPTY if before is None else state_of(before))
-    if write.classic is not None:
-        turn.update(**write.classic._asdict())
+    group, before = turn.group, write.before
+    if before.consumer is not None:
+        now_ms = turn.now.monotonic_ms
+        consumer = heartbeats.postponed(before.consumer, now_ms, RETRY_MS)
+        if group.consumer is None:
+            wait_ms = RETRY_MS if error in PASSING else UNWRITABLE_RETRY_MS
+            consumer = replace(consumer, converts_from_ms=now_ms + wait_ms)
+        before = replace(before, consumer=consumer)
+    turn.group = replace(before, writes=group.writes, next_write=group.next_write)
+    turn.wake(turn.group.earliest_deadline_ms())
     _answer(turn, write, error)
 
 
 def _answer(turn: Turn, write: ConsumerWrite, error: ErrorCode) -> None:
     for waiter, reply in write.replies:
-        turn.reply(waiter, reply if error is ErrorCode.NONE else ConsumerHeartbeatReply(error=error))
+        turn.reply(waiter, reply if error is ErrorCode.NONE else _refused(reply, error))
 
 
-# what offsets and the classic protocol ask
+def _refused(reply: AnyReply, error: ErrorCode) -> AnyReply:
+    match reply:
+        case JoinReply(member_id=member_id):
+            return JoinReply(error=error, member_id=member_id)
+        case SyncReply():
+            return SyncReply(error=error)
+        case HeartbeatReply():
+            return HeartbeatReply(error=error)
+        case LeaveReply():
+            return LeaveReply(error=error)
+        case _:
+            return ConsumerHeartbeatReply(error=error)
 
 
-def commit_error(group: Group, member_id: str, epoch: int) -> ErrorCode:
+# what offsets ask
+
+
+def commit_error(group: Group, event: CommitOffsets) -> ErrorCode:
     """Who may commit: a member at its epoch; anybody while the group has no members and no epoch is claimed."""
     assert group.consumer is not None
-    if epoch < 0 and not group.consumer.members:
+    if event.generation < 0 and not group.consumer.members:
         return ErrorCode.NONE
-    return group.consumer.check_member(member_id, epoch)
+    return group.consumer.check_member(event.member_id, event.generation, event.instance_id)
 
 
 def tombstones(group: Group) -> tuple[ConsumerRecord, ...]:
     return changes(group.id, group.consumer, None)
-
-
-def on_join(turn: Turn, event: Join) -> None:
-    """A classic member cannot be among these. Once the group is empty it is made a classic one, and the client, which
-    takes this error for a passing one, comes again."""
-    group = turn.group
-    assert group.consumer is not None
-    if group.consumer.members:
-        turn.reply(event.waiter, JoinReply(error=ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id=event.member_id))
-        return
-    if group.state is not GroupState.DEAD and not any(_retires(write) for write in group.writes.values()):
-        turn.append(tombstones(group), ConsumerWrite(before=group.consumer, retires=True))
-    turn.reply(event.waiter, JoinReply(error=ErrorCode.COORDINATOR_NOT_AVAILABLE, member_id=event.member_id))
-
-
-def _retires(write: Write) -> bool:
-    return isinstance(write, ConsumerWrite) and write.retires

@@ -53,8 +53,19 @@ class Topics(Protocol):
     def shape(self, name: str) -> TopicShape | None:
         """None where there is no such topic."""
 
+    def name(self, topic_id: TopicId) -> str | None:
+        """None where there is no such topic."""
+
     def matching(self, pattern: str) -> frozenset[str] | None:
         """Names that the pattern (RE2's syntax) takes whole; None where it is no pattern."""
+
+
+class ClassicMembership(NamedTuple):
+    """What a member that speaks the classic protocol said of itself when it joined."""
+
+    session_timeout_ms: int
+    protocols: tuple[tuple[str, bytes], ...]
+    """By name, in its order of preference, each with its subscription as bytes; at least one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +86,8 @@ class ConsumerMember:
     """Subscribed to by a regular expression."""
     assignor: str | None = None
     """That it would like."""
+    classic: ClassicMembership | None = None
+    """Where it speaks the classic protocol: then its epoch is the generation that it is told."""
     state: MemberState = MemberState.STABLE
     epoch: int = JOINING_EPOCH
     previous_epoch: int = -1
@@ -102,15 +115,33 @@ class ConsumerGroup:
     sessions: immutables.Map[str, int] = field(default_factory=immutables.Map)
     """Monotonic ms: a member that is silent until then is out. Every member has one."""
     revocations: immutables.Map[str, int] = field(default_factory=immutables.Map)
-    """Monotonic ms: a member that has not given up its partitions by then is out."""
+    """Monotonic ms: a member that has not given up its partitions by then is out. Not of classic members."""
+    joins: immutables.Map[str, int] = field(default_factory=immutables.Map)
+    """Monotonic ms: a classic member that was told to join again, and has not by then, is out."""
+    syncs: immutables.Map[str, int] = field(default_factory=immutables.Map)
+    """Monotonic ms: a classic member that has joined, and has not asked for its assignment by then, is out."""
     topics_version: int = -1
     """Of the topics that were last looked at. Not kept in the log."""
+    converts_from_ms: int = 0
+    """Monotonic: before, it is not made a classic group, for the log has refused that. Not kept in the log."""
 
     @property
     def is_reconciled(self) -> bool:
         return all(
             member.state is MemberState.STABLE and member.epoch == self.target_epoch for member in self.members.values()
         )
+
+    @property
+    def is_classic(self) -> bool:
+        """Nobody in it speaks the consumer protocol."""
+        return all(member.classic is not None for member in self.members.values())
+
+    @property
+    def is_in_step(self) -> bool:
+        """All have heard of one epoch, and none may be reading what it is to give up."""
+        members = self.members.values()
+        told = len({member.epoch for member in members}) <= 1 and not self.syncs
+        return told and not any(member.state is MemberState.UNREVOKED_PARTITIONS for member in members)
 
     def static_member(self, instance_id: str) -> ConsumerMember | None:
         return next((member for member in self.members.values() if member.instance_id == instance_id), None)
@@ -128,14 +159,19 @@ class ConsumerGroup:
             yield from self.patterns.get(member.pattern, frozenset())
 
     def earliest_deadline_ms(self) -> int | None:
-        return min((*self.sessions.values(), *self.revocations.values()), default=None)
+        return min((due for each in self.deadlines for due in each.values()), default=None)
+
+    @property
+    def deadlines(self) -> tuple[immutables.Map[str, int], ...]:
+        """All that members have: whose time is up is out."""
+        return self.sessions, self.revocations, self.joins, self.syncs
 
     # changes
 
     def put(self, member: ConsumerMember) -> ConsumerGroup:
         """Add a member or change one, and whom its partitions belong to."""
         before = self.members.get(member.id)
-        if before == member:
+        if before is member or before == member:
             return self
         held = NO_PARTITIONS if before is None else before.assigned | before.revoking
         holds = member.assigned | member.revoking
@@ -160,14 +196,20 @@ class ConsumerGroup:
             targets=without(freed.targets, member_id),
             sessions=without(freed.sessions, member_id),
             revocations=without(freed.revocations, member_id),
+            joins=without(freed.joins, member_id),
+            syncs=without(freed.syncs, member_id),
         )
 
-    def check_member(self, member_id: str, epoch: int) -> ErrorCode:
+    def check_member(self, member_id: str, epoch: int, instance_id: str | None = None) -> ErrorCode:
         """Whether one who commits or fetches offsets is a member, at its latest epoch."""
-        member = self.members.get(member_id)
+        member, held = self.members.get(member_id), None if instance_id is None else self.static_member(instance_id)
+        if held is not None and held.id != member_id:
+            return ErrorCode.FENCED_INSTANCE_ID
         if member is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        return ErrorCode.NONE if member.epoch == epoch else ErrorCode.STALE_MEMBER_EPOCH
+        if member.epoch == epoch:
+            return ErrorCode.NONE
+        return ErrorCode.STALE_MEMBER_EPOCH if member.classic is None else ErrorCode.ILLEGAL_GENERATION
 
     def validate(self) -> None:
         """Assert what holds between any two steps."""
@@ -183,12 +225,15 @@ class ConsumerGroup:
         assert len(instances) == len(set(instances))
         assert self.target_epoch <= self.epoch
         assert set(self.targets) <= set(self.members)
+        assert set(self.joins) | set(self.syncs) <= set(self.members)
         shared = [partition for target in self.targets.values() for partition in target]
         assert len(shared) == len(set(shared)), "nobody is to share a partition"
         for member in self.members.values():
             assert not member.assigned & member.revoking
             assert bool(member.revoking) == (member.state is MemberState.UNREVOKED_PARTITIONS)
-            assert (member.id in self.revocations) == (member.state is MemberState.UNREVOKED_PARTITIONS)
+            unrevoked = member.state is MemberState.UNREVOKED_PARTITIONS
+            assert (member.id in self.revocations) == (unrevoked and member.classic is None)
+            assert member.classic is not None or not (member.id in self.joins or member.id in self.syncs)
             assert member.epoch <= self.epoch
 
 
@@ -218,28 +263,3 @@ class ConsumerHeartbeatReply:
     """When it is to be heard from again."""
     assigned: Partitions | None = None
     """What it may read; None: as it was told last."""
-
-
-class Classic(NamedTuple):
-    """What a group keeps of its life as a classic one, its retention among it."""
-
-    generation: int
-    protocol_type: str
-    protocol: str | None
-    since_ms: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerWrite:
-    """A change of a consumer group."""
-
-    before: ConsumerGroup | None
-    """What stands if it is refused."""
-    classic: Classic | None = None
-    """The same, of what it has in common with a classic group; None: that is not changed."""
-    replies: tuple[tuple[int, ConsumerHeartbeatReply], ...] = ()
-    """Waiters, and what they are told once it is durable."""
-    converts: bool = False
-    """It does away with the record of the classic group that was there before."""
-    retires: bool = False
-    """It does away with the consumer group, which is empty, for a classic one."""

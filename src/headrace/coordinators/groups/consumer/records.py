@@ -20,14 +20,24 @@ from headrace.coordinators.groups.consumer.changes import (
     Target,
     TargetEpoch,
 )
-from headrace.coordinators.groups.consumer.model import ConsumerMember, MemberState, Partitions, by_topic
+from headrace.coordinators.groups.consumer.model import (
+    ClassicMembership,
+    ConsumerMember,
+    MemberState,
+    Partitions,
+    by_topic,
+)
 from headrace.wire import data
 from headrace.wire.codec import DecodeError
 from headrace.wire.messages import consumer_group_current_member_assignment_value as current_value
 from headrace.wire.messages import consumer_group_target_assignment_member_value as target_value
 from headrace.wire.messages.consumer_group_current_member_assignment_key import ConsumerGroupCurrentMemberAssignmentKey
 from headrace.wire.messages.consumer_group_member_metadata_key import ConsumerGroupMemberMetadataKey
-from headrace.wire.messages.consumer_group_member_metadata_value import ConsumerGroupMemberMetadataValue
+from headrace.wire.messages.consumer_group_member_metadata_value import (
+    ClassicMemberMetadata,
+    ClassicProtocol,
+    ConsumerGroupMemberMetadataValue,
+)
 from headrace.wire.messages.consumer_group_metadata_key import ConsumerGroupMetadataKey
 from headrace.wire.messages.consumer_group_metadata_value import ConsumerGroupMetadataValue
 from headrace.wire.messages.consumer_group_regular_expression_key import ConsumerGroupRegularExpressionKey
@@ -118,7 +128,14 @@ def _member_value(member: ConsumerMember) -> ConsumerGroupMemberMetadataValue:
         subscribed_topic_regex=member.pattern,
         rebalance_timeout_ms=member.rebalance_timeout_ms,
         server_assignor=member.assignor,
-        classic_member_metadata=None,
+        classic_member_metadata=None if member.classic is None else _classic_value(member.classic),
+    )
+
+
+def _classic_value(classic: ClassicMembership) -> ClassicMemberMetadata:
+    return ClassicMemberMetadata(
+        session_timeout_ms=classic.session_timeout_ms,
+        supported_protocols=tuple(ClassicProtocol(name, metadata) for name, metadata in classic.protocols),
     )
 
 
@@ -164,8 +181,17 @@ def _read_member(key: bytes, value: bytes) -> ConsumerRecord:
         topics=tuple(read.subscribed_topic_names),
         pattern=read.subscribed_topic_regex,
         assignor=read.server_assignor,
+        classic=_classic(read.classic_member_metadata),
     )
     return ConsumerJoined(group=named.group_id, member=member)
+
+
+def _classic(read: ClassicMemberMetadata | None) -> ClassicMembership | None:
+    """None also where nothing is offered: as a reader fills in what an early writer left out."""
+    if read is None or not read.supported_protocols:
+        return None
+    protocols = tuple((offer.name, offer.metadata) for offer in read.supported_protocols)
+    return ClassicMembership(read.session_timeout_ms, protocols)
 
 
 def _read_pattern(key: bytes, value: bytes) -> ConsumerRecord:

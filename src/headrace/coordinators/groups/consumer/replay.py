@@ -21,7 +21,7 @@ from headrace.coordinators.groups.consumer.changes import (
     Target,
     TargetEpoch,
 )
-from headrace.coordinators.groups.consumer.heartbeats import ConsumerConfig
+from headrace.coordinators.groups.consumer.heartbeats import ConsumerConfig, session_ms
 from headrace.coordinators.groups.consumer.model import ConsumerGroup, ConsumerMember, MemberState, Partitions
 
 
@@ -53,10 +53,11 @@ class ConsumerReplay:
             case Forgotten():
                 raise AssertionError("only the last word on a key is read")
 
-    def group(self, now_ms: int, config: ConsumerConfig) -> ConsumerGroup | None:
-        """None where there is no such group."""
+    def group(self, now_ms: int, config: ConsumerConfig, grace_ms: int = 0) -> ConsumerGroup | None:
+        """None where there is no such group. `grace_ms`: for how long another may yet have prolonged a session."""
         if self.epoch is None:
             return None
+        from_ms = now_ms + grace_ms
         group = ConsumerGroup(
             epoch=self.epoch.epoch,
             metadata_hash=self.epoch.metadata_hash,
@@ -66,7 +67,7 @@ class ConsumerReplay:
             ),
             patterns=immutables.Map(self.patterns),
             sessions=immutables.Map(
-                (member_id, now_ms + config.group_consumer_session_timeout_ms) for member_id in self.members
+                (member_id, from_ms + session_ms(member, config)) for member_id, member in self.members.items()
             ),
         )
         for member_id, wants in sorted(self.members.items()):
@@ -74,9 +75,9 @@ class ConsumerReplay:
         return replace(
             group,
             revocations=immutables.Map(
-                (member.id, now_ms + member.rebalance_timeout_ms)
+                (member.id, from_ms + member.rebalance_timeout_ms)
                 for member in group.members.values()
-                if member.state is MemberState.UNREVOKED_PARTITIONS
+                if member.state is MemberState.UNREVOKED_PARTITIONS and member.classic is None
             ),
         )
 

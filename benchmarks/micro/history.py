@@ -1,0 +1,124 @@
+"""Durable history read through a broker, beside the same records read from its log, by librdkafka, in one run.
+
+    python -m benchmarks.micro.history [--mb 1000]
+
+Prints MB/s of the hot and of the cold read, and how long a produce with acks=all takes at the 50th and 99th percentile,
+alone and with a reader of history beside it. The store is a directory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+from confluent_kafka.admin import AdminClient, ConfigEntry, ConfigResource, NewTopic, ResourceType
+
+from tools.broker_process import BrokerProcess
+
+RECORD_BYTES = 1024
+TOPIC, HOT = "history", "hot"
+
+
+def produce(bootstrap: str, count: int) -> None:
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 5, "queue.buffering.max.kbytes": 200_000}
+    )
+    value = b"v" * RECORD_BYTES
+    for _ in range(count):
+        while True:
+            try:
+                producer.produce(TOPIC, value, partition=0)
+                break
+            except BufferError:
+                producer.poll(0.1)
+        producer.poll(0)
+    assert producer.flush(120) == 0
+
+
+def read(bootstrap: str, count: int) -> float:
+    """Records from offset 0; MB/s of their values."""
+    consumer: Any = confluent_kafka.Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": "g", "enable.auto.commit": False, "auto.offset.reset": "error"}
+    )
+    consumer.assign([confluent_kafka.TopicPartition(TOPIC, 0, 0)])
+    begun, seen = time.perf_counter(), 0
+    while seen < count:
+        messages = consumer.consume(min(10_000, count - seen), 10)
+        assert messages
+        assert all(message.error() is None for message in messages)
+        seen += len(messages)
+    seconds = time.perf_counter() - begun
+    consumer.close()
+    return count * RECORD_BYTES / seconds / 1e6
+
+
+def latencies(bootstrap: str, seconds: float) -> tuple[float, float]:
+    """Of single produces, one after the other, in milliseconds: 50th and 99th percentile."""
+    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 0})
+    taken, end = [], time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        begun = time.perf_counter()
+        producer.produce(HOT, b"v" * 100, partition=0)
+        assert producer.flush(30) == 0
+        taken.append((time.perf_counter() - begun) * 1000)
+    taken.sort()
+    return taken[len(taken) // 2], taken[len(taken) * 99 // 100]
+
+
+def keep_little(admin: AdminClient) -> None:
+    entry = ConfigEntry("local.retention.bytes", "0", incremental_operation=confluent_kafka.admin.AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, TOPIC, incremental_configs=[entry])
+    for future in admin.incremental_alter_configs([resource]).values():
+        future.result()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--mb", type=int, default=1000)
+    count = parser.parse_args().mb * 1_000_000 // RECORD_BYTES
+    root = Path(tempfile.mkdtemp(prefix="headrace-history-"))
+    options = ("--durable", f"file://{root / 'store'}", "--config", "log.retention.check.interval.ms=200")
+    try:
+        with BrokerProcess(root, *options) as broker:
+            admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+            configs = {"segment.bytes": str(64 << 20), "durable.export.max.lag.ms": "500"}
+            for name in (TOPIC, HOT):
+                admin.create_topics([NewTopic(name, 1, 1, config=configs)])[name].result()
+            produce(broker.bootstrap, count)
+            exported = root / "store"
+            while sum(file.stat().st_size for file in exported.rglob("*.segment")) < count * RECORD_BYTES:
+                time.sleep(0.5)
+            hot = [read(broker.bootstrap, count) for _ in range(2)][-1]
+            alone = latencies(broker.bootstrap, 10)
+            keep_little(admin)
+            log = broker.data / "logs" / f"{TOPIC}-0"
+            while sum(file.stat().st_size for file in log.glob("*.log")) > 64 << 20:
+                time.sleep(0.5)
+            cold = [read(broker.bootstrap, count) for _ in range(2)][-1]
+            over = threading.Event()
+
+            def read_on() -> None:
+                while not over.is_set():
+                    read(broker.bootstrap, count)
+
+            thread = threading.Thread(target=read_on)
+            thread.start()
+            beside = latencies(broker.bootstrap, 10)
+            over.set()
+            thread.join()
+    finally:
+        shutil.rmtree(root)
+    print(f"hot read {hot:.0f} MB/s, cold read {cold:.0f} MB/s: {cold / hot:.2f} of it")
+    print(
+        "produce, ms at 50 % and 99 %: alone {:.2f} {:.2f}, beside a cold reader {:.2f} {:.2f}".format(*alone, *beside)
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""AlterReplicaLogDirs: move replicas of this broker to another of its log directories (KIP-113).
+
+A broker has one: a replica that is to go where it is stays there, as on Kafka, and any other directory is
+LOG_DIR_NOT_FOUND. What this broker does not hold is REPLICA_NOT_AVAILABLE. A partition that is named for several
+directories goes to the last. v2 flexible.
+"""
+
+from __future__ import annotations
+
+from headrace.base.ids import PartitionIndex, TopicPartition
+from headrace.broker.context import Handler, RequestContext
+from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDirPartitionResult,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopicResult,
+)
+
+
+def handle(request: AlterReplicaLogDirsRequest, context: RequestContext) -> AlterReplicaLogDirsResponse:
+    """One result for each partition, by topic."""
+    wanted: dict[str, dict[int, str]] = {}
+    for directory in request.dirs:
+        for topic in directory.topics:
+            wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partitions, directory.path))
+    return AlterReplicaLogDirsResponse(
+        results=tuple(
+            AlterReplicaLogDirTopicResult(
+                topic_name=name,
+                partitions=tuple(
+                    AlterReplicaLogDirPartitionResult(
+                        partition_index=index, error_code=_error(name, index, path, context)
+                    )
+                    for index, path in paths.items()
+                ),
+            )
+            for name, paths in wanted.items()
+        )
+    )
+
+
+def _error(name: str, index: int, path: str, context: RequestContext) -> ErrorCode:
+    partitions = context.services.partitions
+    if path != str(partitions.log_directory):
+        return ErrorCode.LOG_DIR_NOT_FOUND
+    topic = context.image.topic(name)
+    if topic is None or not 0 <= index < len(topic.partitions):
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    key = TopicPartition(topic.id, PartitionIndex(index))
+    if key in partitions.offline:
+        return ErrorCode.KAFKA_STORAGE_ERROR
+    return ErrorCode.NONE if partitions.role(key) is not None else ErrorCode.REPLICA_NOT_AVAILABLE
+
+
+HANDLER = Handler(int(ApiKey.ALTER_REPLICA_LOG_DIRS), (1, 2), handle)

@@ -1,0 +1,207 @@
+"""Retention of durable history: what is past `retention.*` leaves the catalog, and its objects go after a grace period.
+
+Promises: the event comes first and the object later, so that no catalog names what is not there, and whoever reads by
+an older image still finds it; a crash in between leaves an object that nothing refers to. Only the leader asks, and the
+controller decides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from functools import partial
+from typing import NamedTuple
+
+import structlog
+
+from headrace.base.errors import HeadraceError
+from headrace.base.ids import Offset, TopicPartition
+from headrace.base.limits import HISTORY_DELETE_GRACE_MS, HISTORY_DOOMED_MAX, HISTORY_STOP_MS_MAX
+from headrace.base.ports import Clock, Objects
+from headrace.broker.control import Control
+from headrace.broker.partition import Partition
+from headrace.broker.partitions import Partitions
+from headrace.broker.tasks import OnBug, started
+from headrace.controller.asks import DeleteHistory
+from headrace.metadata.delta import ImageDelta
+from headrace.metadata.segments import PartitionCatalog
+from headrace.storage.engine import LogConfig, PartitionLog
+from headrace.storage.tier.mirror import deleted_in_mirror
+from headrace.wire.errors import ErrorCode
+
+log = structlog.get_logger(__name__)
+
+
+class Doomed(NamedTuple):
+    """An object that is to be deleted."""
+
+    due: float
+    """From when on nobody reads it any more, in monotonic seconds."""
+    object_key: str
+    partition: TopicPartition
+    next_offset: Offset
+    """Behind what it holds."""
+
+
+class HistoryKeeper:
+    """One per broker that has a durable store."""
+
+    def __init__(
+        self,
+        *,
+        partitions: Partitions,
+        control: Control,
+        objects: Objects,
+        clock: Clock,
+        interval_ms: int,
+        on_bug: OnBug,
+    ) -> None:
+        self._partitions = partitions
+        self._control = control
+        self._objects = objects
+        self._clock = clock
+        self._interval_s = interval_ms / 1000
+        self._on_bug = on_bug
+        self._doomed: deque[Doomed] = deque()
+        """Objects that left the catalog."""
+        self._stopping = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = started(self._run(), "retention of durable history", self._on_bug)
+
+    async def stop(self) -> None:
+        """An object whose deletion is under way goes; those that are still to go stay, and nothing refers to them."""
+        self._stopping.set()
+        if self._task is not None:
+            await asyncio.wait([self._task], timeout=HISTORY_STOP_MS_MAX / 1000)
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    def on_delta(self, delta: ImageDelta) -> None:
+        """What leaves a catalog is deleted by who leads the partition then."""
+        before, after = delta.before.catalog, delta.after.catalog
+        if before is after:
+            return
+        topic_ids = delta.after.topics.keys() if delta.topic_ids is None else delta.topic_ids
+        for topic_id in topic_ids:
+            topic = delta.after.topics.get(topic_id)
+            for partition in () if topic is None else topic.partitions:
+                key = TopicPartition(topic_id, partition.index)
+                known, now = before.get(key), after.get(key)
+                if known is None or now is None or not known.readable_start < now.readable_start:
+                    continue
+                if isinstance(self._partitions.role(key), Partition):
+                    self._doom(key, known, now)
+
+    def _doom(self, key: TopicPartition, known: PartitionCatalog, now: PartitionCatalog) -> None:
+        due = self._clock.monotonic() + HISTORY_DELETE_GRACE_MS / 1000
+        for descriptor in known.below(now.log_start_offset):
+            if len(self._doomed) < HISTORY_DOOMED_MAX:
+                self._doomed.append(Doomed(due, descriptor.key, key, descriptor.next_offset))
+
+    async def _run(self) -> None:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), self._interval_s)
+                return
+            await self._apply_all()
+            await self._delete_objects()
+
+    async def _apply_all(self) -> None:
+        """What one partition cannot keeps no other from its turn."""
+        for partition in list(self._partitions):
+            try:
+                await self._apply_retention(partition)
+            except (HeadraceError, OSError) as error:
+                log.warning(
+                    "retention of durable history failed; it is tried again",
+                    topic=partition.topic,
+                    partition=partition.topic_partition.partition,
+                    reason=str(error),
+                )
+
+    async def _apply_retention(self, partition: Partition) -> None:
+        history = partition.history
+        if history is None or not partition.settings.delete or partition.availability is not ErrorCode.NONE:
+            return
+        start = retained_from(history, partition.log.config, bytes_above(partition.log, history), self._clock.now_ms())
+        if start <= history.log_start_offset:
+            return
+        key = partition.topic_partition
+        refusal = await self._control.submit(
+            DeleteHistory(
+                topic_id=key.topic_id,
+                partition=key.partition,
+                leader_epoch=partition.leader_epoch,
+                log_start_offset=start,
+            )
+        )
+        if refusal is None:
+            log.info(
+                "durable history past its retention is deleted",
+                topic=partition.topic,
+                partition=key.partition,
+                log_start_offset=start,
+            )
+
+    async def _delete_objects(self) -> None:
+        """Those that the mirror names no more. One that cannot be deleted waits behind the others."""
+        loop = asyncio.get_running_loop()
+        mirrored: dict[TopicPartition, Offset] = {}
+        for _ in range(len(self._doomed)):
+            if self._doomed[0].due > self._clock.monotonic() or self._stopping.is_set():
+                return
+            doomed = self._doomed[0]
+            try:
+                is_deleted = await loop.run_in_executor(None, partial(self._delete, doomed, mirrored))
+            except (HeadraceError, OSError) as error:
+                is_deleted = False
+                log.warning(
+                    "an object of the durable store is not deleted yet", object=doomed.object_key, reason=str(error)
+                )
+            self._doomed.popleft()
+            if not is_deleted:
+                due = self._clock.monotonic() + HISTORY_DELETE_GRACE_MS / 1000
+                self._doomed.append(doomed._replace(due=due))
+
+    def _delete(self, doomed: Doomed, mirrored: dict[TopicPartition, Offset]) -> bool:
+        """In a worker thread. False: the mirror still names it. `mirrored`: what is known of that."""
+        key = doomed.partition
+        if key not in mirrored:
+            mirrored[key] = deleted_in_mirror(self._objects, key.topic_id, key.partition)
+        if mirrored[key] < doomed.next_offset:
+            return False
+        self._objects.delete(doomed.object_key)
+        return True
+
+
+def retained_from(history: PartitionCatalog, config: LogConfig, bytes_above: int, now_ms: int) -> Offset:
+    """Where history is to begin: behind the segments whose records are all older than `retention_ms`, and those without
+    which the partition still holds `retention_bytes`. `bytes_above`: of what is not exported yet."""
+    size = history.batch_bytes + bytes_above
+    start = history.log_start_offset
+    for entry in history:
+        segment = entry.descriptor
+        is_old = config.retention_ms >= 0 and 0 <= segment.last_timestamp_ms < now_ms - config.retention_ms
+        is_surplus = config.retention_bytes >= 0 and size - segment.batch_bytes >= config.retention_bytes
+        if not (is_old or is_surplus):
+            break
+        size -= segment.batch_bytes
+        start = segment.next_offset
+    return start
+
+
+def bytes_above(partition_log: PartitionLog, history: PartitionCatalog) -> int:
+    """Bytes of the log that are not exported yet. Of a segment that is exported in part, the rest counts."""
+    exported = {
+        segment.base_offset: segment.size
+        for segment in partition_log.closed_segments()
+        if segment.next_offset <= history.next_offset
+    }
+    size = partition_log.size_bytes - sum(exported.values())
+    base = next((each for each in partition_log.segments if each not in exported), history.next_offset)
+    if base < history.next_offset:
+        size -= sum(entry.descriptor.batch_bytes for entry in history if entry.descriptor.start_offset >= base)
+    return max(0, size)

@@ -1,0 +1,198 @@
+"""Bugs to plant in the coordinators of groups, one at a time, to show that simulated clusters find them.
+
+Each is what a plausible mistake in one function would do, and is taken out again at the end of the `with`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from typing import Any, Final
+from unittest.mock import patch
+from weakref import WeakKeyDictionary
+
+import immutables
+
+from headrace.base.ids import PartitionIndex, TopicPartition
+from headrace.broker import group_shard, membership
+from headrace.broker.duties import Duties
+from headrace.broker.group_shard import GroupShard
+from headrace.broker.groups import OFFSETS_TOPIC, GroupService
+from headrace.broker.lease import Lease
+from headrace.broker.settling import Settling
+from headrace.controller.asks import Heartbeat
+from headrace.controller.decision import Refusal
+from headrace.coordinators.groups import offsets, rebalance
+from headrace.coordinators.groups.consumer import heartbeats
+from headrace.coordinators.groups.consumer.model import ConsumerGroup, ConsumerMember
+from headrace.coordinators.groups.consumer.reconciliation import reconcile
+from headrace.coordinators.groups.events import CommitOffsets, GroupFormed, Written
+from headrace.coordinators.groups.model import Group
+from headrace.coordinators.groups.partitioning import partition_for
+from headrace.metadata.values import BrokerImage
+from headrace.wire.errors import ErrorCode
+
+
+@contextmanager
+def commit_acknowledged_when_appended() -> Iterator[None]:
+    """What is appended counts, whoever else has it."""
+
+    def hasty(self: GroupShard, entries: list[group_shard._Entry]) -> None:
+        if not self.lost:
+            self.partition.append(group_shard._batch(entries, self._clock.now_ms()), needs_isr=True)
+            for entry in entries:
+                self.send(entry.group_id, Written(write=entry.write, error=ErrorCode.NONE))
+
+    with patch.object(GroupShard, "_write", hasty):
+        yield
+
+
+@contextmanager
+def generation_not_checked() -> Iterator[None]:
+    """Any member commits, in whatever generation it thinks it is."""
+    check = offsets._commit_error
+
+    def lenient(group: Group, event: CommitOffsets) -> ErrorCode:
+        error = check(group, event)
+        return ErrorCode.NONE if error is ErrorCode.ILLEGAL_GENERATION else error
+
+    with patch.object(offsets, "_commit_error", lenient):
+        yield
+
+
+@contextmanager
+def answers_while_loading() -> Iterator[None]:
+    """A new coordinator answers from what it has, which is nothing yet."""
+    find = GroupService.shard
+
+    def hasty(self: GroupService, group_id: str) -> GroupShard | ErrorCode:
+        found = find(self, group_id)
+        shard = self._shards.get(_index(self, group_id))
+        return shard if found is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and shard is not None else found
+
+    with patch.object(GroupService, "shard", hasty):
+        yield
+
+
+@contextmanager
+def answers_after_its_leadership() -> Iterator[None]:
+    """A coordinator goes on answering from what it had, once it is none."""
+    find, lose = GroupService.shard, GroupShard.lose
+    last: WeakKeyDictionary[GroupService, dict[PartitionIndex, GroupShard]] = WeakKeyDictionary()
+
+    def stubborn(self: GroupService, group_id: str) -> GroupShard | ErrorCode:
+        found, index = find(self, group_id), _index(self, group_id)
+        known = last.setdefault(self, {})
+        if isinstance(found, GroupShard):
+            known[index] = found
+        return known.get(index, found) if found is ErrorCode.NOT_COORDINATOR else found
+
+    def keep(self: GroupShard) -> None:
+        groups = dict(self.groups)
+        lose(self)
+        self.groups = groups
+
+    with patch.object(GroupService, "shard", stubborn), patch.object(GroupShard, "lose", keep):
+        yield
+
+
+def _index(service: GroupService, group_id: str) -> PartitionIndex:
+    topic = service._metadata.image.topic(OFFSETS_TOPIC)
+    return PartitionIndex(-1 if topic is None else partition_for(group_id, len(topic.partitions)))
+
+
+@contextmanager
+def coordinator_never_in_doubt() -> Iterator[None]:
+    """Whoever takes itself for the controller takes heartbeats, and a coordinator believes in itself until it hears."""
+
+    with quorum_not_asked_at_a_heartbeat(), patch.object(Lease, "is_held", True):
+        yield
+
+
+@contextmanager
+def quorum_not_asked_at_a_heartbeat() -> Iterator[None]:
+    """Whoever takes itself for the controller answers from what it has."""
+
+    async def unasked(self: Duties, ask: Heartbeat) -> bool | Refusal:
+        known = self._metadata.image.brokers.get(ask.broker_id)
+        return known is not None and not known.fenced
+
+    with patch.object(Duties, "_standing", unasked):
+        yield
+
+
+@contextmanager
+def lease_not_limited_to_the_session() -> Iterator[None]:
+    """It lasts for as long as a follower may be behind."""
+    with patch.object(membership, "lease_s", lambda session_s, lag_max_s: lag_max_s):
+        yield
+
+
+@contextmanager
+def fenced_though_heard() -> Iterator[None]:
+    """Whoever was silent when the controller looked is fenced, also if it is heard before its turn comes."""
+    fence = Settling.fence
+
+    async def all_the_same(self: Settling, known: BrokerImage, **options: Any) -> Refusal | None:
+        return await fence(self, known)
+
+    with patch.object(Settling, "fence", all_the_same):
+        yield
+
+
+@contextmanager
+def generation_not_kept() -> Iterator[None]:
+    """The log holds who is in a group, and not in which generation."""
+    formed = rebalance.formed
+
+    def forgetful(group: Group, assignments: Mapping[str, bytes]) -> GroupFormed:
+        return replace(formed(group, assignments), generation=0)
+
+    with patch.object(rebalance, "formed", forgetful):
+        yield
+
+
+@contextmanager
+def given_before_released() -> Iterator[None]:
+    """A consumer group's partition goes to its next owner as soon as it is to."""
+
+    def at_once(member: ConsumerMember, **options: Any) -> ConsumerMember:
+        return reconcile(member, **{**options, "owners": {}})
+
+    def put(self: ConsumerGroup, member: ConsumerMember) -> ConsumerGroup:
+        members = self.members.set(member.id, member)
+        owners: dict[TopicPartition, str] = {}
+        for each in members.values():
+            owners.update(dict.fromkeys(each.assigned | each.revoking, each.id))
+        return replace(self, members=members, owners=immutables.Map(owners))
+
+    with patch.object(heartbeats, "reconcile", at_once), patch.object(ConsumerGroup, "put", put):
+        yield
+
+
+@contextmanager
+def end_of_a_session_bumps_no_epoch() -> Iterator[None]:
+    """Who is silent is out, and what it read goes to nobody until something else happens."""
+    due = heartbeats.on_due
+
+    def quiet(group: ConsumerGroup, now_ms: int) -> ConsumerGroup:
+        return replace(due(group, now_ms), epoch=group.epoch)
+
+    with patch.object(heartbeats, "on_due", quiet):
+        yield
+
+
+GROUP_PLANTS: Final[dict[str, Callable[[], AbstractContextManager[None]]]] = {
+    "commit-acknowledged-when-appended": commit_acknowledged_when_appended,
+    "generation-not-checked": generation_not_checked,
+    "answers-while-loading": answers_while_loading,
+    "answers-after-its-leadership": answers_after_its_leadership,
+    "coordinator-never-in-doubt": coordinator_never_in_doubt,
+    "quorum-not-asked-at-a-heartbeat": quorum_not_asked_at_a_heartbeat,
+    "lease-not-limited-to-the-session": lease_not_limited_to_the_session,
+    "generation-not-kept": generation_not_kept,
+    "given-before-released": given_before_released,
+    "end-of-a-session-bumps-no-epoch": end_of_a_session_bumps_no_epoch,
+}
+"""Found by the groups' part of a seed (`groups.run.run_groups`)."""

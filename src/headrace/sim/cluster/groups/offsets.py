@@ -1,0 +1,224 @@
+"""Commits and fetches of one client, in whatever version, and what the ledger and the judges are told of them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from uuid import UUID
+
+from headrace.sim.client import Lost
+from headrace.sim.cluster.groups.history import NOTHING, Clear, Commit, Look, Register
+from headrace.sim.cluster.groups.stage import STEADY, Stage, Way
+from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode, error_of
+from headrace.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from headrace.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
+
+COMMIT_VERSIONS: Final = (7, 8, 9, 9, 10)
+EPOCH_VERSIONS: Final = (9, 10)
+"""That a consumer group's members may use."""
+FETCH_VERSIONS: Final = (5, 7, 8, 9, 10)
+BY_ID: Final = 10
+MANY_GROUPS: Final = 8
+UNKNOWN: Final = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+"""What is told also where the record may yet come through."""
+UNANSWERED_MAX: Final = 8
+"""Deletions of one register that nobody knows the outcome of: with more the judge would have too many orders to try."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """As whom a client commits and fetches; nobody in particular."""
+
+    member_id: str = ""
+    epoch: int = -1
+    """Its generation, or member epoch."""
+    instance_id: str | None = None
+
+
+class Offsets:
+    """Of one client of one group."""
+
+    def __init__(self, stage: Stage, name: str, group: str, way: Way, chance: random.Random) -> None:
+        self._stage = stage
+        self._name = name
+        self._group = group
+        self._way = way
+        self._chance = chance
+
+    def some_register(self, topic_id: UUID, count: int) -> Register:
+        return Register(self._group, topic_id, self._chance.randrange(count))
+
+    async def commit(
+        self, who: Identity, registers: Sequence[Register], *, versions: Sequence[int] = COMMIT_VERSIONS
+    ) -> dict[Register, ErrorCode]:
+        """Commit a new offset of each; what each was told. Raises Lost, where nothing or nobody knows what was."""
+        await self._found()
+        stage, node = self._stage, self._way.node
+        by_name = all(register.topic_id == stage.steady for register in registers)
+        version = self._chance.choice(versions) if by_name else BY_ID
+        registers = sorted(registers)  # as they are in the request: topic by topic
+        commits = [Commit(register, stage.ledger.next_offset()) for register in registers]
+        stage.ledger.asks_for(commits)
+        called = stage.ledger.now()
+        seen = [stage.judge.glimpse(key, node) for key in stage.partitions] if stage.keeps_records else []
+        request = self._commit_request(who, commits, version)
+        try:
+            answer = await self._way.ask(ApiKey.OFFSET_COMMIT, version, request)
+        except Lost:
+            for commit in commits:
+                stage.ledger.unknown(self._name, commit, called)
+            raise
+        told = [error_of(each.error_code) for topic in answer.topics for each in topic.partitions]
+        for commit, error in zip(commits, told, strict=True):
+            self._stage.world.tell(f"{self._name} commits {commit.offset} for {commit.register}: {error.name}")
+            if error is ErrorCode.NONE:
+                stage.ledger.done(self._name, commit, called)
+                for glimpse in seen:
+                    stage.judge.on_recorded(glimpse, _tag(commit))
+            elif error in UNKNOWN:
+                stage.ledger.unknown(self._name, commit, called)
+        if any(error in UNKNOWN or error.retriable for error in told):
+            self._way.is_wrong()
+        return dict(zip(registers, told, strict=True))
+
+    async def _found(self) -> None:
+        try:
+            await self._way.find()
+        except Lost:
+            self._way.is_wrong()
+            await self._way.pause()
+            raise
+
+    def _commit_request(self, who: Identity, commits: Sequence[Commit], version: int) -> OffsetCommitRequest:
+        by_topic: dict[UUID, list[OffsetCommitRequestPartition]] = {}
+        for commit in commits:
+            by_topic.setdefault(commit.register.topic_id, []).append(
+                OffsetCommitRequestPartition(
+                    partition_index=commit.register.partition,
+                    committed_offset=commit.offset,
+                    committed_metadata=_tag(commit).decode(),
+                )
+            )
+        topics = (
+            OffsetCommitRequestTopic(topic_id=topic_id, partitions=tuple(partitions))
+            if version >= BY_ID
+            else OffsetCommitRequestTopic(name=STEADY, partitions=tuple(partitions))
+            for topic_id, partitions in by_topic.items()
+        )
+        return OffsetCommitRequest(
+            group_id=self._group,
+            generation_id_or_member_epoch=who.epoch,
+            member_id=who.member_id,
+            group_instance_id=who.instance_id,
+            topics=tuple(topics),
+        )
+
+    async def look(
+        self, registers: Sequence[Register], *, who: Identity | None = None, node: int | None = None
+    ) -> bool:
+        """Fetch; of `node`, whoever that is, or of the coordinator. Whether it was answered."""
+        if node is None:
+            await self._found()
+            node = self._way.node
+        by_name = all(register.topic_id == self._stage.steady for register in registers)
+        version = self._chance.choice(FETCH_VERSIONS) if by_name and who is None else BY_ID
+        called = self._stage.ledger.now()
+        request = self._fetch_request(registers, who, version)
+        try:
+            answer = await self._way.call(node, ApiKey.OFFSET_FETCH, version, request)
+        except Lost:
+            self._way.is_wrong()
+            await self._way.pause()
+            raise
+        error, topics = _flat(answer, version)
+        if error is not ErrorCode.NONE:
+            if error in UNKNOWN or error.retriable:
+                self._way.is_wrong()
+                await self._way.pause()
+            return False
+        found = {
+            (topic.topic_id if version >= BY_ID else self._stage.steady, each.partition_index): each
+            for topic in topics
+            if version >= BY_ID or topic.name == STEADY
+            for each in topic.partitions
+        }
+        for register in registers:
+            told = found.get((register.topic_id, register.partition))
+            if told is None or told.error_code == ErrorCode.NONE:
+                offset = NOTHING if told is None else told.committed_offset
+                text = f"{self._name} is told by {node}: {register} is at {offset}"
+                self._stage.world.tell(text)
+                self._stage.ledger.done(self._name, Look(register), called, offset)
+                if told is not None and offset != NOTHING and (told.metadata or "") != f"({offset})":
+                    self._stage.world.problem("metadata", f"{text}, with {told.metadata}")
+        return True
+
+    def _fetch_request(self, registers: Sequence[Register], who: Identity | None, version: int) -> OffsetFetchRequest:
+        by_topic: dict[UUID, list[int]] = {}
+        for register in registers:
+            by_topic.setdefault(register.topic_id, []).append(register.partition)
+        if version < MANY_GROUPS:
+            [indexes] = by_topic.values()
+            old = (OffsetFetchRequestTopic(STEADY, tuple(indexes)),)
+            return OffsetFetchRequest(group_id=self._group, topics=None if self._chance.random() < 0.3 else old)
+        topics = tuple(
+            OffsetFetchRequestTopics(topic_id=topic_id, partition_indexes=tuple(indexes))
+            if version >= BY_ID
+            else OffsetFetchRequestTopics(name=STEADY, partition_indexes=tuple(indexes))
+            for topic_id, indexes in by_topic.items()
+        )
+        group = OffsetFetchRequestGroup(
+            group_id=self._group,
+            member_id=None if who is None else who.member_id,
+            member_epoch=-1 if who is None else who.epoch,
+            topics=topics,
+        )
+        return OffsetFetchRequest(groups=(group,))
+
+    # what is cleared
+
+    def cleared(self, registers: Iterable[Register], called: int) -> None:
+        for register in registers:
+            self._stage.ledger.done(self._name, Clear(register), called)
+
+    def may_be_cleared(self, registers: Iterable[Register], called: int) -> None:
+        for register in registers:
+            self._stage.ledger.unknown(self._name, Clear(register), called)
+
+    def too_many_unknown(self) -> bool:
+        """Whether there are as many deletions in doubt as can be judged."""
+        unknown: dict[Register, int] = {}
+        for each in self._stage.ledger.operations:
+            if isinstance(each.action, Clear) and each.returned is None and each.action.register.group == self._group:
+                unknown[each.action.register] = unknown.get(each.action.register, 0) + 1
+        return max(unknown.values(), default=0) >= UNANSWERED_MAX
+
+    def is_no_group(self, called: int) -> None:
+        """Somebody was told that there is no such group: nothing is committed for a topic that is still there."""
+        for register in self._stage.ledger.registers(self._group):
+            if register.topic_id == self._stage.steady:
+                self._stage.ledger.done(self._name, Look(register), called, NOTHING)
+
+
+def _tag(commit: Commit) -> bytes:
+    return f"({commit.offset})".encode()
+
+
+def _flat(answer: Any, version: int) -> tuple[ErrorCode, Sequence[Any]]:
+    """The error and the topics, in the later form or the earlier one."""
+    if version < MANY_GROUPS:
+        return error_of(answer.error_code), answer.topics
+    [group] = answer.groups
+    return error_of(group.error_code), group.topics

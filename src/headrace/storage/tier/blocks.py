@@ -1,0 +1,199 @@
+"""Parts of durable segments, as a broker reads them: whole batches, proven, a few megabytes at a time.
+
+Promises: no byte of a block is given out that was not proven by a CRC32C of the export: the footer by its own, and by
+what the catalog says of the segment; the batches by the footer's checksums, which cover what a batch's own CRC leaves
+out (base offset, leader epoch). Where an old footer has none: by the batches' own CRCs, by offsets without a gap and by
+the footer's leader epochs, which together cover the same. The SHA-256 of a whole object is for `Store.verify`. All
+calls block: never on the event loop.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from operator import itemgetter
+from struct import Struct
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from headrace.base.errors import CorruptData
+from headrace.base.ids import LeaderEpoch, Offset
+from headrace.base.limits import HISTORY_BLOCK_BYTES
+from headrace.base.ports import Objects
+from headrace.metadata.segments import SegmentDescriptor
+from headrace.storage.engine import FoundOffset
+from headrace.storage.tier.format import TAIL_GUESS_BYTES, SegmentFooter, decode_footer, footer_length
+from headrace.wire.batches import LENGTH_END, BatchHeader, check_batches, iterate_headers, small_records
+
+_HEAD: Final = Struct(">qi11xi")
+"""Of a batch: base offset, length, last offset delta."""
+_base_of = itemgetter(0)
+_position_of = itemgetter(1)
+
+
+class Plan(NamedTuple):
+    """How one segment is read: its footer, and where its blocks begin."""
+
+    segment: SegmentDescriptor
+    footer: SegmentFooter
+    starts: Sequence[int]
+    """Of each block, its first entry in the footer's index."""
+
+    def block_of(self, offset: int) -> int:
+        """The number of the block that holds `offset`, which lies in the segment."""
+        entry = bisect_right(self.footer.index, offset, key=_base_of) - 1
+        return bisect_right(self.starts, max(0, entry)) - 1
+
+
+class Block(NamedTuple):
+    """Whole batches, proven. Positions are in `data`."""
+
+    base_offset: int
+    next_offset: int
+    data: bytes
+    marks: Sequence[tuple[int, int]]
+    """Base offset and position of some of its batches, the first among them, in order."""
+
+    def read(self, start: int, bytes_max: int, end: int, *, at_least_one: bool) -> memoryview:
+        """As `PartitionLog.read`: whole batches below `end`, from the one that holds `start` to the block's end."""
+        assert self.base_offset <= start < self.next_offset, "it is in this block"
+        data, marks = self.data, self.marks
+        at = first = self._position(start)
+        if bytes_max >= len(data) - first and self.next_offset <= end:
+            return self._part(first, len(data))
+        room = bisect_right(marks, first + bytes_max, key=_position_of) - 1
+        below = bisect_right(marks, end, key=_base_of) - 1
+        at = max(first, marks[min(room, below)][1])
+        while at < len(data):
+            base, length, delta = _HEAD.unpack_from(data, at)
+            following = at + LENGTH_END + length
+            if base + delta >= end or (following - first > bytes_max and not (at_least_one and at == first)):
+                break
+            at = following
+        return self._part(first, at)
+
+    def _part(self, first: int, after: int) -> memoryview:
+        """A copy where it is less than half: whoever is slow to take it holds not much more in memory."""
+        part = memoryview(self.data)[first:after]
+        return part if 2 * len(part) >= len(self.data) else memoryview(bytes(part))
+
+    def _position(self, offset: int) -> int:
+        """Of the batch that holds `offset`."""
+        data, at = self.data, self.marks[bisect_right(self.marks, offset, key=_base_of) - 1][1]
+        while True:
+            base, length, delta = _HEAD.unpack_from(data, at)
+            if base + delta >= offset:
+                return at
+            at += LENGTH_END + length
+
+
+def read_plan(objects: Objects, segment: SegmentDescriptor) -> Plan:
+    """One range read, two where the footer is long. Raises CorruptData where it is not the segment's,
+    FileNotFoundError, EOFError, StorageFailure."""
+    size = segment.object_bytes
+    tail = _range(objects, segment, size - min(TAIL_GUESS_BYTES, size))
+    if (length := footer_length(tail)) > len(tail):
+        tail = _range(objects, segment, size - min(length, size))
+    footer = decode_footer(tail)
+    check_footer(segment, footer)
+    starts, begun = [0], 0
+    for number, entry in enumerate(footer.index):
+        if entry.position - begun >= HISTORY_BLOCK_BYTES:
+            starts.append(number)
+            begun = entry.position
+    return Plan(segment, footer, starts)
+
+
+def _range(objects: Objects, segment: SegmentDescriptor, start: int) -> bytes:
+    return objects.get_range(segment.key, start, segment.object_bytes - start)
+
+
+def check_footer(segment: SegmentDescriptor, footer: SegmentFooter) -> None:
+    """Raises CorruptData where the footer is another segment's than the catalog says."""
+    for name in ("start_offset", "end_offset", "leader_epoch", "records", "batch_bytes", "crc32c"):
+        if getattr(segment, name) != getattr(footer, name):
+            raise CorruptData(f"its footer's {name} is {getattr(footer, name)}, the catalog's {getattr(segment, name)}")
+
+
+def read_block(objects: Objects, plan: Plan, number: int) -> Block:
+    """One range read, proven. Raises as `read_plan`."""
+    footer = plan.footer
+    first = plan.starts[number]
+    last = plan.starts[number + 1] if number + 1 < len(plan.starts) else len(footer.index)
+    entries = footer.index[first:last]
+    position = entries[0].position
+    has_more = last < len(footer.index)
+    end = footer.index[last].position if has_more else footer.batch_bytes
+    next_offset = footer.index[last].base_offset if has_more else footer.end_offset + 1
+    data = objects.get_range(plan.segment.key, position, end - position)
+    marks = [(entry.base_offset, entry.position - position) for entry in entries]
+    if footer.checksums:
+        view = memoryview(data)
+        for (begin, after), wanted in zip(
+            pairwise([*map(_position_of, marks), len(data)]), footer.checksums[first:last], strict=True
+        ):
+            if crc32c(view[begin:after]) != wanted:
+                raise CorruptData(f"its bytes {position + begin} to {position + after} fail their CRC32C")
+    else:
+        _check_unaided(footer, data, marks[0][0], next_offset)
+    return Block(marks[0][0], next_offset, data, marks)
+
+
+def _check_unaided(footer: SegmentFooter, data: bytes, expected: int, next_offset: int) -> None:
+    for _, header in check_batches(data):
+        epoch = epoch_at(footer, header.base_offset)
+        if header.base_offset != expected or header.leader_epoch != epoch:
+            raise CorruptData(
+                f"a batch of epoch {header.leader_epoch} begins at offset {header.base_offset}, where one of epoch "
+                f"{epoch} should at {expected}"
+            )
+        expected = header.next_offset
+    if expected != next_offset:
+        raise CorruptData(f"its batches end at offset {expected} where {next_offset} should follow")
+
+
+def epoch_at(footer: SegmentFooter, offset: int) -> LeaderEpoch:
+    """Of the batch that holds `offset`."""
+    at = bisect_right(footer.leader_epochs, offset, key=lambda entry: entry.start_offset)
+    return LeaderEpoch(footer.leader_epochs[max(0, at - 1)].leader_epoch)
+
+
+def first_at_or_after(objects: Objects, plan: Plan, timestamp: int, start: int) -> FoundOffset | None:
+    """The first record at or above offset `start` whose time is at least `timestamp`. Raises as `read_plan`."""
+    index = plan.footer.index
+    from_time = bisect_right(index, timestamp - 1, key=lambda entry: entry.max_timestamp_ms) - 1
+    from_offset = bisect_right(index, start, key=_base_of) - 1
+    number = bisect_right(plan.starts, max(0, from_time, from_offset)) - 1
+    for each in range(number, len(plan.starts)):
+        block = read_block(objects, plan, each)
+        for at, header in iterate_headers(block.data):
+            if header.last_offset >= start and header.max_timestamp >= timestamp:
+                found = _in_batch(block.data[at : at + header.size], header, timestamp, start)
+                if found is not None:
+                    return found
+    return None
+
+
+def _in_batch(batch: bytes, header: BatchHeader, timestamp: int, start: int) -> FoundOffset | None:
+    records = small_records(batch)
+    epoch = LeaderEpoch(header.leader_epoch)
+    if records is None:  # its first offset: nobody who goes on from there misses a record
+        return FoundOffset(Offset(max(header.base_offset, start)), header.max_timestamp, epoch)
+    for record in records:
+        if record.timestamp >= timestamp and record.offset >= start:
+            return FoundOffset(Offset(record.offset), record.timestamp, epoch)
+    return None
+
+
+def highest_from(objects: Objects, plan: Plan, start: int) -> int:
+    """The highest time of the batches that reach to offset `start` or above. Raises as `read_plan`."""
+    return max((header.max_timestamp for header in _headers_from(objects, plan, start)), default=-1)
+
+
+def _headers_from(objects: Objects, plan: Plan, start: int) -> Iterator[BatchHeader]:
+    for number in range(plan.block_of(start), len(plan.starts)):
+        for _, header in iterate_headers(read_block(objects, plan, number).data):
+            if header.last_offset >= start:
+                yield header
