@@ -87,6 +87,7 @@ class ConsumerMember(Member):
         if error is not ErrorCode.NONE:
             await self._refused(error)
             return False
+        self._way.tells("an assignment")
         self.member_id, self.epoch = answer.member_id or self.member_id, answer.member_epoch
         self._said = self.owned
         if answer.assignment is not None:

@@ -4,7 +4,7 @@ Told of what members send and are told; of the coordinators' own opinions nothin
 generation all are told of one sharing out, that no partition is in twice; and no commit of an older generation is
 taken after somebody was told its share in a later one. Consumer groups: nobody is told to read what somebody else may
 still be reading, and nobody's commit is taken for what somebody else reads. And of both: what is acknowledged is on
-the disks of a whole ISR.
+the disks of a whole ISR, and who may know less than its successor tells nothing of it (decision 0028's lease).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
+from headrace.broker.groups import OFFSETS_TOPIC
 from headrace.sim.cluster.records.judge import Glimpse, RecordsJudge
 from headrace.sim.cluster.world import ClusterWorld
 from headrace.sim.history import PartitionKey
@@ -39,6 +40,25 @@ class GroupsJudge(RecordsJudge):
             isrs = " or ".join(str(state.isr) for state in states)
             text = f"{tag.decode()} is acknowledged by {seen.node}, durable on {sorted(holders)}"
             self._accuse("acknowledged-too-early", f"{text}, in sync are {isrs}")
+
+    def deposed(self, node: int) -> set[PartitionKey]:
+        """Of which partitions this broker, for a question to it that leaves now, may not tell what only their leader
+        knows: another one leads, with an ISR without it, which is in the newest image that anybody has shown."""
+        states = {key: self.state(key) for key, topic in self._topics.items() if topic.name == OFFSETS_TOPIC}
+        return {
+            key
+            for key, state in states.items()
+            if state is not None and node in state.replicas and node not in (state.leader, *state.isr)
+        }
+
+    def on_told(self, deposed: set[PartitionKey], group: str, node: int, what: str) -> None:
+        """It did, of a group's; `deposed` as it was when the question left."""
+        count = sum(topic.name == OFFSETS_TOPIC for topic in self._topics.values())
+        for key in deposed:
+            if key.number != _partition_for(group, count):
+                continue
+            text = f"{node} tells {what} of {group}, when others lead partition {key.number} without it"
+            self._accuse("deposed-coordinator", text)
 
     def _is_recorded(self, node: int, key: PartitionKey, tag: bytes) -> bool:
         return self._is_excused(node, self.newest) or any(tag in batch.data for batch in reversed(self.log(node, key)))
@@ -152,6 +172,14 @@ class ConsumerJudge:
         if reader is not None:
             text = f"{self._group}: {member} commits for {_named([partition])}, which {reader} had been given"
             self._world.problem("zombie-commit", text)
+
+
+def _partition_for(group: str, count: int) -> int:
+    """Kafka's: Java's hash of a name (of ASCII), without its sign, modulo the number of partitions."""
+    value = 0
+    for letter in group.encode("ascii"):
+        value = (31 * value + letter) & 0xFFFFFFFF
+    return min(value, (1 << 32) - value) % count
 
 
 def _named(partitions: Iterable[tuple[UUID, int]]) -> str:

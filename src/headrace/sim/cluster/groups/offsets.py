@@ -148,6 +148,7 @@ class Offsets:
                 self._way.is_wrong()
                 await self._way.pause()
             return False
+        self._way.tells("offsets")
         found = {
             (topic.topic_id if version >= BY_ID else self._stage.steady, each.partition_index): each
             for topic in topics

@@ -101,6 +101,10 @@ class Way:
         self._chance = chance
         self._clients: dict[int, Client] = {}
         self.node = -1
+        self._answered = -1
+        """Who answered last."""
+        self._deposed: set[PartitionKey] = set()
+        """What of that broker was, when it was asked."""
 
     def some_host(self) -> int:
         return self._chance.choice(self._stage.hosts).node
@@ -129,12 +133,19 @@ class Way:
     async def call(self, node: int, key: ApiKey, version: int, message: Any, *, seconds: float = ANSWER_SECONDS) -> Any:
         """Any broker's answer. Raises Lost, also when it takes too long."""
         client = self._clients.setdefault(node, Client(self._name, (address_of(node), PORT)))
+        deposed = self._stage.judge.deposed(node)
         try:
             async with asyncio.timeout(seconds):
-                return await client.call(key, version, message)
+                answer = await client.call(key, version, message)
         except TimeoutError as error:
             client.reset()
             raise Lost("no answer in time") from error
+        self._answered, self._deposed = node, deposed
+        return answer
+
+    def tells(self, what: str) -> None:
+        """The answer that has just come tells what only the coordinator may know."""
+        self._stage.judge.on_told(self._deposed, self._group, self._answered, what)
 
     def is_wrong(self) -> None:
         """Whoever was taken for the coordinator does not answer, or says that it is none."""

@@ -3,8 +3,9 @@
 Told of every image that any broker shows and of every answer that a client gets; of the brokers' own opinions nothing
 is asked. Promises in one line each: one leader in an epoch; the ISR is never empty and never without the leader; what
 is acknowledged at acks=all is durable on a whole ISR that its leader may have gone by; every member of the ISR has
-all that was ever promised, and the same bytes of it; the high watermark never falls within an epoch; who knows that
-it does not lead serves nobody. "Promised" is what was acknowledged at acks=all or shown to a consumer.
+all that was ever promised, and the same bytes of it; whoever joins it has all that its leader began the epoch with;
+the high watermark never falls within an epoch; who knows that it does not lead serves nobody. "Promised" is what was
+acknowledged at acks=all or shown to a consumer.
 """
 
 from __future__ import annotations
@@ -96,6 +97,9 @@ class RecordsJudge(Judge):
             known = self._states[key].get(state.partition_epoch - 1)
             if known is not None and len(known.isr) > len(state.isr):
                 self.on_shrunk(key)
+            if known is not None and known.leader_epoch == state.leader_epoch:
+                for node in set(state.isr).difference(known.isr):
+                    self._check_joined(key, state, node, image)
         if not state.isr:
             self._accuse("empty-isr", f"nobody is in sync with {_name(key)}: {state}")
         elif state.leader != NO_LEADER and state.leader not in state.isr:
@@ -169,6 +173,20 @@ class RecordsJudge(Judge):
             if differs := _first_difference(logs[members[0]], log):
                 text = f"{_name(key)} on {members[0]} and {node}, both in sync, differs at offset {differs.base}"
                 self._accuse("replicas-differ", f"{text}, below {promised}")
+
+    def _check_joined(self, key: PartitionKey, state: PartitionImage, node: int, image: MetadataImage) -> None:
+        """Who joins an ISR has flushed all that its leader had when the epoch began: of that nobody knows how much was
+        promised by those who led before. (Where a log is cleaned its end on a disk is not known: `Media.log`.)"""
+        if "compact" in self._topics[key].configs.get("cleanup.policy", ""):
+            return
+        if any(self._is_excused(each, image) or self.is_rotten(each, key) for each in (state.leader, node)):
+            return
+        inherited = [batch.end for batch in self.log(state.leader, key) if batch.leader_epoch < state.leader_epoch]
+        log = self.log(node, key)
+        end = log[-1].end if log else 0
+        if inherited and end < inherited[-1]:
+            text = f"{node} joined the ISR {state.isr} of {_name(key)} in epoch {state.leader_epoch} with {end} of the"
+            self._accuse("joined-too-early", f"{text} {inherited[-1]} records that {state.leader} began it with")
 
     def check_all(self) -> None:
         """Of every partition, now."""

@@ -26,6 +26,7 @@ class Batch(NamedTuple):
     base: int
     end: int
     """Exclusive."""
+    leader_epoch: int
     data: bytes
 
 
@@ -79,6 +80,7 @@ def parse(data: bytes) -> list[Batch]:
             check_batch(data, at, at + header.size)
         except CorruptData:
             break
-        found.append(Batch(header.base_offset, header.next_offset, data[at : at + header.size]))
+        whole = data[at : at + header.size]
+        found.append(Batch(header.base_offset, header.next_offset, header.leader_epoch, whole))
         at += header.size
     return found

@@ -35,6 +35,10 @@ CATCH_UP_SECONDS_MAX: Final = 1.5
 """For which who has fallen behind is still slow to catch up, under the next leader."""
 HARDLY_MOVES: Final = 300.0
 """By how much longer a disk takes to sync then."""
+LEFT_OUT_SECONDS_MAX: Final = 4.0
+"""In which who is cut off from its leader has left the ISR, or else is let be."""
+STALL_SECONDS: Final = (0.05, 0.5)
+STALLED_SECONDS: Final = (0.3, 1.5)
 
 
 class RecordsNemesis(Nemesis):
@@ -52,7 +56,12 @@ class RecordsNemesis(Nemesis):
     def _mood(self) -> list[tuple[Act, float]]:
         pick = self._random.choice
         self._at_shrunk = pick((0.0, 0.3, 0.8))
-        return [*super()._mood(), (self.dethrone, pick((0.0, 3.0, 12.0))), (self.leave_behind, pick((0.0, 2.0, 5.0)))]
+        return [
+            *super()._mood(),
+            (self.dethrone, pick((0.0, 3.0, 12.0))),
+            (self.leave_behind, pick((0.0, 2.0, 5.0))),
+            (self.stall, pick((0.0, 3.0, 12.0))),
+        ]
 
     def _leader(self) -> Host | None:
         if self._random.random() < PARTITION_LEADER_PROBABILITY:
@@ -134,6 +143,38 @@ class RecordsNemesis(Nemesis):
             self._later(self._within(CATCH_UP_SECONDS_MAX), catches_up)
 
         self._later(self._seconds(BEHIND_SECONDS), strike)
+
+    async def stall(self) -> None:
+        """A follower is cut off from its leader until it is out of the ISR, and comes back when one that is in sync
+        stands still, and with it the high watermark, over which the log goes on growing; then the leader dies. Its
+        successor does not know how much was promised, and the one that was behind soon has all that lies below that
+        high watermark. Nothing else happens meanwhile."""
+        if not (wide := self._wide()):
+            return
+        key = self._random.choice(wide)
+        behind, still = self._random.sample(self._in_sync_followers(key), 2)
+        if (leader := self._leader_of(key)) is None:
+            return
+        loop = self._world.loop
+        self._cut({(leader.address, behind.address)})
+        end = loop.time() + LEFT_OUT_SECONDS_MAX
+        while self._is_in_sync(behind, key) and loop.time() < end:  # noqa: ASYNC110 - virtual time
+            await asyncio.sleep(0.02)
+        still.pause()
+        await asyncio.sleep(self._seconds(STALL_SECONDS))
+        self._kill_leader(key)
+        self.heal()
+        await asyncio.sleep(self._seconds(STALLED_SECONDS))
+        still.resume()
+
+    def _wide(self) -> list[PartitionKey]:
+        """Where one follower may fall behind, one may stand still and one may come to lead."""
+        return [key for key in self._partitions if len(self._in_sync_followers(key)) >= 3]
+
+    def _in_sync_followers(self, key: PartitionKey) -> list[Host]:
+        leader = self._leader_of(key)
+        up = [host for host in self._hosts if host.is_up and not host.is_paused and host is not leader]
+        return [host for host in up if leader is not None and self._is_in_sync(host, key)]
 
     def _seconds(self, bounds: tuple[float, float]) -> float:
         least, most = bounds

@@ -15,7 +15,10 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
+from unittest.mock import patch
 
+from headrace.base.limits import REPLICA_ANSWER_BYTES_MAX
+from headrace.broker import copying
 from headrace.broker.metadata import SETTINGS
 from headrace.sim.client import Client, Lost
 from headrace.sim.cluster.brokers import CONFIGS, BrokerPrograms
@@ -52,6 +55,9 @@ SESSION_MS: Final = (600, 1_500)
 LAG_MS: Final = (300, 1_000, 3_000)
 """replica.lag.time.max.ms: so short that a run sees many ISRs (30,000 shipped)."""
 OFTEN_EXAMINED: Final = {"log.scrub.interval.ms": "300", "log.scrub.io.max.bytes.per.second": "100000000"}
+ANSWER_BYTES: Final = (1, 1, 2_000, REPLICA_ANSWER_BYTES_MAX)
+"""That a follower takes at once while there are faults: with few it has to pass by every batch on its way to the end of
+its leader's log."""
 LANES: Final = (2, 4)
 READERS_PER_PARTITION: Final = 2
 FAULTS_SECONDS: Final = (3.0, 9.0)
@@ -115,6 +121,7 @@ class RecordsRun(Play):
         programs.birth(self.hosts)
         self.judge = RecordsJudge(world.problem, world.tell_of, self.hosts)
         self._replicas = min(size, pick(REPLICAS))
+        self._answer_bytes = pick(ANSWER_BYTES)
         self._stage = Stage(world, self.hosts, self.judge)
         self._nemesis = RecordsNemesis(world, self.hosts, self.judge, self._stage.partitions)
         self._producers = Producers(self._stage, pick(LANES))
@@ -157,7 +164,8 @@ class RecordsRun(Play):
     async def _faults(self) -> None:
         least, most = FAULTS_SECONDS
         rotting = None if self._rot is None else self._world.loop.create_task(self._rot.run())
-        await self._nemesis.run(least + self._world.random.random() * (most - least))
+        with patch.object(copying, "REPLICA_ANSWER_BYTES_MAX", self._answer_bytes):
+            await self._nemesis.run(least + self._world.random.random() * (most - least))
         if rotting is not None:
             rotting.cancel()
 
