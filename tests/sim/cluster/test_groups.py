@@ -15,6 +15,7 @@ SEEDS_AT_A_TIME: Final = 3
 FOUND: Final[dict[str, int]] = {
     "commit-acknowledged-when-appended": 0,
     "generation-not-checked": 17,
+    "any-older-epoch-commits": 83,
     "answers-while-loading": 0,
     "answers-after-its-leadership": 4,
     "generation-not-kept": 0,
