@@ -2,9 +2,9 @@
 
     python tools/kafka_schema.py JAR [JAR ...]
 
-Each JAR holds `common/message/*.json`: kafka-clients (the protocol) and kafka-group-coordinator (the records in
-`__consumer_offsets`). Only facts are kept: names, types, versions, tags, nullability, defaults. It is run by hand when
-Kafka's protocol grows; `tools/generate_wire.py` turns the table into codecs. Nothing of the jar is kept.
+Each JAR holds `common/message/*.json`: kafka-clients (the protocol, of 4.1.0) and kafka-group-coordinator (the records
+in `__consumer_offsets`, of 4.3.0). Only facts are kept: names, types, versions, tags, nullability, defaults. It is run
+by hand when Kafka's protocol grows; `tools/generate_wire.py` turns the table into codecs. Nothing of the jar is kept.
 
 The table, one line a thing, children indented by two spaces:
 

@@ -14,7 +14,12 @@ from typing import Final
 from headrace.base.ids import TopicPartition
 from headrace.coordinators.groups import events as ev
 from headrace.coordinators.groups.consumer.heartbeats import ConsumerConfig, ConsumerHeartbeat
-from headrace.coordinators.groups.consumer.model import ConsumerGroup, ConsumerHeartbeatReply, Partitions
+from headrace.coordinators.groups.consumer.model import (
+    ConsumerGroup,
+    ConsumerHeartbeatReply,
+    ConsumerMember,
+    Partitions,
+)
 from headrace.coordinators.groups.model import GroupConfig
 from headrace.wire.errors import ErrorCode
 from tests.coordinators.group_world import Cluster, World
@@ -44,6 +49,8 @@ class Client:
     instance_id: str | None = None
     epoch: int = 0
     reading: Partitions = NOTHING
+    since: dict[TopicPartition, int] = field(default_factory=dict)
+    """At which epoch it took up what it reads."""
     target: Partitions | None = None
     """What it was told to read and has not taken up yet."""
     tells_all: bool = True
@@ -73,6 +80,7 @@ class Client:
         """Give up what it is no longer to read, then begin with the rest."""
         if self.target is not None and not self.outbox:
             self.tells_owned |= self.reading != self.target
+            self.since = {each: self.since.get(each, self.epoch) for each in self.target}
             self.reading, self.target = self.target, None
 
     def on_reply(self, reply: ConsumerHeartbeatReply) -> None:
@@ -89,6 +97,40 @@ class Client:
 
     def start_over(self) -> None:
         self.epoch, self.reading, self.target, self.tells_all = 0, NOTHING, None, True
+        self.since = {}
+
+
+@dataclass
+class Watch:
+    """Sees the group after every step, and remembers who has had which partition without a break since which of its
+    epochs. What a broker that was lost took with it, it does not know: then it says so."""
+
+    held: dict[TopicPartition, tuple[str, int]] = field(default_factory=dict)
+    unsure: set[TopicPartition] = field(default_factory=set)
+    members: dict[str, ConsumerMember] = field(default_factory=dict)
+
+    def look(self, group: ConsumerGroup) -> None:
+        held = {}
+        for member in group.members.values():
+            before = self.members.get(member.id)
+            given_up = NOTHING if before is None else before.revoking - member.revoking
+            for partition in member.assigned | member.revoking:
+                owner, since = self.held.get(partition, ("", 0))
+                anew = owner != member.id or partition in given_up
+                held[partition] = (member.id, member.epoch if anew else since)
+                if anew:
+                    self.unsure.discard(partition)
+        self.held, self.members = held, dict(group.members)
+
+    def lose(self) -> None:
+        self.unsure.update(self.held)
+
+    def has_had(self, member_id: str, partition: TopicPartition, epoch: int) -> bool | None:
+        """Whether it is the member's, and was at that epoch. None: unknown."""
+        owner, since = self.held.get(partition, ("", 0))
+        if owner != member_id:
+            return False
+        return None if partition in self.unsure else since <= epoch
 
 
 class ConsumerWorld(World):
@@ -99,6 +141,7 @@ class ConsumerWorld(World):
         self.cluster = Cluster().having(t=4)
         self.clients: dict[str, Client] = {}
         self.made = 0
+        self.watch = Watch()
 
     def client(self, *topics: str, instance_id: str | None = None) -> Client:
         self.made += 1
@@ -181,8 +224,14 @@ class ConsumerWorld(World):
         """It stops reading, and says nothing."""
         del self.clients[client.id]
 
+    def _check(self, name: str) -> None:
+        super()._check(name)
+        self.watch.look(self.group)
+
     def lose_broker(self) -> None:
         self.crash()
+        self.watch.look(self.group)
+        self.watch.lose()
         for client in self.clients.values():
             client.outbox.clear()
             if client.awaits is not None:

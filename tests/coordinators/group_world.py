@@ -267,13 +267,14 @@ class World:
         generation: int = -1,
         group: str = "g",
         metadata: str = "",
+        topic: str = "t",
         topic_id: TopicId = TOPIC_ID,
         instance_id: str | None = None,
     ) -> int:
         waiter = self.waiter(group)
         new = tuple(
             ev.NewOffset(
-                partition=NamedPartition("t", index),
+                partition=NamedPartition(topic, index),
                 topic_id=topic_id,
                 offset=Offset(offset),
                 leader_epoch=LeaderEpoch(3),

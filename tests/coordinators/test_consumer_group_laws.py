@@ -98,16 +98,33 @@ class History:
         self.world.refuse_next = ErrorCode.NOT_ENOUGH_REPLICAS
 
     def commit(self, whom: int, how: int) -> None:
-        """Accepted exactly if it comes from a member at the epoch that it has."""
-        if client := self.client(whom):
-            epoch = client.epoch - how % 2
-            member = self.world.group.members.get(client.id)
-            if epoch < 0 and not self.world.group.members:
-                return
-            waiter = self.world.commit({0: 1}, member_id=client.id, generation=epoch)
-            allowed = member is not None and member.epoch == epoch
-            refused = waiter in self.world.replies and any(self.world.committed(waiter))
-            assert refused != allowed or self.world.refuse_next is not ErrorCode.NONE or refused
+        """Accepted exactly if it comes from a member at the epoch that it has, or for what has been its own since the
+        epoch that it names: so for whatever it reads, whether it has heard of its latest epoch or not."""
+        client, topics = self.client(whom), self.world.cluster
+        chosen = sorted(client.reading if client and how % 2 else topics.partitions(TOPICS))
+        if client is None or not chosen:
+            return
+        partition = chosen[how % len(chosen)]
+        epoch = client.epoch - how % 3
+        name = topics.name(partition.topic_id)
+        member = self.world.group.members.get(client.id)
+        if name is None or (epoch < 0 and not self.world.group.members):
+            return
+        had = self.world.watch.has_had(client.id, partition, epoch)
+        self.world.refuse_next = ErrorCode.NONE
+        waiter = self.world.commit(
+            {partition.partition: 1},
+            topic=name,
+            topic_id=partition.topic_id,
+            member_id=client.id,
+            generation=epoch,
+        )
+        refused = waiter in self.world.replies and any(self.world.committed(waiter))
+        if member is None or epoch >= member.epoch:
+            assert refused == (member is None or epoch > member.epoch)
+        else:
+            assert had is None or refused != (had and epoch >= 0)
+            assert not refused or epoch < client.since.get(partition, epoch + 1), "of what it reads"
 
 
 ACTIONS: list[Callable[[History, int, int], None]] = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from headrace.base.ids import TopicPartition
 from headrace.coordinators.groups import events as ev
 from headrace.coordinators.groups.consumer.heartbeats import ConsumerHeartbeat
 from headrace.coordinators.groups.consumer.model import ConsumerHeartbeatReply, MemberState
@@ -100,7 +101,72 @@ def test_a_join_whose_answer_was_lost_is_answered_again() -> None:
     assert asked(world, "m", first.epoch).assigned is None
 
 
-def test_offsets_are_taken_from_the_current_epoch_only() -> None:
+def committed(world: ConsumerWorld, member_id: str, epoch: int, *partitions: TopicPartition) -> ErrorCode:
+    """What it is told that commits for these, all of one topic."""
+    offsets: dict[int, int] = {each.partition: 5 for each in partitions}
+    topic_id = partitions[0].topic_id
+    (error,) = set(world.committed(world.commit(offsets, member_id=member_id, generation=epoch, topic_id=topic_id)))
+    return error
+
+
+def test_a_commit_that_crosses_the_answer_with_the_next_epoch_counts() -> None:
+    """KIP-1251: the coordinator has raised the member's epoch, and the member has not heard of it yet."""
+    world = ConsumerWorld()
+    (client,) = settled(world, 1)
+    epoch, own = client.epoch, sorted(client.reading)
+    world.cluster = world.cluster.having(t=5)
+    world.say(client)
+    world.arrive(client)
+    assert world.group.members[client.id].epoch == epoch + 1
+    assert committed(world, client.id, epoch, *own) is ErrorCode.NONE
+    (new,) = world.cluster.partitions(["t"]) - set(own)
+    stale = ErrorCode.STALE_MEMBER_EPOCH
+    assert committed(world, client.id, epoch, *own, new) is stale, "which it has since the next epoch only"
+    assert committed(world, client.id, epoch + 1, *own, new) is ErrorCode.NONE
+    assert committed(world, client.id, epoch + 2, *own) is stale, "an epoch that it never had"
+
+
+def test_a_commit_of_an_older_epoch_is_for_what_is_still_the_members() -> None:
+    world = ConsumerWorld()
+    first, second = *settled(world, 1), world.client()
+    epoch, all_of_it = first.epoch, first.reading
+    world.beat(second)
+    world.beat(first)
+    (*lost,) = sorted(all_of_it - (first.target or NOTHING))
+    assert committed(world, first.id, epoch, *sorted(all_of_it)) is ErrorCode.NONE, "it is still to give some up"
+    first.take_up()
+    world.beat(first)
+    assert committed(world, first.id, epoch, *sorted(first.reading)) is ErrorCode.NONE
+    assert committed(world, first.id, epoch, lost[0]) is ErrorCode.STALE_MEMBER_EPOCH, "nobody's yet"
+    world.beat(second)
+    second.take_up()
+    assert committed(world, first.id, epoch, lost[0]) is ErrorCode.STALE_MEMBER_EPOCH, "the other's"
+    world.leave(second)
+    world.quieten()
+    assert first.reading == all_of_it
+    assert committed(world, first.id, epoch, lost[0]) is ErrorCode.STALE_MEMBER_EPOCH, "its own again, but not since"
+    assert committed(world, first.id, epoch, *sorted(all_of_it - set(lost))) is ErrorCode.NONE
+    world.lose_broker()
+    assert committed(world, first.id, epoch, lost[0]) is ErrorCode.STALE_MEMBER_EPOCH, "the log says so too"
+    assert committed(world, first.id, epoch, *sorted(all_of_it - set(lost))) is ErrorCode.NONE
+
+
+def test_a_commit_of_a_static_members_former_life_does_not_count() -> None:
+    """It comes back to its partitions under its own id: what it sent before is not what it goes on from."""
+    world = ConsumerWorld()
+    static = world.client(instance_id="one")
+    world.quieten()
+    own, epoch = sorted(static.reading), static.epoch
+    assert asked(world, static.id, -2, instance_id="one").epoch == -2
+    assert committed(world, static.id, epoch, *own) is ErrorCode.STALE_MEMBER_EPOCH
+    world.cluster = world.cluster.having(t=5)
+    back = joins(world, static.id, instance_id="one")
+    assert back.epoch == epoch + 1
+    assert committed(world, static.id, epoch, own[0]) is ErrorCode.STALE_MEMBER_EPOCH
+    assert committed(world, static.id, back.epoch, own[0]) is ErrorCode.NONE
+
+
+def test_offsets_are_taken_from_members_at_their_epoch() -> None:
     world = ConsumerWorld()
     (client,) = settled(world, 1)
     assert world.committed(world.commit({0: 5}, member_id=client.id, generation=client.epoch)) == (ErrorCode.NONE,)

@@ -5,15 +5,19 @@ from __future__ import annotations
 import contextlib
 import struct
 import uuid
+from dataclasses import replace
 
+import immutables
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.base.ids import LeaderEpoch, Offset, TopicId
+from headrace.base.ids import LeaderEpoch, Offset, PartitionIndex, TopicId, TopicPartition
 from headrace.coordinators.groups import events as ev
 from headrace.coordinators.groups import records
 from headrace.coordinators.groups.commits import CommitReader
+from headrace.coordinators.groups.consumer.changes import Current
+from headrace.coordinators.groups.consumer.model import ConsumerMember, MemberState, Since
 from headrace.coordinators.groups.model import Commit, Moment, NamedPartition
 from headrace.coordinators.groups.partitioning import partition_for
 from headrace.coordinators.groups.replay import Replay
@@ -169,6 +173,36 @@ def test_a_membership_has_kafkas_bytes() -> None:
     expected += text("m") + struct.pack(">h", -1) + text("c") + text("/h") + struct.pack(">ii", 20, 10)
     expected += struct.pack(">i", 1) + b"s" + struct.pack(">i", 1) + b"a"
     assert value == expected
+
+
+def test_what_a_member_has_and_since_when_has_kafkas_bytes() -> None:
+    """Key type 8; value version 0, compact, the epochs under tag 0 of each topic, as Kafka 4.3 has them (KIP-1251)."""
+    topic_id, other = TopicId(uuid.UUID(int=5)), TopicId(uuid.UUID(int=6))
+    first, second = (TopicPartition(topic_id, PartitionIndex(index)) for index in (0, 3))
+    given_up = TopicPartition(other, PartitionIndex(1))
+    member = ConsumerMember(
+        id="m",
+        state=MemberState.UNREVOKED_PARTITIONS,
+        epoch=9,
+        previous_epoch=8,
+        assigned=frozenset({first, second}),
+        revoking=frozenset({given_up}),
+        since=immutables.Map([(first, 4), (second, 9), (given_up, 7)]),
+    )
+    key, value = records.encode(Current(group="g", member=member))
+    assert key == b"\0\x08" + text("g") + text("m")
+    head = struct.pack(">hiib", 0, 9, 8, 1)
+
+    def topics(epochs: bool) -> bytes:
+        since, lasts = (b"\1\0\x09\x03" + struct.pack(">ii", 4, 9), b"\1\0\x05\x02" + struct.pack(">i", 7))
+        assigned = b"\2" + topic_id.bytes + b"\3" + struct.pack(">ii", 0, 3) + (since if epochs else b"\0")
+        return assigned + b"\2" + other.bytes + b"\2" + struct.pack(">i", 1) + (lasts if epochs else b"\0") + b"\0"
+
+    assert value == head + topics(epochs=True)
+    assert records.decode(key, value) == Current(group="g", member=member)
+    unknown: Since = immutables.Map([(first, 9), (second, 9), (given_up, 9)])
+    older = records.decode(key, head + topics(epochs=False))
+    assert older == Current(group="g", member=replace(member, since=unknown)), "of an older broker: from its epoch on"
 
 
 def test_a_damaged_record_is_passed_over_and_counted() -> None:

@@ -119,6 +119,24 @@ def test_offsets_are_taken_from_classic_members_at_their_generation() -> None:
     assert world.offset(0) == 5
 
 
+def test_an_older_generation_is_taken_from_classic_members_for_what_is_their_own() -> None:
+    """As an older epoch is from members of the consumer protocol (KIP-1251)."""
+    world, (first,) = settled(1)
+    world.beat(world.client())
+    world.quieten()
+    world.cluster = world.cluster.having(t=5)
+    generation, own = first.generation, sorted(first.reading)
+    world.quieten()
+    assert first.generation == generation + 1
+    for claimed, index, error in (
+        (generation, own[0].partition, NONE),
+        (generation, 4, ErrorCode.ILLEGAL_GENERATION),
+        (0, own[0].partition, ErrorCode.ILLEGAL_GENERATION),
+    ):
+        waiter = world.commit({index: 7}, member_id=first.id, generation=claimed, topic_id=own[0].topic_id)
+        assert world.committed(waiter) == (error,)
+
+
 @pytest.mark.parametrize("policy", MigrationPolicy)
 def test_the_policy_says_which_way_is_open(policy: MigrationPolicy) -> None:
     world, (first,) = settled(1, policy=policy)

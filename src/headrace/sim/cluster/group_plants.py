@@ -5,7 +5,7 @@ Each is what a plausible mistake in one function would do, and is taken out agai
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any, Final
@@ -58,6 +58,22 @@ def generation_not_checked() -> Iterator[None]:
         return ErrorCode.NONE if error is ErrorCode.ILLEGAL_GENERATION else error
 
     with patch.object(offsets, "_commit_error", lenient):
+        yield
+
+
+@contextmanager
+def any_older_epoch_commits() -> Iterator[None]:
+    """A member of a consumer group commits at any epoch that it has had, whoever reads the partition by now."""
+    check = ConsumerGroup.check_commit
+
+    def lenient(
+        self: ConsumerGroup, member_id: str, epoch: int, instance_id: str | None, partitions: Iterable[TopicPartition]
+    ) -> ErrorCode:
+        member = self.members.get(member_id)
+        had = member is not None and 0 < epoch < member.epoch
+        return ErrorCode.NONE if had else check(self, member_id, epoch, instance_id, partitions)
+
+    with patch.object(ConsumerGroup, "check_commit", lenient):
         yield
 
 
@@ -186,6 +202,7 @@ def end_of_a_session_bumps_no_epoch() -> Iterator[None]:
 GROUP_PLANTS: Final[dict[str, Callable[[], AbstractContextManager[None]]]] = {
     "commit-acknowledged-when-appended": commit_acknowledged_when_appended,
     "generation-not-checked": generation_not_checked,
+    "any-older-epoch-commits": any_older_epoch_commits,
     "answers-while-loading": answers_while_loading,
     "answers-after-its-leadership": answers_after_its_leadership,
     "coordinator-never-in-doubt": coordinator_never_in_doubt,

@@ -9,21 +9,26 @@ from uuid import UUID
 from headrace.base.ports import Buffer
 from headrace.wire.codec import (
     ARRAYS_I,
+    at_end_of,
     check_count,
+    check_tag,
     long_varint,
     new,
     NO_UUID,
     skip_tags,
     spend,
+    split_tags,
     unexpected_null,
     uuid_of,
     varint,
+    write_tags,
 )
 
 
 class TopicPartitions(NamedTuple):
     topic_id: UUID = NO_UUID  # 0+
     partitions: tuple[int, ...] = ()  # 0+
+    assignment_epochs: tuple[int, ...] | None = ()  # 0+, tag 0
 
 
 class ConsumerGroupCurrentMemberAssignmentValue(NamedTuple):
@@ -45,6 +50,26 @@ unpack_16sB: Final = Struct(">16sB").unpack_from
 unpack_iibB: Final = Struct(">iibB").unpack_from
 
 
+def read_topic_partitions_tags_v0(data: memoryview, at: int, first: int) -> tuple[tuple[int, ...] | None, int]:
+    assignment_epochs: tuple[int, ...] | None = ()
+    tags = split_tags(data, at, first)
+    for tag, start, end_of_tag in tags:
+        if tag == 0:
+            at = start
+            n = data[at]
+            at += 1
+            if n > 127:
+                n, at = long_varint(data, at, n)
+            if n == 0:
+                assignment_epochs = None
+            else:
+                spend(data, n - 1)
+                assignment_epochs = ARRAYS_I[n - 1].unpack_from(data, at)
+                at += (n - 1) * 4
+            check_tag('assignment_epochs', at, end_of_tag)
+    return assignment_epochs, at_end_of(tags, at)
+
+
 def read_topic_partitions_array_v0(data: memoryview, at: int, count: int) -> tuple[tuple[TopicPartitions, ...], int]:
     check_count(data, at, count, 18)
     items = []
@@ -61,9 +86,10 @@ def read_topic_partitions_array_v0(data: memoryview, at: int, count: int) -> tup
         at += (n - 1) * 4
         tags = data[at]
         at += 1
+        assignment_epochs: tuple[int, ...] | None = ()
         if tags:
-            at = skip_tags(data, at, tags)
-        items.append(new(TopicPartitions, (topic_id, partitions)))
+            assignment_epochs, at = read_topic_partitions_tags_v0(data, at, tags)
+        items.append(new(TopicPartitions, (topic_id, partitions, assignment_epochs)))
     return tuple(items), at
 
 
@@ -94,6 +120,23 @@ def read_consumer_group_current_member_assignment_value_v0(
     ), at
 
 
+def write_topic_partitions_tags_v0(item: TopicPartitions, out: bytearray) -> None:
+    tags: list[tuple[int, bytearray]] = []
+    whole = out
+    if item.assignment_epochs != ():
+        out = bytearray()
+        assignment_epochs = item.assignment_epochs
+        n = 0 if assignment_epochs is None else len(assignment_epochs) + 1
+        if n < 128:
+            out.append(n)
+        else:
+            out += varint(n)
+        if assignment_epochs:
+            out += ARRAYS_I[len(assignment_epochs)].pack(*assignment_epochs)
+        tags.append((0, out))
+    write_tags(tags, whole)
+
+
 def write_topic_partitions_array_v0(items: tuple[TopicPartitions, ...], out: bytearray) -> None:
     for item in items:
         partitions = item.partitions
@@ -104,7 +147,10 @@ def write_topic_partitions_array_v0(items: tuple[TopicPartitions, ...], out: byt
             out += pack_16s(item.topic_id.bytes) + varint(n)
         if partitions:
             out += ARRAYS_I[len(partitions)].pack(*partitions)
-        out += b'\0'
+        if item.assignment_epochs == ():
+            out += b'\0'
+        else:
+            write_topic_partitions_tags_v0(item, out)
 
 
 def write_consumer_group_current_member_assignment_value_v0(

@@ -7,8 +7,11 @@ from typing import Final, NamedTuple
 
 from headrace.base.ports import Buffer
 from headrace.wire.codec import (
+    at_end_of,
+    check_tag,
     new,
-    skip_tags,
+    split_tags,
+    write_tags,
 )
 
 
@@ -16,10 +19,28 @@ class ConsumerGroupTargetAssignmentMetadataValue(NamedTuple):
     """Versions 0 to 0, flexible from 0."""
 
     assignment_epoch: int = 0  # 0+
+    assignment_timestamp: int = 0  # 0+, tag 0
 
 
+pack_i: Final = Struct(">i").pack
 pack_ix: Final = Struct(">ix").pack
+pack_q: Final = Struct(">q").pack
 unpack_iB: Final = Struct(">iB").unpack_from
+unpack_q: Final = Struct(">q").unpack_from
+
+
+def read_consumer_group_target_assignment_metadata_value_tags_v0(
+    data: memoryview, at: int, first: int
+) -> tuple[int, int]:
+    assignment_timestamp: int = 0
+    tags = split_tags(data, at, first)
+    for tag, start, end_of_tag in tags:
+        if tag == 0:
+            at = start
+            (assignment_timestamp,) = unpack_q(data, at)
+            at += 8
+            check_tag('assignment_timestamp', at, end_of_tag)
+    return assignment_timestamp, at_end_of(tags, at)
 
 
 def read_consumer_group_target_assignment_metadata_value_v0(
@@ -27,15 +48,32 @@ def read_consumer_group_target_assignment_metadata_value_v0(
 ) -> tuple[ConsumerGroupTargetAssignmentMetadataValue, int]:
     assignment_epoch, tags = unpack_iB(data, at)
     at += 5
+    assignment_timestamp: int = 0
     if tags:
-        at = skip_tags(data, at, tags)
-    return new(ConsumerGroupTargetAssignmentMetadataValue, (assignment_epoch,)), at
+        assignment_timestamp, at = read_consumer_group_target_assignment_metadata_value_tags_v0(data, at, tags)
+    return new(ConsumerGroupTargetAssignmentMetadataValue, (assignment_epoch, assignment_timestamp)), at
+
+
+def write_consumer_group_target_assignment_metadata_value_tags_v0(
+    item: ConsumerGroupTargetAssignmentMetadataValue, out: bytearray
+) -> None:
+    tags: list[tuple[int, bytearray]] = []
+    whole = out
+    if item.assignment_timestamp != 0:
+        out = bytearray()
+        out += pack_q(item.assignment_timestamp)
+        tags.append((0, out))
+    write_tags(tags, whole)
 
 
 def write_consumer_group_target_assignment_metadata_value_v0(
     item: ConsumerGroupTargetAssignmentMetadataValue, out: bytearray, done: list[Buffer]
 ) -> bytearray:
-    out += pack_ix(item.assignment_epoch)
+    if item.assignment_timestamp == 0:
+        out += pack_ix(item.assignment_epoch)
+    else:
+        out += pack_i(item.assignment_epoch)
+        write_consumer_group_target_assignment_metadata_value_tags_v0(item, out)
     return out
 
 

@@ -144,4 +144,4 @@ def _follows_same(before: ConsumerMember | None, after: ConsumerMember) -> bool:
 
 
 def _follows(member: ConsumerMember) -> tuple[object, ...]:
-    return (member.state, member.epoch, member.previous_epoch, member.assigned, member.revoking)
+    return (member.state, member.epoch, member.previous_epoch, member.assigned, member.revoking, member.since)

@@ -14,6 +14,8 @@ from functools import partial
 from operator import attrgetter
 from typing import Final, TypeVar
 
+import immutables
+
 from headrace.base.ids import TopicId
 from headrace.coordinators.groups.consumer.assignors import ASSIGNORS, Subscriber
 from headrace.coordinators.groups.consumer.model import (
@@ -21,6 +23,7 @@ from headrace.coordinators.groups.consumer.model import (
     LEAVING_EPOCH,
     LEAVING_FOR_NOW_EPOCH,
     NO_PARTITIONS,
+    NOTHING_SINCE,
     ConsumerGroup,
     ConsumerHeartbeatReply,
     ConsumerMember,
@@ -183,7 +186,7 @@ def entered(
     group: ConsumerGroup, member_id: str, instance_id: str | None, *, joins: bool
 ) -> tuple[ConsumerGroup, ConsumerMember]:
     """Who it is, a member from now on. A static member that comes back, be it over the other protocol, takes its place
-    with all that belongs to it, but what its former life was still to give up."""
+    with all that belongs to it, but what its former life was still to give up; and no commit of that life counts."""
     held = None if instance_id is None else group.static_member(instance_id)
     if joins and held is not None and (held.epoch == LEAVING_FOR_NOW_EPOCH or held.id != member_id):
         back = replace(
@@ -193,6 +196,7 @@ def entered(
             previous_epoch=JOINING_EPOCH,
             state=MemberState.STABLE,
             revoking=NO_PARTITIONS,
+            since=NOTHING_SINCE,
         )
         target = group.targets.get(held.id)
         group = group.drop(held.id).put(back)
@@ -373,6 +377,7 @@ def _on_leave(group: ConsumerGroup, event: ConsumerHeartbeat) -> tuple[ConsumerG
                 epoch=LEAVING_FOR_NOW_EPOCH,
                 state=MemberState.STABLE,
                 revoking=NO_PARTITIONS,
+                since=immutables.Map((each, held.since[each]) for each in held.assigned),
             )
             return replace(group.put(away), revocations=without(group.revocations, held.id)), done
     if member is None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final, TypeAlias
 
+from headrace.base.ids import PartitionIndex, TopicPartition
 from headrace.coordinators.groups import rebalance
 from headrace.coordinators.groups.consumer import heartbeats, migration
 from headrace.coordinators.groups.consumer.changes import ConsumerRecord, changes
@@ -247,11 +248,12 @@ def _refused(reply: AnyReply, error: ErrorCode) -> AnyReply:
 
 
 def commit_error(group: Group, event: CommitOffsets) -> ErrorCode:
-    """Who may commit: a member at its epoch; anybody while the group has no members and no epoch is claimed."""
+    """Who may commit: a member; anybody while the group has no members and no epoch is claimed."""
     assert group.consumer is not None
     if event.generation < 0 and not group.consumer.members:
         return ErrorCode.NONE
-    return group.consumer.check_member(event.member_id, event.generation, event.instance_id)
+    partitions = (TopicPartition(new.topic_id, PartitionIndex(new.partition.partition)) for new in event.offsets)
+    return group.consumer.check_commit(event.member_id, event.generation, event.instance_id, partitions)
 
 
 def tombstones(group: Group) -> tuple[ConsumerRecord, ...]:

@@ -81,6 +81,7 @@ def _consumer(group: Group, member: Member, said: embedded.Subscription, share: 
         epoch=group.generation,
         previous_epoch=group.generation,
         assigned=share,
+        since=immutables.Map((each, group.generation) for each in share),
     )
 
 
@@ -90,7 +91,8 @@ def _keeping(group: ConsumerGroup, member: ConsumerMember, owned: Partitions) ->
     kept = frozenset(partition for partition in owned if partition not in group.owners)
     if not kept:
         return group
-    return group.put(replace(member, state=MemberState.UNREVOKED_PARTITIONS, revoking=kept))
+    since = member.since.update((each, member.epoch) for each in kept)
+    return group.put(replace(member, state=MemberState.UNREVOKED_PARTITIONS, revoking=kept, since=since))
 
 
 def is_due(group: ConsumerGroup, now_ms: int, config: GroupConfig) -> bool:

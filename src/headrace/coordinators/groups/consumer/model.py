@@ -24,6 +24,8 @@ LEAVING_FOR_NOW_EPOCH: Final = -2
 
 Partitions: TypeAlias = frozenset[TopicPartition]
 NO_PARTITIONS: Final[Partitions] = frozenset()
+Since: TypeAlias = immutables.Map[TopicPartition, int]
+NOTHING_SINCE: Final[Since] = immutables.Map()
 
 
 class MemberState(IntEnum):
@@ -96,6 +98,8 @@ class ConsumerMember:
     """What it may read."""
     revoking: Partitions = NO_PARTITIONS
     """What it may have read until now and has not said to have given up: still its own."""
+    since: Since = NOTHING_SINCE
+    """From which epoch on each of both has been its own without a break (KIP-1251's assignment epochs)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,7 +193,7 @@ class ConsumerGroup:
     def drop(self, member_id: str) -> ConsumerGroup:
         """Take a member out with all that is its own."""
         member = self.members[member_id]
-        freed = self.put(replace(member, assigned=NO_PARTITIONS, revoking=NO_PARTITIONS))
+        freed = self.put(replace(member, assigned=NO_PARTITIONS, revoking=NO_PARTITIONS, since=NOTHING_SINCE))
         return replace(
             freed,
             members=freed.members.delete(member_id),
@@ -200,8 +204,20 @@ class ConsumerGroup:
             syncs=without(freed.syncs, member_id),
         )
 
+    def check_commit(
+        self, member_id: str, epoch: int, instance_id: str | None, partitions: Iterable[TopicPartition]
+    ) -> ErrorCode:
+        """Whether a member may commit for these: at its latest epoch, or at an older one if all of them are its own and
+        were at that epoch. It may not have heard of the latest yet (KIP-1251)."""
+        error = self.check_member(member_id, epoch, instance_id)
+        if error not in (ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.ILLEGAL_GENERATION):
+            return error
+        member = self.members[member_id]
+        owned = 0 <= epoch < member.epoch and all(member.since.get(each, member.epoch) <= epoch for each in partitions)
+        return ErrorCode.NONE if owned else error
+
     def check_member(self, member_id: str, epoch: int, instance_id: str | None = None) -> ErrorCode:
-        """Whether one who commits or fetches offsets is a member, at its latest epoch."""
+        """Whether one who fetches offsets is a member, at its latest epoch."""
         member, held = self.members.get(member_id), None if instance_id is None else self.static_member(instance_id)
         if held is not None and held.id != member_id:
             return ErrorCode.FENCED_INSTANCE_ID
@@ -235,6 +251,8 @@ class ConsumerGroup:
             assert (member.id in self.revocations) == (unrevoked and member.classic is None)
             assert member.classic is not None or not (member.id in self.joins or member.id in self.syncs)
             assert member.epoch <= self.epoch
+            assert set(member.since) == member.assigned | member.revoking
+            assert all(0 <= epoch <= self.epoch for epoch in member.since.values())
 
 
 _V = TypeVar("_V")

@@ -1,16 +1,20 @@
 """One member's way from what it reads to what it is to read.
 
 Promises: a partition is given only when nobody else has it; who has it until it says that it gave it up (by naming
-what it owns, without it) keeps it, and keeps its epoch, so that it can commit what it has read (KIP-848).
+what it owns, without it) keeps it, and keeps its epoch, so that it can commit what it has read (KIP-848). Since which
+epoch it has it is never told too early (KIP-1251).
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import replace
 
+import immutables
+
 from headrace.base.ids import TopicPartition
-from headrace.coordinators.groups.consumer.model import NO_PARTITIONS, ConsumerMember, MemberState, Partitions
+from headrace.coordinators.groups.consumer.model import NO_PARTITIONS, ConsumerMember, MemberState, Partitions, Since
 
 
 def reconcile(
@@ -36,11 +40,23 @@ def reconcile(
     kept, given_up = member.assigned & target, member.assigned - target
     if given_up and (owned is None or owned & given_up):
         state = MemberState.UNREVOKED_PARTITIONS
-        return replace(_at_epoch(member, epoch), state=state, assigned=kept, revoking=given_up)
+        since = _since(member, member.assigned, NO_PARTITIONS, target_epoch)
+        return replace(_at_epoch(member, epoch), state=state, assigned=kept, revoking=given_up, since=since)
     missing = target - kept
     free = frozenset(partition for partition in missing if owners.get(partition, member.id) == member.id)
     state = MemberState.STABLE if free == missing else MemberState.UNRELEASED_PARTITIONS
-    return replace(_at_epoch(member, target_epoch), state=state, assigned=kept | free, revoking=NO_PARTITIONS)
+    since = _since(member, kept, free, target_epoch)
+    return replace(
+        _at_epoch(member, target_epoch), state=state, assigned=kept | free, revoking=NO_PARTITIONS, since=since
+    )
+
+
+def _since(member: ConsumerMember, kept: Partitions, given: Partitions, epoch: int) -> Since:
+    """What it is given, and what a former life of it had, is its own from this epoch on; of the rest nothing changes.
+    What it gave up and is given again is given anew: others may have read it meanwhile."""
+    return immutables.Map(
+        itertools.chain(((each, member.since.get(each, epoch)) for each in kept), ((each, epoch) for each in given))
+    )
 
 
 def _at_epoch(member: ConsumerMember, epoch: int) -> ConsumerMember:

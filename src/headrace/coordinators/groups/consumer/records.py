@@ -1,13 +1,16 @@
 """A consumer group's records as `__consumer_offsets` holds them: Kafka's own keys and values (types 3, 5 to 8 and 16).
 
 Subscribed topics are kept as Kafka 4.1 keeps them, by a hash in ConsumerGroupMetadata (our own: who reads another's
-makes one needless epoch of it). The ConsumerGroupPartitionMetadata of older releases (type 4) is passed over.
+makes one needless epoch of it). The ConsumerGroupPartitionMetadata of older releases (type 4) is passed over. Since
+when a member has what it has is kept as Kafka 4.3 keeps it (KIP-1251), in a tagged field that older readers pass over.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
+
+import immutables
 
 from headrace.base.ids import PartitionIndex, TopicId, TopicPartition
 from headrace.coordinators.groups.consumer.changes import (
@@ -25,6 +28,7 @@ from headrace.coordinators.groups.consumer.model import (
     ConsumerMember,
     MemberState,
     Partitions,
+    Since,
     by_topic,
 )
 from headrace.wire import data
@@ -144,14 +148,18 @@ def _current_value(member: ConsumerMember) -> current_value.ConsumerGroupCurrent
         member_epoch=member.epoch,
         previous_member_epoch=member.previous_epoch,
         state=member.state,
-        assigned_partitions=_topic_partitions(member.assigned),
-        partitions_pending_revocation=_topic_partitions(member.revoking),
+        assigned_partitions=_topic_partitions(member.assigned, member.since),
+        partitions_pending_revocation=_topic_partitions(member.revoking, member.since),
     )
 
 
-def _topic_partitions(partitions: Partitions) -> tuple[current_value.TopicPartitions, ...]:
+def _topic_partitions(partitions: Partitions, since: Since) -> tuple[current_value.TopicPartitions, ...]:
     return tuple(
-        current_value.TopicPartitions(topic_id=topic_id, partitions=indexes)
+        current_value.TopicPartitions(
+            topic_id=topic_id,
+            partitions=indexes,
+            assignment_epochs=tuple(since[TopicPartition(topic_id, PartitionIndex(index))] for index in indexes),
+        )
         for topic_id, indexes in by_topic(partitions).items()
     )
 
@@ -226,8 +234,20 @@ def _read_current(key: bytes, value: bytes) -> ConsumerRecord:
         previous_epoch=read.previous_member_epoch,
         assigned=_partitions(read.assigned_partitions),
         revoking=_partitions(read.partitions_pending_revocation),
+        since=immutables.Map(_since(read)),
     )
     return Current(group=named.group_id, member=member)
+
+
+def _since(read: current_value.ConsumerGroupCurrentMemberAssignmentValue) -> Iterator[tuple[TopicPartition, int]]:
+    """Where a record does not say it, as those of Kafka before 4.3 do not: from the member's epoch on, so that it may
+    commit at that alone."""
+    unknown = max(read.member_epoch, 0)
+    for topic in (*read.partitions_pending_revocation, *read.assigned_partitions):
+        epochs = topic.assignment_epochs or ()
+        for at, index in enumerate(topic.partitions):
+            since = epochs[at] if at < len(epochs) else unknown
+            yield TopicPartition(TopicId(topic.topic_id), PartitionIndex(index)), since
 
 
 def _partitions(topics: Any) -> Partitions:

@@ -22,7 +22,13 @@ from headrace.coordinators.groups.consumer.changes import (
     TargetEpoch,
 )
 from headrace.coordinators.groups.consumer.heartbeats import ConsumerConfig, session_ms
-from headrace.coordinators.groups.consumer.model import ConsumerGroup, ConsumerMember, MemberState, Partitions
+from headrace.coordinators.groups.consumer.model import (
+    NO_PARTITIONS,
+    ConsumerGroup,
+    ConsumerMember,
+    MemberState,
+    Partitions,
+)
 
 
 @dataclass(slots=True)
@@ -87,11 +93,14 @@ class ConsumerReplay:
             return wants
         revoking = frozenset(each for each in follows.revoking if each not in group.owners)
         unrevoked = follows.state is MemberState.UNREVOKED_PARTITIONS
+        assigned = frozenset(each for each in follows.assigned if each not in group.owners) - revoking
+        revoking = revoking if unrevoked else NO_PARTITIONS
         return replace(
             wants,
             state=MemberState.UNRELEASED_PARTITIONS if unrevoked and not revoking else follows.state,
             epoch=follows.epoch,
             previous_epoch=follows.previous_epoch,
-            assigned=frozenset(each for each in follows.assigned if each not in group.owners) - revoking,
-            revoking=revoking if unrevoked else frozenset(),
+            assigned=assigned,
+            revoking=revoking,
+            since=immutables.Map((each, follows.since[each]) for each in assigned | revoking),
         )
