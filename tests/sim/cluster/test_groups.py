@@ -16,7 +16,7 @@ FOUND: Final[dict[str, int]] = {
     "commit-acknowledged-when-appended": 1,
     "generation-not-checked": 28,
     "answers-while-loading": 9,
-    "any-older-epoch-commits": 83,
+    "any-older-epoch-commits": 279,
     "answers-after-its-leadership": 4,
     "coordinator-never-in-doubt": 10,
     "lease-not-limited-to-the-session": 14,
