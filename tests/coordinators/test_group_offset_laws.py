@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import struct
 import uuid
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.base.ids import TopicId
+from headrace.base.ids import NO_EPOCH, Offset, TopicId, TopicPartition
 from headrace.coordinators.groups import events as ev
 from headrace.coordinators.groups import offsets, records
-from headrace.coordinators.groups.model import GroupConfig, GroupState, NamedPartition
+from headrace.coordinators.groups.consumer.heartbeats import ConsumerHeartbeat
+from headrace.coordinators.groups.model import Group, GroupConfig, GroupState, NamedPartition
 from headrace.wire.errors import ErrorCode
 from tests.coordinators.group_world import TOPIC_ID, World
 
@@ -388,3 +390,91 @@ def test_a_commit_of_a_deleted_topic_that_is_on_its_way_goes_too() -> None:
     while world.in_flight:
         world.settle()
     assert world.offset(0) == -1
+
+
+ROOM = 8
+GROUPS = ("nobody", "empty", "g", "consumer")
+members_of = st.sampled_from(["", "a", "b", "gone"])
+offsets_of_one = st.lists(
+    st.tuples(st.integers(0, 2), st.integers(0, 99), st.sampled_from(["", "said", "x" * (ROOM + 1)])), max_size=3
+)
+requests = st.lists(st.tuples(members_of, st.integers(-1, 2), st.none() | st.just("one"), offsets_of_one), max_size=6)
+
+
+def peopled(name: str) -> World:
+    """A world with a group of this kind in it."""
+    world = World(GroupConfig(group_initial_rebalance_delay_ms=0, offset_metadata_max_bytes=ROOM), autowrite=False)
+    world.cluster = world.cluster.having(t=3)
+    match name:
+        case "empty":
+            world.commit({0: 1}, group=name)
+        case "g":
+            world.join(name, new_member_id="a")
+            world.join(name, new_member_id="b", instance_id="one")
+            joined = world.joined(world.join(name, "a"))
+            for member_id in ("a", "b"):
+                world.sync(member_id, joined.generation, {"a": b"", "b": b""}, group=name)
+        case "consumer":
+            for member_id in ("a", "b"):
+                world.send(name, joining(world.waiter(name), member_id))
+    while world.in_flight:
+        world.settle()
+    world.advance(5)
+    return world
+
+
+def joining(waiter: int, member_id: str) -> ConsumerHeartbeat:
+    own = frozenset[TopicPartition]()
+    asked = {"rebalance_timeout_ms": 400, "subscribed": ("t",), "owned": own}
+    return ConsumerHeartbeat(waiter=waiter, member_id=member_id, epoch=0, **asked)  # type: ignore[arg-type]
+
+
+@given(st.sampled_from(GROUPS), requests, st.sampled_from(["taken", "too large together", "refused"]))
+def test_commits_that_come_together_are_what_they_are_one_by_one(
+    name: str, asked: list[tuple[str, int, str | None, list[tuple[int, int, str]]]], fate: str
+) -> None:
+    alone, together = peopled(name), peopled(name)
+    shape = alone.cluster.shape("t")
+    assert shape is not None
+    events = [
+        ev.CommitOffsets(
+            alone.waiter(name),
+            member_id,
+            generation,
+            tuple(
+                ev.NewOffset(NamedPartition("t", index), shape.id, Offset(offset), NO_EPOCH, said)
+                for index, offset, said in positions
+            ),
+            instance_id,
+        )
+        for member_id, generation, instance_id, positions in asked
+        if positions
+    ]
+    if name == "nobody":
+        fate = "taken"  # each goes by itself, and is refused by itself
+    logged = len(alone.log)
+    for event in events:
+        together.waiter(name)
+        if fate == "refused":
+            alone.refuse_next = ErrorCode.NOT_ENOUGH_REPLICAS
+        alone.send(name, event)
+    if fate == "refused":
+        together.refuse_next = ErrorCode.NOT_ENOUGH_REPLICAS
+    elif fate == "too large together" and len(alone.in_flight) > 1:
+        together.refuse_next = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+    if events:
+        together.send(name, ev.Commits(tuple(events)))
+    assert together.log == alone.log
+    assert fate != "refused" or len(together.log) == logged
+    assert unwritten(together, name) == unwritten(alone, name)
+    for world in (alone, together):
+        while world.in_flight:
+            world.settle()
+    assert together.replies == alone.replies
+    assert unwritten(together, name) == unwritten(alone, name)
+
+
+def unwritten(world: World, name: str) -> Group | None:
+    """But for how many appends it takes."""
+    group = world.groups.get(name)
+    return None if group is None else replace(group, writes={}, next_write=0)

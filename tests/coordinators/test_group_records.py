@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from headrace.base.ids import LeaderEpoch, Offset, PartitionIndex, TopicId, TopicPartition
 from headrace.coordinators.groups import events as ev
 from headrace.coordinators.groups import records
-from headrace.coordinators.groups.commits import CommitReader
+from headrace.coordinators.groups.commits import CommitReader, CommitWriter
 from headrace.coordinators.groups.consumer.changes import Current
 from headrace.coordinators.groups.consumer.model import ConsumerMember, MemberState, Since
 from headrace.coordinators.groups.model import Commit, Moment, NamedPartition
 from headrace.coordinators.groups.partitioning import partition_for
 from headrace.coordinators.groups.replay import Replay
-from headrace.wire.codec import DecodeError
+from headrace.wire.codec import DecodeError, EncodeError
 
 texts = st.text(max_size=20)
 int32s = st.integers(-(2**31), 2**31 - 1)
@@ -117,6 +117,22 @@ def test_commits_that_are_read_fast_are_what_they_are_read_slowly(
             assert slow == ev.OffsetCommitted(group=fast.group, partition=fast.partition, commit=fast.commit)
         if cut is None and isinstance(record, ev.OffsetCommitted) and len(record.commit.metadata) < 30:
             assert fast is not None
+
+
+@given(st.lists(few_commits | st.builds(ev.OffsetCommitted, group=texts, partition=partitions, commit=commits)))
+def test_commits_that_are_written_fast_are_what_they_are_written_slowly(lines: list[ev.OffsetCommitted]) -> None:
+    writer = CommitWriter()
+    for record in lines:
+        assert writer.write(record) == records.encode(record)
+
+
+def test_a_name_that_no_record_holds_is_refused_by_the_fast_writer_too() -> None:
+    commit = Commit(offset=Offset(1), timestamp_ms=0)
+    record = ev.OffsetCommitted(group="g" * 40_000, partition=NamedPartition("t", 0), commit=commit)
+    writer = CommitWriter()
+    for _ in range(2):
+        with pytest.raises(EncodeError):
+            writer.write(record)
 
 
 def text(value: str) -> bytes:

@@ -6,7 +6,7 @@ import contextlib
 
 import pytest
 from crc32c import crc32c
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from headrace.base.limits import UNPACKED_RECORDS_MAX
@@ -21,6 +21,7 @@ from headrace.wire.batches import (
     decode_pairs,
     decode_records,
     encode_batch,
+    encode_pairs,
     iterate_headers,
     parse_header,
     small_records,
@@ -52,6 +53,19 @@ def test_what_is_packed_is_unpacked(records: list[Record], codec: Compression, e
     assert header.max_timestamp == max(record.timestamp for record in records)
     assert decode_records(packed) == records
     assert decode_pairs(packed) == [(record.key, record.value) for record in records]
+
+
+@given(
+    st.lists(st.tuples(st.none() | st.binary(), st.none() | st.binary()), min_size=1, max_size=70),
+    st.integers(-1, 2**63 - 1),
+)
+@example([(b"k", None)] * 70, 5)
+@example([(bytes(2_047), bytes(2_048)), (bytes(63), bytes(64)), (bytes(20_000), b"")], 0)
+def test_keys_and_values_of_one_time_are_packed_as_records_are(
+    pairs: list[tuple[bytes | None, bytes | None]], timestamp: int
+) -> None:
+    records = [Record(at, timestamp, key, value) for at, (key, value) in enumerate(pairs)]
+    assert encode_pairs(pairs, timestamp) == encode_batch(records)
 
 
 @given(record_lists(), codecs)

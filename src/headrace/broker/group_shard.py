@@ -13,7 +13,7 @@ import itertools
 import math
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
-from typing import Any, NamedTuple, TypeAlias, assert_never
+from typing import Any, NamedTuple, Protocol, TypeAlias, assert_never
 
 import structlog
 
@@ -30,11 +30,15 @@ from headrace.base.ports import Buffer, Clock
 from headrace.broker.lease import Lease
 from headrace.broker.partition import Partition
 from headrace.broker.replica import Refusal
+from headrace.broker.tasks import OnBug
 from headrace.coordinators.groups import records
+from headrace.coordinators.groups.commits import CommitWriter
 from headrace.coordinators.groups.consumer.model import Topics
 from headrace.coordinators.groups.events import (
     AnyReply,
     Append,
+    CommitOffsets,
+    Commits,
     Effect,
     Event,
     Expire,
@@ -54,9 +58,9 @@ from headrace.coordinators.groups.machine import step
 from headrace.coordinators.groups.model import Group, GroupConfig, Moment
 from headrace.coordinators.groups.replay import Replay
 from headrace.wire.apis import EncodeError
-from headrace.wire.batches import check_batch, decode_pairs, encode_batch, iterate_headers
+from headrace.wire.batches import check_batch, decode_pairs, encode_pairs, iterate_headers
 from headrace.wire.errors import ErrorCode
-from headrace.wire.records import Record, Walked
+from headrace.wire.records import Walked
 
 log = structlog.get_logger(__name__)
 
@@ -65,8 +69,18 @@ Told: TypeAlias = AnyReply | ErrorCode
 
 IN_DOUBT = (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 """Refusals of an append that say that this partition is lost to us, not that the append was at fault."""
+COMMIT_BYTES = 64
+"""Of a committed offset's record, beside its names and metadata: nearly."""
 GROUPS_PER_SLICE = 100
 """Groups that a sweep looks at before others get their turn."""
+
+
+class Waiter(Protocol):
+    """Who is told the answer: a future, or the like."""
+
+    def done(self) -> bool: ...
+
+    def set_result(self, told: Any, /) -> object: ...
 
 
 class GroupShard:
@@ -81,6 +95,7 @@ class GroupShard:
         topics: Callable[[], Topics],
         lease: Lease,
         on_lost: Callable[[GroupShard], None],
+        on_bug: OnBug,
     ) -> None:
         self.partition = partition
         self.groups: dict[str, Group] = {}
@@ -92,8 +107,9 @@ class GroupShard:
         self._lease = lease
         self._sweeps_to_put_off = 0
         self._on_lost = on_lost
+        self._on_bug = on_bug
         self._loop = asyncio.get_running_loop()
-        self._waiters: dict[int, asyncio.Future[Told]] = {}
+        self._waiters: dict[int, Waiter] = {}
         self._parked: set[int] = set()
         """Of the waiters, those that wait for other members rather than for the disk."""
         self._writing: deque[tuple[float, int]] = deque()
@@ -102,9 +118,13 @@ class GroupShard:
         self._next_waiter = 0
         self._events: deque[tuple[str, Event]] = deque()
         self._working = False
-        self._gathered: list[_Entry] = []
-        """Commits of this turn of the loop, in the order in which they were taken."""
+        self._gathering = False
+        self._entries: list[_Entry] = []
+        """To be written next, together: of several groups while they decide about what was gathered."""
+        self._gathered: dict[str, list[CommitOffsets]] = {}
+        """Commits of this turn of the loop, by group, in the order in which they came."""
         self._gathered_bytes = 0
+        self._commit_writer = CommitWriter()
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._end = Offset(0)
         """All that is to be loaded lies below."""
@@ -121,6 +141,11 @@ class GroupShard:
         future: asyncio.Future[Told] = self._loop.create_future()
         waiter, self._next_waiter = self._next_waiter, self._next_waiter + 1
         event = build(waiter)
+        if isinstance(event, CommitOffsets):
+            self._await(waiter, future)
+            self.commit(group_id, event)
+            return future
+        self._commit_gathered()  # what came before goes before
         if self._is_one_too_many(group_id, event):
             future.set_result(ErrorCode.POLICY_VIOLATION)
             return future
@@ -134,9 +159,20 @@ class GroupShard:
             self._waiters.pop(waiter, None)
             raise
         if not future.done() and waiter not in self._parked:
-            self._writing.append((self._loop.time() + self._config.offsets_commit_timeout_ms / 1000, waiter))
-            self._watch_writing()
+            self._await(waiter, future)
         return future
+
+    def registered(self, waiting: Waiter) -> int:
+        """A number for one who will wait for the disk, for `commit`."""
+        waiter, self._next_waiter = self._next_waiter, self._next_waiter + 1
+        self._await(waiter, waiting)
+        return waiter
+
+    def _await(self, waiter: int, waiting: Waiter) -> None:
+        """It waits for the disk, up to a time."""
+        self._waiters[waiter] = waiting
+        self._writing.append((self._loop.time() + self._config.offsets_commit_timeout_ms / 1000, waiter))
+        self._watch_writing()
 
     def _is_one_too_many(self, group_id: str, event: Event) -> bool:
         """Whether there is no room for the group that this would make. What makes none is answered as ever."""
@@ -208,32 +244,68 @@ class GroupShard:
             future.set_result(told)
 
     def _append(self, group_id: str, append: Append) -> None:
-        """At once, behind what is gathered; commits with those that come in the same turn of the loop, in one batch."""
+        """At once, but for commits that came with others, which are appended with those, in one batch."""
         if self.lost:
             return
+        write, encode = self._commit_writer.write, records.encode
         try:
-            pairs = [records.encode(record) for record in append.records]
+            pairs = [
+                write(record) if isinstance(record, OffsetCommitted) else encode(record) for record in append.records
+            ]
         except EncodeError as error:
             log.warning("a group's record cannot be written", group=group_id, reason=str(error))
             self.send(group_id, WriteRefused(write=append.write, error=ErrorCode.INVALID_REQUEST))
             return
-        entry = _Entry(group_id, append.write, pairs)
-        if isinstance(append.records[0], OffsetCommitted):
-            self._gather(entry)
-        else:
-            self._write_gathered()
-            self._write([entry])
+        self._entries.append(_Entry(group_id, append.write, pairs))
+        if not (self._gathering and isinstance(append.records[0], OffsetCommitted)):
+            self._write_entries()
 
-    def _gather(self, entry: _Entry) -> None:
-        if self._gathered_bytes and self._gathered_bytes + entry.size > GROUP_GATHERED_BYTES_MAX:
-            self._write_gathered()
+    def commit(self, group_id: str, commit: CommitOffsets) -> None:
+        """Take it with those that come in the same turn of the loop: it changes nothing before it is durable, and may
+        wait for them."""
+        size = _size(group_id, commit)
+        if self._gathered_bytes + size > GROUP_GATHERED_BYTES_MAX:
+            self._commit_gathered()
         if not self._gathered:
-            self._loop.call_soon(self._write_gathered)
-        self._gathered.append(entry)
-        self._gathered_bytes += entry.size
+            self._loop.call_soon(self._end_turn)
+        self._gathered_bytes += size
+        self._gathered.setdefault(group_id, []).append(commit)
 
-    def _write_gathered(self) -> None:
-        entries, self._gathered, self._gathered_bytes = self._gathered, [], 0
+    def _end_turn(self) -> None:
+        try:
+            self._commit_gathered()
+        except Exception as error:
+            self._on_bug(error)
+
+    def _commit_gathered(self) -> None:
+        """Have the groups decide, and write what they take as one batch. What comes while they do, from who was just
+        answered, is for the next turn."""
+        if not self._gathered:
+            return
+        if self._working:
+            self._loop.call_soon(self._end_turn)
+            return
+        gathered, self._gathered, self._gathered_bytes = self._gathered, {}, 0
+        self._gathering = True
+        try:
+            for group_id, commits in gathered.items():
+                self._send_commits(group_id, commits)
+        finally:
+            self._gathering = False
+        self._write_entries()
+
+    def _send_commits(self, group_id: str, commits: list[CommitOffsets]) -> None:
+        taken = []
+        for commit in commits:
+            if self._is_one_too_many(group_id, commit):
+                self._answer(commit.waiter, ErrorCode.POLICY_VIOLATION)
+            else:
+                taken.append(commit)
+        if taken:
+            self.send(group_id, Commits(tuple(taken)))
+
+    def _write_entries(self) -> None:
+        entries, self._entries = self._entries, []
         if entries:
             self._write(entries)
 
@@ -307,6 +379,7 @@ class GroupShard:
         self.lost = True
         self._events.clear()
         self._gathered.clear()
+        self._entries.clear()
         self.groups.clear()
         for timer in self._timers.values():
             timer.cancel()
@@ -401,15 +474,15 @@ class _Entry(NamedTuple):
     pairs: list[tuple[bytes, bytes | None]]
     """Keys and values."""
 
-    @property
-    def size(self) -> int:
-        """In bytes, nearly."""
-        return sum(len(key) + len(value or b"") for key, value in self.pairs)
-
 
 def _batch(entries: Iterable[_Entry], now_ms: int) -> bytes:
-    pairs = itertools.chain.from_iterable(entry.pairs for entry in entries)
-    return encode_batch([Record(at, now_ms, key, value) for at, (key, value) in enumerate(pairs)])
+    return encode_pairs(list(itertools.chain.from_iterable(entry.pairs for entry in entries)), now_ms)
+
+
+def _size(group_id: str, commit: CommitOffsets) -> int:
+    """Of its records, nearly."""
+    names = sum(len(new.partition.topic) + len(new.metadata) for new in commit.offsets)
+    return names + (len(group_id) + COMMIT_BYTES) * len(commit.offsets)
 
 
 class _Settled:

@@ -332,6 +332,7 @@ class GroupService:
                     topics=self.topics,
                     lease=self._lease,
                     on_lost=self._on_lost,
+                    on_bug=self._on_bug,
                 )
                 self._shards[index] = shard
                 load = started(self._load(index, shard), "groups of one partition", self._on_bug)

@@ -24,7 +24,7 @@ from headrace.base.ports import Buffer
 from headrace.wire.codec import new
 from headrace.wire.compression import Compression, compress, decompress
 from headrace.wire.records import Record as Record
-from headrace.wire.records import Walked, pack_records, unpack_pairs, unpack_records, walk_records
+from headrace.wire.records import Walked, pack_pairs, pack_records, unpack_pairs, unpack_records, walk_records
 
 HEADER_BYTES: Final = 61
 LENGTH_END: Final = 12
@@ -278,6 +278,14 @@ def repack(batch: Buffer, codec: Compression, *, limit: int) -> Repacked:
     return Repacked(HEADER.pack(*changed._replace(crc=crc)) + payload, records)
 
 
+def encode_pairs(pairs: Sequence[tuple[bytes | None, bytes | None]], timestamp: int) -> bytes:
+    """Pack keys and values, at least one, of one time, into one batch: `encode_batch` of such records."""
+    payload = pack_pairs(pairs)
+    length, count = HEADER_BYTES - LENGTH_END + len(payload), len(pairs)
+    header = HEADER.pack(0, length, -1, MAGIC, 0, 0, count - 1, timestamp, timestamp, -1, -1, -1, count)
+    return _sealed(header, payload)
+
+
 def encode_batch(
     records: Sequence[Record],
     *,
@@ -313,5 +321,10 @@ def encode_batch(
         base_sequence,
         len(records),
     )
+    return _sealed(header, payload)
+
+
+def _sealed(header: bytes, payload: Buffer) -> bytes:
+    """With its checksum in the header."""
     crc = crc32c(payload, crc32c(header[CRC_START:]))
     return b"".join((header[: CRC_START - 4], crc.to_bytes(4, "big"), header[CRC_START:], payload))

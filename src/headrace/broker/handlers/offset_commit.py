@@ -16,8 +16,9 @@ from typing import Final
 
 from headrace.base.ids import NO_TOPIC_ID, LeaderEpoch, Offset, TopicId
 from headrace.base.limits import GROUP_NAME_CHARS_MAX
-from headrace.broker.context import Handler, RequestContext
+from headrace.broker.context import Handler, RequestContext, Services, Shortcut
 from headrace.broker.group_shard import Told
+from headrace.broker.handlers import plain_commit
 from headrace.coordinators.groups.events import CommitOffsets, CommitReply, NewOffset
 from headrace.coordinators.groups.model import NamedPartition
 from headrace.metadata.values import TopicImage
@@ -34,6 +35,10 @@ from headrace.wire.messages.offset_commit import (
 
 GROUP_NOT_FOUND_VERSION: Final = 9
 TOPIC_ID_VERSION: Final = 10
+IN_OLDER_WORDS: Final = {
+    ErrorCode.GROUP_ID_NOT_FOUND: ErrorCode.ILLEGAL_GENERATION,
+    ErrorCode.STALE_MEMBER_EPOCH: ErrorCode.UNSUPPORTED_VERSION,
+}
 
 
 async def handle(request: OffsetCommitRequest, context: RequestContext) -> OffsetCommitResponse:
@@ -101,13 +106,16 @@ async def _commit(
     if isinstance(told, ErrorCode):
         return (told,) * len(offsets)
     assert isinstance(told, CommitReply)
-    if context.version >= GROUP_NOT_FOUND_VERSION:
-        return told.errors
-    older = {
-        ErrorCode.GROUP_ID_NOT_FOUND: ErrorCode.ILLEGAL_GENERATION,
-        ErrorCode.STALE_MEMBER_EPOCH: ErrorCode.UNSUPPORTED_VERSION,
-    }
-    return tuple(older.get(error, error) for error in told.errors)
+    return tuple(_in_words_of(error, context.version) for error in told.errors)
 
 
-HANDLER = Handler(int(ApiKey.OFFSET_COMMIT), (2, 10), handle)
+def _in_words_of(error: ErrorCode, version: int) -> ErrorCode:
+    """A group's error as this version has it."""
+    return error if version >= GROUP_NOT_FOUND_VERSION else IN_OLDER_WORDS.get(error, error)
+
+
+def _shortcuts(services: Services) -> dict[int, Shortcut]:
+    return plain_commit.shortcuts(services, _in_words_of)
+
+
+HANDLER = Handler(int(ApiKey.OFFSET_COMMIT), (2, 10), handle, shortcuts=_shortcuts)

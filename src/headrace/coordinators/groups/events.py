@@ -85,8 +85,7 @@ class Leave:
     members: tuple[Leaver, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewOffset:
+class NewOffset(NamedTuple):
     partition: NamedPartition
     topic_id: TopicId
     offset: Offset
@@ -94,15 +93,21 @@ class NewOffset:
     metadata: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommitOffsets:
+class CommitOffsets(NamedTuple):
     """OffsetCommit. A generation below zero with no member id: a consumer that is in no group, or an admin."""
 
     waiter: int
     member_id: str
-    instance_id: str | None = None
     generation: int
     offsets: tuple[NewOffset, ...]
+    instance_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Commits:
+    """Several of them that came together: each as if it came by itself, in this order, and in one append."""
+
+    commits: tuple[CommitOffsets, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,7 +168,7 @@ class WriteRefused:
 
 
 Request: TypeAlias = Join | Sync | Heartbeat | Leave | CommitOffsets | Delete | DeleteOffsets | ConsumerHeartbeat
-Event: TypeAlias = Request | ForgetTopics | Expire | Tick | PutOff | Written | WriteRefused
+Event: TypeAlias = Request | Commits | ForgetTopics | Expire | Tick | PutOff | Written | WriteRefused
 
 # --- replies ---
 
@@ -211,8 +216,7 @@ class LeaveReply:
     members: tuple[ErrorCode, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommitReply:
+class CommitReply(NamedTuple):
     errors: tuple[ErrorCode, ...]
     """One for each offset of the request, in its order."""
 
@@ -244,8 +248,7 @@ AnyReply: TypeAlias = (
 # --- records: what the log of the offsets topic holds ---
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OffsetCommitted:
+class OffsetCommitted(NamedTuple):
     group: str
     partition: NamedPartition
     commit: Commit
@@ -292,8 +295,7 @@ GroupRecord: TypeAlias = OffsetCommitted | OffsetForgotten | GroupFormed | Group
 # --- effects ---
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(NamedTuple):
     waiter: int
     reply: AnyReply
 

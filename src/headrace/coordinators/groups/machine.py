@@ -15,6 +15,7 @@ from headrace.coordinators.groups.consumer.heartbeats import ConsumerHeartbeat
 from headrace.coordinators.groups.consumer.model import Topics
 from headrace.coordinators.groups.events import (
     CommitOffsets,
+    Commits,
     Delete,
     DeleteOffsets,
     Effect,
@@ -64,7 +65,9 @@ def _dispatch(turn: Turn, event: Event) -> None:
         case Heartbeat():
             membership.on_heartbeat(turn, event)
         case CommitOffsets():
-            offsets.on_commit(turn, event)
+            offsets.on_commits(turn, (event,))
+        case Commits(commits):
+            offsets.on_commits(turn, commits)
         case Written():
             _on_written(turn, event)
         case WriteRefused():
@@ -131,7 +134,7 @@ def _on_refused(turn: Turn, event: WriteRefused) -> None:
     write = _take(turn, event.write)
     match write:
         case CommitWrite():
-            offsets.on_commit_settled(turn, write, event.error)
+            offsets.on_commit_refused(turn, write, event.error)
         case AssignmentWrite():
             membership.on_assignment_settled(turn, write, _of_membership(event.error))
         case ReplacementWrite():

@@ -6,6 +6,7 @@ generation gets an assignment or keeps its session.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from headrace.coordinators.groups import rebalance, static
@@ -202,16 +203,18 @@ def on_heartbeat(turn: Turn, event: Heartbeat) -> None:
 
 def renew(turn: Turn, member: Member) -> None:
     """A sign of life."""
-    turn.update(**renewed(turn, member))
+    turn.update(**renewed(turn, (member,)))
 
 
-def renewed(turn: Turn, member: Member) -> dict[str, dict[str, Member]]:
+def renewed(turn: Turn, members: Iterable[Member]) -> dict[str, Mapping[str, Member]]:
     """What that changes in the group. One that waits in a request has no session to renew."""
-    if member.join_waiter is not None or member.sync_waiter is not None:
-        return {}
-    due = turn.session(member)
-    turn.wake(due)
-    return {"members": {**turn.group.members, member.id: replace(member, deadline_ms=due)}}
+    alive: dict[str, Member] = {}
+    for member in members:
+        if member.join_waiter is None and member.sync_waiter is None:
+            due = turn.session(member)
+            turn.wake(due)
+            alive[member.id] = member.renewed(due)
+    return {"members": {**turn.group.members, **alive}} if alive else {}
 
 
 def on_leave(turn: Turn, event: Leave) -> None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import immutables
 
@@ -138,18 +138,42 @@ class Member:
     deadline_ms: int | None = None
     """Monotonic; when its session ends. None while it waits in a request, for then it cannot send heartbeats."""
 
+    def renewed(self, deadline_ms: int) -> Member:
+        """`replace` of the deadline alone: with each commit, so by hand."""
+        member = object.__new__(Member)
+        for name in _MEMBERS_FIELDS:
+            _set(member, name, getattr(self, name))
+        _set(member, "deadline_ms", deadline_ms)
+        return member
+
     def metadata(self, protocol: str | None) -> bytes:
         """Its subscription under one protocol, empty where it does not offer that."""
         return next((offer.metadata for offer in self.protocols if offer.name == protocol), b"")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommitWrite:
+_MEMBERS_FIELDS: Final = tuple(field.name for field in fields(Member))
+_set: Final = object.__setattr__
+
+
+class CommitPart(NamedTuple):
+    """What one request commits."""
+
     waiter: int
     commits: tuple[tuple[NamedPartition, Commit], ...]
     """In the order of the appended records."""
     errors: tuple[ErrorCode, ...]
     """The answer, one code for each offset of the request."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitWrite:
+    """Requests that came together, in the order of the appended records."""
+
+    parts: tuple[CommitPart, ...]
+
+    @property
+    def commits(self) -> list[tuple[NamedPartition, Commit]]:
+        return [commit for part in self.parts for commit in part.commits]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

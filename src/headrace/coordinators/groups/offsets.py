@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from headrace.base.ids import NO_TOPIC_ID, Offset
 from headrace.base.limits import GROUP_TOMBSTONES_BYTES_MAX
@@ -24,13 +24,13 @@ from headrace.coordinators.groups.events import (
     ForgetTopics,
     GroupForgotten,
     GroupRecord,
-    NewOffset,
     OffsetCommitted,
     OffsetForgotten,
 )
 from headrace.coordinators.groups.model import (
     AssignmentWrite,
     Commit,
+    CommitPart,
     CommitWrite,
     ConsumerWrite,
     DeleteWrite,
@@ -50,36 +50,52 @@ TOMBSTONE_BYTES: Final = 32
 """Of a tombstone beside its names, at most: its place in the batch, and what is fixed in its key."""
 
 
-def on_commit(turn: Turn, event: CommitOffsets) -> None:
-    """Take the offsets to the log. A commit is a sign of life too."""
-    error = _commit_error(turn.group, event)
-    if error is not ErrorCode.NONE:
-        turn.reply(event.waiter, CommitReply(errors=(error,) * len(event.offsets)))
+def on_commits(turn: Turn, events: Sequence[CommitOffsets]) -> None:
+    """Take the offsets to the log, in one append. A commit is a sign of life too. None of them changes what the others
+    are judged by, but for the first in a group that there is not."""
+    group, parts, alive = turn.group, [], []
+    if group.is_nothing and len(events) > 1:
+        for event in events:
+            on_commits(turn, (event,))
         return
-    member = turn.group.members.get(event.member_id)
-    members = {} if member is None else membership.renewed(turn, member)
-    room = turn.config.offset_metadata_max_bytes
-    fits = [len(new.metadata) <= room for new in event.offsets]
-    errors = tuple(ErrorCode.NONE if fit else ErrorCode.OFFSET_METADATA_TOO_LARGE for fit in fits)
-    commits = tuple((new.partition, _commit(new, turn)) for new, fit in zip(event.offsets, fits, strict=True) if fit)
-    if not commits:
+    for event in events:
+        error = _commit_error(group, event)
+        if error is not ErrorCode.NONE:
+            turn.reply(event.waiter, CommitReply((error,) * len(event.offsets)))
+            continue
+        member = group.members.get(event.member_id)
+        if member is not None:
+            alive.append(member)
+        part = _part(turn, event)
+        if part.commits:
+            parts.append(part)
+        else:
+            turn.reply(part.waiter, CommitReply(part.errors))
+    members = membership.renewed(turn, alive) if alive else {}
+    if parts:
+        _append(turn, parts, **members)
+    else:
         turn.update(**members)
-        turn.reply(event.waiter, CommitReply(errors=errors))
-        return
-    records = tuple(
-        OffsetCommitted(group=turn.group.id, partition=partition, commit=commit) for partition, commit in commits
-    )
-    turn.append(records, CommitWrite(waiter=event.waiter, commits=commits, errors=errors), **members)
 
 
-def _commit(new: NewOffset, turn: Turn) -> Commit:
-    return Commit(
-        offset=new.offset,
-        leader_epoch=new.leader_epoch,
-        metadata=new.metadata,
-        timestamp_ms=turn.now.wall_ms,
-        topic_id=new.topic_id,
-    )
+def _part(turn: Turn, event: CommitOffsets) -> CommitPart:
+    """What of it is taken: what has no more metadata than is allowed."""
+    room, wall_ms = turn.config.offset_metadata_max_bytes, turn.now.wall_ms
+    commits, errors = [], []
+    for partition, topic_id, offset, leader_epoch, metadata in event.offsets:
+        if len(metadata) > room:
+            errors.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
+        else:
+            errors.append(ErrorCode.NONE)
+            commits.append((partition, Commit(offset, wall_ms, leader_epoch, metadata, topic_id)))
+    return CommitPart(event.waiter, tuple(commits), tuple(errors))
+
+
+def _append(turn: Turn, parts: Iterable[CommitPart], **changes: Any) -> None:
+    write = CommitWrite(parts=tuple(parts))
+    group_id = turn.group.id
+    records = tuple([OffsetCommitted(group_id, partition, commit) for partition, commit in write.commits])
+    turn.append(records, write, **changes)
 
 
 def _commit_error(group: Group, event: CommitOffsets) -> ErrorCode:
@@ -109,7 +125,17 @@ def on_commit_written(turn: Turn, number: int, write: CommitWrite, error: ErrorC
 
 
 def on_commit_settled(turn: Turn, write: CommitWrite, error: ErrorCode) -> None:
-    turn.reply(write.waiter, CommitReply(errors=_instead(write.errors, error)))
+    for part in write.parts:
+        turn.reply(part.waiter, CommitReply(_instead(part.errors, error)))
+
+
+def on_commit_refused(turn: Turn, write: CommitWrite, error: ErrorCode) -> None:
+    """Where together they are too large for the log, each goes by itself."""
+    if error is ErrorCode.INVALID_COMMIT_OFFSET_SIZE and len(write.parts) > 1:
+        for part in write.parts:
+            _append(turn, (part,))
+    else:
+        on_commit_settled(turn, write, error)
 
 
 def _instead(errors: tuple[ErrorCode, ...], error: ErrorCode) -> tuple[ErrorCode, ...]:

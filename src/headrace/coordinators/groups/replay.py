@@ -12,7 +12,7 @@ from dataclasses import replace
 import immutables
 
 from headrace.coordinators.groups import records
-from headrace.coordinators.groups.commits import CommitReader, Committed
+from headrace.coordinators.groups.commits import CommitReader
 from headrace.coordinators.groups.consumer.heartbeats import ConsumerConfig
 from headrace.coordinators.groups.consumer.machine import state_of
 from headrace.coordinators.groups.consumer.model import ConsumerGroup
@@ -72,9 +72,7 @@ class Replay:
         except DecodeError:
             record = None
         match record:
-            case Committed(group, partition, commit):
-                self._offsets.setdefault(group, {})[partition] = commit
-            case OffsetCommitted(group=group, partition=partition, commit=commit):
+            case OffsetCommitted(group, partition, commit):
                 self._offsets.setdefault(group, {})[partition] = commit
             case GroupFormed(group=group):
                 self._formed[group] = record

@@ -67,20 +67,39 @@ final class ConsumerGroups {
         }
     }
 
+    /** One after the other, while each goes on in a thread of its own. */
+    private static List<Set<Object>> assignments(List<Consumer<byte[], byte[]>> members) {
+        List<Set<Object>> found = new ArrayList<>();
+        members.forEach(member -> found.add(new HashSet<>(member.assignment())));
+        return found;
+    }
+
+    /** What a member had before another was asked, and has after that, it had when the other was asked. */
+    private static void nobodyShares(List<Set<Object>> before, List<Set<Object>> after) {
+        for (int one = 0; one < before.size(); one++) {
+            for (int other = one + 1; other < before.size(); other++) {
+                Set<Object> both = new HashSet<>(before.get(one));
+                both.retainAll(before.get(other));
+                both.retainAll(after.get(one));
+                Check.equal(Set.of(), both, "partitions of two members");
+            }
+        }
+    }
+
     /** Polls all in turns until they have so many partitions, none of them two members'. */
     private static void untilShared(List<Consumer<byte[], byte[]>> members, List<Integer> sizes) {
         Instant end = Instant.now().plus(Broker.DEADLINE);
         while (true) {
-            List<Integer> found = new ArrayList<>();
-            Set<Object> all = new HashSet<>();
             for (Consumer<byte[], byte[]> member : members) {
                 Check.that(member.poll(Duration.ofMillis(50)).isEmpty(), "a record came");
-                found.add(member.assignment().size());
-                all.addAll(member.assignment());
             }
-            Check.equal(found.stream().mapToInt(Integer::intValue).sum(), all.size(), "partitions of one member each");
-            found.sort(null);
-            if (found.equals(sizes)) {
+            List<Set<Object>> before = assignments(members);
+            List<Set<Object>> after = assignments(members);
+            nobodyShares(before, after);
+            List<Integer> found = new ArrayList<>(after.stream().map(Set::size).sorted().toList());
+            Set<Object> all = new HashSet<>();
+            after.forEach(all::addAll);
+            if (found.equals(sizes) && all.size() == found.stream().mapToInt(Integer::intValue).sum()) {
                 return;
             }
             Check.that(Instant.now().isBefore(end), "shared as " + found + " instead of " + sizes);

@@ -1,0 +1,144 @@
+"""OffsetCommit by a shorter road: positions of partitions that there are, of a group that is kept here.
+
+It gives exactly what `headrace.broker.handlers.offset_commit` gives, which has all rules but those of the group itself:
+where a partition is not known, or the group not kept here, nothing is done and the whole request is left to that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+from uuid import UUID
+
+from headrace.base.ids import LeaderEpoch, Offset, TopicId
+from headrace.base.limits import PLACES_REMEMBERED_MAX
+from headrace.broker.context import Services, Shortcut
+from headrace.broker.group_shard import GroupShard, Told
+from headrace.coordinators.groups.events import CommitOffsets, CommitReply, NewOffset
+from headrace.coordinators.groups.model import NamedPartition
+from headrace.metadata.image import MetadataImage
+from headrace.net.listener import Answer
+from headrace.wire.apis import ApiKey
+from headrace.wire.codec import new
+from headrace.wire.errors import ErrorCode
+from headrace.wire.plain_commit import (
+    TOPIC_ID_VERSION,
+    VERSIONS,
+    PlainCommit,
+    read_plain_commit,
+    topic_of,
+    write_plain_answer,
+)
+
+
+def shortcuts(services: Services, in_words_of: Callable[[ErrorCode, int], ErrorCode]) -> dict[int, Shortcut]:
+    """By version. `in_words_of`: an error as a version has it."""
+    return {version: _Road(services, version, in_words_of).serve for version in VERSIONS}
+
+
+class _Road:
+    """Remembers what stands at which place while the cluster does not change, for requests of one version."""
+
+    def __init__(self, services: Services, version: int, in_words_of: Callable[[ErrorCode, int], ErrorCode]) -> None:
+        self._groups = services.groups
+        self._metadata = services.metadata
+        self._version = version
+        self._in_words_of = in_words_of
+        self._by_id = version >= TOPIC_ID_VERSION
+        self._known: dict[tuple[bytes, int], tuple[NamedPartition, TopicId]] = {}
+        self._image: MetadataImage | None = None
+        """That they are of."""
+        self.on_error = services.on_error
+
+    def serve(self, frame: memoryview) -> _Answer | None:
+        """`Shortcut`."""
+        wanted = read_plain_commit(frame)
+        if wanted is None:
+            return None
+        shard = self._groups.shard(wanted.group_id)
+        if not isinstance(shard, GroupShard):
+            return None
+        offsets = self._offsets(wanted)
+        if offsets is None:
+            return None
+        answer = _Answer(self, wanted)
+        commit = (shard.registered(answer), wanted.member_id, wanted.epoch, offsets, wanted.instance_id)
+        shard.commit(wanted.group_id, new(CommitOffsets, commit))
+        return answer
+
+    def _offsets(self, wanted: PlainCommit) -> tuple[NewOffset, ...] | None:
+        """None where there is no such partition."""
+        if self._image is not self._metadata.image:
+            self._known.clear()
+            self._image = self._metadata.image
+        known, offsets = self._known, []
+        for topic, positions in wanted.topics:
+            for index, offset, leader_epoch, metadata in positions:
+                place = known.get((topic, index)) or self._find(topic, index)
+                if place is None:
+                    return None
+                offsets.append(new(NewOffset, (*place, Offset(offset), LeaderEpoch(leader_epoch), metadata)))
+        return tuple(offsets)
+
+    def _find(self, topic: bytes, index: int) -> tuple[NamedPartition, TopicId] | None:
+        """As the long road does."""
+        assert self._image is not None
+        name = topic_of(topic, by_id=self._by_id)
+        if self._by_id:
+            found = self._image.topic_by_id(TopicId(UUID(bytes=name)))
+        else:
+            found = self._image.topic(name.decode(errors="replace"))
+        if found is None or not 0 <= index < len(found.partitions):
+            return None
+        if len(self._known) >= PLACES_REMEMBERED_MAX:
+            self._known.clear()
+        place = self._known[topic, index] = (NamedPartition(found.name, index), found.id)
+        return place
+
+    def answer_to(self, wanted: PlainCommit, told: Told) -> Answer:
+        if isinstance(told, CommitReply):
+            errors = told.errors
+            if any(errors):
+                errors = tuple(self._in_words_of(error, self._version) for error in errors)
+        else:
+            assert isinstance(told, ErrorCode)
+            errors = (told,) * sum(len(positions) for _, positions in wanted.topics)
+        for error in errors:
+            if error:
+                self.on_error(ApiKey.OFFSET_COMMIT, error)
+        return [write_plain_answer(wanted.correlation_id, wanted.topics, errors)]
+
+
+class _Answer:
+    """A `Later`, and the `Waiter` of its commit."""
+
+    __slots__ = ("_callback", "_cancelled", "_road", "_told", "_wanted")
+    pipelined: ClassVar[bool] = False
+
+    def __init__(self, road: _Road, wanted: PlainCommit) -> None:
+        self._road = road
+        self._wanted = wanted
+        self._told: Told | None = None
+        self._cancelled = False
+        self._callback: Callable[[Any], object] | None = None
+
+    def done(self) -> bool:
+        return self._cancelled or self._told is not None
+
+    def set_result(self, told: Told, /) -> None:
+        """`Waiter`."""
+        self._told = told
+        if self._callback is not None:
+            self._callback(self)
+
+    def cancel(self) -> None:
+        """The commit stands, and counts once it is committed; nobody is told."""
+        self._cancelled = True
+        self._callback = None
+
+    def add_done_callback(self, callback: Callable[[Any], object], /) -> None:
+        self._callback = callback
+
+    def answer(self) -> Answer:
+        assert self._told is not None
+        return self._road.answer_to(self._wanted, self._told)
