@@ -190,6 +190,17 @@ CLIENT_REQUEST_TIMEOUT_MS: Final = 30_000
 # durable segments
 OBJECT_KEY_CHARS_MAX: Final = 900
 """Longest object key (S3 allows 1,024 bytes, a store's own prefix included)."""
+OBJECT_PART_BYTES: Final = 8 * 1024 * 1024
+"""Of a large object that a remote store is sent in parts; one that fails is sent again by itself."""
+OBJECT_PARTS_AT_ONCE_MAX: Final = 4
+OBJECT_SINGLE_BYTES_MAX: Final = 2 * OBJECT_PART_BYTES
+"""Largest object that a remote store is sent as one request."""
+STORE_CONNECT_MS_MAX: Final = 5_000
+STORE_REQUEST_MS_MAX: Final = 30_000
+"""Of one request to a remote store, after which it has failed: `OBJECT_SINGLE_BYTES_MAX` have to fit."""
+STORE_RETRIES_MAX: Final = 2
+"""Of one request, beneath those of whoever asked for it, which are further apart."""
+STORE_RETRY_MS_MAX: Final = 1_000
 OBJECT_DIRECTORIES_REMEMBERED_MAX: Final = 10_000
 """Directories of a store whose names are known to be durable."""
 DURABLE_SEGMENT_BYTES_MAX: Final = 64 * 1024 * 1024
