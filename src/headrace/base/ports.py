@@ -101,7 +101,7 @@ class Disk(Protocol):
         """Raises FileNotFoundError."""
 
     def modified_ms(self, path: Path) -> int:
-        """When the file's contents were last changed, by the wall clock, as `Clock.now_ms`. Raises FileNotFoundError."""
+        """When the file's contents were last changed, as `Clock.now_ms`. Raises FileNotFoundError."""
 
     def space(self, path: Path) -> Space:
         """Of the volume that holds this directory. Raises FileNotFoundError."""
@@ -162,3 +162,7 @@ class Objects(Protocol):
 
     def delete(self, key: str) -> None:
         """Idempotent."""
+
+    def discard_unfinished(self, before_ms: int) -> int:
+        """Remove what a put that began before then has left and never finished, as far as that can be told; how much
+        there was. A put that is still under way fails."""

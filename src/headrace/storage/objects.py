@@ -170,6 +170,17 @@ class DirectoryObjects:
         except OSError as error:
             raise StorageFailure(f"Object '{key}' could not be deleted under {self._root}: {error}.") from error
 
+    def discard_unfinished(self, before_ms: int) -> int:
+        incoming, count = self._root / INCOMING, 0
+        for name in self._disk.list_directory(incoming) if self._disk.is_directory(incoming) else ():
+            try:
+                if self._disk.modified_ms(incoming / name) < before_ms:
+                    self._disk.remove(incoming / name)
+                    count += 1
+            except FileNotFoundError:  # it has its name now
+                continue
+        return count
+
     def _existing(self, key: str) -> Path:
         path = self._path(key)
         if not self._disk.exists(path) or self._disk.is_directory(path):
