@@ -203,6 +203,7 @@ async def test_what_left_its_catalog_and_was_not_deleted_then_goes_later(
             await here.create()
             await here.produce(0, 40)
             await here.local_start(70)
+            await exported(here, 76)  # all that is closed: nothing is under way
             assert await deleted(here, 33) == (0, 33)
             await mirrored(here, tmp_path)
         async with tiered(tmp_path) as here:  # who was to delete has forgotten it
