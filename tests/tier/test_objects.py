@@ -75,6 +75,9 @@ def test_directories_are_the_next_parts_of_keys(objects: Objects) -> None:
         ["f"],
         [],
     ]
+    objects.delete("a/c/d/3")
+    objects.delete("b/f/1")
+    assert [list(objects.directories(prefix)) for prefix in ("a/", "a/c/", "b/")] == [["b"], [], []]
 
 
 def test_an_object_tells_when_it_was_stored(objects: Objects) -> None:

@@ -163,7 +163,7 @@ def sweep(
         print_json(asdict(swept))
     else:
         rows = [(each["key"], each["bytes"], each["age_ms"] // 1000, _fate(each)) for each in swept.strays]
-        print_table(("OBJECT", "BYTES", "SECONDS OLD", ""), rows)
+        print_table(("OBJECT", "BYTES", "SECONDS OLD", "FATE"), rows)
         for problem in swept.problems:
             print_line(problem)
         due = sum(each["due"] for each in swept.strays)

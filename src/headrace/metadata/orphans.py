@@ -6,16 +6,19 @@ and may be asked of one that is behind. Never looks at a store, nor at a clock.
 
 A segment enters a catalog by `controller.durable.publish_segment` alone, which decides on an image that holds this one,
 and takes it only where (1) the topic's id is known, (2) its leader epoch is the partition's, (3) it starts where the
-catalog ends, or above it where the catalog is empty, and (4) its key says the same of it. Of these
+catalog ends, or above it where the catalog is empty, and (4) its key says the same of it. So it is refused for ever:
 
 ======================================  ==========================================================================
-the key says                            so it is refused from now on, because
+the key says                            because
 ======================================  ==========================================================================
 a leader epoch below the partition's    a partition's leader epoch only rises: (2) never holds again
 a start below the catalog's end         the end of a catalog only rises, through deletions too: (3) never holds again
-a topic that was and is not any more     an id is given once: (1) never holds again (`broker.sweeper` sees to that)
+a topic that was, and is gone           an id is given once: (1) never holds again (`broker.sweeper` sees to it)
 anything else                           it may be on its way: kept
 ======================================  ==========================================================================
+
+Whoever adds another event by which a segment enters a catalog has to add to this: one that replaces segments below the
+catalog's end would break the second line.
 
 An object that is kept comes under one of the others in time: the leader publishes the next segment, or another leads.
 """

@@ -157,8 +157,11 @@ class DirectoryObjects:
         directory = self._root / prefix
         if not self._disk.is_directory(directory):
             return []
-        names = self._disk.list_directory(directory)
-        return [name for name in names if self._disk.is_directory(directory / name)]
+        return [name for name in self._disk.list_directory(directory) if self._holds_any(directory / name)]
+
+    def _holds_any(self, directory: Path) -> bool:
+        """Directories stay when what was in them is deleted."""
+        return next(self._walk(directory, "", ""), None) is not None
 
     def delete(self, key: str) -> None:
         try:
