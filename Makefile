@@ -39,7 +39,7 @@ venv: $(VENV)/.made/core ## .venv with the command `headrace`, from the locked r
 demo: $(VENV)/.made/demo ## the main job on real flights: broker, clients, durable segments, Spark
 	@$(BIN)/headrace demo $(if $(ROWS),--rows $(ROWS))
 
-test: $(VENV)/.made/test $(SUITES)/.made ## every test
+test: $(VENV)/.made/test $(SUITES)/.made $(VENV)/s3/.made ## every test
 	@$(BIN)/python $(if $(T),-m pytest $(T),tools/run_tests.py)
 
 suites: $(VENV)/.made/test $(SUITES)/.made $(SUITES)/venv/.made ## public suites of other clients; CLONES=DIR: git clones of what no sdist has
@@ -117,6 +117,11 @@ $(VENV)/.made/%: requirements/%.txt pyproject.toml $(VENV)/.made/build
 # The public suites: their sdists, and an environment of their own, lest it changes what the tests run in.
 $(SUITES)/.made: requirements/suites.txt tools/suites.py $(VENV)/.made/test
 	@$(BIN)/python -m tools.suites $(SUITES)
+	@touch $@
+
+# An S3-compatible server for the tests, by Go or by Maven: where neither brings one, they say so and are skipped.
+$(VENV)/s3/.made: tools/s3_server.py tools/s3proxy/pom.xml $(VENV)/.made/test
+	@$(BIN)/python -m tools.s3_server
 	@touch $@
 
 $(SUITES)/venv/.made: requirements/suites.txt requirements/build.txt tools/make_venv.py

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+from tools import s3_server
 
 settings.register_profile("headrace", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("headrace")
@@ -13,3 +17,31 @@ settings.load_profile("headrace")
 for _interrupt in (signal.SIGINT, signal.SIGQUIT):
     if signal.getsignal(_interrupt) is signal.SIG_IGN:
         signal.signal(_interrupt, signal.default_int_handler if _interrupt is signal.SIGINT else signal.SIG_DFL)
+
+
+@pytest.fixture(scope="session")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[s3_server.S3Server]:
+    """An S3-compatible server for all tests of a run, each of which takes a prefix."""
+    if (reason := s3_server.missing()) is not None:
+        pytest.skip(f"there is no S3-compatible server: {reason}")
+    with s3_server.S3Server(tmp_path_factory.mktemp("s3")) as server:
+        yield server
+
+
+@pytest.fixture
+def own_s3(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[s3_server.S3Server]:
+    """One that a test may kill, with the environment in which it is reached."""
+    if (reason := s3_server.missing()) is not None:
+        pytest.skip(f"there is no S3-compatible server: {reason}")
+    with s3_server.S3Server(tmp_path_factory.mktemp("s3")) as server:
+        for name, value in server.environment.items():
+            monkeypatch.setenv(name, value)
+        yield server
+
+
+@pytest.fixture
+def s3_url(s3: s3_server.S3Server, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
+    """Of a store of its own, with the environment in which it is reached."""
+    for name, value in s3.environment.items():
+        monkeypatch.setenv(name, value)
+    return s3.url(f"test{abs(hash(request.node.nodeid))}")

@@ -43,9 +43,9 @@ def produce(bootstrap: str, first: int, count: int) -> dict[int, bytes]:
 
 
 class Reader:
-    """A consumer that begins at offset 0 and keeps what it is given, in order."""
+    """A consumer that begins at an offset and keeps what it is given, in order."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, *, first: int = 0) -> None:
         self.read: list[tuple[int, bytes]] = []
         self._consumer = confluent_kafka.Consumer(
             {
@@ -59,7 +59,7 @@ class Reader:
                 **QUIET,
             }
         )
-        self._consumer.assign([confluent_kafka.TopicPartition(TOPIC, 0, 0)])
+        self._consumer.assign([confluent_kafka.TopicPartition(TOPIC, 0, first)])
 
     def read_to(self, end: int) -> None:
         """Blocking."""

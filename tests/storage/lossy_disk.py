@@ -107,6 +107,10 @@ class LossyDisk:
     def size(self, path: Path) -> int:
         return len(self.directory.names[path.name].content)
 
+    def modified_ms(self, path: Path) -> int:
+        assert path.name in self.directory.names
+        return 0
+
     def space(self, path: Path) -> Space:
         return Space(2**40, 2**39)
 

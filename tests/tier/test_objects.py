@@ -6,6 +6,7 @@ import errno
 import os
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random
@@ -19,8 +20,10 @@ from headrace.storage.disk import LocalDisk, ReadOnlyDisk
 from headrace.storage.objects import INCOMING, DirectoryObjects, directory_of, open_objects
 
 
-@pytest.fixture(params=["file", "memory"])
+@pytest.fixture(params=["file", "memory", "s3"])
 def objects(request: pytest.FixtureRequest, tmp_path: Path) -> Objects:
+    if request.param == "s3":
+        return open_objects(request.getfixturevalue("s3_url"))
     return open_objects(f"file://{tmp_path}/store" if request.param == "file" else "memory:///")
 
 
@@ -61,6 +64,29 @@ def test_a_listing_is_by_key_prefix_and_sorted(objects: Objects) -> None:
     for prefix in ("", "a", "a/", "a/b", "a/b/", "a/b/2", "b", "c/d"):
         found = [(meta.key, meta.size) for meta in objects.list(prefix)]
         assert found == sorted((key, len(key)) for key in keys if key.startswith(prefix))
+
+
+def test_directories_are_the_next_parts_of_keys(objects: Objects) -> None:
+    for key in ("a/b/1", "a/b/2", "a/c/d/3", "a/e", "b/f/1"):
+        objects.put(key, b"x")
+    assert [list(objects.directories(prefix)) for prefix in ("a/", "a/c/", "b/", "z/")] == [
+        ["b", "c"],
+        ["d"],
+        ["f"],
+        [],
+    ]
+    objects.delete("a/c/d/3")
+    objects.delete("b/f/1")
+    assert [list(objects.directories(prefix)) for prefix in ("a/", "a/c/", "b/")] == [["b"], [], []]
+
+
+def test_an_object_tells_when_it_was_stored(objects: Objects) -> None:
+    objects.put("a", b"x")
+    (first,) = objects.list("a")
+    assert abs(first.modified_ms - time.time() * 1000) < 60_000  # in milliseconds, that is to say
+    objects.put("a", b"y", if_absent=False)
+    (second,) = objects.list("a")
+    assert second.modified_ms >= first.modified_ms
 
 
 @pytest.mark.parametrize("key", ["", "/a", "a//b", "a/", "../a", "a/./b", f"{INCOMING}/x", "a\0", "k" * 1000])

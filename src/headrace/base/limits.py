@@ -190,6 +190,17 @@ CLIENT_REQUEST_TIMEOUT_MS: Final = 30_000
 # durable segments
 OBJECT_KEY_CHARS_MAX: Final = 900
 """Longest object key (S3 allows 1,024 bytes, a store's own prefix included)."""
+OBJECT_PART_BYTES: Final = 8 * 1024 * 1024
+"""Of a large object that a remote store is sent in parts; one that fails is sent again by itself."""
+OBJECT_PARTS_AT_ONCE_MAX: Final = 4
+OBJECT_SINGLE_BYTES_MAX: Final = 2 * OBJECT_PART_BYTES
+"""Largest object that a remote store is sent as one request."""
+STORE_CONNECT_MS_MAX: Final = 5_000
+STORE_REQUEST_MS_MAX: Final = 30_000
+"""Of one request to a remote store, after which it has failed: `OBJECT_SINGLE_BYTES_MAX` have to fit."""
+STORE_RETRIES_MAX: Final = 2
+"""Of one request, beneath those of whoever asked for it, which are further apart."""
+STORE_RETRY_MS_MAX: Final = 1_000
 OBJECT_DIRECTORIES_REMEMBERED_MAX: Final = 10_000
 """Directories of a store whose names are known to be durable."""
 DURABLE_SEGMENT_BYTES_MAX: Final = 64 * 1024 * 1024
@@ -225,6 +236,26 @@ HISTORY_STOP_MS_MAX: Final = 5_000
 """Longest that a stop waits for the deletion that is under way."""
 SEGMENTS_DELETED_AT_ONCE_MAX: Final = 1_000
 """Durable segments that one event takes from a catalog."""
+
+SWEEP_DELETES_PER_SECOND_MAX: Final = 100
+"""Objects that nothing refers to which a broker removes from the store."""
+SWEEP_REMEMBERED_MAX: Final = 100_000
+"""Objects that have left their catalogs and are seen to have for a while; beyond, they are looked at again later."""
+SWEEP_TOLD_MAX: Final = 1_000
+"""Objects that are named to whoever asks for a sweep; the rest are counted."""
+DURABLE_SUMMARIES_TOLD_MAX: Final = 1_000
+"""Partitions behind which an answer about durable history is sent, and the next one asked for."""
+DURABLE_ENTRIES_TOLD_MAX: Final = 500
+"""Segments of one catalog in one answer."""
+DURABLE_TIMEOUT_MS: Final = 5_000
+"""Longest that such an answer is waited for."""
+DURABLE_CATALOG_TRIES_MAX: Final = 5
+"""Times that a catalog is asked for anew because it was cut meanwhile."""
+SWEEP_ASK_EVERY_MS: Final = 200
+SWEEP_UNFINISHED_MS_MIN: Final = 3_600_000
+"""Age from which on what was never stored whole is nobody's any more."""
+SWEEP_STOP_MS_MAX: Final = 5_000
+"""Longest that a stop waits for the object that is being removed."""
 
 # export
 EXPORT_TICK_MS: Final = 250

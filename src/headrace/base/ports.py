@@ -100,6 +100,9 @@ class Disk(Protocol):
     def size(self, path: Path) -> int:
         """Raises FileNotFoundError."""
 
+    def modified_ms(self, path: Path) -> int:
+        """When the file's contents were last changed, as `Clock.now_ms`. Raises FileNotFoundError."""
+
     def space(self, path: Path) -> Space:
         """Of the volume that holds this directory. Raises FileNotFoundError."""
 
@@ -132,6 +135,8 @@ class ObjectMeta(NamedTuple):
     key: str
     size: int
     """Bytes."""
+    modified_ms: int
+    """When it was stored, by the store's own clock: milliseconds since 1970-01-01T00:00Z."""
 
 
 class Objects(Protocol):
@@ -152,5 +157,12 @@ class Objects(Protocol):
     def list(self, prefix: str) -> Iterable[ObjectMeta]:
         """All objects whose key begins with `prefix`, in key order."""
 
+    def directories(self, prefix: str) -> Sequence[str]:
+        """The parts of keys that follow `prefix`, which ends with `/`, up to the next `/`: each once, in order."""
+
     def delete(self, key: str) -> None:
         """Idempotent."""
+
+    def discard_unfinished(self, before_ms: int) -> int:
+        """Remove what a put that began before then has left and never finished, as far as that can be told; how much
+        there was. A put that is still under way fails."""

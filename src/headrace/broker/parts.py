@@ -17,17 +17,16 @@ from headrace.broker.control import Control
 from headrace.broker.copying import Copying, Me
 from headrace.broker.deferred import Deadlines
 from headrace.broker.dispatch import Dispatcher
+from headrace.broker.durable_api import DurableApi
 from headrace.broker.duties import Duties
 from headrace.broker.elector import Elector
 from headrace.broker.examiner import Examiner
-from headrace.broker.exporter import Exporter
 from headrace.broker.fetch_sessions import FetchSessions
 from headrace.broker.flusher import Flusher
 from headrace.broker.followers import Followers
 from headrace.broker.groups import GroupService
 from headrace.broker.handlers import ALL
 from headrace.broker.history import History
-from headrace.broker.history_keeper import HistoryKeeper
 from headrace.broker.housekeeper import Housekeeper
 from headrace.broker.identity import Identity
 from headrace.broker.isr import IsrKeeper
@@ -43,6 +42,7 @@ from headrace.broker.reporter import Reporter
 from headrace.broker.sampled_rate import Window
 from headrace.broker.tasks import OnBug
 from headrace.broker.throttles import Throttles
+from headrace.broker.tiering import Tiering
 from headrace.controller.asks import AllocateProducerIds
 from headrace.controller.decision import Refusal
 from headrace.metadata.config_table import RACK_AWARE
@@ -55,6 +55,7 @@ from headrace.net.peers import Peers
 from headrace.net.room import Bounds
 from headrace.storage.engine import LogEngine
 from headrace.wire.ailments import API_KEY as AILMENTS_API
+from headrace.wire.durable import API_KEY as DURABLE_API
 from headrace.wire.replica_fetch import API_KEY as REPLICA_API
 
 if TYPE_CHECKING:
@@ -183,8 +184,14 @@ class Parts:
             lag_max_s=self._number("replica.lag.time.max.ms") / 1000,
             on_bug=on_bug,
         )
+        self._durable_api = DurableApi(
+            image=lambda: metadata.image,
+            sweeper=lambda: None if self.tiering is None else self.tiering.sweeper,
+            on_bug=on_bug,
+        )
         handlers = {handler.key: handler for handler in ALL}
         private = {PEERS_API: peers.serve, REPLICA_API: followers.serve, AILMENTS_API: self._renewals.serve}
+        private[DURABLE_API] = self._durable_api.serve
         counts = self._counts
         on_response = None if counts is None else counts.on_response
         dispatcher = Dispatcher(self._services, handlers, private=private, on_bug=on_bug, on_response=on_response)
@@ -196,8 +203,7 @@ class Parts:
         self._housekeeper: Housekeeper | None = None
         self._cleaner: Cleaner | None = None
         self._examiner: Examiner | None = None
-        self._exporter: Exporter | None = None
-        self._history_keeper: HistoryKeeper | None = None
+        self.tiering: Tiering | None = None
 
     def _follow(self, delta: ImageDelta) -> None:
         """Who is live comes first: whoever is fenced now is not proposed for an ISR that it has just left."""
@@ -309,25 +315,16 @@ class Parts:
         )
         self._examiner.start()
         if self._ports.objects is not None:
-            self._exporter = Exporter(
+            self.tiering = Tiering(
                 partitions=self.partitions,
                 metadata=self.metadata,
                 control=self.control,
                 objects=self._ports.objects,
                 clock=self._ports.clock,
+                number=self._number,
                 on_bug=self._on_bug,
             )
-            self._exporter.start()
-            self._history_keeper = HistoryKeeper(
-                partitions=self.partitions,
-                control=self.control,
-                objects=self._ports.objects,
-                clock=self._ports.clock,
-                interval_ms=self._number("log.retention.check.interval.ms"),
-                on_bug=self._on_bug,
-            )
-            self.metadata.subscribe(self._history_keeper.on_delta)
-            self._history_keeper.start()
+            self.tiering.start()
 
     async def _serve_metrics(self, counts: RequestCounts) -> None:
         """What that needs is loaded only here. Raises UsageError."""
@@ -374,10 +371,9 @@ class Parts:
             await self._cleaner.stop()
         if self._examiner is not None:
             await self._examiner.stop()
-        if self._exporter is not None:
-            await self._exporter.stop()
-        if self._history_keeper is not None:
-            await self._history_keeper.stop()
+        await self._durable_api.stop()
+        if self.tiering is not None:
+            await self.tiering.stop()
         self.partitions.wake_readers()
         self._followers.answer_all()
         self._services.groups.begin_stop()

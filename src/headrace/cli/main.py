@@ -20,6 +20,7 @@ from headrace.cli.consume import consume
 from headrace.cli.debug import debug
 from headrace.cli.demo import demo
 from headrace.cli.doctor import doctor
+from headrace.cli.durable import durable
 from headrace.cli.group import group
 from headrace.cli.produce import produce
 from headrace.cli.quorum import quorum
@@ -67,6 +68,7 @@ app.command()(top)
 app.command()(sim)
 app.add_typer(topic)
 app.add_typer(group)
+app.add_typer(durable)
 app.command()(produce)
 app.command()(consume)
 app.command()(demo)

@@ -8,6 +8,7 @@ from headrace.base.limits import SEGMENTS_DELETED_AT_ONCE_MAX
 from headrace.controller.decision import Decision, Refusal, decided
 from headrace.metadata.events import SegmentPublished, SegmentsDeleted
 from headrace.metadata.image import MetadataImage
+from headrace.metadata.segment_keys import is_misnamed
 from headrace.metadata.segments import SegmentDescriptor
 from headrace.metadata.values import PartitionImage
 from headrace.wire.errors import ErrorCode
@@ -34,6 +35,8 @@ def publish_segment(
         return decided([])
     if not leader_epoch == descriptor.leader_epoch == known.leader_epoch:
         return decided(_stale(leader_epoch, descriptor, known))
+    if is_misnamed(image.cluster_id, key, descriptor):
+        return decided(Refusal(ErrorCode.INVALID_REQUEST, f"Object '{descriptor.key}' is named as another segment's."))
     if problem := catalog.refusal(descriptor, previous_hash):
         return decided(Refusal(ErrorCode.INVALID_REQUEST, problem))
     published = SegmentPublished(

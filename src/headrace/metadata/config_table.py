@@ -433,6 +433,23 @@ _BROKER_ONLY: Final = (
         doc="Memory for what was read of durable history, for all readers together.",
     ),
     ConfigDef(
+        key="durable.sweep.grace.ms",
+        type=ConfigType.LONG,
+        default="3600000",
+        low=0,
+        dynamic=False,
+        doc="Age, by the store's clock, before which an object of the durable store that nothing refers to is not"
+        " removed; and time for which a deleted topic's history stays there.",
+    ),
+    ConfigDef(
+        key="durable.sweep.interval.ms",
+        type=ConfigType.LONG,
+        default="3600000",
+        low=1,
+        dynamic=False,
+        doc="Time between two looks for objects of the durable store that nothing refers to.",
+    ),
+    ConfigDef(
         key="durable.url",
         type=ConfigType.STRING,
         default="",

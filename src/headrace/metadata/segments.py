@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Final, TypeAlias
 
 import immutables
@@ -56,7 +56,7 @@ class SegmentDescriptor:
 
     def to_json(self) -> dict[str, Any]:
         """A dict of strings and ints that `from_json` reads back to an equal descriptor."""
-        return asdict(self)
+        return {name: getattr(self, name) for name in SegmentDescriptor.__slots__}
 
     @classmethod
     def from_json(cls, value: object) -> SegmentDescriptor:

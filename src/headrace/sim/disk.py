@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from headrace.base.ports import Buffer, File, Random, Space
+from headrace.sim.clock import BORN_MS
 from headrace.sim.loop import VirtualLoop
 from headrace.sim.nodes import DirectoryNode, FileNode, Node, Rename, Resize, Write
 from headrace.sim.process import Process
@@ -166,6 +167,7 @@ class SimFile:
         self._check()
         self._mount.step()
         self._node.change(Resize(size))
+        self._node.changed_at = self._mount.disk.loop.time()
 
     def sync(self) -> None:
         self._check()
@@ -193,6 +195,7 @@ class SimFile:
         self._mount.step()
         if data:
             self._node.change(Write(len(self._node.data) if offset is None else offset, data))
+            self._node.changed_at = disk.loop.time()
 
     def _check(self) -> None:
         self._mount.process.check_alive()
@@ -260,11 +263,17 @@ class Mount:
         return isinstance(self._find(path), DirectoryNode)
 
     def size(self, path: Path) -> int:
+        return len(self._file(path).data)
+
+    def modified_ms(self, path: Path) -> int:
+        return BORN_MS + int(self._file(path).changed_at * 1000)
+
+    def _file(self, path: Path) -> FileNode:
         self.process.check_alive()
         node = self._find(path)
         if not isinstance(node, FileNode):
             raise FileNotFoundError(errno.ENOENT, "no such file", str(path))
-        return len(node.data)
+        return node
 
     def space(self, path: Path) -> Space:
         self.process.check_alive()

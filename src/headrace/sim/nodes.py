@@ -55,6 +55,8 @@ class FileNode:
         self.data = bytearray()
         self.durable = bytearray()
         self.pending: list[Change] = []
+        self.changed_at = 0.0
+        """When a process changed it last, in the loop's seconds."""
         self._settled = 0
 
     @property

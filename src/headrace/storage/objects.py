@@ -1,4 +1,4 @@
-"""Object stores: a directory of the owner, or anything that obstore reaches (S3, Google, Azure, memory).
+"""Object stores: a directory of the owner, here, or anything that obstore reaches (`headrace.storage.remote`).
 
 Promises: an object appears whole and durable or not at all, and is never changed by a put-if-absent.
 Never lists, reads or keeps a half-written object. All calls block: never make them on the event loop.
@@ -8,22 +8,17 @@ from __future__ import annotations
 
 import random as chance
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from headrace.base.errors import StorageFailure, UsageError
 from headrace.base.limits import OBJECT_DIRECTORIES_REMEMBERED_MAX, OBJECT_KEY_CHARS_MAX
 from headrace.base.ports import Buffer, Disk, ObjectMeta, Objects, Random
 
-if TYPE_CHECKING:
-    from obstore.store import ObjectStore
-
 INCOMING: Final = ".incoming"
 """Directory under the root for objects that are not whole yet; no key may begin with it."""
-
-T = TypeVar("T")
 
 
 def check_key(key: str) -> str:
@@ -154,9 +149,19 @@ class DirectoryObjects:
                 yield from self._walk(path, f"{key}/", prefix)
             else:
                 try:
-                    yield ObjectMeta(key, self._disk.size(path))
+                    yield ObjectMeta(key, self._disk.size(path), self._disk.modified_ms(path))
                 except FileNotFoundError:  # removed since its name was read
                     continue
+
+    def directories(self, prefix: str) -> Sequence[str]:
+        directory = self._root / prefix
+        if not self._disk.is_directory(directory):
+            return []
+        return [name for name in self._disk.list_directory(directory) if self._holds_any(directory / name)]
+
+    def _holds_any(self, directory: Path) -> bool:
+        """Directories stay when what was in them is deleted."""
+        return next(self._walk(directory, "", ""), None) is not None
 
     def delete(self, key: str) -> None:
         try:
@@ -168,6 +173,17 @@ class DirectoryObjects:
         except OSError as error:
             raise StorageFailure(f"Object '{key}' could not be deleted under {self._root}: {error}.") from error
 
+    def discard_unfinished(self, before_ms: int) -> int:
+        incoming, count = self._root / INCOMING, 0
+        for name in self._disk.list_directory(incoming) if self._disk.is_directory(incoming) else ():
+            try:
+                if self._disk.modified_ms(incoming / name) < before_ms:
+                    self._disk.remove(incoming / name)
+                    count += 1
+            except FileNotFoundError:  # it has its name now
+                continue
+        return count
+
     def _existing(self, key: str) -> Path:
         path = self._path(key)
         if not self._disk.exists(path) or self._disk.is_directory(path):
@@ -178,83 +194,18 @@ class DirectoryObjects:
         return self._root / check_key(key)
 
 
-class RemoteObjects:
-    """Objects in a store that obstore reaches. The store itself makes a put atomic, durable and conditional."""
-
-    def __init__(self, store: ObjectStore, url: str) -> None:
-        import obstore
-
-        self._api: Any = obstore
-        self._store = store
-        self._url = url
-
-    def put(self, key: str, data: Buffer, *, if_absent: bool = True) -> bool:
-        mode = "create" if if_absent else "overwrite"
-        try:
-            self._call(key, lambda: self._api.put(self._store, check_key(key), bytes(data), mode=mode))
-        except self._api.exceptions.AlreadyExistsError:
-            return False
-        return True
-
-    def get(self, key: str) -> bytes:
-        return bytes(self._call(key, lambda: self._api.get(self._store, check_key(key)).bytes()))
-
-    def get_range(self, key: str, start: int, length: int) -> bytes:
-        try:
-            data = self._api.get_range(self._store, check_key(key), start=start, length=length)
-        except self._api.exceptions.BaseError as error:
-            if self.size(key) < start + length:
-                raise EOFError(f"Object '{key}' ends before byte {start + length}.") from error
-            raise StorageFailure(f"Object '{key}' could not be read from {self._url}: {_first_line(error)}.") from error
-        if len(data) != length:
-            raise EOFError(f"Object '{key}' ends before byte {start + length}.")
-        return bytes(data)
-
-    def size(self, key: str) -> int:
-        return int(self._call(key, lambda: self._api.head(self._store, check_key(key)))["size"])
-
-    def list(self, prefix: str) -> Iterable[ObjectMeta]:
-        base = prefix.rpartition("/")[0]
-        pages = self._call(prefix, lambda: list(self._api.list(self._store, prefix=base or None)))
-        found = (ObjectMeta(item["path"], item["size"]) for page in pages for item in page)
-        return iter(sorted(meta for meta in found if meta.key.startswith(prefix)))
-
-    def delete(self, key: str) -> None:
-        try:
-            self._call(key, lambda: self._api.delete(self._store, check_key(key)))
-        except FileNotFoundError:
-            return
-
-    def _call(self, key: str, act: Callable[[], T]) -> T:
-        """Carry out one call; the store's failures become StorageFailure. FileNotFoundError passes through."""
-        try:
-            return act()
-        except self._api.exceptions.AlreadyExistsError:
-            raise
-        except self._api.exceptions.NotFoundError as error:
-            raise FileNotFoundError(f"No object '{key}' in {self._url}.") from error
-        except self._api.exceptions.BaseError as error:
-            raise StorageFailure(f"Object '{key}' in {self._url}: {_first_line(error)}.") from error
-
-
 def open_objects(url: str, disk: Disk | None = None) -> Objects:
     """The store at a URL: ``file:///path`` or a plain path (over `disk`, default the machine's), else obstore's.
 
-    obstore takes credentials and endpoints from the environment (AWS_*, GOOGLE_*, AZURE_*). Raises UsageError
-    where the URL names no store, or its scheme needs a package that is not installed.
+    Credentials and endpoints are taken from the environment alone (AWS_*, GOOGLE_*, AZURE_*). Raises UsageError
+    where the URL names no store, names credentials, or its scheme needs a package that is not installed.
     """
     scheme = urlsplit(url).scheme
     if scheme in ("", "file"):
         return DirectoryObjects(disk or _local_disk(), directory_of(url))
-    try:
-        from obstore.store import from_url
-    except ImportError as error:
-        raise UsageError(f"A store at {scheme}:// needs the package obstore: pip install 'headrace[s3]'.") from error
-    try:
-        store = from_url(url)
-    except Exception as error:
-        raise UsageError(f"'{url}' is no store that can be opened: {_first_line(error)}.") from error
-    return RemoteObjects(store, url)
+    from headrace.storage.remote import RemoteObjects
+
+    return RemoteObjects.open(url)
 
 
 def directory_of(url: str) -> Path:
@@ -271,7 +222,3 @@ def _local_disk() -> Disk:
     from headrace.storage.disk import LocalDisk
 
     return LocalDisk()
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n", 1)[0].rstrip(".")[:300] or type(error).__name__

@@ -147,6 +147,10 @@ class MemoryDisk:
     def size(self, path: Path) -> int:
         return len(self.file(path).data)
 
+    def modified_ms(self, path: Path) -> int:
+        self.file(path)
+        return 0
+
     def space(self, path: Path) -> Space:
         self._directory(path)
         return Space(2**40, 2**39)

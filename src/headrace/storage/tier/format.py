@@ -39,6 +39,7 @@ from crc32c import crc32c
 from headrace.base.errors import CorruptData
 from headrace.base.ids import ClusterId, LeaderEpoch, Offset, PartitionIndex, TopicId
 from headrace.base.limits import SEGMENT_FOOTER_BYTES_MAX
+from headrace.metadata.segment_keys import DIGEST_CHARS, SegmentKey
 
 FORMAT: Final = "headrace durable segment"
 FORMAT_VERSION: Final = 1
@@ -148,6 +149,14 @@ def _footer_from(fields: Mapping[str, Any]) -> SegmentFooter:
 
 def segment_key(footer: SegmentFooter, sha256: str) -> str:
     """The key of the object that holds this segment: unique by content."""
-    offsets = f"{footer.start_offset:020d}-{footer.end_offset:020d}"
-    directory = f"clusters/{footer.cluster_id}/topics/{footer.topic_id}/{footer.partition}"
-    return f"{directory}/{offsets}-{footer.leader_epoch:010d}-{sha256[:16]}.segment"
+    return str(
+        SegmentKey(
+            footer.cluster_id,
+            footer.topic_id,
+            footer.partition,
+            footer.start_offset,
+            footer.end_offset,
+            footer.leader_epoch,
+            sha256[:DIGEST_CHARS],
+        )
+    )

@@ -7,7 +7,7 @@ gap. Damage raises `DamagedHistory`, which names topic, partition, offset and ob
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -136,25 +136,7 @@ class Store:
             state = MirroredState.from_json(document)
         except CorruptData as error:
             raise DamagedHistory(topic.name, partition, 0, key, error) from error
-        catalog = PartitionCatalog.empty(topic.topic_id, partition)
-        if state.log_start_offset:  # what came before is not there to be proven
-            catalog = replace(catalog, log_start_offset=state.log_start_offset, end_offset=state.end_offset)
-            catalog = replace(catalog, head=state.head)
-        for at, entry in self._entries(topic, partition, state):
-            if not catalog.entries and state.log_start_offset:
-                catalog = replace(catalog, head=entry.previous_hash, end_offset=Offset(at - 1))
-            for removed in entry.deletions if catalog.entries else ():
-                catalog = catalog.deleted(state.log_start_offset, removed)
-            reason = catalog.refusal(entry.descriptor, entry.previous_hash)
-            if reason or entry.descriptor.start_offset != at:
-                raise DamagedHistory(topic.name, partition, at, entry.descriptor.key, reason or "It is misplaced.")
-            catalog = catalog.published(entry.descriptor)
-        for removed in state.deletions:
-            catalog = catalog.deleted(state.log_start_offset, removed)
-        if MirroredState.of(catalog, state.raft_index) != state:
-            at = catalog.end_offset + 1
-            raise DamagedHistory(topic.name, partition, at, key, "The segments listed are not those that it counts.")
-        return catalog
+        return rebuilt(topic, partition, state, self._entries(topic, partition, state))
 
     def _entries(
         self, topic: MirroredTopic, partition: PartitionIndex, state: MirroredState
@@ -301,7 +283,7 @@ class Store:
         catalog = self.catalog(topic, partition)
         records = size = 0
         for entry in catalog:
-            self._verify_segment(topic.name, partition, entry.descriptor)
+            self.verify_segment(topic.name, partition, entry.descriptor)
             records += entry.descriptor.records
             size += entry.descriptor.object_bytes
         return VerifiedPartition(
@@ -314,7 +296,8 @@ class Store:
             head=catalog.head,
         )
 
-    def _verify_segment(self, topic: str, partition: int, segment: SegmentDescriptor) -> None:
+    def verify_segment(self, topic: str, partition: int, segment: SegmentDescriptor) -> None:
+        """Read one object and prove it: SHA-256, CRC32C, footer, batches, offsets. Raises DamagedHistory."""
         try:
             body = self._objects.get(segment.key)
             if len(body) != segment.object_bytes or hashlib.sha256(body).hexdigest() != segment.sha256:
@@ -326,6 +309,32 @@ class Store:
             _check_contents(segment, check_batches(batches))
         except (CorruptData, FileNotFoundError) as error:
             raise DamagedHistory(topic, partition, segment.start_offset, segment.key, error) from error
+
+
+def rebuilt(
+    topic: MirroredTopic, partition: PartitionIndex, state: MirroredState, entries: Iterable[tuple[int, CatalogEntry]]
+) -> PartitionCatalog:
+    """The catalog of which `state` tells the ends, of its entries and their start offsets, in order; its chain and its
+    continuity hold. Raises DamagedHistory."""
+    catalog = PartitionCatalog.empty(topic.topic_id, partition)
+    if state.log_start_offset:  # what came before is not there to be proven
+        catalog = replace(catalog, log_start_offset=state.log_start_offset, end_offset=state.end_offset)
+        catalog = replace(catalog, head=state.head)
+    for at, entry in entries:
+        if not catalog.entries and state.log_start_offset:
+            catalog = replace(catalog, head=entry.previous_hash, end_offset=Offset(at - 1))
+        for removed in entry.deletions if catalog.entries else ():
+            catalog = catalog.deleted(state.log_start_offset, removed)
+        reason = catalog.refusal(entry.descriptor, entry.previous_hash)
+        if reason or entry.descriptor.start_offset != at:
+            raise DamagedHistory(topic.name, partition, at, entry.descriptor.key, reason or "It is misplaced.")
+        catalog = catalog.published(entry.descriptor)
+    for removed in state.deletions:
+        catalog = catalog.deleted(state.log_start_offset, removed)
+    if MirroredState.of(catalog, state.raft_index) != state:
+        at, key = catalog.end_offset + 1, state_key(topic.topic_id, partition)
+        raise DamagedHistory(topic.name, partition, at, key, "The segments listed are not those that it counts.")
+    return catalog
 
 
 def _check_contents(segment: SegmentDescriptor, batches: Sequence[tuple[int, BatchHeader]]) -> None:

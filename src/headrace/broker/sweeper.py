@@ -1,0 +1,277 @@
+"""Removes from the durable store what nothing refers to: objects that were stored and never published, those that have
+left their catalogs and were not deleted then, and the history of deleted topics with its mirror.
+
+Promises: nothing is removed that a catalog refers to, now or ever after (`metadata.orphans` says why), nor what is
+younger than the grace, nor what has left its catalog so lately that somebody may still read it, or that the mirror
+names. Each leader sweeps its own partitions; the controller the topics that are gone, which it knows of an image that
+is newer than what it found (a quorum has confirmed that), so that no topic is taken for gone which is yet to come. A
+few objects a second; a store that fails is asked again the next time. Never touches what another cluster keeps there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Final, TypeVar
+from uuid import UUID
+
+import structlog
+
+from headrace.base.errors import CorruptData, HeadraceError
+from headrace.base.ids import Offset, TopicId, TopicPartition
+from headrace.base.limits import (
+    HISTORY_DELETE_GRACE_MS,
+    SWEEP_DELETES_PER_SECOND_MAX,
+    SWEEP_REMEMBERED_MAX,
+    SWEEP_STOP_MS_MAX,
+    SWEEP_TOLD_MAX,
+    SWEEP_UNFINISHED_MS_MIN,
+)
+from headrace.base.ports import Clock, ObjectMeta, Objects
+from headrace.broker.metadata import MetadataDriver
+from headrace.broker.partitions import Partitions
+from headrace.broker.tasks import OnBug, started
+from headrace.metadata.image import MetadataImage
+from headrace.metadata.orphans import has_left, is_orphan
+from headrace.metadata.segment_keys import SegmentKey, partition_prefix, topics_prefix
+from headrace.storage.tier.mirror import (
+    NAMES,
+    TOPICS,
+    MirroredTopic,
+    MirrorWriter,
+    deleted_in_mirror,
+    read_document,
+)
+from headrace.wire.durable import Stray
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+UNREFERENCED: Final = "nothing refers to it"
+DELETED: Final = "its topic is deleted"
+
+
+@dataclass(slots=True)
+class Sweep:
+    """What one look at the store came to."""
+
+    strays: list[Stray] = field(default_factory=list)
+    """The first SWEEP_TOLD_MAX."""
+    count: int = 0
+    bytes: int = 0
+    removed: int = 0
+    removed_bytes: int = 0
+    problems: list[str] = field(default_factory=list)
+    """What could not be looked at, or removed: a sentence each."""
+
+    def note(self, stray: Stray) -> None:
+        self.count += 1
+        self.bytes += stray.bytes
+        if stray.removed:
+            self.removed += 1
+            self.removed_bytes += stray.bytes
+        if len(self.strays) < SWEEP_TOLD_MAX:
+            self.strays.append(stray)
+
+
+class Sweeper:
+    """One per broker that has a durable store."""
+
+    def __init__(
+        self,
+        *,
+        partitions: Partitions,
+        metadata: MetadataDriver,
+        objects: Objects,
+        clock: Clock,
+        grace_ms: int,
+        interval_ms: int,
+        on_bug: OnBug,
+    ) -> None:
+        self._partitions = partitions
+        self._metadata = metadata
+        self._objects = objects
+        self._clock = clock
+        self._grace_ms = grace_ms
+        self._interval_s = interval_ms / 1000
+        self._on_bug = on_bug
+        self._mirror = MirrorWriter(objects, cluster_id=metadata.image.cluster_id)
+        self._left: dict[TopicPartition, dict[str, float]] = {}
+        """Objects that have left their catalogs, and when they were first seen to have, in monotonic seconds."""
+        self._turn = asyncio.Lock()
+        self._stopping = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = started(self._run(), "sweep of the durable store", self._on_bug)
+
+    async def stop(self) -> None:
+        self._stopping.set()
+        if self._task is not None:
+            await asyncio.wait([self._task], timeout=SWEEP_STOP_MS_MAX / 1000)
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def _run(self) -> None:
+        while not await self._rested(self._interval_s):
+            sweep = await self.sweep(execute=True)
+            if sweep.removed:
+                log.info(
+                    "objects of the durable store that nothing refers to are removed",
+                    objects=sweep.removed,
+                    bytes=sweep.removed_bytes,
+                )
+            if sweep.problems:
+                log.warning("not all of the durable store was swept; it is tried again", reason=sweep.problems[0])
+
+    async def _rested(self, seconds: float) -> bool:
+        """Whether this is to stop."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._stopping.wait(), seconds)
+        return self._stopping.is_set()
+
+    async def sweep(self, *, execute: bool) -> Sweep:
+        """Look at all that is this broker's to sweep; with `execute`, remove what is due."""
+        async with self._turn:
+            sweep = Sweep()
+            for partition in list(self._partitions):
+                key = partition.topic_partition
+                await self._noting(sweep, self._of_partition(key, sweep, execute))
+            self._forget()
+            if self._metadata.is_controller:
+                await self._noting(sweep, self._of_deleted_topics(sweep, execute))
+            return sweep
+
+    async def _noting(self, sweep: Sweep, work: Awaitable[None]) -> None:
+        """What one partition cannot keeps no other from its turn."""
+        try:
+            await work
+        except (HeadraceError, OSError) as error:
+            sweep.problems.append(str(error))
+
+    # what was never published, or is not any more
+
+    async def _of_partition(self, key: TopicPartition, sweep: Sweep, execute: bool) -> None:
+        prefix = partition_prefix(self._metadata.image.cluster_id, key)
+        listed = await _in_thread(partial(self._listed, prefix))
+        image = self._metadata.image
+        known, seen = self._left.pop(key, {}), dict[str, float]()
+        mirrored: Offset | None = None
+        for meta in listed:
+            named = SegmentKey.parse(meta.key)
+            if named is None or not is_orphan(image, named):
+                continue
+            due = self._age_ms(meta) >= self._grace_ms
+            if has_left(image, named):
+                if mirrored is None:
+                    mirrored = await _in_thread(partial(deleted_in_mirror, self._objects, *key))
+                seen[meta.key] = since = known.get(meta.key, self._clock.monotonic())
+                due = due and mirrored > named.end_offset and self._is_past(since)
+            await self._take(meta, UNREFERENCED, sweep, due=due, execute=execute)
+        if seen and sum(map(len, self._left.values())) < SWEEP_REMEMBERED_MAX:
+            self._left[key] = seen
+
+    def _is_past(self, since: float) -> bool:
+        """Whether nobody reads any more what has left its catalog then."""
+        return self._clock.monotonic() - since >= min(self._grace_ms, HISTORY_DELETE_GRACE_MS) / 1000
+
+    def _forget(self) -> None:
+        """What others lead now."""
+        led = {partition.topic_partition for partition in self._partitions}
+        for key in [key for key in self._left if key not in led]:
+            del self._left[key]
+
+    # topics that are gone
+
+    async def _of_deleted_topics(self, sweep: Sweep, execute: bool) -> None:
+        here, named = await _in_thread(self._topics_there)
+        await self._metadata.confirmed()  # what was created before it was found is in the image now
+        image = self._metadata.image
+        for topic_id in sorted({*here, *named}.difference(image.topics)):
+            await self._noting(sweep, self._of_deleted_topic(image, topic_id, named.get(topic_id), sweep, execute))
+        if execute:
+            unfinished_ms = max(self._grace_ms, SWEEP_UNFINISHED_MS_MIN)
+            await _in_thread(partial(self._objects.discard_unfinished, self._clock.now_ms() - unfinished_ms))
+
+    def _topics_there(self) -> tuple[set[TopicId], dict[TopicId, ObjectMeta]]:
+        """In a worker thread: topics with objects of this cluster, and the documents of topics of any."""
+        prefix = topics_prefix(self._metadata.image.cluster_id)
+        here = {found for name in self._objects.directories(prefix) if (found := _topic_id(name)) is not None}
+        names = ((meta, _topic_id(meta.key.removeprefix(NAMES))) for meta in self._objects.list(NAMES))
+        return here, {found: meta for meta, found in names if found is not None}
+
+    async def _of_deleted_topic(
+        self, image: MetadataImage, topic_id: TopicId, document: ObjectMeta | None, sweep: Sweep, execute: bool
+    ) -> None:
+        """Its segments, then their mirror, then its name, so that it is found again until all of it is gone."""
+        due = await self._is_given_up(image, document, execute)
+        if due is None:
+            return
+        for prefix in (f"{topics_prefix(image.cluster_id)}{topic_id}/", f"{TOPICS}{topic_id}/"):
+            is_empty = True
+            for meta in await _in_thread(partial(self._listed, prefix)):
+                is_due = due and self._age_ms(meta) >= self._grace_ms
+                is_empty &= await self._take(meta, DELETED, sweep, due=is_due, execute=execute)
+            if execute and not is_empty:
+                return
+        if document is not None:
+            await self._take(document, DELETED, sweep, due=due, execute=execute)
+
+    async def _is_given_up(self, image: MetadataImage, document: ObjectMeta | None, execute: bool) -> bool | None:
+        """Whether the grace of a topic that is gone is over, from when readers of the mirror were told that it is; with
+        `execute` they are told now. None: it is another cluster's, or nobody can say whose."""
+        if document is None:
+            return True
+        topic = await _in_thread(partial(self._read_topic, document.key))
+        if topic is None or topic.cluster_id != image.cluster_id:
+            return None
+        if not topic.deleted and execute:
+            marked = replace(topic, deleted=True, raft_index=image.index)
+            await _in_thread(partial(self._mirror.write_topic, marked))
+        return topic.deleted and self._age_ms(document) >= self._grace_ms
+
+    def _read_topic(self, key: str) -> MirroredTopic | None:
+        """In a worker thread. None: it cannot be read."""
+        try:
+            document = read_document(self._objects, key)
+            return None if document is None else MirroredTopic.from_json(document)
+        except CorruptData:
+            return None
+
+    # both
+
+    def _listed(self, prefix: str) -> list[ObjectMeta]:
+        """In a worker thread."""
+        return list(self._objects.list(prefix))
+
+    def _age_ms(self, meta: ObjectMeta) -> int:
+        return self._clock.now_ms() - meta.modified_ms
+
+    async def _take(self, meta: ObjectMeta, reason: str, sweep: Sweep, *, due: bool, execute: bool) -> bool:
+        """Whether it is removed now."""
+        removed = False
+        if due and execute and not self._stopping.is_set():
+            try:
+                await _in_thread(partial(self._objects.delete, meta.key))
+                removed = True
+                await self._rested(1 / SWEEP_DELETES_PER_SECOND_MAX)
+            except (HeadraceError, OSError) as error:
+                sweep.problems.append(str(error))
+        age_ms = max(0, self._age_ms(meta))
+        sweep.note(Stray(meta.key, meta.size, age_ms, reason, due=due, removed=removed))
+        return removed
+
+
+def _topic_id(text: str) -> TopicId | None:
+    """None: it is none."""
+    try:
+        return TopicId(UUID(text))
+    except ValueError:
+        return None
+
+
+async def _in_thread(work: Callable[[], T]) -> T:
+    return await asyncio.get_running_loop().run_in_executor(None, work)

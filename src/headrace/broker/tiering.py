@@ -1,0 +1,62 @@
+"""What a broker with a durable store does for it in the background: exports, retention of history, and the sweep."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headrace.base.ports import Clock, Objects
+from headrace.broker.control import Control
+from headrace.broker.exporter import Exporter
+from headrace.broker.history_keeper import HistoryKeeper
+from headrace.broker.metadata import MetadataDriver
+from headrace.broker.partitions import Partitions
+from headrace.broker.sweeper import Sweeper
+from headrace.broker.tasks import OnBug
+
+
+class Tiering:
+    """One per broker that has a durable store. `number`: of a broker config."""
+
+    def __init__(
+        self,
+        *,
+        partitions: Partitions,
+        metadata: MetadataDriver,
+        control: Control,
+        objects: Objects,
+        clock: Clock,
+        number: Callable[[str], int],
+        on_bug: OnBug,
+    ) -> None:
+        self._metadata = metadata
+        self._exporter = Exporter(
+            partitions=partitions, metadata=metadata, control=control, objects=objects, clock=clock, on_bug=on_bug
+        )
+        self._keeper = HistoryKeeper(
+            partitions=partitions,
+            control=control,
+            objects=objects,
+            clock=clock,
+            interval_ms=number("log.retention.check.interval.ms"),
+            on_bug=on_bug,
+        )
+        self.sweeper = Sweeper(
+            partitions=partitions,
+            metadata=metadata,
+            objects=objects,
+            clock=clock,
+            grace_ms=number("durable.sweep.grace.ms"),
+            interval_ms=number("durable.sweep.interval.ms"),
+            on_bug=on_bug,
+        )
+
+    def start(self) -> None:
+        self._exporter.start()
+        self._metadata.subscribe(self._keeper.on_delta)
+        self._keeper.start()
+        self.sweeper.start()
+
+    async def stop(self) -> None:
+        await self._exporter.stop()
+        await self._keeper.stop()
+        await self.sweeper.stop()

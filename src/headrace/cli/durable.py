@@ -1,0 +1,184 @@
+"""`headrace durable`: what is durable, proof of it, and the sweep of what nothing refers to."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from headrace.base.errors import UsageError
+from headrace.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
+from headrace.cli.output import note, print_json, print_line, print_table
+
+if TYPE_CHECKING:
+    from headrace.cli.durable_views import History
+
+T = TypeVar("T")
+
+durable = typer.Typer(
+    name="durable", help="Look at durable history, prove it, and sweep its store.", no_args_is_help=True
+)
+
+StoreUrl = Annotated[
+    str | None,
+    typer.Option("--store", metavar="URL", help="Read this store by itself, with no broker: what was mirrored there."),
+]
+Topics = Annotated[list[str] | None, typer.Argument(metavar="[TOPIC...]", help="Only these.", show_default=False)]
+OnePartition = Annotated[int | None, typer.Option("--partition", metavar="N", help="Only this one.")]
+
+
+def _run(work: Coroutine[Any, Any, T]) -> T:
+    from headrace.net.loops import run
+
+    return run(work)
+
+
+def _histories(store: str | None, bootstrap: str, topics: list[str] | None, partition: int | None) -> list[History]:
+    from headrace.cli import durable_views as views
+
+    found = views.mirrored(store, topics or ()) if store is not None else _run(views.known(bootstrap, topics or ()))
+    return [each for each in found if partition is None or each.partition == partition]
+
+
+@durable.command("list")
+def list_(
+    topics: Topics = None, store: StoreUrl = None, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json: Json = False
+) -> None:
+    """List the partitions that have durable history, and how far each is behind its log."""
+    found = _histories(store, bootstrap, topics, None)
+    if json:
+        for each in found:
+            print_json(each.summary())
+        return
+    rows = [
+        (
+            each.topic,
+            each.partition,
+            each.segments,
+            each.start,
+            each.end,
+            each.bytes,
+            "-" if each.lag is None else each.lag,
+        )
+        for each in found
+    ]
+    print_table(("TOPIC", "PARTITION", "SEGMENTS", "START", "END", "BYTES", "LAG"), rows)
+
+
+@durable.command()
+def describe(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Its name or id.", show_default=False)],
+    partition: Annotated[int, typer.Option("--partition", metavar="N", help="Which partition.")] = 0,
+    store: StoreUrl = None,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    json: Json = False,
+) -> None:
+    """Show the catalog of one partition: its segments, and the hash chain that binds them."""
+    from headrace.cli import durable_views as views
+
+    found = _histories(store, bootstrap, [topic], partition)
+    if not found:
+        raise UsageError(
+            f"Partition {partition} of topic '{topic}' has no durable history; see 'headrace durable list'."
+        )
+    catalog = views.mirrored_catalog(store, found[0]) if store is not None else _run(views.catalog(bootstrap, found[0]))
+    if json:
+        print_json(found[0].summary() | {"head": catalog.head, "segments": [each.to_json() for each in catalog]})
+        return
+    print_line(
+        f"{found[0].topic}-{partition}  offsets {catalog.readable_start} to {catalog.end_offset}  "
+        f"segments {len(catalog.entries)}  bytes {catalog.batch_bytes}  head {catalog.head}"
+    )
+    print_line("")
+    rows = [
+        (
+            one.start_offset,
+            one.end_offset,
+            one.leader_epoch,
+            one.records,
+            one.object_bytes,
+            one.sha256[:16],
+            each.hash[:16],
+        )
+        for each in catalog
+        for one in (each.descriptor,)
+    ]
+    print_table(("START", "END", "EPOCH", "RECORDS", "BYTES", "SHA-256", "CHAIN"), rows)
+
+
+@durable.command()
+def verify(
+    topics: Topics = None,
+    partition: OnePartition = None,
+    store: StoreUrl = None,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    json: Json = False,
+) -> None:
+    """Read all of durable history back and prove it: objects, SHA-256, CRC32C, chain, no gap. Exits with 1 where
+    anything does not hold.
+
+    Against the cluster's own catalog; with --store against what is mirrored in the store, with no broker.
+    """
+    from headrace.cli import durable_views as views
+
+    found = _histories(store, bootstrap, topics, partition)
+    verdicts = views.verified(found, store) if store is not None else _run(views.verified_of(bootstrap, found))
+    wrong = False
+    for verdict in verdicts:
+        wrong |= bool(verdict.problems)
+        if json:
+            print_json(verdict.summary())
+        elif verdict.problems:
+            for problem in verdict.problems:
+                print_line(problem)
+        else:
+            print_line(
+                f"{verdict.history.topic}-{verdict.history.partition}: {verdict.segments} segments, "
+                f"{verdict.bytes} bytes, offsets {verdict.start} to {verdict.end}: all is as its catalog says"
+            )
+    if wrong:
+        raise typer.Exit(1)
+    if not verdicts and not json:
+        note("there is no durable history")
+
+
+@durable.command()
+def sweep(
+    execute: Annotated[
+        bool, typer.Option("--execute/--dry-run", help="Remove it; else it is only said what would go.")
+    ] = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    json: Json = False,
+) -> None:
+    """Show what lies in the store and nothing refers to, and remove what is past its grace.
+
+    Brokers do so by themselves every durable.sweep.interval.ms; what is younger than durable.sweep.grace.ms is kept.
+    """
+    from headrace.cli import durable_views as views
+
+    swept = _run(views.sweep(bootstrap, execute=execute))
+    if json:
+        print_json(asdict(swept))
+    else:
+        rows = [(each["key"], each["bytes"], each["age_ms"] // 1000, _fate(each)) for each in swept.strays]
+        print_table(("OBJECT", "BYTES", "SECONDS OLD", "FATE"), rows)
+        for problem in swept.problems:
+            print_line(problem)
+        due = sum(each["due"] for each in swept.strays)
+        told = f"removed {swept.removed} of {swept.count} objects, {swept.removed_bytes} of {swept.bytes} bytes"
+        note(
+            told
+            if execute
+            else f"{swept.count} objects, {swept.bytes} bytes: nothing was removed; "
+            f"--execute removes the {due} that are past their grace"
+        )
+    if swept.problems:
+        raise typer.Exit(1)
+
+
+def _fate(stray: dict[str, Any]) -> str:
+    if stray["removed"]:
+        return f"{stray['reason']}: removed"
+    return f"{stray['reason']}: {'goes' if stray['due'] else 'stays for now'}"

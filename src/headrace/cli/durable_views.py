@@ -1,0 +1,363 @@
+"""What `headrace durable` shows: durable history as the brokers know it, or as its store alone tells it."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+from uuid import UUID
+
+from headrace.base.errors import CorruptData, HeadraceError, UsageError
+from headrace.base.ids import ClusterId, Offset, PartitionIndex, TopicId
+from headrace.base.limits import DURABLE_CATALOG_TRIES_MAX
+from headrace.metadata.segments import CatalogEntry, PartitionCatalog
+from headrace.net.client.address import Address
+from headrace.net.client.admin import Admin
+from headrace.net.client.cluster import Cluster
+from headrace.net.client.durable import DurableLink
+from headrace.net.client.errors import ClientError
+from headrace.net.client.members import BrokerView, Members
+from headrace.net.client.offsets import LATEST, list_offsets
+from headrace.storage.tier.mirror import MirroredState, MirroredTopic
+from headrace.storage.tier.reader import Store, rebuilt
+from headrace.storage.tier.verifying import mirror_problems, seam_problems, segment_problems, sentence
+
+EARLIEST_LOCAL: Final = -4
+DURABLE_URL: Final = "durable.url"
+COMPARE_AGAIN_S: Final = 0.5
+"""Before a broker that may lag is asked for a catalog again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """One partition's, in short."""
+
+    topic: str
+    topic_id: UUID
+    partition: int
+    partitions: int
+    """Of the topic."""
+    segments: int
+    start: int
+    end: int
+    """Inclusive."""
+    bytes: int
+    log_end: int | None = None
+    """The next offset of the log; None: not asked, or nobody leads it."""
+
+    @property
+    def lag(self) -> int | None:
+        """Records that are not durable yet."""
+        return None if self.log_end is None else max(0, self.log_end - self.end - 1)
+
+    def summary(self) -> dict[str, Any]:
+        return {
+            "topic": self.topic,
+            "topic_id": str(self.topic_id),
+            "partition": self.partition,
+            "segments": self.segments,
+            "start_offset": self.start,
+            "end_offset": self.end,
+            "bytes": self.bytes,
+            "log_end_offset": self.log_end,
+            "lag": self.lag,
+        }
+
+    @property
+    def mirrored_topic(self) -> MirroredTopic:
+        return MirroredTopic(
+            cluster_id=ClusterId(""), topic_id=TopicId(self.topic_id), name=self.topic, partitions=self.partitions
+        )
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What was found of one partition's history."""
+
+    history: History
+    segments: int = 0
+    bytes: int = 0
+    start: int = -1
+    end: int = -1
+    problems: list[str] = field(default_factory=list)
+
+    def summary(self) -> dict[str, Any]:
+        return {
+            "topic": self.history.topic,
+            "partition": self.history.partition,
+            "segments": self.segments,
+            "bytes": self.bytes,
+            "start_offset": self.start,
+            "end_offset": self.end,
+            "problems": self.problems,
+        }
+
+
+@dataclass(slots=True)
+class Swept:
+    """What all brokers found in the store that nothing refers to."""
+
+    strays: list[dict[str, Any]] = field(default_factory=list)
+    count: int = 0
+    bytes: int = 0
+    removed: int = 0
+    removed_bytes: int = 0
+    problems: list[str] = field(default_factory=list)
+
+    def add(self, answer: Mapping[str, Any]) -> None:
+        """What one broker did."""
+        self.strays.extend(answer["strays"])
+        self.count += answer["count"]
+        self.bytes += answer["bytes"]
+        self.removed += answer["removed"]
+        self.removed_bytes += answer["removed_bytes"]
+        self.problems.extend(answer["problems"])
+
+
+# with no broker
+
+
+def mirrored(url: str, topics: Sequence[str]) -> list[History]:
+    """Raises UsageError where the store has none of these names."""
+    store = Store.open(url)
+    chosen = [store.topic(name) for name in topics] if topics else store.topics()
+    found = []
+    for topic in chosen:
+        for index in range(topic.partitions):
+            catalog = _tolerated(store, topic, PartitionIndex(index))
+            if catalog.end_offset >= 0:
+                found.append(_history(topic, index, catalog))
+    return found
+
+
+def _tolerated(store: Store, topic: MirroredTopic, partition: PartitionIndex) -> PartitionCatalog:
+    """Where it is damaged, as if there were one segment: `verify` says what is wrong."""
+    try:
+        return store.catalog(topic, partition)
+    except CorruptData:
+        return replace(PartitionCatalog.empty(topic.topic_id, partition), end_offset=Offset(0))
+
+
+def _history(topic: MirroredTopic, partition: int, catalog: PartitionCatalog) -> History:
+    return History(
+        topic=topic.name,
+        topic_id=topic.topic_id,
+        partition=partition,
+        partitions=topic.partitions,
+        segments=len(catalog.entries),
+        start=catalog.readable_start,
+        end=catalog.end_offset,
+        bytes=catalog.batch_bytes,
+    )
+
+
+def mirrored_catalog(url: str, history: History) -> PartitionCatalog:
+    """Raises CorruptData where it does not hold."""
+    return Store.open(url).catalog(history.mirrored_topic, PartitionIndex(history.partition))
+
+
+def verified(found: Sequence[History], url: str) -> list[Verdict]:
+    store = Store.open(url)
+    verdicts = []
+    with _progress(sum(each.bytes for each in found)) as on_read:
+        for history in found:
+            verdict = Verdict(history)
+            verdicts.append(verdict)
+            try:
+                catalog = mirrored_catalog(url, history)
+                found_wrong = _prove(verdict, store, catalog, on_read)
+                now = mirrored_catalog(url, history) if found_wrong else catalog
+            except CorruptData as error:
+                verdict.problems.append(sentence(error))
+                continue
+            verdict.problems += _lasting(found_wrong, now)
+    return verdicts
+
+
+def _prove(
+    verdict: Verdict, store: Store, catalog: PartitionCatalog, on_read: Callable[[int], object]
+) -> list[tuple[Offset, str]]:
+    """What does not hold of its objects."""
+    verdict.segments, verdict.bytes = len(catalog.entries), catalog.batch_bytes
+    verdict.start, verdict.end = catalog.readable_start, catalog.end_offset
+    history = verdict.history
+    return list(segment_problems(store, history.topic, PartitionIndex(history.partition), catalog, on_read))
+
+
+def _lasting(found_wrong: Sequence[tuple[Offset, str]], now: PartitionCatalog) -> list[str]:
+    """Without those of segments that have left the catalog since, whose objects may be gone."""
+    return [text for start, text in found_wrong if start in now.entries]
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Callable[[int], object]]:
+    """A bar of bytes, on a terminal; what it yields is told of those that were read."""
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    columns = (TextColumn("proving"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as progress:
+        task = progress.add_task("", total=total)
+        yield lambda count: progress.update(task, advance=count)
+
+
+# with brokers
+
+
+async def known(bootstrap: str, topics: Sequence[str]) -> list[History]:
+    """Raises UsageError where a topic does not exist, ClientError."""
+    async with Cluster(bootstrap) as cluster:
+        found = await _known(cluster, topics)
+        for name in sorted({each.topic for each in found}):
+            ends = await _offsets(cluster, name, [each.partition for each in found if each.topic == name], LATEST)
+            found = [replace(each, log_end=ends.get(each.partition)) if each.topic == name else each for each in found]
+        return found
+
+
+async def _known(cluster: Cluster, topics: Sequence[str]) -> list[History]:
+    found, names = [], set()
+    async with DurableLink(_address((await _brokers(cluster))[0])) as link:
+        async for topic in link.topics():
+            names |= {topic["topic"], topic["topic_id"]}
+            if topics and not {topic["topic"], topic["topic_id"]} & set(topics):
+                continue
+            found += [
+                History(
+                    topic=topic["topic"],
+                    topic_id=UUID(topic["topic_id"]),
+                    partition=part["partition"],
+                    partitions=topic["count"],
+                    segments=part["segments"],
+                    start=part["start_offset"],
+                    end=part["end_offset"],
+                    bytes=part["bytes"],
+                )
+                for part in topic["partitions"]
+            ]
+    for name in topics:
+        if name not in names:
+            raise UsageError(f"There is no topic '{name}'; see 'headrace topic list'.")
+    return found
+
+
+async def _brokers(cluster: Cluster) -> list[BrokerView]:
+    """Those that live."""
+    return [broker for broker in await Members(cluster).brokers() if not broker.fenced]
+
+
+def _address(broker: BrokerView) -> Address:
+    return Address(broker.host, broker.port)
+
+
+async def _offsets(cluster: Cluster, topic: str, partitions: Sequence[int], at: int) -> dict[int, int]:
+    """Of those that somebody leads."""
+    view = (await cluster.metadata((topic,))).topics[topic]
+    online = {part.index for part in view.partitions if part.leader >= 0}
+    found = await list_offsets(cluster, topic, [each for each in partitions if each in online], at)
+    return {int(index): int(each.offset) for index, each in found.items()}
+
+
+async def catalog(bootstrap: str, history: History) -> PartitionCatalog:
+    """As the brokers know it, its chain proven. Raises CorruptData, ClientError."""
+    async with Cluster(bootstrap) as cluster:
+        return await _catalog(cluster, history)
+
+
+async def _catalog(cluster: Cluster, history: History) -> PartitionCatalog:
+    async with DurableLink(_address((await _brokers(cluster))[0])) as link:
+        for _ in range(DURABLE_CATALOG_TRIES_MAX):
+            whole = await _whole(link, history)
+            if whole is not None:
+                state, entries = whole
+                numbered = [(int(entry.descriptor.start_offset), entry) for entry in entries]
+                return rebuilt(history.mirrored_topic, PartitionIndex(history.partition), state, numbered)
+    raise HeadraceError(f"The catalog of {history.topic}-{history.partition} changes too fast to be read: ask again.")
+
+
+async def _whole(link: DurableLink, history: History) -> tuple[MirroredState, list[CatalogEntry]] | None:
+    """The state and entries of one moment; None: what was asked for next was deleted meanwhile."""
+    page = await link.catalog(history.topic_id, history.partition, -1)
+    state = MirroredState.from_json(page["state"])
+    entries = [CatalogEntry.from_json(each) for each in page["entries"]]
+    while entries and entries[-1].descriptor.start_offset < state.last_start:
+        page = await link.catalog(history.topic_id, history.partition, entries[-1].descriptor.next_offset)
+        if not page["entries"]:
+            return None
+        entries += [CatalogEntry.from_json(each) for each in page["entries"]]
+    return state, [each for each in entries if each.descriptor.start_offset <= state.last_start]
+
+
+async def verified_of(bootstrap: str, found: Sequence[History]) -> list[Verdict]:
+    """Against the cluster's own catalogs, with the store that its brokers name."""
+    verdicts: list[Verdict] = []
+    if not found:
+        return verdicts
+    async with Cluster(bootstrap) as cluster:
+        store = Store.open(await _store_url(cluster))
+        with _progress(sum(each.bytes for each in found)) as on_read:
+            for history in found:
+                verdict = Verdict(history)
+                verdicts.append(verdict)
+                try:
+                    catalog = await _compared(cluster, store, verdict)
+                    found_wrong = _prove(verdict, store, catalog, on_read)
+                    now = await _catalog(cluster, history) if found_wrong else catalog
+                except CorruptData as error:
+                    verdict.problems.append(sentence(error))
+                    continue
+                verdict.problems += _lasting(found_wrong, now)
+    return verdicts
+
+
+async def _compared(cluster: Cluster, store: Store, verdict: Verdict) -> PartitionCatalog:
+    """The catalog, once it fits the mirror and the log: a broker that lags a little is asked again."""
+    history, partition = verdict.history, PartitionIndex(verdict.history.partition)
+    for left in reversed(range(DURABLE_CATALOG_TRIES_MAX)):
+        starts = await _offsets(cluster, history.topic, [partition], EARLIEST_LOCAL)
+        mirrored, problems = None, list[str]()
+        try:
+            mirrored = store.catalog(history.mirrored_topic, partition)
+        except CorruptData as error:
+            problems.append(sentence(error))
+        catalog = await _catalog(cluster, history)
+        if mirrored is not None:
+            problems += mirror_problems(history.topic, partition, mirrored, catalog)
+        ends = await _offsets(cluster, history.topic, [partition], LATEST)
+        if partition in starts and partition in ends:  # else nobody leads it, as `headrace doctor` says
+            problems += seam_problems(history.topic, partition, catalog, starts[partition], ends[partition])
+        if not problems or not left:
+            break
+        await asyncio.sleep(COMPARE_AGAIN_S)
+    verdict.problems += problems
+    return catalog
+
+
+async def _store_url(cluster: Cluster) -> str:
+    admin = Admin(cluster)
+    for broker in await _brokers(cluster):
+        for config in await admin.broker_configs(broker.id):
+            if config.name == DURABLE_URL and config.value:
+                return config.value
+    raise UsageError("No broker has a durable store (durable.url): name the one to read with --store URL.")
+
+
+async def sweep(bootstrap: str, *, execute: bool) -> Swept:
+    """By every broker that lives, one after the other."""
+    total, has_store = Swept(), False
+    async with Cluster(bootstrap) as cluster:
+        for broker in await _brokers(cluster):
+            try:
+                async with DurableLink(_address(broker)) as link:
+                    answer = await link.sweep(execute=execute)
+            except ClientError as error:
+                total.problems.append(f"Broker {broker.id}: {error}")
+                continue
+            if answer["has_store"]:
+                has_store = True
+                total.add(answer)
+    if not has_store and not total.problems:
+        raise UsageError("No broker has a durable store (durable.url): there is nothing to sweep.")
+    return total

@@ -1,0 +1,86 @@
+"""What the key of a durable segment's object says of it: whose it is, which offsets it holds, who exported it.
+
+Promises: `SegmentKey.parse(str(key)) == key`, and nothing else is parsed. Sans-IO.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from headrace.base.ids import ClusterId, LeaderEpoch, Offset, PartitionIndex, TopicId, TopicPartition
+from headrace.metadata.segments import SegmentDescriptor
+
+DIGEST_CHARS: Final = 16
+"""Of the SHA-256 of the object, at the end of its name."""
+_KEY: Final = re.compile(
+    r"clusters/([^/]+)/topics/([0-9a-f-]{36})/([0-9]{1,10})/([0-9]{20})-([0-9]{20})-([0-9]{10})-([0-9a-f]{16})\.segment"
+)
+
+
+class SegmentKey(NamedTuple):
+    """What an object's key says of the segment in it."""
+
+    cluster_id: ClusterId
+    topic_id: TopicId
+    partition: PartitionIndex
+    start_offset: Offset
+    end_offset: Offset
+    """Inclusive."""
+    leader_epoch: LeaderEpoch
+    digest: str
+
+    def __str__(self) -> str:
+        offsets = f"{self.start_offset:020d}-{self.end_offset:020d}"
+        directory = partition_prefix(self.cluster_id, TopicPartition(self.topic_id, self.partition))
+        return f"{directory}{offsets}-{self.leader_epoch:010d}-{self.digest}.segment"
+
+    @classmethod
+    def parse(cls, key: str) -> SegmentKey | None:
+        """None: it is no key that `str` of any of these gives."""
+        found = _KEY.fullmatch(key)
+        if found is None:
+            return None
+        cluster, topic, partition, start, end, epoch, digest = found.groups()
+        try:
+            topic_id = TopicId(UUID(topic))
+        except ValueError:
+            return None
+        named = cls(
+            ClusterId(cluster),
+            topic_id,
+            PartitionIndex(int(partition)),
+            Offset(int(start)),
+            Offset(int(end)),
+            LeaderEpoch(int(epoch)),
+            digest,
+        )
+        return named if str(named) == key else None
+
+    @classmethod
+    def of(cls, cluster_id: ClusterId, partition: TopicPartition, segment: SegmentDescriptor) -> SegmentKey:
+        """What the key of this segment has to be."""
+        return cls(
+            cluster_id,
+            *partition,
+            segment.start_offset,
+            segment.end_offset,
+            segment.leader_epoch,
+            segment.sha256[:DIGEST_CHARS],
+        )
+
+
+def topics_prefix(cluster_id: ClusterId) -> str:
+    """Of a directory for each topic."""
+    return f"clusters/{cluster_id}/topics/"
+
+
+def partition_prefix(cluster_id: ClusterId, key: TopicPartition) -> str:
+    return f"{topics_prefix(cluster_id)}{key.topic_id}/{key.partition}/"
+
+
+def is_misnamed(cluster_id: ClusterId, partition: TopicPartition, segment: SegmentDescriptor) -> bool:
+    """Whether its key is that of another segment. One that is no segment's key at all is never swept."""
+    named = SegmentKey.parse(segment.key)
+    return named is not None and named != SegmentKey.of(cluster_id, partition, segment)

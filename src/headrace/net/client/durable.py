@@ -1,0 +1,82 @@
+"""Asks one broker about durable history (`wire.durable`)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from types import TracebackType
+from typing import Any, Self
+from uuid import UUID, uuid4
+
+from headrace.base.errors import CorruptData
+from headrace.base.limits import DURABLE_TIMEOUT_MS, SWEEP_ASK_EVERY_MS
+from headrace.net.client.address import Address
+from headrace.net.client.errors import ConnectionLostError
+from headrace.net.copylink import CopyLink, open_link
+from headrace.wire.durable import CATALOG, SUMMARIES, SWEEP, decode_answer, encode_request
+
+
+class DurableLink:
+    """A connection to one broker; an async context manager. One question at a time. Raises ConnectionLostError."""
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+        self._link: CopyLink | None = None
+        self._answer: asyncio.Future[dict[str, Any]] | None = None
+
+    async def __aenter__(self) -> Self:
+        try:
+            self._link = await open_link(self._address, self._on_frame, self._on_lost, timeout_ms=DURABLE_TIMEOUT_MS)
+        except (OSError, TimeoutError) as error:
+            raise ConnectionLostError(f"{self._address} takes no connection ({error}).") from error
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        if self._link is not None:
+            self._link.close()
+
+    async def topics(self) -> AsyncIterator[dict[str, Any]]:
+        """Every topic, by name, and what of it is durable."""
+        after, more = "", True
+        while more:
+            answer = await self._ask({"op": SUMMARIES, "after": after})
+            for topic in answer["topics"]:
+                after = topic["topic"]
+                yield topic
+            more = answer["more"]
+
+    async def catalog(self, topic_id: UUID, partition: int, start: int) -> dict[str, Any]:
+        """`state`, and the `entries` from the one on that starts at `start` (-1: the first)."""
+        return await self._ask({"op": CATALOG, "topic_id": str(topic_id), "partition": partition, "from": start})
+
+    async def sweep(self, *, execute: bool) -> dict[str, Any]:
+        """Until it is done."""
+        name = str(uuid4())
+        while True:
+            answer = await self._ask({"op": SWEEP, "id": name, "execute": execute})
+            if answer["done"]:
+                return answer
+            await asyncio.sleep(SWEEP_ASK_EVERY_MS / 1000)
+
+    async def _ask(self, fields: dict[str, Any]) -> dict[str, Any]:
+        assert self._link is not None, "it is entered first"
+        self._answer = answer = asyncio.get_running_loop().create_future()
+        self._link.send(encode_request(fields), answered=True)
+        try:
+            return await asyncio.wait_for(answer, DURABLE_TIMEOUT_MS / 1000)
+        except TimeoutError as error:
+            raise ConnectionLostError(f"{self._address} does not answer in time about durable history.") from error
+
+    def _on_frame(self, frame: memoryview) -> None:
+        if self._answer is not None and not self._answer.done():
+            try:
+                self._answer.set_result(decode_answer(frame))
+            except CorruptData as error:
+                self._answer.set_exception(error)
+
+    def _on_lost(self, reason: str) -> None:
+        if self._answer is not None and not self._answer.done():
+            text = f"{self._address} does not answer about durable history ({reason}): is it of an older version?"
+            self._answer.set_exception(ConnectionLostError(text))

@@ -1,0 +1,58 @@
+"""Proves durable history, object by object, and goes on behind what does not hold. Reads only.
+
+Promises: every byte of every object that a catalog names is read and checked, and each problem told in one sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from headrace.base.errors import HeadraceError
+from headrace.base.ids import Offset, PartitionIndex
+from headrace.metadata.segments import PartitionCatalog
+from headrace.storage.tier.reader import DamagedHistory, Store
+
+
+def segment_problems(
+    store: Store, topic: str, partition: PartitionIndex, catalog: PartitionCatalog, on_read: Callable[[int], object]
+) -> Iterator[tuple[Offset, str]]:
+    """Of each object, with the offset where it starts. `on_read` is told the bytes of each, once it was looked at.
+    Raises StorageFailure where the store cannot be read at all."""
+    for entry in catalog:
+        try:
+            store.verify_segment(topic, partition, entry.descriptor)
+        except DamagedHistory as error:
+            yield entry.descriptor.start_offset, sentence(error)
+        on_read(entry.descriptor.batch_bytes)
+
+
+def mirror_problems(
+    topic: str, partition: PartitionIndex, mirrored: PartitionCatalog, catalog: PartitionCatalog
+) -> Iterator[str]:
+    """Of the mirror beside the cluster's own catalog, read after it, which it may be behind and never contradict."""
+    where = f"The mirror of topic '{topic}', partition {partition}"
+    if mirrored.next_offset > catalog.next_offset or mirrored.log_start_offset > catalog.log_start_offset:
+        yield f"{where} is ahead of what the brokers know: look for what else writes to this store."
+        return
+    for entry in mirrored:
+        known = catalog.entries.get(entry.descriptor.start_offset)
+        if known is None and entry.descriptor.end_offset < catalog.log_start_offset:
+            continue  # it was deleted since
+        if known is None or known.hash != entry.hash:
+            yield f"{where} names other segments than the catalog from offset {entry.descriptor.start_offset} on."
+            return
+
+
+def seam_problems(
+    topic: str, partition: PartitionIndex, catalog: PartitionCatalog, local_start: int, end: int
+) -> Iterator[str]:
+    """Where history and the leader's log do not meet. `local_start`: the log's; `end`: that of what is committed."""
+    where = f"Topic '{topic}', partition {partition}"
+    if catalog.entries and local_start > catalog.next_offset:
+        yield f"{where}: offsets {catalog.next_offset} to {local_start - 1} are neither in history nor in the log."
+    if catalog.next_offset > end:
+        yield f"{where}: history ends behind the log, at {catalog.end_offset} where {end} is the next offset."
+
+
+def sentence(error: HeadraceError) -> str:
+    return str(error).rstrip(".") + "."

@@ -1,0 +1,71 @@
+"""What a broker tells of durable history, and does about it when it is asked to: a private API, for `headrace durable`.
+
+A request is a header and one JSON object, an answer one JSON object. Sans-IO. Promises: what is neither raises
+CorruptData and nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from headrace.base.errors import CorruptData
+
+API_KEY: Final = 18_517
+"""'HU': next to that of what is damaged."""
+_HEADER: Final = struct.Struct(">hhih")
+SUMMARIES: Final = "summaries"
+"""What catalogs there are."""
+CATALOG: Final = "catalog"
+"""A part of one."""
+SWEEP: Final = "sweep"
+
+
+class Stray(NamedTuple):
+    """An object of the store that nothing refers to."""
+
+    key: str
+    bytes: int
+    age_ms: int
+    reason: str
+    due: bool
+    """Whether a sweep removes it."""
+    removed: bool
+
+
+def encode_request(fields: Mapping[str, Any]) -> bytes:
+    """The whole frame, its length first."""
+    body = _HEADER.pack(API_KEY, 0, 0, -1) + _text(fields)
+    return struct.pack(">i", len(body)) + body
+
+
+def decode_request(frame: memoryview) -> dict[str, Any]:
+    """A frame without its length."""
+    return _fields(frame[_HEADER.size :])
+
+
+def encode_answer(fields: Mapping[str, Any]) -> bytes:
+    """The whole frame, its length first."""
+    body = _text(fields)
+    return struct.pack(">i", len(body)) + body
+
+
+def decode_answer(frame: memoryview) -> dict[str, Any]:
+    """A frame without its length."""
+    return _fields(frame)
+
+
+def _text(fields: Mapping[str, Any]) -> bytes:
+    return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def _fields(text: memoryview) -> dict[str, Any]:
+    try:
+        value = json.loads(bytes(text))
+    except (ValueError, RecursionError) as error:
+        raise CorruptData(f"this is no question about durable history, and no answer: {error}") from error
+    if not isinstance(value, dict):
+        raise CorruptData("this is no question about durable history, and no answer: it is no JSON object")
+    return value
