@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from headrace.base.ids import PartitionIndex
 from headrace.storage.objects import open_objects
 from headrace.storage.tier.reader import Store
@@ -35,7 +37,10 @@ async def test_while_the_store_hangs_the_log_is_written_and_read(tmp_path: Path,
         assert await stream(here, 0, 100) == expected(50)
 
 
-async def test_a_store_that_dies_is_gone_on_with_when_it_is_back(tmp_path: Path, own_s3: S3Server) -> None:
+async def test_a_store_that_dies_is_gone_on_with_when_it_is_back(
+    tmp_path: Path, own_s3: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.broker.exporter.EXPORT_RETRY_MS_MAX", 100)
     async with asyncio.timeout(120):
         async with tiered(tmp_path, NO_CACHE, objects=open_objects(own_s3.url())) as here:
             await here.create()

@@ -178,10 +178,10 @@ async def produce_to(world: World) -> None:
 
 async def test_the_catalog_always_refers_to_what_is_there_however_often_it_is_swept(tmp_path: Path) -> None:
     """No grace, a sweep every other moment, retention and restarts."""
-    often = {**NO_GRACE, "durable.sweep.interval.ms": "1"}
+    often = {**NO_GRACE, "durable.sweep.interval.ms": "10"}
     limits = {"retention_bytes": "9000", "retention_ms": "-1"}
     async with asyncio.timeout(100):
-        for life in range(3):
+        for life in range(2):
             async with tiered(tmp_path, often) as here:
                 if life == 0:
                     await here.create(**limits)

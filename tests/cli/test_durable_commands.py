@@ -84,6 +84,17 @@ def test_history_is_listed_described_and_proven(stored: Stored) -> None:
     assert run.json("durable", "verify", "orders", "--partition", 1) == []
 
 
+def test_what_is_long_comes_in_parts(stored: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = stored.headrace
+    for name in ("a", "z"):
+        run.ok("topic", "create", name)
+    whole = run.json("durable", "describe", "orders")
+    monkeypatch.setattr("headrace.broker.durable_api.DURABLE_ENTRIES_TOLD_MAX", 2)
+    monkeypatch.setattr("headrace.broker.durable_api.DURABLE_SUMMARIES_TOLD_MAX", 1)
+    assert run.json("durable", "describe", "orders") == whole
+    assert run.json("durable", "list", "orders", "z") == [stored.listed]
+
+
 def test_the_store_is_read_with_no_broker(stored: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEADRACE_BOOTSTRAP", "127.0.0.1:1")
     run, of_store = stored.headrace, ("--store", stored.url)

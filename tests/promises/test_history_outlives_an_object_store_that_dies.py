@@ -1,5 +1,6 @@
 """Promises 1, 3 and 6 over an S3-compatible server that is killed and started again while brokers export to it and are
-killed themselves: nobody who writes or reads the newest waits for it, and afterwards all of history is there, once.
+killed themselves, and sweep it all the time with no grace: nobody who writes or reads the newest waits for it, and
+afterwards all of history is there, once.
 
 Three brokers with three replicas. The oracle is what librdkafka was told.
 """
@@ -31,6 +32,12 @@ from tools.s3_server import S3Server
 
 RECORDS: Final = 3_000
 MORE: Final = 1_500
+SWEPT_ALL_THE_TIME: Final = (
+    "log.retention.check.interval.ms=50",
+    "durable.sweep.interval.ms=50",
+    "durable.sweep.grace.ms=0",
+)
+"""Nothing but what proves an object to be an orphan keeps it from being removed."""
 LIMITS: Final = {
     "segment.bytes": "65536",
     "local.retention.bytes": "0",
@@ -41,7 +48,9 @@ LIMITS: Final = {
 
 def test_all_that_was_acknowledged_is_read_after_store_and_leader_were_killed(tmp_path: Path, own_s3: S3Server) -> None:
     async def work() -> None:
-        options = ("--json", "--durable", own_s3.url(), "--config", "log.retention.check.interval.ms=50")
+        options = ["--json", "--durable", own_s3.url()]
+        for config in SWEPT_ALL_THE_TIME:
+            options += ["--config", config]
         async with BrokerCluster(tmp_path, 3, *options) as cluster:
             await cluster.start(*cluster.nodes)
             admin = AdminClient({"bootstrap.servers": cluster.bootstrap, **QUIET})

@@ -265,7 +265,7 @@ EXPORT_READ_BYTES: Final = 1024 * 1024
 EXPORT_STOP_MS_MAX: Final = 5_000
 """Longest that a stop waits for the segment that is being exported."""
 EXPORT_RETRY_MS_MIN: Final = 1_000
-EXPORT_RETRY_MS_MAX: Final = 60_000
+EXPORT_RETRY_MS_MAX: Final = 15_000
 """Pause after a failed export: doubles from the first to the last of these."""
 
 # groups
