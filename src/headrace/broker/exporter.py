@@ -58,6 +58,7 @@ class Exporter:
         control: Control,
         objects: Objects,
         clock: Clock,
+        bytes_per_second: int,
         on_bug: OnBug,
     ) -> None:
         self._partitions = partitions
@@ -65,6 +66,11 @@ class Exporter:
         self._control = control
         self._objects = objects
         self._clock = clock
+        self._bytes_per_second = bytes_per_second
+        self._rest_until = 0.0
+        """Until then what was exported last takes all of that, in monotonic seconds."""
+        self._last: TopicPartition | None = None
+        """Whose turn it was last."""
         self._on_bug = on_bug
         self._mirror = MirrorWriter(objects, cluster_id=metadata.image.cluster_id)
         self._mirrored: dict[TopicPartition, PartitionCatalog] = {}
@@ -106,7 +112,7 @@ class Exporter:
         """Export what is closed, and close what has been open for too long. The last failure, where there was one;
         it does not keep other partitions from their turn."""
         failure = await self._mark_deleted()
-        for partition in list(self._partitions):
+        for partition in self._by_turns():
             if self._stopping.is_set():
                 break
             try:
@@ -118,6 +124,13 @@ class Exporter:
             except (HeadraceError, OSError) as error:
                 failure = error
         return failure
+
+    def _by_turns(self) -> list[Partition]:
+        """All of them, those first that come after the one which was exported last."""
+        partitions = list(self._partitions)
+        keys = [partition.topic_partition for partition in partitions]
+        after = keys.index(self._last) + 1 if self._last in keys else 0
+        return partitions[after:] + partitions[:after]
 
     def _is_stuck(self, partition: Partition) -> bool:
         if partition.log in self._stuck and partition.log.damages:
@@ -177,6 +190,9 @@ class Exporter:
     async def _export_all(self, partition: Partition) -> None:
         self._roll_if_late(partition)
         while not self._stopping.is_set() and (span := self._next_span(partition)) is not None:
+            if self._clock.monotonic() < self._rest_until:
+                return
+            self._last = partition.topic_partition
             if not await self._export(partition, *span):
                 return  # the partition or its topic is gone
 
@@ -215,6 +231,7 @@ class Exporter:
             limit_offset=partition.last_stable_offset,
         )
         descriptor = await _in_thread(partial(export_segment, self._objects, source, chunks))
+        self._rest_until = self._clock.monotonic() + descriptor.object_bytes / self._bytes_per_second
         await self._publish(partition, descriptor, self._catalog(partition, image).head)
         await self._mirror_up(partition)
         return True

@@ -30,7 +30,13 @@ class Tiering:
     ) -> None:
         self._metadata = metadata
         self._exporter = Exporter(
-            partitions=partitions, metadata=metadata, control=control, objects=objects, clock=clock, on_bug=on_bug
+            partitions=partitions,
+            metadata=metadata,
+            control=control,
+            objects=objects,
+            clock=clock,
+            bytes_per_second=number("durable.export.io.max.bytes.per.second"),
+            on_bug=on_bug,
         )
         self._keeper = HistoryKeeper(
             partitions=partitions,

@@ -433,6 +433,14 @@ _BROKER_ONLY: Final = (
         doc="Memory for what was read of durable history, for all readers together.",
     ),
     ConfigDef(
+        key="durable.export.io.max.bytes.per.second",
+        type=ConfigType.LONG,
+        default=str(LONG_MAX),
+        low=1,
+        dynamic=False,
+        doc="Most that a broker exports to the durable store in a second, on the average over whole segments.",
+    ),
+    ConfigDef(
         key="durable.sweep.grace.ms",
         type=ConfigType.LONG,
         default="3600000",
