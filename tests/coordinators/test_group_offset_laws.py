@@ -478,3 +478,18 @@ def unwritten(world: World, name: str) -> Group | None:
     """But for how many appends it takes."""
     group = world.groups.get(name)
     return None if group is None else replace(group, writes={}, next_write=0)
+
+
+def test_a_group_is_not_said_to_be_gone_before_that_is_durable() -> None:
+    """Until then its offsets are given out, and the log may yet refuse the tombstones."""
+    world = World(autowrite=False)
+    world.commit({0: 5})
+    world.settle()
+    first = world.delete()
+    assert world.offset(0) == 5
+    assert world.replies[world.delete()] == ev.DeleteReply(error=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    again = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert world.delete_offsets(NamedPartition("t", 0)) == ev.DeleteOffsetsReply(error=again)
+    world.settle()
+    assert world.replies[first] == ev.DeleteReply(error=ErrorCode.NONE)
+    assert world.replies[world.delete()] == ev.DeleteReply(error=ErrorCode.GROUP_ID_NOT_FOUND)

@@ -214,7 +214,7 @@ def on_delete_offsets(turn: Turn, event: DeleteOffsets) -> None:
     group = turn.group
     topics = subscribed_topics(group)
     if group.state is GroupState.DEAD or group.is_nothing:
-        turn.reply(event.waiter, DeleteOffsetsReply(error=ErrorCode.GROUP_ID_NOT_FOUND))
+        turn.reply(event.waiter, DeleteOffsetsReply(error=_gone(group)))
     elif group.members and group.protocol_type != CONSUMER:
         turn.reply(event.waiter, DeleteOffsetsReply(error=ErrorCode.NON_EMPTY_GROUP))
     else:
@@ -259,11 +259,16 @@ def on_delete(turn: Turn, event: Delete) -> None:
     """Only a group without members can be deleted."""
     group = turn.group
     if group.state is GroupState.DEAD or group.is_nothing:
-        turn.reply(event.waiter, DeleteReply(error=ErrorCode.GROUP_ID_NOT_FOUND))
+        turn.reply(event.waiter, DeleteReply(error=_gone(group)))
     elif group.state is not GroupState.EMPTY:
         turn.reply(event.waiter, DeleteReply(error=ErrorCode.NON_EMPTY_GROUP))
     else:
         _delete(turn, event.waiter)
+
+
+def _gone(group: Group) -> ErrorCode:
+    """A group that is being deleted has its offsets until that is durable, and may keep them: ask again."""
+    return ErrorCode.COORDINATOR_NOT_AVAILABLE if group.state is GroupState.DEAD else ErrorCode.GROUP_ID_NOT_FOUND
 
 
 def _delete(turn: Turn, waiter: int | None) -> None:

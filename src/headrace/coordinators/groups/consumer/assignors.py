@@ -13,21 +13,20 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from headrace.base.ids import PartitionIndex, TopicId, TopicPartition
 from headrace.base.limits import GROUP_TOPIC_SETS_KEPT_MAX
 from headrace.coordinators.groups.consumer.model import NO_PARTITIONS, Partitions
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Subscriber:
+class Subscriber(NamedTuple):
     """A member, as assignors see it."""
 
     id: str
-    instance_id: str | None = None
     topics: frozenset[TopicId]
     """Existing ones only."""
+    instance_id: str | None = None
     before: Partitions = NO_PARTITIONS
     """Its share until now."""
 

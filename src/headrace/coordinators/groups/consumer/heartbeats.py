@@ -280,15 +280,16 @@ def _shapes(names: Iterable[str], topics: Topics) -> dict[str, TopicShape]:
 def _retarget(group: ConsumerGroup, topics: Topics, config: ConsumerConfig) -> ConsumerGroup:
     """Make the shares out anew, for the group's epoch."""
     shapes = _shapes(group.subscribed_topics(), topics)
-    subscribers = [
-        Subscriber(
-            id=member.id,
-            instance_id=member.instance_id,
-            topics=frozenset(shapes[name].id for name in group.topics_of(member) if name in shapes),
-            before=group.targets.get(member.id, NO_PARTITIONS),
-        )
-        for member in group.members.values()
-    ]
+    wanted: dict[tuple[tuple[str, ...], str | None], frozenset[TopicId]] = {}
+    subscribers = []
+    for member in group.members.values():
+        subscription = member.topics, member.pattern
+        ids = wanted.get(subscription)
+        if ids is None:  # most want the same
+            ids = frozenset(shapes[name].id for name in group.names_of(*subscription) if name in shapes)
+            wanted[subscription] = ids
+        before = group.targets.get(member.id, NO_PARTITIONS)
+        subscribers.append(Subscriber(id=member.id, instance_id=member.instance_id, topics=ids, before=before))
     sizes: dict[TopicId, int] = {shape.id: shape.partitions for shape in shapes.values()}
     shares = ASSIGNORS[preferred_assignor(group, config)](subscribers, sizes)
     changed = {member_id: share for member_id, share in shares.items() if group.targets.get(member_id) != share}

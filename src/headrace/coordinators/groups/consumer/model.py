@@ -152,15 +152,14 @@ class ConsumerGroup:
 
     def subscribed_topics(self) -> frozenset[str]:
         """All names that members subscribe to, whether there are such topics or not."""
-        names: set[str] = set()
-        for member in self.members.values():
-            names.update(self.topics_of(member))
-        return frozenset(names)
+        wanted = {(member.topics, member.pattern) for member in self.members.values()}  # most want the same
+        return frozenset(name for topics, pattern in wanted for name in self.names_of(topics, pattern))
 
-    def topics_of(self, member: ConsumerMember) -> Iterable[str]:
-        yield from member.topics
-        if member.pattern:
-            yield from self.patterns.get(member.pattern, frozenset())
+    def names_of(self, topics: Iterable[str], pattern: str | None) -> Iterable[str]:
+        """What a subscription stands for."""
+        yield from topics
+        if pattern:
+            yield from self.patterns.get(pattern, frozenset())
 
     def earliest_deadline_ms(self) -> int | None:
         return min((due for each in self.deadlines for due in each.values()), default=None)
