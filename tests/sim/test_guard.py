@@ -16,6 +16,7 @@ import pytest
 from headrace.sim.guard import RealWorldUsed, guarded
 from headrace.sim.loop import VirtualLoop
 from headrace.sim.process import Process
+from headrace.sim.workers import Mutex
 
 
 @pytest.fixture
@@ -55,6 +56,28 @@ def test_a_process_is_stopped_in_the_act(loop: VirtualLoop, what: str) -> None:
         for each in (act(), act_in_a_worker()):
             with pytest.raises(RealWorldUsed, match=r"headrace\.base\.ports"):
                 loop.run_until_complete(loop.spawn(Process("broker"), each))
+
+
+def test_who_waits_for_a_lock_lets_its_holder_go_on(loop: VirtualLoop) -> None:
+    done: list[str] = []
+
+    async def work() -> None:
+        lock = Mutex()
+
+        def hold(name: str) -> None:
+            with lock:
+                done.append(f"{name} begins")
+                loop.workers.pause(0.5)
+                done.append(f"{name} ends")
+
+        await asyncio.gather(asyncio.to_thread(hold, "one"), asyncio.to_thread(hold, "other"))
+        with lock, pytest.raises(RuntimeError, match="event loop"):
+            lock.acquire()
+
+    with guarded():
+        loop.run_until_complete(loop.spawn(Process("broker"), work()))
+    first, second = done[0].split()[0], done[2].split()[0]
+    assert done == [f"{first} begins", f"{first} ends", f"{second} begins", f"{second} ends"]
 
 
 def test_everyone_else_goes_on(loop: VirtualLoop) -> None:

@@ -1,5 +1,5 @@
 """Keeps the real world out: a simulated process that reads a real clock, draws real chance, opens a real file or
-starts a real thread is stopped in the act.
+starts a real thread is stopped in the act. Its locks are the simulator's.
 
 The simulator itself, the tests and the interpreter's own imports are left alone: only code that runs as a `Process`
 is refused.
@@ -16,10 +16,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from types import SimpleNamespace
 from typing import Any, Final
 from unittest.mock import patch
 
 from headrace.sim.process import CURRENT
+from headrace.sim.workers import Mutex
+from headrace.storage import objects
+from headrace.storage.log import compaction
 
 DOORS: Final = (
     (time, ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "sleep")),
@@ -30,6 +34,10 @@ DOORS: Final = (
     (builtins, ("open",)),
     (io, ("open",)),
 )
+
+
+LOCKING: Final = (compaction, objects)
+"""Modules whose functions, in worker threads, hold locks while they wait for a disk."""
 
 
 class RealWorldUsed(AssertionError):  # noqa: N818 - an accusation
@@ -45,6 +53,8 @@ def guarded() -> Iterator[None]:
                 stack.enter_context(
                     patch.object(place, name, _locked(f"{place.__name__}.{name}", getattr(place, name)))
                 )
+        for module in LOCKING:
+            stack.enter_context(patch.object(module, "threading", SimpleNamespace(Lock=Mutex)))
         yield
 
 

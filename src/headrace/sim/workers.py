@@ -25,6 +25,37 @@ START_SECONDS_MAX: Final = 0.002
 """Longest that a function waits for a thread."""
 FINISH_SECONDS_MAX: Final = 0.001
 """Longest from a function's end to the loop's hearing of it."""
+LOCK_SECONDS: Final = 0.000_1
+"""After which who waits for a lock looks again."""
+
+
+class Mutex:
+    """A lock of a simulated process: who waits for it hands the turn on meanwhile. With a real one it would keep the
+    turn, and the thread that holds the lock, paused at its disk, would never have its next."""
+
+    def __init__(self) -> None:
+        self._is_held = False
+
+    def acquire(self) -> bool:
+        while self._is_held:
+            if _in_turn is None:
+                raise RuntimeError("waiting for a lock on the event loop would block the broker")
+            _in_turn.pause(LOCK_SECONDS)
+        self._is_held = True
+        return True
+
+    def release(self) -> None:
+        self._is_held = False
+
+    def __enter__(self) -> bool:
+        return self.acquire()
+
+    def __exit__(self, *exc: object) -> None:
+        self.release()
+
+
+_in_turn: Workers | None = None
+"""Those of whom one has its turn now."""
 
 
 class _Job:
@@ -129,10 +160,11 @@ class Workers:
         self._turn(thread)
 
     def _turn(self, thread: _Thread) -> None:
+        global _in_turn
         job = self._busy[thread]
-        self.running = thread
+        self.running, _in_turn = thread, self
         thread.give_turn()
-        self.running = None
+        self.running = _in_turn = None
         if job.done:
             del self._busy[thread]
             self._idle.append(thread)
