@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ from headrace.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from headrace.wire.records import Record
-from tests.broker.data_path import batch, delete_records, fetch, produce
+from tests.broker.data_path import batch, delete_records, fetch, produce, produce_request
 from tests.broker.group_broker import until
 from tests.broker.moving import A, B, C, Moving, moving
 
@@ -178,6 +179,26 @@ def test_an_owner_whose_seal_nobody_answers_writes_nothing_until_it_knows(tmp_pa
         assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert await world.write(B, b"next") == 3
         assert await world.read(B, 0, 4) == list(enumerate([*values, b"next"]))
+
+    run(tmp_path, work)
+
+
+def test_a_producer_that_waited_is_told_who_leads_now_and_how_that_is_reached(tmp_path: Path) -> None:
+    async def work(world: Moving) -> None:
+        await begin(world)
+        held = world.hold(A, SealMove)
+        assert await world.ask(B) == 0
+        await held.seen.wait()
+        waiting = asyncio.ensure_future((await world.client(A)).ask(10, produce_request("t", batch(b"waits"))))
+        await until(lambda: len(world.leading(A)._gate._waiting) == 1)
+        held.let_go()
+        answer = await waiting
+        (told,) = answer.responses[0].partition_responses
+        assert told.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert told.current_leader.leader_id == B
+        assert told.current_leader.leader_epoch == world.known(A).leader_epoch
+        (node,) = answer.node_endpoints
+        assert (node.node_id, node.host, node.port) == (B, *world.cluster.address(B))
 
     run(tmp_path, work)
 
