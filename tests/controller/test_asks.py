@@ -30,6 +30,8 @@ from headrace.controller.configs import Alteration, ResourceAlteration
 from headrace.controller.decision import Refusal
 from headrace.controller.isr import IsrMember, IsrProposal
 from headrace.controller.leaders import Election, ElectionOutcome, PartitionRef
+from headrace.controller.moves import Seal
+from headrace.controller.moving import MoveOutcome, MoveWish
 from headrace.controller.quotas import QuotaAlteration, QuotaOp
 from headrace.controller.reassignments import Reassignment
 from headrace.controller.renewals import CopyRenewal
@@ -37,7 +39,7 @@ from headrace.controller.topic_changes import NewPartitions, TopicRef
 from headrace.controller.topics import NewTopic
 from headrace.metadata.values import Endpoint
 from headrace.wire.errors import ErrorCode
-from tests.metadata.histories import descriptor
+from tests.metadata.histories import descriptor, sealed
 
 CLUSTER = ClusterId("c")
 ONE = BrokerId(1)
@@ -101,6 +103,39 @@ CASES: list[tuple[Ask[Any], Any]] = [
             topic_id=TOPIC, partition=PartitionIndex(0), leader_epoch=LeaderEpoch(2), log_start_offset=Offset(7)
         ),
         None,
+    ),
+    (
+        asks.MovePartitions(wish=MoveWish(topic="t", partitions=(PartitionIndex(1),), to=ONE), validate_only=True),
+        (MoveOutcome(topic="t", partition=PartitionIndex(1), source=BrokerId(2), target=ONE, is_handed_over=True),),
+    ),
+    (
+        asks.ProveMove(topic_id=TOPIC, partition=PartitionIndex(0), broker_id=ONE, broker_epoch=EPOCH),
+        None,
+    ),
+    (
+        asks.SealMove(
+            seal=Seal(
+                topic_id=TOPIC,
+                partition=PartitionIndex(0),
+                broker_epoch=EPOCH,
+                target=BrokerId(2),
+                state=sealed(1, 2, 0, 21),
+            )
+        ),
+        None,
+    ),
+    *(
+        (
+            kind(
+                topic_id=TOPIC,
+                partition=PartitionIndex(0),
+                leader_epoch=LeaderEpoch(2),
+                broker_id=ONE,
+                broker_epoch=EPOCH,
+            ),
+            None,
+        )
+        for kind in (asks.FinishMove, asks.GiveUpMove)
     ),
     (
         asks.RenewCopies(

@@ -33,6 +33,7 @@ from headrace.controller.decision import Decision
 from headrace.controller.durable import delete_history, publish_segment
 from headrace.controller.isr import IsrMember, IsrProposal, alter_isr
 from headrace.controller.leaders import Election, elect_leaders
+from headrace.controller.moves import Seal, finish_move, give_up_move, prove_move, seal_move, tend_moves
 from headrace.controller.quotas import QuotaAlteration, QuotaOp, alter_quotas
 from headrace.controller.reassignments import Reassignment, finish_reassignments, reassign_partitions
 from headrace.controller.topic_changes import NewPartitions, TopicRef, create_partitions, delete_topics
@@ -40,6 +41,7 @@ from headrace.controller.topics import NewTopic, create_topics
 from headrace.metadata import events as ev
 from headrace.metadata.events import MetadataEvent
 from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
+from headrace.metadata.moves import Move, StorageStateSealed
 from headrace.metadata.quotas import CLIENT_ID, CLIENT_KEYS, USER, quota_entity
 from headrace.metadata.segments import SegmentDescriptor
 from headrace.metadata.values import Endpoint, PartitionImage
@@ -172,7 +174,50 @@ def _alter_isr(name: str, partition: int, isr: list[BrokerId], behind: int) -> C
 def _reassign(name: str, partition: int, replicas: list[BrokerId] | None) -> Command:
     target = None if replicas is None else tuple(replicas)
     wish = Reassignment(topic=name, partition=PartitionIndex(partition), replicas=target)
-    return lambda image: reassign_partitions(image, [wish])
+    return lambda image: reassign_partitions(image, [wish], hands_over=lambda topic: topic.name != NAMES[0])
+
+
+def _step(at: int, then: str) -> Command:
+    """Of one of the moves that are under way."""
+
+    def decide(image: MetadataImage) -> Decision[Any]:
+        if not image.moves:
+            return Decision((), None)
+        key = sorted(image.moves)[at % len(image.moves)]
+        known, move = image.partition(key), image.moves[key]
+        assert known is not None
+        asker = move.source if then in ("seal", "give up") else move.target
+        about: dict[str, Any] = {
+            "topic_id": key.topic_id,
+            "partition": key.partition,
+            "broker_id": asker,
+            "broker_epoch": image.brokers[asker].epoch if asker in image.brokers else -1,
+        }
+        if then == "prove":
+            return prove_move(image, **about)
+        if then == "finish":
+            return finish_move(image, leader_epoch=known.leader_epoch, **about)
+        if then == "give up":
+            return give_up_move(image, leader_epoch=known.leader_epoch, **about)
+        catalog = image.durable(key)
+        state = sealed(asker, known.leader_epoch, catalog.readable_start, catalog.end_offset)
+        del about["broker_id"]
+        return seal_move(image, Seal(target=move.target, state=state, **about))
+
+    return decide
+
+
+def sealed(broker: int, leader_epoch: int, start: int, last: int) -> StorageStateSealed:
+    """By that broker, with these offsets."""
+    return StorageStateSealed(
+        last_committed_offset=Offset(last),
+        log_start_offset=Offset(start),
+        leader_epoch=LeaderEpoch(leader_epoch),
+        broker_id=BrokerId(broker),
+        timestamp_ms=1,
+        epochs=((LeaderEpoch(0), Offset(0)),),
+        producers="",
+    )
 
 
 def _elect(election: Election) -> Command:
@@ -252,8 +297,13 @@ isr_changes = st.builds(
 reassignments = st.builds(
     _reassign, names, st.integers(0, 1), st.none() | st.lists(brokers, min_size=1, max_size=3, unique=True)
 )
+steps = st.builds(_step, st.integers(0, 3), st.sampled_from(["prove", "seal", "seal", "finish", "finish", "give up"]))
 commands = st.one_of(
     registrations,
+    steps,
+    steps,
+    steps,
+    st.just(partial(tend_moves, moves_max=10)),
     creations,
     st.builds(_fence, brokers),
     st.builds(_unfence, brokers),
@@ -300,6 +350,8 @@ def histories(draw: st.DrawFn) -> list[Entry]:
 
 small = st.integers(-1, 3)
 topic_ids = st.sampled_from(TOPIC_IDS)
+states = st.builds(sealed, brokers, small, small, small)
+wild_moves = st.builds(Move, source=brokers, target=brokers, proven_by=st.none() | small, state=st.none() | states)
 broker_lists = st.lists(brokers, min_size=1, max_size=3, unique=True).map(tuple)
 partition_images = st.builds(
     PartitionImage,
@@ -311,6 +363,8 @@ partition_images = st.builds(
     isr=broker_lists,
     adding=broker_lists | st.just(()),
     removing=broker_lists | st.just(()),
+    assignment_epoch=small,
+    move=st.none() | wild_moves,
 )
 partition_runs = st.lists(partition_images, max_size=3).map(
     lambda run: tuple(
@@ -323,6 +377,8 @@ partition_runs = st.lists(partition_images, max_size=3).map(
             isr=one.isr,
             adding=one.adding,
             removing=one.removing,
+            assignment_epoch=one.assignment_epoch,
+            move=one.move,
         )
         for at, one in enumerate(run)
     )
@@ -365,6 +421,19 @@ wild_partition_changes = st.one_of(
         isr=broker_lists,
     ),
 )
+about_a_partition: dict[str, st.SearchStrategy[Any]] = {
+    "topic_id": topic_ids,
+    "partition": small.map(PartitionIndex),
+    "partition_epoch": small,
+}
+wild_move_events: st.SearchStrategy[MetadataEvent] = st.one_of(
+    st.builds(ev.MoveStarted, source=brokers, target=brokers, bytes_per_second=small, **about_a_partition),
+    st.builds(ev.MoveProven, broker_epoch=small, **about_a_partition),
+    st.builds(ev.MoveSealed, assignment_epoch=small, state=states, **about_a_partition),
+    st.builds(ev.MoveFinished, **about_a_partition),
+    st.builds(ev.MoveCancelled, leader_epoch=small, **about_a_partition),
+    st.builds(ev.MoveRetargeted, assignment_epoch=small, target=brokers, **about_a_partition),
+)
 wild_events: st.SearchStrategy[MetadataEvent] = st.one_of(
     st.builds(ev.ClusterBorn, cluster_id=texts.map(ClusterId)),
     st.builds(
@@ -390,6 +459,7 @@ wild_events: st.SearchStrategy[MetadataEvent] = st.one_of(
         changes=st.dictionaries(texts, st.none() | texts, max_size=2),
     ),
     wild_partition_changes,
+    wild_move_events,
     st.builds(
         ev.SegmentPublished,
         topic_id=topic_ids,

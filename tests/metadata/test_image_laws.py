@@ -16,6 +16,7 @@ from headrace.metadata.delta import ImageDelta
 from headrace.metadata.events import IsrChanged, LeaderChanged, MetadataEvent, TopicCreated
 from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
 from headrace.metadata.segments import deleted_hash
+from headrace.metadata.values import PartitionImage
 from tests.metadata.histories import BROKERS, Entry, histories, wild_creations, wild_events, wild_partition_changes
 
 
@@ -108,10 +109,13 @@ def check_invariants(image: MetadataImage) -> None:
             assert not coming & going
             assert going < set(partition.replicas), "somebody stays"
             assert going == set(partition.replicas[partition.replication_factor :]), "those that go stand last"
+            check_move(partition)
             assert partition.kept_in is None or (partition.leader, len(partition.isr)) == (NO_LEADER, 1)
     partitions = [partition for _, partition in image.all_partitions()]
     assert dict(image.leaderships) == Counter(one.leader for one in partitions if one.leader != NO_LEADER)
     assert dict(image.copies) == Counter(replica for one in partitions for replica in one.replicas)
+    under_way = {TopicPartition(topic.id, one.index): one.move for topic, one in image.all_partitions()}
+    assert dict(image.moves) == {key: move for key, move in under_way.items() if move is not None}
     for key, catalog in image.catalog.items():
         assert image.partition(key) is not None
         entries = list(catalog)
@@ -125,6 +129,16 @@ def check_invariants(image: MetadataImage) -> None:
         for one, following in pairwise(entries):
             assert following.descriptor.start_offset == one.descriptor.end_offset + 1
             assert following.previous_hash == reduce(deleted_hash, following.deletions, one.hash)
+
+
+def check_move(partition: PartitionImage) -> None:
+    assert partition.assignment_epoch <= partition.leader_epoch
+    move = partition.move
+    if move is not None:
+        owner = move.source if move.state is None else move.target
+        assert (partition.replicas, partition.isr) == ((owner,), (owner,))
+        assert not partition.is_reassigned
+        assert move.source != move.target or move.state is not None
 
 
 def check_epochs_rise(before: MetadataImage, after: MetadataImage) -> None:

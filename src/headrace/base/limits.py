@@ -96,6 +96,8 @@ PRODUCER_BATCHES_CACHED: Final = 5
 """Batches per producer whose offsets are remembered for duplicates (Kafka's)."""
 PRODUCER_SNAPSHOT_INTERVAL_BYTES: Final = 64 * 1024 * 1024
 """Bytes appended to a partition between two snapshots of its producers: the most that recovery reads again."""
+PRODUCER_SNAPSHOT_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Of what one partition knows of its producers, where another broker is told of it."""
 PRODUCER_ID_BLOCK_SIZE: Final = 1_000
 """Producer ids that one ProducerIdsAllocated event hands to a broker (KIP-730)."""
 
@@ -267,6 +269,27 @@ EXPORT_STOP_MS_MAX: Final = 5_000
 EXPORT_RETRY_MS_MIN: Final = 1_000
 EXPORT_RETRY_MS_MAX: Final = 15_000
 """Pause after a failed export: doubles from the first to the last of these."""
+
+# moves
+MOVE_TAIL_BYTES: Final = 256 * 1024
+"""An owner that has no more than this to export stops writing, and seals."""
+MOVE_TAIL_ROUNDS_MAX: Final = 20
+"""So often what came meanwhile is exported before an owner stops writing though more than that is left."""
+MOVE_EXPORT_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Of one durable segment that is exported for a move."""
+MOVE_SEAL_MS_MAX: Final = 5_000
+"""Longest that an owner stops writing to flush and export its tail; then it goes on, and tries again later."""
+MOVE_RETRY_MS_MIN: Final = 20
+MOVE_RETRY_MS_MAX: Final = 2_000
+"""Pause after a step of a move that failed: doubles from the first to the last of these."""
+MOVE_SEALS_AT_ONCE_MAX: Final = 4
+"""Partitions that one broker seals, or exports for moves, at a time."""
+MOVES_REMEMBERED_MAX: Final = 1_000
+"""Finished moves of which a broker tells how long they kept producers waiting."""
+PARKED_BATCHES_MAX: Final = 1_000
+"""Produced batches of one partition that wait for a hand-over to be over; further ones are refused."""
+PARKED_BATCHES_BYTES_MAX: Final = 32 * 1024 * 1024
+"""The same in bytes."""
 
 # groups
 GROUPS_PER_SHARD_MAX: Final = 10_000
@@ -469,6 +492,8 @@ REPLICA_DAMAGED_BACKOFF_MS_MAX: Final = 30_000
 """Longest pause before a leader is asked again for what it has damaged itself; it doubles up to that."""
 AILMENTS_TOLD_MAX: Final = 1_000
 """Damaged logs that a broker tells of at once."""
+MOVES_ASK_TIMEOUT_MS: Final = 15_000
+"""Longest that a command waits for what it asks of moves."""
 AILMENTS_TIMEOUT_MS: Final = 2_000
 """Longest that it is waited for."""
 

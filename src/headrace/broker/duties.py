@@ -37,8 +37,8 @@ from headrace.controller.asks import (
     Replica,
     Setting,
 )
-from headrace.controller.brokers import refused_registration, register_broker, remove_broker, stale
-from headrace.controller.decision import Decision, Refusal
+from headrace.controller.brokers import refused_registration, register_broker, remove_broker
+from headrace.controller.decision import Decision, Refusal, stale
 from headrace.controller.sessions import Sessions
 from headrace.metadata.configs import broker_value
 from headrace.metadata.events import QuorumGrown
@@ -68,6 +68,7 @@ class Duties:
         configs: Mapping[str, str],
         metadata: MetadataDriver,
         clock: Clock,
+        has_store: bool = False,
         on_bug: OnBug,
     ) -> None:
         self.cluster_id = cluster_id
@@ -75,7 +76,7 @@ class Duties:
         self._metadata = metadata
         self._clock = clock
         self._on_bug = on_bug
-        self._setting = Setting(configs, node)
+        self._setting = Setting(configs, node, has_store)
         self._session_s = broker_value(metadata.image, configs, "broker.session.timeout.ms").number() / 1000
         self._voters = broker_value(metadata.image, configs, "controller.voters").number()
         self._sessions: Sessions | None = None

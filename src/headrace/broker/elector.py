@@ -1,6 +1,6 @@
 """What the active controller does about leaders by itself, beside fencing: it has partitions led by their first replica
-again, and, where a topic allows it, by a replica that is not in sync rather than by nobody; and it finishes what
-reassignments no change of an ISR has finished.
+again, and, where a topic allows it, by a replica that is not in sync rather than by nobody; it finishes what
+reassignments no change of an ISR has finished, and aims moves at others whose target is gone.
 
 Promises: nothing is decided while this node is not the controller; leaders are moved back a few at a time. Every broker
 says so in its log, at ERROR, where it leads a partition without being known to have all of it, and the controller where
@@ -28,6 +28,7 @@ from headrace.base.limits import (
 from headrace.broker.metadata import MetadataDriver
 from headrace.broker.tasks import OnBug, started
 from headrace.controller.leaders import balance_leaders, elect_uncleanly, unclean_topics
+from headrace.controller.moves import tend_moves
 from headrace.controller.reassignments import finish_reassignments
 from headrace.metadata.configs import broker_value
 from headrace.metadata.delta import ImageDelta
@@ -78,7 +79,7 @@ class Elector:
             self._changed.clear()
             wait_s = looked_at + self._number("leader.imbalance.check.interval.seconds") - loop.time()
             try:
-                again = await self._elect_uncleanly()
+                again = await self._elect_uncleanly() or await self._tend_moves()
                 if wait_s <= 0:
                     more = await self._finish_reassignments() or await self._balance()
                     looked_at = looked_at if more else loop.time()
@@ -103,6 +104,15 @@ class Elector:
             elections_max=ELECTIONS_PER_ENTRY_MAX,
         )
         return await self._metadata.submit(decide) == ELECTIONS_PER_ENTRY_MAX
+
+    async def _tend_moves(self) -> bool:
+        """Those whose target is gone. Whether there may be more to do."""
+        if not self._metadata.image.moves:
+            return False
+        tended = await self._metadata.submit(partial(tend_moves, moves_max=LEADERS_MOVED_PER_ROUND_MAX))
+        if tended:
+            log.warning("moves to brokers that are gone are aimed at others, or cancelled", partitions=tended)
+        return tended == LEADERS_MOVED_PER_ROUND_MAX
 
     async def _finish_reassignments(self) -> bool:
         """Those that could be finished when no leader proposed an ISR. Whether there may be more to do."""
@@ -164,7 +174,10 @@ def _elections(delta: ImageDelta) -> Iterator[tuple[TopicImage, PartitionImage, 
 
 
 def _is_unclean(delta: ImageDelta, was: PartitionImage, now: PartitionImage) -> bool:
-    """Whether its new leader was not in sync, or has lost the disk with which it was."""
+    """Whether its new leader was not in sync, or has lost the disk with which it was. Who it is handed over to has all
+    in durable history."""
+    if now.assignment_epoch != was.assignment_epoch:
+        return False
     kept_in = was.kept_in
     return now.leader not in was.isr or kept_in not in (None, delta.after.brokers[now.leader].directory_id)
 

@@ -12,7 +12,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
 import structlog
 
@@ -32,7 +32,7 @@ from headrace.broker.metadata import MetadataDriver
 from headrace.broker.partition import Partition
 from headrace.broker.partitions import Partitions
 from headrace.broker.tasks import OnBug, started
-from headrace.controller.asks import PublishSegment
+from headrace.controller.asks import DeleteHistory, PublishSegment
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.segments import PartitionCatalog, SegmentDescriptor
@@ -76,6 +76,8 @@ class Exporter:
         self._mirrored: dict[TopicPartition, PartitionCatalog] = {}
         self._stuck: WeakSet[PartitionLog] = WeakSet()
         """Those of whose damage it was told."""
+        self._turns: WeakKeyDictionary[PartitionLog, asyncio.Lock] = WeakKeyDictionary()
+        """Held by who exports of that log."""
         self._differing: WeakSet[PartitionLog] = WeakSet()
         """Those that are not what was exported, of which it was told."""
         self._task: asyncio.Task[None] | None = None
@@ -115,10 +117,13 @@ class Exporter:
         for partition in self._by_turns():
             if self._stopping.is_set():
                 break
+            if partition.topic_partition in self._metadata.image.moves:
+                continue  # whoever moves it exports it
             try:
-                await self._mirror_up(partition)
-                if partition.is_exported and not self._is_stuck(partition):
-                    await self._export_all(partition)
+                async with self._turn(partition):
+                    await self._mirror_up(partition)
+                    if partition.is_exported and not self._is_stuck(partition):
+                        await self._export_all(partition)
             except CorruptData as error:
                 failure = self._on_corrupt(partition, error) or failure
             except (HeadraceError, OSError) as error:
@@ -131,6 +136,25 @@ class Exporter:
         keys = [partition.topic_partition for partition in partitions]
         after = keys.index(self._last) + 1 if self._last in keys else 0
         return partitions[after:] + partitions[:after]
+
+    def _turn(self, partition: Partition) -> asyncio.Lock:
+        return self._turns.setdefault(partition.log, asyncio.Lock())
+
+    async def export_next(self, partition: Partition, bytes_max: int, *, mirrored: bool) -> int:
+        """For a move: one durable segment of what is committed and not exported, of the open segment too; its bytes, 0
+        where there is nothing. `mirrored`: the mirror too, else whoever leads next sees to that. Raises HeadraceError,
+        OSError."""
+        async with self._turn(partition):
+            if not partition.is_exported or self._is_stuck(partition):
+                raise HeadraceError("Its log cannot be exported: durable.enable is off, or it differs from history.")
+            catalog = self._catalog(partition, self._metadata.image)
+            start = max(catalog.next_offset, partition.log.log_start_offset)
+            if start >= partition.last_stable_offset:
+                return 0
+            chunks = await self._read(partition, Offset(start), partition.last_stable_offset, bytes_max)
+            if not await self._export_chunks(partition, chunks, mirrored=mirrored):
+                raise HeadraceError("Its topic is gone, or there is nothing that could be read.")
+            return sum(map(len, chunks))
 
     def _is_stuck(self, partition: Partition) -> bool:
         if partition.log in self._stuck and partition.log.damages:
@@ -216,9 +240,12 @@ class Exporter:
 
     async def _export(self, partition: Partition, start: Offset, end: Offset) -> bool:
         """Object, event, mirror. False where there is nothing to export any more."""
+        chunks = await self._read(partition, start, end, DURABLE_SEGMENT_BYTES_MAX)
+        return await self._export_chunks(partition, chunks, mirrored=True)
+
+    async def _export_chunks(self, partition: Partition, chunks: Sequence[Buffer], *, mirrored: bool) -> bool:
         image = self._metadata.image
         topic = image.topic_by_id(partition.topic_partition.topic_id)
-        chunks = await self._read(partition, start, end)
         if topic is None or not chunks:
             return False
         source = ExportSource(
@@ -232,15 +259,31 @@ class Exporter:
         )
         descriptor = await _in_thread(partial(export_segment, self._objects, source, chunks))
         self._rest_until = self._clock.monotonic() + descriptor.object_bytes / self._bytes_per_second
-        await self._publish(partition, descriptor, self._catalog(partition, image).head)
-        await self._mirror_up(partition)
+        before, log_start = self._catalog(partition, image), partition.log.log_start_offset
+        await self._publish(partition, descriptor, before.head)
+        if not before.entries and log_start > descriptor.start_offset:
+            await self._hide_deleted(partition, log_start)
+        if mirrored:
+            await self._mirror_up(partition)
         return True
 
-    async def _read(self, partition: Partition, start: Offset, end: Offset) -> Sequence[Buffer]:
-        """Whole batches of [start, end), up to one durable segment's bytes, a little at a time."""
+    async def _hide_deleted(self, partition: Partition, log_start: Offset) -> None:
+        """The first batch of history holds records that were deleted from the log before."""
+        key = partition.topic_partition
+        ask = DeleteHistory(
+            topic_id=key.topic_id,
+            partition=key.partition,
+            leader_epoch=partition.leader_epoch,
+            log_start_offset=log_start,
+        )
+        if (refusal := await self._control.submit(ask)) is not None:
+            raise HeadraceError(f"Partition {key.partition} of topic '{partition.topic}': {refusal.message}")
+
+    async def _read(self, partition: Partition, start: Offset, end: Offset, bytes_max: int) -> Sequence[Buffer]:
+        """Whole batches of [start, end), up to so many bytes or one batch more, a little at a time."""
         chunks: list[Buffer] = []
         size = 0
-        while partition.log.log_start_offset <= start < end and size < DURABLE_SEGMENT_BYTES_MAX:
+        while partition.log.log_start_offset <= start < end and size < bytes_max:
             chunk = partition.log.read(start, EXPORT_READ_BYTES, end, at_least_one=True)
             if not chunk:
                 break

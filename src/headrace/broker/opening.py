@@ -8,21 +8,41 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import NamedTuple, TypeVar
 
 import structlog
 
-from headrace.base.errors import CorruptData, HeadraceError
+from headrace.base.errors import CorruptData, HeadraceError, StorageFailure
 from headrace.base.ids import Offset
 from headrace.base.limits import LOGS_OPENED_AT_ONCE_MAX
 from headrace.base.ports import Clock
+from headrace.metadata.moves import StorageStateSealed
 from headrace.replica.producers import ProducerStates
+from headrace.replica.recovery_start import LOCAL, Anew, LocalLog, Offline, Start, TakeOver
+from headrace.replica.sealing import unpacked
 from headrace.storage.engine import LogConfig, LogEngine, LogIdentity, LogOpening, PartitionLog
 
 log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
-Wanted: TypeAlias = tuple[LogIdentity, LogConfig]
+
+
+class Wanted(NamedTuple):
+    """A log that is to be opened."""
+
+    identity: LogIdentity
+    config: LogConfig
+    start: Callable[[int | None], Start] = lambda _: LOCAL
+    """Where it begins (`replica.recovery_start`), by the assignment epoch that is stamped on its directory. Asked only
+    where that may be another."""
+
+
+class Begun(NamedTuple):
+    """A log that is read."""
+
+    opening: LogOpening
+    state: StorageStateSealed | None
+    """It is to be taken over from an owner who left this."""
 
 
 class Opened(NamedTuple):
@@ -41,8 +61,8 @@ class Opener:
 
     async def open_all(self, wanted: Sequence[Wanted]) -> list[Opened | Exception]:
         """Read one after the other, for that takes the processor; then several at a time wait for the disk."""
-        begun = await in_thread(lambda: [self._begin(identity, config) for identity, config in wanted])
-        waiting = [at for at, each in enumerate(begun) if not isinstance(each, Exception) and each.must_sync]
+        begun = await in_thread(lambda: [self._begin(each) for each in wanted])
+        waiting = [at for at, each in enumerate(begun) if not isinstance(each, Exception) and each.opening.must_sync]
         at_once = LOGS_OPENED_AT_ONCE_MAX if len(waiting) >= LOGS_OPENED_AT_ONCE_MAX else 1
         slow = [waiting[first::at_once] for first in range(at_once)]
         slow_ones = set(waiting)
@@ -56,19 +76,43 @@ class Opener:
         await asyncio.gather(*(in_thread(partial(finish, share)) for share in [quick, *slow] if share))
         return [opened[at] for at in range(len(begun))]
 
-    def _begin(self, identity: LogIdentity, config: LogConfig) -> LogOpening | Exception:
+    def _begin(self, wanted: Wanted) -> Begun | Exception:
         """In a worker thread."""
         try:
-            return self._engine.begin_open(identity, config)
+            return self._begin_at(wanted)
         except (OSError, HeadraceError) as error:
             return error
 
-    def _finish(self, begun: LogOpening | Exception) -> Opened | Exception:
+    def _begin_at(self, wanted: Wanted) -> Begun:
+        identity, config = wanted.identity, wanted.config
+        if identity.assignment_epoch == 0:  # a directory with another's stamp is refused
+            return Begun(self._engine.begin_open(identity, config), None)
+        found = self._engine.stamped(identity)
+        match wanted.start(None if found is None else found.assignment_epoch):
+            case TakeOver(state=state, is_there=is_there):
+                if not is_there:
+                    self._set_aside(identity)
+                return Begun(self._engine.begin_open(identity, config, start=state.next_offset), state)
+            case Anew(offset=offset):
+                self._set_aside(identity)
+                return Begun(self._engine.begin_open(identity, config, start=offset), None)
+            case Offline(reason=reason):
+                raise StorageFailure(reason)
+            case LocalLog():
+                return Begun(self._engine.begin_open(identity, config), None)
+
+    def _set_aside(self, identity: LogIdentity) -> None:
+        if (kept := self._engine.set_aside(identity)) is not None:
+            log.warning("what this broker had of a partition before it was handed over is set aside", kept_in=str(kept))
+
+    def _finish(self, begun: Begun | Exception) -> Opened | Exception:
         """In a worker thread: recover the log, then the producers' state from its snapshot and what follows it."""
         if isinstance(begun, Exception):
             return begun
         try:
-            opened = begun.finish()
+            opened = begun.opening.finish()
+            if begun.state is not None:
+                _take_over(opened, begun.state)
             try:
                 producers = recover_producers(opened, self._clock.now_ms())
             except CorruptData as error:
@@ -85,6 +129,16 @@ class Opener:
 async def in_thread(work: Callable[[], T]) -> T:
     """Its result, from a worker thread."""
     return await asyncio.get_running_loop().run_in_executor(None, work)
+
+
+def _take_over(opened: PartitionLog, state: StorageStateSealed) -> None:
+    """In a worker thread. Raises StorageFailure, CorruptData."""
+    if (opened.log_start_offset, opened.log_end_offset) != (state.next_offset, state.next_offset):
+        raise StorageFailure(
+            f"The log of {opened.directory.name} is to begin, empty, at {state.next_offset}, and holds "
+            f"{opened.log_start_offset} to {opened.log_end_offset}: move it away, and restart the broker."
+        )
+    opened.settle_empty(unpacked(state.producers))
 
 
 def _examine_all(partition_log: PartitionLog) -> None:

@@ -11,12 +11,14 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final, Protocol, Unpack, assert_never
 
 from headrace.base.errors import StorageFailure
 from headrace.base.ids import BrokerEpoch, BrokerId, LeaderEpoch, Offset, PartitionEpoch
 from headrace.base.limits import REPACKED_BATCH_BYTES_MAX, WALKED_ON_LOOP_BYTES_MAX
 from headrace.base.ports import Buffer
+from headrace.broker.gate import Gate
 from headrace.broker.parking import Commit, CommitParking, FlushParking
 from headrace.broker.repacking import Overflow, Repacker, RepackLine
 from headrace.broker.replica import Common, Refusal, Replica
@@ -72,10 +74,13 @@ class Partition(Replica):
         leader: Leader,
         repacker: Repacker,
         propose: Propose,
+        takes_over: bool = False,
         **common: Unpack[Common],
     ) -> None:
+        """`takes_over`: it is handed over to this broker, and nothing may be written before the move is finished."""
         super().__init__(**common)
         self._leader = leader
+        self._gate = Gate(takes_over=takes_over)
         self._propose = propose
         self._commits = CommitParking()
         self._flushes = FlushParking()
@@ -89,6 +94,7 @@ class Partition(Replica):
         """The last that readers of the end wait for."""
         self._doubted_at: Offset | None = None
         """The high watermark when it was last doubted; None: it is not (see `doubt`)."""
+        self._heed_seal()
 
     # what is known
 
@@ -124,6 +130,8 @@ class Partition(Replica):
         what its records say, where that is known."""
         if self._ended is not ErrorCode.NONE:
             return Refusal(self._ended, "The partition is not served here; refresh metadata and retry.")
+        if not self._gate.is_open:
+            return Refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, "The partition is handed over; retry.")
         if self.log.read_only is not None:
             return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, f"The partition is for reading only: {self.log.read_only}")
         if needs_isr and self._leader.in_sync < self.settings.min_insync_replicas:
@@ -161,16 +169,42 @@ class Partition(Replica):
         does."""
         settings = self.settings
         as_is = settings.codec is None and not settings.compact and self._line.is_empty
-        return as_is and self._ended is ErrorCode.NONE
+        return as_is and self._ended is ErrorCode.NONE and self._gate.is_open
 
     def take(self, records: Buffer, *, needs_isr: bool, done: Callable[[Appended | Refusal], None]) -> None:
         """Append one batch of a client, in the codec that the topic wants, behind those taken before it. `done` is told
-        of it: now, or, where this or an earlier batch is to be unpacked, later."""
-        if self._line.is_empty and self._wanted(records) is None:
-            done(self.append(records, needs_isr=needs_isr))
-            return
+        of it: now, or, where this or an earlier batch is to be unpacked, or the partition is handed over, later."""
+        if self._line.is_empty:
+            if self._is_held_up:
+                kept = bytes(records)
+                self._wait(partial(self.take, kept, needs_isr=needs_isr, done=done), len(kept), done)
+                return
+            if self._wanted(records) is None:
+                done(self.append(records, needs_isr=needs_isr))
+                return
         kept = bytes(records)
-        self._line.join(kept, lambda: self._turn(kept), lambda result: done(self._append_turn(result, needs_isr)))
+        self._line.join(kept, lambda: self._turn(kept), partial(self._on_turn, needs_isr, done, len(kept)))
+
+    @property
+    def _is_held_up(self) -> bool:
+        """Whether what is to be written has to wait for the end of a hand-over."""
+        return not self._gate.is_open and self._ended is ErrorCode.NONE
+
+    def _wait(self, again: Callable[[], None], size: int, done: Callable[[Appended | Refusal], None]) -> None:
+        if not self._gate.park(again, size):
+            done(Refusal(ErrorCode.REQUEST_TIMED_OUT, "Too much waits until the partition is handed over; retry."))
+
+    def _on_turn(
+        self,
+        needs_isr: bool,
+        done: Callable[[Appended | Refusal], None],
+        size: int,
+        result: Buffer | Repacked | CorruptBatch | Overflow,
+    ) -> None:
+        if self._is_held_up:
+            self._wait(partial(self._on_turn, needs_isr, done, size, result), size, done)
+        else:
+            done(self._append_turn(result, needs_isr))
 
     def _turn(self, records: Buffer) -> Compression | None:
         """What `_wanted` says of the batch whose turn it is; None where it is to be refused."""
@@ -191,6 +225,46 @@ class Partition(Replica):
             return settings.codec
         long = found is not Compression.NONE or len(records) > WALKED_ON_LOOP_BYTES_MAX
         return found if settings.compact and long and len(records) <= settings.max_message_bytes else None
+
+    # handing over
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it takes records."""
+        return self._gate.is_open and self._ended is ErrorCode.NONE
+
+    @property
+    def takes_over(self) -> bool:
+        """Whether it is handed over to this broker, and may not be written to yet."""
+        return self._gate.takes_over
+
+    def _heed_seal(self) -> None:
+        """A seal that was proposed in this epoch before a crash may be committed yet; one of an earlier epoch was
+        refused."""
+        if self.log.sealed_in == self._leader.epoch:
+            self._gate.is_stopped = self._gate.is_proposed = True
+        elif self.log.sealed_in is not None:
+            self._forget_seal()
+
+    def _forget_seal(self) -> None:
+        self.log.forget_seal()
+        if self.log.needs_flush:
+            self._flusher.request(self)
+
+    def stop_writing(self) -> None:
+        """Take no records any more, to seal what there is. Those that come wait: until `go_on_writing`, or until this
+        epoch ends."""
+        self._gate.is_stopped = True
+
+    def go_on_writing(self) -> None:
+        """The seal was not proposed."""
+        self._gate.resume()
+        self._forget_seal()
+
+    def propose_seal(self) -> None:
+        """The seal is about to be proposed: from now on nothing is written in this leader epoch."""
+        assert self._gate.is_stopped, "what is sealed is all there is"
+        self._gate.is_proposed = True
 
     def _append_turn(self, result: Buffer | Repacked | CorruptBatch | Overflow, needs_isr: bool) -> Appended | Refusal:
         if isinstance(result, Overflow):
@@ -283,11 +357,13 @@ class Partition(Replica):
         return len(self._commits)
 
     def lead(self, partition: PartitionImage) -> None:
-        """Go on leading, under a new epoch or with other replicas. What waits belongs to the old epoch and fails."""
+        """Go on leading, under a new epoch or with other replicas. What waits to be committed belongs to the old epoch
+        and fails; what waits to be written is written in the new one."""
         if partition.leader_epoch == self._leader.epoch:
             isr, epoch, replicas = partition.isr, partition.partition_epoch, partition.replicas
             self._leader, effects = self._leader.on_isr(isr, epoch, replicas)
             self._carry_out_all(effects)
+            self._gate.on_image(takes_over=partition.is_sealed)
             return
         self._commits.refuse_all(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.log.assign_epoch(partition.leader_epoch)
@@ -304,6 +380,8 @@ class Partition(Replica):
         )
         self.wake_readers()
         self._tell_tails_of_the_end()
+        self._gate.on_epoch(takes_over=partition.is_sealed)
+        self._heed_seal()
 
     # followers
 
@@ -495,6 +573,7 @@ class Partition(Replica):
         self._commits.refuse_all(error)
         self._flushes.refuse_all(error)
         self._tell_tails_of_the_end()
+        self._gate.release()
 
     def _tell_tails_of_the_end(self) -> None:
         tails, self._tails = self._tails, {}

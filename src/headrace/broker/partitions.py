@@ -23,7 +23,7 @@ from headrace.base.limits import LOGS_CLOSED_AT_ONCE_MAX, LOGS_TAKEN_UP_PER_TURN
 from headrace.base.ports import Clock, Space
 from headrace.broker.flusher import Flusher
 from headrace.broker.following import FollowerPartition
-from headrace.broker.opening import Opened, Opener, in_thread
+from headrace.broker.opening import Opened, Opener, Wanted, in_thread
 from headrace.broker.partition import Partition, Propose
 from headrace.broker.partition_settings import PartitionSettings, log_config, partition_settings
 from headrace.broker.repacking import Repacker
@@ -35,6 +35,7 @@ from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
 from headrace.metadata.values import PartitionImage, TopicImage
 from headrace.replica.leader import Leader, ProposeIsr
 from headrace.replica.producers import ProducerStates
+from headrace.replica.recovery_start import recovery_start
 from headrace.storage.engine import Damage, LogEngine, LogIdentity, PartitionLog
 from headrace.storage.log.names import DAMAGED, LOG, numbered
 from headrace.wire.errors import ErrorCode
@@ -196,6 +197,8 @@ class Partitions:
     def on_delta(self, delta: ImageDelta) -> None:
         """Carry out one committed change. Refusals begin at once; files are opened and deleted in worker threads."""
         self._image = delta.after
+        if delta.before is EMPTY_IMAGE:
+            self._work = started(self._clear(self._left_behind()), "deleting of logs that were left", self._on_bug)
         if self._has_store and delta.before.catalog is not delta.after.catalog:
             self._follow_history(delta)
         changes = delta.local_changes(self._node)
@@ -203,11 +206,37 @@ class Partitions:
             self._reconfigure(topic, delta.after)
         for key in changes.deleted:
             self._end(key, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        for key in changes.left:
+            self._end(key, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         gone = [self._identity(_topic(delta.before, key), key.partition) for key in changes.deleted]
         touched = [local for local in (*changes.leaders, *changes.followers) if not self._goes_on(local)]
-        if (gone or touched) and not self._closing:
-            work = self._carry_out(self._work, gone, [local.key for local in touched])
+        if (gone or changes.left or touched) and not self._closing:
+            work = self._carry_out(self._work, gone, changes.left, [local.key for local in touched])
             self._work = started(work, "opening and deleting of logs", self._on_bug)
+
+    def _left_behind(self) -> list[LogIdentity]:
+        """What was handed over, and is not held here: there may be a log that was to be deleted while this broker was
+        away, and nobody needs."""
+        return [
+            self._identity(topic, partition.index, partition.assignment_epoch)
+            for topic in self._image.topics.values()
+            for partition in topic.partitions
+            if partition.assignment_epoch > 0
+            and self._node not in partition.replicas
+            and partition.left_by != self._node
+        ]
+
+    async def _clear(self, handed_over: Sequence[LogIdentity]) -> None:
+        if handed_over:
+            await in_thread(lambda: self._delete([], [one for one in handed_over if self._is_older(one)]))
+
+    def _is_older(self, identity: LogIdentity) -> bool:
+        """In a worker thread: whether the directory is of an earlier owner's assignment."""
+        try:
+            found = self._engine.stamped(identity)
+        except OSError:
+            return False
+        return found is not None and found.assignment_epoch < identity.assignment_epoch
 
     def _follow_history(self, delta: ImageDelta) -> None:
         """Before anything may be deleted here because the catalog has it, readers find it there."""
@@ -229,6 +258,9 @@ class Partitions:
         the other: False."""
         key, image = local.key, local.partition
         leads = image.leader == self._node
+        if self._is_of_another(local):
+            self._end(key, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            return False
         if leads and (serving := self._serving.get(key)) is not None and not serving.has_stepped_down:
             serving.lead(image)
             return True
@@ -237,6 +269,11 @@ class Partitions:
             return True
         self._end(key, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return False
+
+    def _is_of_another(self, local: LocalPartition) -> bool:
+        """Whether the log that is open is one that was left behind when the partition was handed over."""
+        role = self.role(local.key)
+        return role is not None and role.log.identity.assignment_epoch != local.partition.assignment_epoch
 
     def _follow_on(self, copy: FollowerPartition, image: PartitionImage) -> None:
         was_throttled = copy.is_throttled
@@ -263,18 +300,29 @@ class Partitions:
             if role is not None:
                 role.step_down(error)
 
-    def _identity(self, topic: TopicImage, partition: PartitionIndex) -> LogIdentity:
+    def _identity(self, topic: TopicImage, partition: PartitionIndex, assignment_epoch: int = 0) -> LogIdentity:
         return LogIdentity(
-            topic_name=topic.name, topic_id=topic.id, partition=partition, directory_id=self._directory_id
+            topic_name=topic.name,
+            topic_id=topic.id,
+            partition=partition,
+            directory_id=self._directory_id,
+            assignment_epoch=assignment_epoch,
         )
 
     async def _carry_out(
-        self, before: asyncio.Task[None] | None, gone: Sequence[LogIdentity], touched: Sequence[TopicPartition]
+        self,
+        before: asyncio.Task[None] | None,
+        gone: Sequence[LogIdentity],
+        left: Sequence[TopicPartition],
+        touched: Sequence[TopicPartition],
     ) -> None:
         if before is not None:
             await asyncio.wait([before])
         if gone:
             await self._remove(gone)
+        held = [local for key in touched if (local := self._local(key)) is not None]
+        if closing := [*left, *(local.key for local in held if self._is_of_another(local))]:
+            await self._leave(closing)
         if changing := [key for key in touched if self.role(key) is not None]:
             await self._change_roles(changing)
         if wanted := [local for key in touched if self.role(key) is None and (local := self._local(key)) is not None]:
@@ -334,31 +382,42 @@ class Partitions:
         topics = {local.topic.id: local.topic for local in wanted}
         image = self._image
         configs = {topic_id: self._config(topic, image) async for topic_id, topic in _by_turns(topics.items())}
-        asked = [
-            (self._identity(local.topic, local.partition.index), log_config(configs[local.topic.id]))
-            for local in wanted
-        ]
+        asked = [self._asked(local, configs[local.topic.id]) for local in wanted]
         results = await self._opener.open_all(asked)
         unwanted: list[PartitionLog] = []
         async for local, result in _by_turns(zip(wanted, results, strict=True)):
             now = self._local(local.key)
-            if now is not None:
+            if now is not None and now.partition.assignment_epoch == local.partition.assignment_epoch:
                 self._take_up(now, configs[local.topic.id], result)
-            elif not isinstance(result, Exception):  # deleted meanwhile: what comes behind this deletes its files
+            elif not isinstance(result, Exception):  # not its any more: what comes behind this deletes its files
                 unwanted.append(result.log)
         await in_thread(partial(_close_all, unwanted, clean=True))
         if self._image is not image:
             self._reconfigure_all(topics)
 
+    def _asked(self, local: LocalPartition, config: TopicConfig) -> Wanted:
+        identity = self._identity(local.topic, local.partition.index, local.partition.assignment_epoch)
+        return Wanted(identity, log_config(config), partial(recovery_start, local.partition, self._node))
+
     async def _remove(self, gone: Sequence[LogIdentity]) -> None:
         """Close and delete, once no flush of theirs is under way."""
+        keys = [TopicPartition(identity.topic_id, identity.partition) for identity in gone]
+        logs = await self._let_go(keys, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        await in_thread(lambda: self._delete(logs, gone))
+
+    async def _leave(self, keys: Sequence[TopicPartition]) -> None:
+        """Close those that are handed over; their files stay until nobody needs them."""
+        logs = await self._let_go(keys, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        await in_thread(partial(_close_all, logs, clean=True))
+
+    async def _let_go(self, keys: Sequence[TopicPartition], error: ErrorCode) -> list[PartitionLog]:
+        """They have no role any more, and nobody works on their logs: those that are open."""
         logs: list[PartitionLog] = []
-        for identity in gone:
-            key = TopicPartition(identity.topic_id, identity.partition)
+        for key in keys:
             self._offline.pop(key, None)
             self._crashed.discard(key)
             if (role := self._forget(key)) is not None:
-                role.step_down(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                role.step_down(error)
                 await role.settled()
                 logs.append(role.log)
         for tell in self.on_departure:
@@ -366,7 +425,7 @@ class Partitions:
         await self._flusher.round_over()
         for let_go in self.before_closing:
             await let_go(logs)
-        await in_thread(lambda: self._delete(logs, gone))
+        return logs
 
     def _delete(self, logs: Sequence[PartitionLog], gone: Sequence[LogIdentity]) -> None:
         """In a worker thread."""
@@ -395,6 +454,7 @@ class Partitions:
             self.failed(local.key)
             return
         partition_log, producers = opened
+        self._offline.pop(local.key, None)
         if partition_log.set_aside is not None:
             log.warning(
                 "another topic's files were under this name and are kept beside it",
@@ -493,6 +553,7 @@ class Partitions:
             leader=leader,
             repacker=self._repacker,
             propose=lambda which, wanted: self.propose(which, wanted),
+            takes_over=image.is_sealed,
         )
         self._serving[key] = self._places[key] = partition
         self._places[partition.topic, key.partition] = partition

@@ -33,6 +33,7 @@ from headrace.broker.isr import IsrKeeper
 from headrace.broker.membership import Membership
 from headrace.broker.metadata import MetadataDriver
 from headrace.broker.metrics.requests import RequestCounts
+from headrace.broker.move_door import MoveDoor
 from headrace.broker.partitions import Partitions
 from headrace.broker.producer_ids import ProducerIdAllocator
 from headrace.broker.quotas import ClientQuotas
@@ -56,6 +57,7 @@ from headrace.net.room import Bounds
 from headrace.storage.engine import LogEngine
 from headrace.wire.ailments import API_KEY as AILMENTS_API
 from headrace.wire.durable import API_KEY as DURABLE_API
+from headrace.wire.moves import API_KEY as MOVES_API
 from headrace.wire.replica_fetch import API_KEY as REPLICA_API
 
 if TYPE_CHECKING:
@@ -111,6 +113,7 @@ class Parts:
             configs=config.configs,
             metadata=metadata,
             clock=ports.clock,
+            has_store=ports.objects is not None,
             on_bug=on_bug,
         )
         peers.on_peer_dead(self.duties.on_peer_dead)
@@ -190,8 +193,20 @@ class Parts:
             on_bug=on_bug,
         )
         handlers = {handler.key: handler for handler in ALL}
-        private = {PEERS_API: peers.serve, REPLICA_API: followers.serve, AILMENTS_API: self._renewals.serve}
-        private[DURABLE_API] = self._durable_api.serve
+        door = MoveDoor(
+            node=config.broker_id,
+            image=lambda: metadata.image,
+            partitions=self.partitions,
+            control=self.control,
+            moves=lambda: None if self.tiering is None else self.tiering.moves,
+        )
+        private = {
+            PEERS_API: peers.serve,
+            REPLICA_API: followers.serve,
+            AILMENTS_API: self._renewals.serve,
+            DURABLE_API: self._durable_api.serve,
+            MOVES_API: door.serve,
+        }
         counts = self._counts
         on_response = None if counts is None else counts.on_response
         dispatcher = Dispatcher(self._services, handlers, private=private, on_bug=on_bug, on_response=on_response)
@@ -314,7 +329,7 @@ class Parts:
             on_bug=self._on_bug,
         )
         self._examiner.start()
-        if self._ports.objects is not None:
+        if self._ports.objects is not None and self.history is not None:
             self.tiering = Tiering(
                 partitions=self.partitions,
                 metadata=self.metadata,
@@ -322,6 +337,9 @@ class Parts:
                 objects=self._ports.objects,
                 clock=self._ports.clock,
                 number=self._number,
+                node=self._config.broker_id,
+                broker_epoch=lambda: self.membership.epoch,
+                history=self.history,
                 on_bug=self._on_bug,
             )
             self.tiering.start()

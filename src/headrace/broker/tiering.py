@@ -1,14 +1,18 @@
-"""What a broker with a durable store does for it in the background: exports, retention of history, and the sweep."""
+"""What a broker with a durable store does for it in the background: exports, retention of history, the sweep,
+and moves."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from headrace.base.ids import BrokerEpoch, BrokerId
 from headrace.base.ports import Clock, Objects
 from headrace.broker.control import Control
 from headrace.broker.exporter import Exporter
+from headrace.broker.history import History
 from headrace.broker.history_keeper import HistoryKeeper
 from headrace.broker.metadata import MetadataDriver
+from headrace.broker.moves import Moves
 from headrace.broker.partitions import Partitions
 from headrace.broker.sweeper import Sweeper
 from headrace.broker.tasks import OnBug
@@ -26,6 +30,9 @@ class Tiering:
         objects: Objects,
         clock: Clock,
         number: Callable[[str], int],
+        node: BrokerId,
+        broker_epoch: Callable[[], BrokerEpoch],
+        history: History,
         on_bug: OnBug,
     ) -> None:
         self._metadata = metadata
@@ -56,13 +63,28 @@ class Tiering:
             on_bug=on_bug,
         )
 
+        self.moves = Moves(
+            node=node,
+            broker_epoch=broker_epoch,
+            image=lambda: metadata.image,
+            partitions=partitions,
+            control=control,
+            exporter=self._exporter,
+            history=history,
+            clock=clock,
+            on_bug=on_bug,
+        )
+
     def start(self) -> None:
         self._exporter.start()
         self._metadata.subscribe(self._keeper.on_delta)
         self._keeper.start()
         self.sweeper.start()
+        self._metadata.subscribe(self.moves.on_delta)
+        self.moves.start()
 
     async def stop(self) -> None:
+        await self.moves.stop()
         await self._exporter.stop()
         await self._keeper.stop()
         await self.sweeper.stop()

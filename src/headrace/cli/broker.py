@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from headrace.base.errors import UsageError
+from headrace.cli import moving
 from headrace.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Config, Json, LogLevel, parse_pairs
 from headrace.cli.output import print_json, print_line, print_table
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 broker = typer.Typer(name="broker", help="Run a broker of a cluster, or ask for and change those that are there.")
+broker.command()(moving.drain)
 Id = Annotated[int, typer.Argument(metavar="ID", help="The broker's id.", show_default=False)]
 
 

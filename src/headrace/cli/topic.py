@@ -1,4 +1,4 @@
-"""`headrace topic`: create, list, describe, alter, reassign and delete topics; elect their leaders."""
+"""`headrace topic`: create, list, describe, alter, reassign, move and delete topics; elect their leaders."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from headrace.base.errors import UsageError
+from headrace.cli import moving
 from headrace.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Config, Json, parse_pairs
 from headrace.cli.output import print_json, print_line, print_table
 
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 topic = typer.Typer(name="topic", help="Create, list, describe, alter and delete topics.", no_args_is_help=True)
+
+topic.command()(moving.move)
+topic.command()(moving.moves)
+topic.command()(moving.unload)
 
 Name = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.", show_default=False)]
 NOT_NEEDED = "ELECTION_NOT_NEEDED"

@@ -36,6 +36,8 @@ from headrace.controller.decision import Decision, Refusal
 from headrace.controller.durable import delete_history, publish_segment
 from headrace.controller.isr import IsrProposal, alter_isr, leave_isr
 from headrace.controller.leaders import Election, ElectionOutcome, PartitionRef, elect_leaders
+from headrace.controller.moves import HandsOver, Seal, finish_move, give_up_move, prove_move, seal_move
+from headrace.controller.moving import MoveOutcome, MoveWish, move_partitions
 from headrace.controller.quotas import QuotaAlteration, alter_quotas
 from headrace.controller.reassignments import Reassignment, reassign_partitions
 from headrace.controller.renewals import CopyRenewal, renew_copies
@@ -44,6 +46,7 @@ from headrace.controller.topics import NewTopic, TopicOutcome, create_topics
 from headrace.metadata.codec import shape_of
 from headrace.metadata.configs import topic_config
 from headrace.metadata.image import MetadataImage
+from headrace.metadata.moves import UNLIMITED_RATE
 from headrace.metadata.segments import SegmentDescriptor
 from headrace.metadata.values import Endpoint, TopicImage
 from headrace.wire.errors import ErrorCode
@@ -57,6 +60,8 @@ class Setting:
 
     broker_configs: Mapping[str, str]
     node: BrokerId
+    has_store: bool = False
+    """Whether there is a durable store."""
 
 
 class Ask(Generic[R_co]):
@@ -207,9 +212,43 @@ class ReassignPartitions(Command[Refusals]):
     REPEATABLE: ClassVar[bool] = False  # another may have wished otherwise meanwhile
     partitions: tuple[Reassignment, ...]
     factor_may_change: bool = True
+    bytes_per_second: int = UNLIMITED_RATE
+    """Most that is exported before a partition is handed over."""
 
     def decide(self, image: MetadataImage, setting: Setting) -> Decision[Refusals | Refusal]:
-        return reassign_partitions(image, self.partitions, factor_may_change=self.factor_may_change)
+        return reassign_partitions(
+            image,
+            self.partitions,
+            factor_may_change=self.factor_may_change,
+            hands_over=_handing_over(image, setting),
+            bytes_per_second=self.bytes_per_second,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MovePartitions(Command[tuple[MoveOutcome, ...]]):
+    """As `move_partitions`."""
+
+    RESULT: ClassVar[Any] = tuple[MoveOutcome, ...]
+    REPEATABLE: ClassVar[bool] = False  # another may have wished otherwise meanwhile
+    wish: MoveWish
+    validate_only: bool = False
+
+    def decide(self, image: MetadataImage, setting: Setting) -> Decision[tuple[MoveOutcome, ...] | Refusal]:
+        hands_over = _handing_over(image, setting)
+        return move_partitions(image, self.wish, hands_over=hands_over, validate_only=self.validate_only)
+
+
+def _handing_over(image: MetadataImage, setting: Setting) -> HandsOver:
+    """Whether a topic's history is durable, so that a partition of it can be handed over."""
+
+    def hands_over(topic: TopicImage) -> bool:
+        if not setting.has_store:
+            return False
+        config = topic_config(image, topic, setting.broker_configs, node=setting.node)
+        return config.durable_enable and "compact" not in config.cleanup_policy
+
+    return hands_over
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,6 +298,81 @@ class DeleteHistory(Command[None]):
             partition=self.partition,
             leader_epoch=self.leader_epoch,
             log_start_offset=self.log_start_offset,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProveMove(Command[None]):
+    """As `prove_move`."""
+
+    RESULT: ClassVar[Any] = None
+    topic_id: TopicId
+    partition: PartitionIndex
+    broker_id: BrokerId
+    broker_epoch: BrokerEpoch
+
+    def decide(self, image: MetadataImage, setting: Setting) -> Decision[Refusal | None]:
+        return prove_move(
+            image,
+            topic_id=self.topic_id,
+            partition=self.partition,
+            broker_id=self.broker_id,
+            broker_epoch=self.broker_epoch,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SealMove(Command[None]):
+    """As `seal_move`. To ask again changes nothing, or is refused: each begins a leader epoch."""
+
+    RESULT: ClassVar[Any] = None
+    seal: Seal
+
+    def decide(self, image: MetadataImage, setting: Setting) -> Decision[Refusal | None]:
+        return seal_move(image, self.seal)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinishMove(Command[None]):
+    """As `finish_move`."""
+
+    RESULT: ClassVar[Any] = None
+    topic_id: TopicId
+    partition: PartitionIndex
+    leader_epoch: LeaderEpoch
+    broker_id: BrokerId
+    broker_epoch: BrokerEpoch
+
+    def decide(self, image: MetadataImage, setting: Setting) -> Decision[Refusal | None]:
+        return finish_move(
+            image,
+            topic_id=self.topic_id,
+            partition=self.partition,
+            leader_epoch=self.leader_epoch,
+            broker_id=self.broker_id,
+            broker_epoch=self.broker_epoch,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GiveUpMove(Command[None]):
+    """As `give_up_move`."""
+
+    RESULT: ClassVar[Any] = None
+    topic_id: TopicId
+    partition: PartitionIndex
+    leader_epoch: LeaderEpoch
+    broker_id: BrokerId
+    broker_epoch: BrokerEpoch
+
+    def decide(self, image: MetadataImage, setting: Setting) -> Decision[Refusal | None]:
+        return give_up_move(
+            image,
+            topic_id=self.topic_id,
+            partition=self.partition,
+            leader_epoch=self.leader_epoch,
+            broker_id=self.broker_id,
+            broker_epoch=self.broker_epoch,
         )
 
 
@@ -397,9 +511,14 @@ ASKS: Final[Mapping[str, type[Ask[Any]]]] = {
             AlterQuotas,
             ElectLeaders,
             ReassignPartitions,
+            MovePartitions,
             AllocateProducerIds,
             PublishSegment,
             DeleteHistory,
+            ProveMove,
+            SealMove,
+            FinishMove,
+            GiveUpMove,
             AlterIsr,
             LeaveIsr,
             RenewCopies,

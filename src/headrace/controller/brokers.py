@@ -21,7 +21,7 @@ from headrace.base.ids import (
     TopicPartition,
 )
 from headrace.base.limits import BROKER_TEXT_CHARS_MAX, PRODUCER_ID_BLOCK_SIZE
-from headrace.controller.decision import Decision, Refusal, decided
+from headrace.controller.decision import Decision, Refusal, decided, stale
 from headrace.controller.elections import (
     Among,
     PartitionTest,
@@ -257,11 +257,3 @@ def allocate_producer_ids(
         end=ProducerId(start + PRODUCER_ID_BLOCK_SIZE),
     )
     return Decision((block,), (start, PRODUCER_ID_BLOCK_SIZE))
-
-
-def stale(broker_id: BrokerId, broker_epoch: BrokerEpoch) -> Refusal:
-    """What an incarnation is told that is not the broker's last."""
-    return Refusal(
-        ErrorCode.STALE_BROKER_EPOCH,
-        f"Broker {broker_id} with epoch {broker_epoch} is not registered: it was restarted, removed or never there.",
-    )

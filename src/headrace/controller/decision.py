@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Generic, TypeAlias, TypeVar
 
+from headrace.base.ids import BrokerEpoch, BrokerId
 from headrace.metadata.events import MetadataEvent
 from headrace.wire.errors import ErrorCode
 
@@ -36,3 +37,11 @@ def decided(verdict: Verdict) -> Decision[Refusal | None]:
     if isinstance(verdict, Refusal):
         return Decision((), verdict)
     return Decision(tuple(verdict), None)
+
+
+def stale(broker_id: BrokerId, broker_epoch: BrokerEpoch) -> Refusal:
+    """What an incarnation is told that is not the broker's last."""
+    return Refusal(
+        ErrorCode.STALE_BROKER_EPOCH,
+        f"Broker {broker_id} with epoch {broker_epoch} is not registered: it was restarted, removed or never there.",
+    )

@@ -52,6 +52,7 @@ def started_anew(
     for topic, partition in _in_sync(image, broker_id):
         isr = _without(partition, broker_id)
         is_last = isr == (broker_id,) and known is not None and known.directory_id != directory
+        is_last = is_last and not partition.is_sealed  # nothing was written there yet
         kept_in = known.directory_id if known is not None and is_last else None
         yield from _changed(topic, partition, candidates, isr=isr, kept_in=kept_in, anew=broker_id)
 
@@ -69,6 +70,8 @@ def disk_lost(image: MetadataImage, broker: BrokerImage, among: Among = None) ->
     """The broker comes back with another disk than it has registered: where it is the last in sync, only the one that
     it had may lead. It leads nothing by now."""
     for topic, partition in _in_sync(image, broker.id, among):
+        if partition.is_sealed:  # nothing was written there yet
+            continue
         if partition.isr == (broker.id,) and partition.leader == NO_LEADER and partition.kept_in is None:
             yield from _changed(topic, partition, {}, kept_in=broker.directory_id)
 

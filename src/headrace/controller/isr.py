@@ -22,8 +22,7 @@ from headrace.base.ids import (
     TopicPartition,
 )
 from headrace.base.limits import ISR_PROPOSALS_PER_ASK_MAX
-from headrace.controller.brokers import stale
-from headrace.controller.decision import Decision, Refusal, decided
+from headrace.controller.decision import Decision, Refusal, decided, stale
 from headrace.controller.elections import copies_failed, live_directories
 from headrace.controller.reassignments import changes, finished
 from headrace.metadata.events import IsrChanged, MetadataEvent

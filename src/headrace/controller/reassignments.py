@@ -3,7 +3,8 @@
 Promises: while it is under way `replicas` are those that it shall have, in their order, and then those that go;
 whatever is acknowledged meanwhile is on both. It is finished when all that were added are in sync and somebody who
 stays can lead, in the entry that makes it so. The ISR is never empty, and stays in replica order. A cancelled
-one leaves those that were there before. Source: KIP-455.
+one leaves those that were there before. A partition with one replica whose history is durable is handed over instead
+(`controller.moves`). Source: KIP-455.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from headrace.base.ids import NO_LEADER, BrokerId, LeaderEpoch, PartitionEpoch, 
 from headrace.base.limits import PARTITIONS_PER_REQUEST_MAX
 from headrace.controller.decision import Decision, Refusal
 from headrace.controller.elections import live_directories
+from headrace.controller.moves import HandsOver, cancelled, never, retargeted, started
 from headrace.metadata.events import IsrChanged, LeaderChanged, MetadataEvent, ReplicasChanged
 from headrace.metadata.image import MetadataImage
+from headrace.metadata.moves import UNLIMITED_RATE
 from headrace.metadata.values import PartitionImage, TopicImage
 from headrace.wire.errors import ErrorCode
 
@@ -32,9 +35,15 @@ class Reassignment:
 
 
 def reassign_partitions(
-    image: MetadataImage, wishes: Sequence[Reassignment], *, factor_may_change: bool = True
+    image: MetadataImage,
+    wishes: Sequence[Reassignment],
+    *,
+    factor_may_change: bool = True,
+    hands_over: HandsOver = never,
+    bytes_per_second: int = UNLIMITED_RATE,
 ) -> Decision[tuple[Refusal | None, ...] | Refusal]:
-    """A refusal or None for each, in order, each decided on the state that those before it lead to."""
+    """A refusal or None for each, in order, each decided on the state that those before it lead to. `bytes_per_second`
+    bounds what is handed over."""
     if len(wishes) > PARTITIONS_PER_REQUEST_MAX:
         message = f"One request reassigns at most {PARTITIONS_PER_REQUEST_MAX} partitions: split it."
         return Decision((), Refusal(ErrorCode.POLICY_VIOLATION, message))
@@ -50,14 +59,120 @@ def reassign_partitions(
             continue
         key = TopicPartition(topic.id, partition.index)
         partition = after.get(key, partition)
-        wanted = _wanted(image, topic, partition, wish, live, factor_may_change=factor_may_change)
-        if isinstance(wanted, Refusal):
-            refusals.append(wanted)
+        done: _Done | Refusal | None
+        if partition.is_sealed:
+            done = _aimed_elsewhere(topic, partition, wish, live)
+        else:
+            done = _under_way(topic, partition, wish)
+            if done is None and hands_over(topic) and (target := _target(partition, wish)) is not None:
+                done = _handed_over(topic, partition, target, live, bytes_per_second)
+            if done is None:
+                done = _copied(image, topic, partition, wish, live, factor_may_change=factor_may_change)
+        if isinstance(done, Refusal):
+            refusals.append(done)
             continue
-        done, after[key] = changes(topic.id, partition, finished(wanted, live))
-        events += done
+        more, after[key] = done
+        events += more
         refusals.append(None)
     return Decision(tuple(events), tuple(refusals))
+
+
+_Done = tuple[list[MetadataEvent], PartitionImage]
+"""The events that do it, and the partition after them."""
+
+
+def _copied(
+    image: MetadataImage,
+    topic: TopicImage,
+    partition: PartitionImage,
+    wish: Reassignment,
+    live: Collection[BrokerId],
+    *,
+    factor_may_change: bool,
+) -> _Done | Refusal:
+    """By replicas that come and go. A move that is under way is cancelled first."""
+    done: list[MetadataEvent] = []
+    before = partition
+    if partition.move is not None:
+        event, before = cancelled(topic.id, partition)
+        done.append(event)
+    wanted = _wanted(image, topic, before, wish, live, factor_may_change=factor_may_change)
+    if isinstance(wanted, Refusal):
+        return wanted
+    more, after = changes(topic.id, before, finished(wanted, live))
+    return [*done, *more], after
+
+
+def _target(partition: PartitionImage, wish: Reassignment) -> BrokerId | None:
+    """Whom the only replica is to hand it over to; None where that is not what is wished."""
+    if wish.replicas is None or len(wish.replicas) != 1 or len(partition.replicas) != 1:
+        return None
+    return None if wish.replicas == partition.replicas else wish.replicas[0]
+
+
+def _under_way(topic: TopicImage, partition: PartitionImage, wish: Reassignment) -> _Done | None:
+    """What a wish says of the move that is under way and can be cancelled; None: nothing."""
+    if partition.move is None:
+        return None
+    if wish.replicas == (partition.move.target,):
+        return [], partition
+    if wish.replicas in (None, partition.replicas):
+        event, after = cancelled(topic.id, partition)
+        return [event], after
+    return None
+
+
+def _handed_over(
+    topic: TopicImage,
+    partition: PartitionImage,
+    target: BrokerId,
+    live: Collection[BrokerId],
+    bytes_per_second: int,
+) -> _Done | Refusal:
+    if target not in live:
+        message = f"{topic.name}-{partition.index} cannot be handed over to broker {target}: it is not alive."
+        return Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+    done: list[MetadataEvent] = []
+    if partition.move is not None:
+        event, partition = cancelled(topic.id, partition)
+        done.append(event)
+    event, after = started(topic, partition, target, bytes_per_second=bytes_per_second)
+    return [*done, event], after
+
+
+def _aimed_elsewhere(
+    topic: TopicImage, partition: PartitionImage, wish: Reassignment, live: Collection[BrokerId]
+) -> _Done | Refusal:
+    """What is sealed goes forward: to whom it is aimed at, or to another."""
+    assert partition.move is not None
+    name = f"{topic.name}-{partition.index}"
+    if wish.replicas == (partition.move.target,):
+        return [], partition
+    if wish.replicas is None or len(wish.replicas) != 1:
+        message = f"{name} is handed over to broker {partition.move.target}, and sealed: wait until it is there."
+        return Refusal(ErrorCode.REASSIGNMENT_IN_PROGRESS, message)
+    (target,) = wish.replicas
+    if target not in live:
+        message = f"{name} cannot be handed over to broker {target}: it is not alive."
+        return Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+    return _retargeted(topic, partition, target)
+
+
+def _retargeted(topic: TopicImage, partition: PartitionImage, target: BrokerId) -> _Done:
+    """With the partition after it."""
+    assert partition.move is not None
+    events = retargeted(topic.id, partition, target)
+    after = replace(
+        partition,
+        leader=target,
+        leader_epoch=LeaderEpoch(partition.leader_epoch + 1),
+        partition_epoch=PartitionEpoch(partition.partition_epoch + len(events)),
+        replicas=(target,),
+        isr=(target,),
+        assignment_epoch=partition.leader_epoch + 1,
+        move=replace(partition.move, target=target, proven_by=None),
+    )
+    return events, after
 
 
 def _wanted(

@@ -22,8 +22,7 @@ from headrace.base.ids import (
     TopicPartition,
 )
 from headrace.base.limits import ISR_PROPOSALS_PER_ASK_MAX
-from headrace.controller.brokers import stale
-from headrace.controller.decision import Decision, Refusal
+from headrace.controller.decision import Decision, Refusal, stale
 from headrace.controller.elections import live_directories
 from headrace.metadata.events import LeaderChanged
 from headrace.metadata.image import MetadataImage

@@ -22,6 +22,7 @@ import immutables
 from headrace.base.errors import CorruptData
 from headrace.metadata.events import MetadataEvent
 from headrace.metadata.image import MetadataImage
+from headrace.metadata.moves import StorageStateSealed
 from headrace.metadata.values import BrokerImage, TopicImage
 
 EVENT_TYPES: Final[Mapping[int, type[Any]]] = {event.TYPE: event for event in typing.get_args(MetadataEvent)}
@@ -87,11 +88,15 @@ def image_as_json(image: MetadataImage) -> dict[str, Any]:
             for entity, quotas in sorted(image.quotas.items(), key=lambda item: str(item[0]))
         ],
         "topics": [shape_of(TopicImage).encode(topic) for topic in topics],
-        "catalog": dict(_catalog_as_json(image, topics)),
+        "catalog": dict(_catalog_as_json(image)),
     }
 
 
-def _catalog_as_json(image: MetadataImage, topics: Iterable[TopicImage]) -> Iterator[tuple[str, Any]]:
+def _catalog_as_json(image: MetadataImage) -> Iterator[tuple[str, Any]]:
+    for key, move in sorted(image.moves.items()):
+        if move.state is not None:
+            state = {"sealed": True, **shape_of(StorageStateSealed).encode(move.state)}
+            yield f"storage/topics/{key.topic_id}/{key.partition}/state", state
     for key, catalog in sorted(image.catalog.items()):
         prefix = f"storage/topics/{key.topic_id}/{key.partition}/segments"
         for entry in catalog:

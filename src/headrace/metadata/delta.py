@@ -33,7 +33,9 @@ class LocalChanges:
     """What one broker is to do. To be carried out in the order of the fields."""
 
     deleted: tuple[TopicPartition, ...]
-    """Held before and not any more: the topic is gone, or this broker is no replica of it."""
+    """Held, or left, before and not any more: the topic is gone, or this broker is no replica of it."""
+    left: tuple[TopicPartition, ...]
+    """Held before, and sealed by this broker: it serves them no more, and keeps their logs."""
     leaders: tuple[LocalPartition, ...]
     """Led by this broker, and new or changed. Where the leader epoch is the known one, only the ISR changed."""
     followers: tuple[LocalPartition, ...]
@@ -82,6 +84,7 @@ class ImageDelta:
     def local_changes(self, node: BrokerId) -> LocalChanges:
         """What this change asks of broker `node`, in a deterministic order."""
         deleted: list[TopicPartition] = []
+        left: list[TopicPartition] = []
         leaders: list[LocalPartition] = []
         followers: list[LocalPartition] = []
         for before, after in self.changed_topics():
@@ -93,12 +96,17 @@ class ImageDelta:
                     if not held or was != now:
                         assert after is not None
                         (leaders if now.leader == node else followers).append(LocalPartition(after, now))
-                elif held:
+                elif now is not None and now.left_by == node:
+                    assert after is not None
+                    if held:
+                        left.append(TopicPartition(after.id, now.index))
+                elif held or (was is not None and was.left_by == node):
                     assert before is not None
                     assert was is not None
                     deleted.append(TopicPartition(before.id, was.index))
         return LocalChanges(
             deleted=tuple(sorted(deleted)),
+            left=tuple(sorted(left)),
             leaders=tuple(sorted(leaders, key=lambda local: local.key)),
             followers=tuple(sorted(followers, key=lambda local: local.key)),
             reconfigured=tuple(self._reconfigured(node)),

@@ -2,7 +2,7 @@
 
 Promises: an event carries absolute values (the epoch that now holds, not "one more"), so that replaying it twice
 changes nothing; its `TYPE` number is never reused and its `VERSION` rises when a field is added. Never decides and
-never reads a clock. Numbers 12 to 15 and 20 to 23 are kept for events that no code emits yet
+never reads a clock. Numbers 20 to 23 are kept for events that no code emits yet
 (docs/ARCHITECTURE.md names them).
 """
 
@@ -25,6 +25,7 @@ from headrace.base.ids import (
     ProducerId,
     TopicId,
 )
+from headrace.metadata.moves import UNLIMITED_RATE, StorageStateSealed
 from headrace.metadata.quotas import QuotaEntity
 from headrace.metadata.segments import SegmentDescriptor
 from headrace.metadata.values import Endpoint, PartitionImage
@@ -85,10 +86,10 @@ class BrokerRemoved:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicCreated:
     """A topic with all its partitions, their first leaders and its own configs (never the defaults). Version 1: its
-    partitions may have `kept_in`; version 2: `adding` and `removing`."""
+    partitions may have `kept_in`; version 2: `adding` and `removing`; version 3: `assignment_epoch` and `move`."""
 
     TYPE: ClassVar[int] = 5
-    VERSION: ClassVar[int] = 2
+    VERSION: ClassVar[int] = 3
     topic_id: TopicId
     name: str
     partitions: tuple[PartitionImage, ...]
@@ -109,7 +110,7 @@ class PartitionsAdded:
     """More partitions, numbered on from those that the topic has. Versions: as TopicCreated."""
 
     TYPE: ClassVar[int] = 7
-    VERSION: ClassVar[int] = 2
+    VERSION: ClassVar[int] = 3
     topic_id: TopicId
     partitions: tuple[PartitionImage, ...]
 
@@ -168,6 +169,57 @@ class ReplicasChanged:
     isr: tuple[BrokerId, ...] | None = None
     adding: tuple[BrokerId, ...] = ()
     removing: tuple[BrokerId, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoveStarted:
+    """The partition is to be handed over to `target` by its only replica."""
+
+    TYPE: ClassVar[int] = 12
+    VERSION: ClassVar[int] = 0
+    topic_id: TopicId
+    partition: PartitionIndex
+    partition_epoch: PartitionEpoch
+    source: BrokerId
+    target: BrokerId
+    bytes_per_second: int = UNLIMITED_RATE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoveSealed:
+    """The source has written its last record, and durable history has it. In one entry with the `LeaderChanged` and
+    `ReplicasChanged` that make the target the owner, in the leader epoch `assignment_epoch`."""
+
+    TYPE: ClassVar[int] = 13
+    VERSION: ClassVar[int] = 0
+    topic_id: TopicId
+    partition: PartitionIndex
+    partition_epoch: PartitionEpoch
+    assignment_epoch: int
+    state: StorageStateSealed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoveFinished:
+    """The target goes on where the source ended, and may write; nobody needs the source's log any more."""
+
+    TYPE: ClassVar[int] = 14
+    VERSION: ClassVar[int] = 0
+    topic_id: TopicId
+    partition: PartitionIndex
+    partition_epoch: PartitionEpoch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoveCancelled:
+    """The source stays the owner, in a new leader epoch: a seal that was proposed in the one before it is refused."""
+
+    TYPE: ClassVar[int] = 15
+    VERSION: ClassVar[int] = 0
+    topic_id: TopicId
+    partition: PartitionIndex
+    leader_epoch: LeaderEpoch
+    partition_epoch: PartitionEpoch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,6 +293,31 @@ class QuorumGrown:
     voters: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoveProven:
+    """The target, in this incarnation, has read what the source exported."""
+
+    TYPE: ClassVar[int] = 28
+    VERSION: ClassVar[int] = 0
+    topic_id: TopicId
+    partition: PartitionIndex
+    partition_epoch: PartitionEpoch
+    broker_epoch: BrokerEpoch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoveRetargeted:
+    """After the seal, another broker is to go on. In one entry as `MoveSealed`."""
+
+    TYPE: ClassVar[int] = 29
+    VERSION: ClassVar[int] = 0
+    topic_id: TopicId
+    partition: PartitionIndex
+    partition_epoch: PartitionEpoch
+    assignment_epoch: int
+    target: BrokerId
+
+
 MetadataEvent: TypeAlias = (
     ClusterBorn
     | BrokerRegistered
@@ -254,10 +331,16 @@ MetadataEvent: TypeAlias = (
     | LeaderChanged
     | IsrChanged
     | ReplicasChanged
+    | MoveStarted
+    | MoveSealed
+    | MoveFinished
+    | MoveCancelled
     | SegmentPublished
     | CatalogAnchored
     | SegmentsDeleted
     | ProducerIdsAllocated
     | QuotaChanged
     | QuorumGrown
+    | MoveProven
+    | MoveRetargeted
 )

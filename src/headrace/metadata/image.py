@@ -38,6 +38,7 @@ from headrace.metadata.events import (
     SegmentsDeleted,
     TopicCreated,
 )
+from headrace.metadata.moves import Move
 from headrace.metadata.quotas import QuotaEntity
 from headrace.metadata.replay import ImageBuilder
 from headrace.metadata.segments import PartitionCatalog, Removed, deleted_hash
@@ -46,6 +47,7 @@ from headrace.metadata.values import BrokerImage, Endpoint, PartitionImage, Topi
 __all__ = ["EMPTY_IMAGE", "BrokerImage", "MetadataImage", "PartitionImage", "TopicImage"]
 
 _NO_COUNTS: Final[immutables.Map[BrokerId, int]] = immutables.Map()
+_NO_MOVES: Final[immutables.Map[TopicPartition, Move]] = immutables.Map()
 _NO_QUOTAS: Final[immutables.Map[QuotaEntity, immutables.Map[str, float]]] = immutables.Map()
 
 
@@ -76,6 +78,8 @@ class MetadataImage:
     """How many partitions each broker leads; absent: none. Follows from `topics`, as does `copies`."""
     copies: immutables.Map[BrokerId, int] = _NO_COUNTS
     """How many partitions each broker is a replica of."""
+    moves: immutables.Map[TopicPartition, Move] = _NO_MOVES
+    """What is handed over. Follows from `topics`."""
 
     def topic(self, name: str) -> TopicImage | None:
         topic_id = self.topic_ids.get(name)
@@ -160,6 +164,7 @@ class MetadataImage:
             quotas=builder.quotas,
             leaderships=builder.leaderships.finish(),
             copies=builder.copies.finish(),
+            moves=builder.moves.finish(),
         )
 
     def snapshot(self) -> Iterator[MetadataEvent]:

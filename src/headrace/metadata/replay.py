@@ -7,7 +7,7 @@ thousand changes to one topic in one entry copy its partitions once. Used by `Me
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar, assert_never
+from typing import TYPE_CHECKING, TypeAlias, TypeVar, assert_never
 
 import immutables
 
@@ -23,6 +23,12 @@ from headrace.metadata.events import (
     IsrChanged,
     LeaderChanged,
     MetadataEvent,
+    MoveCancelled,
+    MoveFinished,
+    MoveProven,
+    MoveRetargeted,
+    MoveSealed,
+    MoveStarted,
     PartitionsAdded,
     ProducerIdsAllocated,
     QuorumGrown,
@@ -33,6 +39,7 @@ from headrace.metadata.events import (
     TopicCreated,
     TopicDeleted,
 )
+from headrace.metadata.moves import Move
 from headrace.metadata.segments import PartitionCatalog
 from headrace.metadata.values import BrokerImage, PartitionImage, TopicImage
 
@@ -46,6 +53,7 @@ NO_QUOTAS: immutables.Map[str, float] = immutables.Map()
 
 
 V = TypeVar("V", str, float)
+MoveEvent: TypeAlias = MoveStarted | MoveProven | MoveSealed | MoveFinished | MoveCancelled | MoveRetargeted
 
 
 class ImageBuilder:
@@ -64,6 +72,7 @@ class ImageBuilder:
         self.partitions: dict[TopicId, list[PartitionImage]] = {}
         self.leaderships = image.leaderships.mutate()
         self.copies = image.copies.mutate()
+        self.moves = image.moves.mutate()
 
     def finish_topics(self) -> immutables.Map[TopicId, TopicImage]:
         for topic_id, partitions in self.partitions.items():
@@ -109,6 +118,8 @@ class ImageBuilder:
                 self._change_isr(event)
             case ReplicasChanged():
                 self._change_replicas(event)
+            case MoveStarted() | MoveProven() | MoveSealed() | MoveFinished() | MoveCancelled() | MoveRetargeted():
+                self._change_move(event)
             case SegmentPublished():
                 self._publish_segment(event)
             case CatalogAnchored():
@@ -157,6 +168,7 @@ class ImageBuilder:
         )
         for partition in event.partitions:
             self._count(partition, 1)
+            self._note_move(TopicPartition(event.topic_id, partition.index), partition.move)
 
     def _delete_topic(self, event: TopicDeleted) -> None:
         topic = self.topics.get(event.topic_id)
@@ -168,7 +180,9 @@ class ImageBuilder:
         del self.topics[topic.id]
         del self.topic_ids[topic.name]
         for index in range(len(partitions)):
-            self.catalog.pop(TopicPartition(topic.id, PartitionIndex(index)), None)
+            key = TopicPartition(topic.id, PartitionIndex(index))
+            self.catalog.pop(key, None)
+            self.moves.pop(key, None)
 
     def _list(self, topic_id: TopicId) -> list[PartitionImage] | None:
         """The topic's partitions, to be changed in place; None where there is no such topic."""
@@ -185,6 +199,7 @@ class ImageBuilder:
             if partition.index == len(partitions):
                 partitions.append(partition)
                 self._count(partition, 1)
+                self._note_move(TopicPartition(event.topic_id, partition.index), partition.move)
 
     def _change_config(self, event: ConfigChanged) -> None:
         if event.topic_id is None:
@@ -244,6 +259,23 @@ class ImageBuilder:
             )
             self._put(partitions, after)
 
+    def _change_move(self, event: MoveEvent) -> None:
+        partitions = self._list(event.topic_id)
+        if partitions is None or not 0 <= event.partition < len(partitions):
+            return
+        known = partitions[event.partition]
+        if event.partition_epoch > known.partition_epoch:
+            after = _moved(known, event)
+            if after is not None:
+                partitions[event.partition] = replace(after, partition_epoch=event.partition_epoch)
+                self._note_move(TopicPartition(event.topic_id, event.partition), after.move)
+
+    def _note_move(self, key: TopicPartition, move: Move | None) -> None:
+        if move is None:
+            self.moves.pop(key, None)
+        else:
+            self.moves[key] = move
+
     def _publish_segment(self, event: SegmentPublished) -> None:
         key = TopicPartition(event.topic_id, event.partition)
         if not self._exists(key):
@@ -270,6 +302,34 @@ class ImageBuilder:
     def _exists(self, key: TopicPartition) -> bool:
         topic = self.topics.get(key.topic_id)
         return topic is not None and 0 <= key.partition < len(self.partitions.get(topic.id, topic.partitions))
+
+
+def _moved(known: PartitionImage, event: MoveEvent) -> PartitionImage | None:
+    """None where the event cannot be of this partition as it is."""
+    move = known.move
+    if isinstance(event, MoveStarted):
+        if known.is_sealed:
+            return None
+        begun = Move(source=event.source, target=event.target, bytes_per_second=event.bytes_per_second)
+        return replace(known, move=begun)
+    if move is None:
+        return None
+    match event:
+        case MoveProven():
+            return replace(known, move=replace(move, proven_by=event.broker_epoch))
+        case MoveSealed():
+            sealed = replace(move, state=event.state)
+            return None if known.is_sealed else replace(known, move=sealed, assignment_epoch=event.assignment_epoch)
+        case MoveFinished():
+            return replace(known, move=None) if known.is_sealed else None
+        case MoveCancelled():
+            is_late = known.is_sealed or event.leader_epoch <= known.leader_epoch
+            return None if is_late else replace(known, move=None, leader_epoch=event.leader_epoch)
+        case MoveRetargeted():
+            aimed = replace(move, target=event.target, proven_by=None)
+            return replace(known, move=aimed, assignment_epoch=event.assignment_epoch) if known.is_sealed else None
+        case _:
+            assert_never(event)
 
 
 def _add(counts: immutables.MapMutation[BrokerId, int], broker: BrokerId, change: int) -> None:

@@ -18,6 +18,7 @@ from headrace.base.ids import (
     PartitionIndex,
     TopicId,
 )
+from headrace.metadata.moves import Move
 
 INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state"})
 
@@ -36,7 +37,8 @@ class PartitionImage:
     """One partition as the cluster sees it.
 
     Invariants: `isr` is a subset of `replicas`, in replica order, and never empty; `leader` is a member of `isr` or
-    NO_LEADER; both epochs only rise; `adding` and `removing` are replicas, and have no broker in common, nor all.
+    NO_LEADER; both epochs only rise; `adding` and `removing` are replicas, and have no broker in common, nor all; where
+    it has a `move` it has one replica: the source's before the seal, the target's after it.
     """
 
     index: PartitionIndex
@@ -52,6 +54,21 @@ class PartitionImage:
     """Replicas that a reassignment brings, and that have not all been in sync yet (KIP-455)."""
     removing: tuple[BrokerId, ...] = ()
     """Replicas that go once they are."""
+    assignment_epoch: int = 0
+    """The leader epoch that began with the last sealed hand-over, 0 before the first: a log that is stamped with
+    another one was left behind by an earlier owner."""
+    move: Move | None = None
+    """Its hand-over to another broker, while that is under way."""
+
+    @property
+    def is_sealed(self) -> bool:
+        """Whether it is handed over, and the target may not write yet."""
+        return self.move is not None and self.move.state is not None
+
+    @property
+    def left_by(self) -> BrokerId | None:
+        """Who has sealed it, and keeps its log until the move is finished."""
+        return self.move.source if self.move is not None and self.move.state is not None else None
 
     @property
     def is_reassigned(self) -> bool:

@@ -384,6 +384,20 @@ class PartitionLog(Protocol):
     def write_producer_snapshot(self, data: bytes, offset: Offset) -> None:
         """Keep the producers' state as of `offset` (the log's end); durable with the next flush."""
 
+    @property
+    def sealed_in(self) -> LeaderEpoch | None:
+        """The leader epoch in which it was about to be handed over, as `mark_sealed` has left it; None: in none."""
+
+    def mark_sealed(self, epoch: LeaderEpoch) -> None:
+        """Keep durably that nothing is appended in that leader epoch any more. Blocking: any thread. Raises OSError."""
+
+    def forget_seal(self) -> None:
+        """What became of it is known. The mark goes with the next flush."""
+
+    def settle_empty(self, producers: bytes | None) -> None:
+        """Make it durable where it begins, though nothing was ever appended: whose log it is, from where on, and what
+        its producers wrote before that. Blocking: before anybody else has the log. Raises StorageFailure."""
+
     def latest_producer_snapshot(self) -> tuple[Offset, bytes] | None:
         """The newest durable one. Blocking (reads a file); in a worker thread, before the log is appended to."""
 
@@ -429,6 +443,9 @@ class LogEngine(Protocol):
     def begin_open(self, identity: LogIdentity, config: LogConfig, *, start: Offset = ...) -> LogOpening:
         """The same in two steps: this one takes the processor, the other waits for the disk, and many logs may wait at
         once. Raises StampMismatch, StorageFailure."""
+
+    def stamped(self, identity: LogIdentity) -> LogIdentity | None:
+        """What is stamped on the partition's directory, where that is of this topic. Raises OSError."""
 
     def set_aside(self, identity: LogIdentity) -> Path | None:
         """Rename the partition's directory, durably, so that `open` finds nothing. None where there is none."""

@@ -1,6 +1,7 @@
 """ListPartitionReassignments: which partitions are on their way to other brokers, from the image (KIP-455).
 
 Topics null: all that are; else those of the named ones that are. What is not reassigned, or is not there, is left out.
+What is handed over (`controller.moves`) adds its target and removes its source until the target has taken it over.
 """
 
 from __future__ import annotations
@@ -41,16 +42,21 @@ def _asked(
 def _topic(name: str, partitions: Iterable[PartitionImage | None]) -> OngoingTopicReassignment | None:
     """None where nothing of it is reassigned."""
     ongoing = tuple(
-        OngoingPartitionReassignment(
-            partition_index=partition.index,
-            replicas=partition.replicas,
-            adding_replicas=partition.adding,
-            removing_replicas=partition.removing,
-        )
+        _ongoing(partition)
         for partition in partitions
-        if partition is not None and partition.is_reassigned
+        if partition is not None and (partition.is_reassigned or partition.move is not None)
     )
     return OngoingTopicReassignment(name=name, partitions=ongoing) if ongoing else None
+
+
+def _ongoing(partition: PartitionImage) -> OngoingPartitionReassignment:
+    move = partition.move
+    replicas, adding, removing = partition.replicas, partition.adding, partition.removing
+    if move is not None:
+        replicas, adding, removing = (move.target, move.source), (move.target,), (move.source,)
+    return OngoingPartitionReassignment(
+        partition_index=partition.index, replicas=replicas, adding_replicas=adding, removing_replicas=removing
+    )
 
 
 HANDLER = Handler(int(ApiKey.LIST_PARTITION_REASSIGNMENTS), (0, 0), handle)

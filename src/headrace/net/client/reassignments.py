@@ -15,6 +15,7 @@ from headrace.net.client.view import PartitionView
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode, error_of
 from headrace.wire.messages import alter_partition_reassignments as wire
+from headrace.wire.messages import list_partition_reassignments as listing
 
 REASSIGNMENT_TIMEOUT_MS = 20_000
 
@@ -48,6 +49,21 @@ async def reassign(cluster: Cluster, topic: str, replicas: Mapping[int, Sequence
     done = await cluster.retried(ask)
     cluster.forget((topic,))
     return done
+
+
+async def ongoing(cluster: Cluster, topic: str, partitions: Sequence[int]) -> tuple[int, ...]:
+    """Those of these partitions that are on their way to other brokers."""
+    request = listing.ListPartitionReassignmentsRequest(
+        timeout_ms=REASSIGNMENT_TIMEOUT_MS,
+        topics=(listing.ListPartitionReassignmentsTopics(topic, tuple(partitions)),),
+    )
+
+    async def ask() -> tuple[int, ...]:
+        response = await cluster.ask_controller(ApiKey.LIST_PARTITION_REASSIGNMENTS, request)
+        check(response.error_code, f"Topic '{topic}'", response.error_message)
+        return tuple(one.partition_index for found in response.topics for one in found.partitions)
+
+    return await cluster.retried(ask)
 
 
 def with_more_replicas(

@@ -18,10 +18,10 @@ from typing import Any, Final
 from crc32c import crc32c
 
 from headrace.base.errors import CorruptData
-from headrace.base.ids import DirectoryId, Offset, PartitionIndex, TopicId
+from headrace.base.ids import DirectoryId, LeaderEpoch, Offset, PartitionIndex, TopicId
 from headrace.base.ports import Disk
 from headrace.storage.engine import LogIdentity
-from headrace.storage.log.names import DOUBT, TEMPORARY
+from headrace.storage.log.names import DOUBT, SEALED, TEMPORARY
 from headrace.storage.log.segment import Segment
 
 
@@ -146,6 +146,20 @@ def decode_compacted(data: bytes) -> Compacted:
         return Compacted(gaps_below=Offset(int(fields["gaps_below"])), clean_to=Offset(int(fields["clean_to"])))
     except (KeyError, ValueError, TypeError) as error:
         raise CorruptData(f"A note on compaction lacks a field: {error}.") from error
+
+
+def write_seal(disk: Disk, directory: Path, epoch: LeaderEpoch) -> None:
+    """Durably. Raises OSError."""
+    write_file(disk, directory / SEALED, encode_fields({"leader_epoch": epoch}))
+    disk.sync_directory(directory)
+
+
+def read_seal(disk: Disk, directory: Path) -> LeaderEpoch | None:
+    """None where there is none, or none that ever counted. Raises OSError."""
+    try:
+        return LeaderEpoch(int(decode_fields(read_file(disk, directory / SEALED))["leader_epoch"]))
+    except (FileNotFoundError, CorruptData, KeyError, ValueError, TypeError):
+        return None
 
 
 def read_file(disk: Disk, path: Path) -> bytes:

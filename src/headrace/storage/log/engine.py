@@ -27,7 +27,7 @@ from headrace.storage.engine import (
     StampMismatch,
     UpkeepWork,
 )
-from headrace.storage.log.checkpoints import Stamp, decode_stamp, read_file
+from headrace.storage.log.checkpoints import Stamp, decode_stamp, read_file, read_seal
 from headrace.storage.log.files import SegmentFiles
 from headrace.storage.log.flush import Ticket
 from headrace.storage.log.journal import Journal, JournalRound, Recoverable, Upkeep
@@ -123,6 +123,7 @@ class LocalLogEngine:
                 all_newest=self._all_newest,
                 journal=self._journal,
                 is_journaled=stamp is not None,  # in an earlier life: what says that nothing is needed may be undurable
+                sealed_in=None if stamp is None else read_seal(self._disk, directory),
             )
 
         return Opening(directory, found, finish)
@@ -163,6 +164,11 @@ class LocalLogEngine:
         journal = self._journal
         return self._disk.exists(directory / CHECKPOINT) or bool(journal and journal.recoverable(key_of(identity)))
 
+    def stamped(self, identity: LogIdentity) -> LogIdentity | None:
+        directory = self.root / partition_name(identity)
+        stamp = self._stamp(directory) if self._disk.is_directory(directory) else None
+        return None if stamp is None or stamp.identity.topic_id != identity.topic_id else stamp.identity
+
     def set_aside(self, identity: LogIdentity) -> Path | None:
         directory = self.root / partition_name(identity)
         if not self._disk.is_directory(directory):
@@ -190,7 +196,7 @@ class LocalLogEngine:
         if stamp is not None and stamp.identity.topic_id == identity.topic_id:
             self._disk.remove_tree(self._move(directory, stamp.identity.topic_id.hex, DELETED))
             if self._journal is not None:
-                self._journal.settle(key_of(identity))
+                self._journal.settle(key_of(stamp.identity))
 
     def begin_round(self, tickets: Sequence[FlushTicket]) -> LocalRound:
         return LocalRound(self._disk, [ticket for ticket in tickets if isinstance(ticket, Ticket)], self._journal)

@@ -39,6 +39,7 @@ from headrace.storage.log.checkpoints import (
     mark_doubt,
     sync_file,
     write_file,
+    write_seal,
 )
 from headrace.storage.log.compaction import Cleaning, Compaction
 from headrace.storage.log.contents import Contents
@@ -47,7 +48,7 @@ from headrace.storage.log.epochs import LeaderEpochs
 from headrace.storage.log.files import SegmentFiles
 from headrace.storage.log.flush import Ticket, Unsynced
 from headrace.storage.log.journal import Journal, JournalEntry
-from headrace.storage.log.names import CHECKPOINT, STAMP, key_of, segment_paths
+from headrace.storage.log.names import CHECKPOINT, SEALED, SNAPSHOT, STAMP, key_of, numbered, segment_paths
 from headrace.storage.log.newest import Newest, NewestOfAll
 from headrace.storage.log.recovery import Recovered
 from headrace.storage.log.replaced import drop_replaced, finish_begun_anew, keeps_replaced, mark_begun_anew
@@ -108,10 +109,12 @@ class LocalLog:
         all_newest: NewestOfAll,
         journal: Journal | None = None,
         is_journaled: bool = False,
+        sealed_in: LeaderEpoch | None = None,
     ) -> None:
         self.identity: Final = identity
         self.directory: Final = directory
         self.set_aside: Final = set_aside
+        self.sealed_in = sealed_in
         self.config = config
         self.read_only = recovered.read_only
         self.has_replaced = recovered.has_replaced
@@ -548,6 +551,42 @@ class LocalLog:
             return  # nothing was ever appended, and no directory is there
         self._unsynced.snapshots.append((offset, data))
         self._unsynced.removals += self._snapshots.add(offset)
+
+    def mark_sealed(self, epoch: LeaderEpoch) -> None:
+        if self._exists:
+            write_seal(self._disk, self.directory, epoch)
+            self.sealed_in = epoch
+
+    def forget_seal(self) -> None:
+        if self.sealed_in is not None:
+            self.sealed_in = None
+            self._unsynced.removals.append(self.directory / SEALED)
+
+    def settle_empty(self, producers: bytes | None) -> None:
+        assert self.log_end_offset == self.log_start_offset, "nothing was appended"
+        assert not self._contents.segments, "nothing was appended"
+        try:
+            self._settle_empty(producers)
+        except OSError as error:
+            self.failed = True
+            raise StorageFailure(f"The log of {self.directory.name} cannot be made: {error}.") from error
+
+    def _settle_empty(self, producers: bytes | None) -> None:
+        """The stamp first: a checkpoint says that it is durable."""
+        end = self.log_end_offset
+        if not self._exists:
+            self._disk.make_directory(self.directory)
+            stamp = Stamp(identity=self.identity, birth=end)
+            write_file(self._disk, self.directory / STAMP, encode_stamp(stamp))
+            self._disk.sync_directory(self.directory)
+            self._exists = True
+        if producers is not None:
+            write_file(self._disk, numbered(self.directory, end, SNAPSHOT), producers)
+            self._snapshots.add(end)
+        self._checkpoint = Checkpoint.at_segment(end, self.log_start_offset, self._lineage)
+        write_file(self._disk, self.directory / CHECKPOINT, encode_checkpoint(self._checkpoint))
+        self._disk.sync_directory(self.directory)
+        self._disk.sync_directory(self.directory.parent)
 
     def latest_producer_snapshot(self) -> tuple[Offset, bytes] | None:
         for offset, data in reversed(self._unsynced.snapshots):

@@ -1,0 +1,66 @@
+"""Whether a leader may write to its partition, and the batches that wait until it may, or until another leads.
+
+It may not while it stops to seal, from then on in that leader epoch once the seal is proposed, and not before the move
+is finished where it takes over. Promises: batches that wait go on in the order in which they came; how many they are is
+bounded. Loop-only.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from headrace.base.limits import PARKED_BATCHES_BYTES_MAX, PARKED_BATCHES_MAX
+
+
+class Gate:
+    """See the module."""
+
+    __slots__ = ("_bytes", "_waiting", "is_proposed", "is_stopped", "takes_over")
+
+    def __init__(self, *, takes_over: bool) -> None:
+        self.takes_over = takes_over
+        """Only the end of the move opens it."""
+        self.is_stopped = False
+        self.is_proposed = False
+        """What was stopped was proposed to be sealed: only another leader epoch opens it."""
+        self._waiting: deque[Callable[[], object]] = deque()
+        self._bytes = 0
+
+    @property
+    def is_open(self) -> bool:
+        return not (self.is_stopped or self.takes_over)
+
+    def park(self, again: Callable[[], object], size: int) -> bool:
+        """Call `again` once it is open, or another leads; False where too much waits."""
+        if len(self._waiting) >= PARKED_BATCHES_MAX or self._bytes + size > PARKED_BATCHES_BYTES_MAX:
+            return False
+        self._waiting.append(again)
+        self._bytes += size
+        return True
+
+    def resume(self) -> None:
+        """What was stopped goes on, in the same epoch."""
+        assert not self.is_proposed, "the seal may be committed yet"
+        self.is_stopped = False
+        self._let_through()
+
+    def on_image(self, *, takes_over: bool) -> None:
+        """The partition has changed within its epoch."""
+        self.takes_over = takes_over
+        self._let_through()
+
+    def on_epoch(self, *, takes_over: bool) -> None:
+        """A leader epoch has begun: what was proposed in the one before is void."""
+        self.is_stopped = self.is_proposed = False
+        self.on_image(takes_over=takes_over)
+
+    def release(self) -> None:
+        """This leadership is over: what waits is told."""
+        waiting, self._waiting, self._bytes = self._waiting, deque(), 0
+        for again in waiting:
+            again()
+
+    def _let_through(self) -> None:
+        if self.is_open and self._waiting:
+            self.release()

@@ -1,0 +1,231 @@
+"""`headrace topic move`, `moves` and `unload`, and `headrace broker drain`: partitions go to other brokers."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from headrace.base.errors import UsageError
+from headrace.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
+from headrace.cli.output import print_json, print_line, print_table
+
+if TYPE_CHECKING:
+    from headrace.net.client.cluster import Cluster
+    from headrace.wire.moves import AskedView, MoveAnswer, MoveRequest, MoveView
+
+T = TypeVar("T")
+Place = tuple[str, int]
+LOOK_EVERY_S = 0.1
+MEGABYTE = 1_000_000
+
+Name = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.", show_default=False)]
+Partition = Annotated[list[int] | None, typer.Option(help="Only this partition; may be given again.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be moved, and how; move nothing.")]
+Throttle = Annotated[
+    float | None, typer.Option(metavar="MB/S", help="Most that is exported of each partition before it is sealed.")
+]
+Wait = Annotated[bool, typer.Option("--wait", help="Until all of it is there, telling how far it is.")]
+
+
+def move(
+    name: Name,
+    to: Annotated[int, typer.Option(metavar="BROKER", help="The broker that is to own it.")],
+    partition: Partition = None,
+    dry_run: DryRun = False,
+    throttle: Throttle = None,
+    wait: Wait = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    json: Json = False,
+) -> None:
+    """Have another broker own a topic's partitions: through the durable store, at the cost of what it lacks."""
+    from headrace.wire.moves import MOVE, MoveRequest
+
+    request = MoveRequest(MOVE, name, tuple(partition or ()), None, to, _rate(throttle), dry_run)
+    _ask(bootstrap, request, wait=wait, json=json)
+
+
+def unload(
+    name: Name,
+    partition: Partition = None,
+    dry_run: DryRun = False,
+    throttle: Throttle = None,
+    wait: Wait = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    json: Json = False,
+) -> None:
+    """Have a topic's partitions leave the brokers that lead them; the controller chooses who owns them then."""
+    from headrace.wire.moves import MOVE, MoveRequest
+
+    request = MoveRequest(MOVE, name, tuple(partition or ()), None, None, _rate(throttle), dry_run)
+    _ask(bootstrap, request, wait=wait, json=json)
+
+
+def drain(
+    id_: Annotated[int, typer.Argument(metavar="ID", help="The broker's id.", show_default=False)],
+    dry_run: DryRun = False,
+    throttle: Throttle = None,
+    wait: Wait = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    json: Json = False,
+) -> None:
+    """Have all partitions leave a broker, so that it can be stopped for good; the controller chooses where they go."""
+    from headrace.wire.moves import MOVE, MoveRequest
+
+    request = MoveRequest(MOVE, broker=id_, bytes_per_second=_rate(throttle), dry_run=dry_run)
+    _ask(bootstrap, request, wait=wait, json=json)
+
+
+def moves(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json: Json = False) -> None:
+    """Show the moves that are under way."""
+
+    async def action(cluster: Cluster) -> list[MoveView]:
+        from headrace.net.client.moves import under_way
+
+        return (await under_way(cluster))[0]
+
+    found = _with_cluster(bootstrap, action)
+    if json:
+        for one in found:
+            print_json(one._asdict())
+        return
+    rows = [
+        (
+            f"{one.topic}-{one.partition}",
+            one.source,
+            one.target,
+            one.phase,
+            "-" if one.bytes_left < 0 else one.bytes_left,
+            one.obstacle or "-",
+        )
+        for one in found
+    ]
+    print_table(("PARTITION", "FROM", "TO", "PHASE", "BYTES LEFT", "HELD UP BY"), rows)
+
+
+def _rate(throttle: float | None) -> int:
+    if throttle is None:
+        return -1
+    if throttle <= 0:
+        raise UsageError(f"--throttle {throttle:g} is no rate: give megabytes a second, like --throttle 10.")
+    return int(throttle * MEGABYTE)
+
+
+def _with_cluster(bootstrap: str, action: Callable[[Cluster], Awaitable[T]]) -> T:
+    from headrace.net.client.cluster import Cluster
+    from headrace.net.loops import run
+
+    async def main() -> T:
+        async with Cluster(bootstrap) as cluster:
+            return await action(cluster)
+
+    return run(main())
+
+
+def _ask(bootstrap: str, request: MoveRequest, *, wait: bool, json: bool) -> None:
+    async def action(cluster: Cluster) -> tuple[MoveAnswer, dict[Place, int], bool]:
+        from headrace.net.client.moves import measured
+        from headrace.net.client.moves import move as ask
+
+        answer = await ask(cluster, request)
+        sizes: dict[Place, int] = {}
+        for topic in sorted({one.topic for one in answer.asked}) if request.dry_run else ():
+            for index, size in (await measured(cluster, topic, ())).items():
+                sizes[topic, index] = size
+        for one in answer.asked:
+            _print_asked(one, sizes.get((one.topic, one.partition)), dry_run=request.dry_run, json=json)
+        going = [one for one in answer.asked if not one.refusal]
+        arrived = True
+        if wait and going and not request.dry_run:
+            arrived = await Watch(cluster, going, json=json).until_over()
+        return answer, sizes, arrived
+
+    answer, _, arrived = _with_cluster(bootstrap, action)
+    if not answer.asked and not json:
+        print_line("nothing is to be moved: it is there already, or on its way")
+    if not arrived or any(one.refusal for one in answer.asked):
+        raise typer.Exit(1)
+
+
+def _print_asked(one: AskedView, size: int | None, *, dry_run: bool, json: bool) -> None:
+    if json:
+        print_json({**one._asdict(), "dry_run": dry_run, "bytes_to_export": size})
+        return
+    way = "handed over through the durable store" if one.is_handed_over else "copied"
+    told = one.refusal or f"from broker {one.source} to broker {one.target}, {way}"
+    if dry_run and one.is_handed_over and size is not None:
+        told += f"; {size} bytes are still to be exported"
+    print_line(f"{one.topic}-{one.partition}: {'would go ' if dry_run and not one.refusal else ''}{told}")
+
+
+class Watch:
+    """Tells how far moves are, until all of them are over."""
+
+    def __init__(self, cluster: Cluster, going: list[AskedView], *, json: bool) -> None:
+        self._cluster = cluster
+        self._json = json
+        self._targets: dict[Place, int] = {(one.topic, one.partition): one.target for one in going}
+        self._told: dict[Place, str] = {}
+        self._begun = time.monotonic()
+        self._first: dict[Place, int] = {}
+        """Bytes that were left when it was looked at first."""
+
+    async def until_over(self) -> bool:
+        """Whether all of them are where they were to go."""
+        from headrace.net.client.moves import under_way
+
+        arrived = True
+        while self._targets:
+            views, finished = await under_way(self._cluster)
+            by_place = {(one.topic, one.partition): one for one in views}
+            pauses = {(one.topic, one.partition): one.pause_ms for one in finished}
+            self._cluster.forget({topic for topic, _ in self._targets})
+            for place, target in list(self._targets.items()):
+                if (view := by_place.get(place)) is not None:
+                    self._tell(place, view)
+                elif (owner := await self._owner(place)) is not None:
+                    del self._targets[place]
+                    arrived = self._tell_end(place, owner, target, pauses.get(place)) and arrived
+            if self._targets:
+                await asyncio.sleep(LOOK_EVERY_S)
+        return arrived
+
+    async def _owner(self, place: Place) -> int | None:
+        """Who leads it, once nobody comes or goes any more."""
+        from headrace.net.client.reassignments import ongoing
+
+        if await ongoing(self._cluster, place[0], [place[1]]):
+            return None
+        view = await self._cluster.existing_topic(place[0])
+        leader = next(int(part.leader) for part in view.partitions if part.index == place[1])
+        return None if leader < 0 else leader
+
+    def _tell(self, place: Place, view: MoveView) -> None:
+        first = self._first.setdefault(place, max(view.bytes_left, 0))
+        left = self._time_left(first, view.bytes_left)
+        text = f"{place[0]}-{place[1]}: {view.phase}"
+        if view.bytes_left >= 0:
+            text += f", {view.bytes_left} bytes left{left}"
+        if view.obstacle:
+            text += f" ({view.obstacle})"
+        if self._told.get(place) != text:
+            self._told[place] = text
+            print_json(view._asdict()) if self._json else print_line(text)
+
+    def _time_left(self, first: int, left: int) -> str:
+        done, seconds = first - left, time.monotonic() - self._begun
+        return f", about {left * seconds / done:.0f} s" if left > 0 and done > 0 else ""
+
+    def _tell_end(self, place: Place, owner: int, target: int, pause_ms: int | None) -> bool:
+        told: dict[str, Any] = {"topic": place[0], "partition": place[1], "owner": owner, "pause_ms": pause_ms}
+        paused = "" if pause_ms is None else f"; producers waited {pause_ms} ms"
+        if self._json:
+            print_json(told)
+        elif owner == target:
+            print_line(f"{place[0]}-{place[1]}: owned by broker {owner}{paused}")
+        else:
+            print_line(f"{place[0]}-{place[1]}: not moved, broker {owner} owns it{paused}; see its log")
+        return owner == target

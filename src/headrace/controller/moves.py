@@ -1,0 +1,308 @@
+"""Decides on hand-overs of partitions with one replica: sealed by the owner, gone on with by another broker.
+
+Promises: a seal is accepted only of the live owner in its current leader epoch, for a live target that has read the
+store, and only where durable history has all that the owner wrote; the seal and the new owner are one entry. Until the
+seal a move can be cancelled, which begins a leader epoch, so that a late seal is refused; after it, it goes forward
+only: to this target or, at any time until that has finished, to another. A dead owner is never sealed for. Asking twice
+for what was done changes nothing. Source: DESIGN section 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, replace
+from itertools import islice
+
+from headrace.base.ids import (
+    BrokerEpoch,
+    BrokerId,
+    LeaderEpoch,
+    PartitionEpoch,
+    PartitionIndex,
+    TopicId,
+    TopicPartition,
+)
+from headrace.controller.decision import Decision, Refusal, decided, stale
+from headrace.metadata.events import (
+    LeaderChanged,
+    MetadataEvent,
+    MoveCancelled,
+    MoveFinished,
+    MoveProven,
+    MoveRetargeted,
+    MoveSealed,
+    MoveStarted,
+    ReplicasChanged,
+)
+from headrace.metadata.image import MetadataImage
+from headrace.metadata.moves import Move, StorageStateSealed
+from headrace.metadata.values import PartitionImage, TopicImage
+from headrace.wire.errors import ErrorCode
+
+HandsOver = Callable[[TopicImage], bool]
+"""Whether partitions of a topic are handed over, with their history in the store, rather than copied."""
+
+
+def never(_: TopicImage) -> bool:
+    """Where there is no store."""
+    return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seal:
+    """What an owner proposes: the state in which it leaves the partition, and for whom."""
+
+    topic_id: TopicId
+    partition: PartitionIndex
+    broker_epoch: BrokerEpoch
+    """Of the owner."""
+    target: BrokerId
+    state: StorageStateSealed
+
+
+def is_live(image: MetadataImage, broker: BrokerId) -> bool:
+    """Whether it is registered, and not fenced."""
+    known = image.brokers.get(broker)
+    return known is not None and not known.fenced
+
+
+# the steps, as brokers ask for them
+
+
+def prove_move(
+    image: MetadataImage,
+    *,
+    topic_id: TopicId,
+    partition: PartitionIndex,
+    broker_id: BrokerId,
+    broker_epoch: BrokerEpoch,
+) -> Decision[Refusal | None]:
+    """The target has read what the owner exported."""
+    known = image.partition(TopicPartition(topic_id, partition))
+    if known is None or known.move is None or known.move.target != broker_id or known.is_sealed:
+        return decided(_not_moving(partition))
+    if (problem := _outdated(image, broker_id, broker_epoch)) is not None:
+        return decided(problem)
+    if known.move.proven_by == broker_epoch:
+        return decided([])
+    proven = MoveProven(topic_id=topic_id, partition=partition, partition_epoch=_next(known), broker_epoch=broker_epoch)
+    return decided([proven])
+
+
+def seal_move(image: MetadataImage, seal: Seal) -> Decision[Refusal | None]:
+    """The owner has written its last: the target is the owner from this entry on."""
+    key, state = TopicPartition(seal.topic_id, seal.partition), seal.state
+    known = image.partition(key)
+    if known is None:
+        return decided(_not_moving(seal.partition))
+    if known.move is not None and known.move.state == state:
+        return decided([])
+    problem = _unsealable(image, key, known, seal)
+    if problem is not None:
+        return decided(problem)
+    sealed = MoveSealed(
+        topic_id=key.topic_id,
+        partition=key.partition,
+        partition_epoch=_next(known),
+        assignment_epoch=known.leader_epoch + 1,
+        state=state,
+    )
+    return decided([sealed, *_owned_by(key, known, seal.target, after=sealed.partition_epoch)])
+
+
+def _unsealable(image: MetadataImage, key: TopicPartition, known: PartitionImage, seal: Seal) -> Refusal | None:
+    move, state = known.move, seal.state
+    if state.leader_epoch != known.leader_epoch or known.leader != state.broker_id:
+        return Refusal(
+            ErrorCode.FENCED_LEADER_EPOCH,
+            f"Partition {key.partition} was sealed in leader epoch {state.leader_epoch} by broker {state.broker_id}, "
+            f"but broker {known.leader} leads it in {known.leader_epoch}.",
+        )
+    if move is None or move.target != seal.target or move.source != state.broker_id or known.is_sealed:
+        return _not_moving(key.partition)
+    if known.replicas != (state.broker_id,):
+        message = f"Partition {key.partition} has other replicas {list(known.replicas)}: it is not handed over."
+        return Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+    if (problem := _outdated(image, state.broker_id, seal.broker_epoch)) is not None:
+        return problem
+    is_proven = is_live(image, seal.target) and move.proven_by == image.brokers[seal.target].epoch
+    if not is_live(image, seal.target) or not (is_proven or not image.durable(key).entries):
+        message = f"Broker {seal.target} is not alive, or has not read the store: nothing is handed over to it."
+        return Refusal(ErrorCode.BROKER_NOT_AVAILABLE, message)
+    return _uncovered(image, key, state)
+
+
+def _uncovered(image: MetadataImage, key: TopicPartition, state: StorageStateSealed) -> Refusal | None:
+    """Whether durable history lacks anything of what the owner wrote, or has what it deleted."""
+    catalog = image.durable(key)
+    if state.log_start_offset == state.next_offset and catalog.end_offset <= state.last_committed_offset:
+        if not catalog.entries or catalog.readable_start >= state.log_start_offset:
+            return None  # there is nothing to be read
+    elif catalog.end_offset == state.last_committed_offset and catalog.readable_start >= state.log_start_offset:
+        return None
+    return Refusal(
+        ErrorCode.INVALID_REQUEST,
+        f"Durable history of partition {key.partition} has offsets {catalog.readable_start} to {catalog.end_offset}, "
+        f"but its owner wrote {state.log_start_offset} to {state.last_committed_offset}.",
+    )
+
+
+def finish_move(
+    image: MetadataImage,
+    *,
+    topic_id: TopicId,
+    partition: PartitionIndex,
+    leader_epoch: LeaderEpoch,
+    broker_id: BrokerId,
+    broker_epoch: BrokerEpoch,
+) -> Decision[Refusal | None]:
+    """The target's log is there, empty and durable, where the owner's ended: it may write from this entry on."""
+    known = image.partition(TopicPartition(topic_id, partition))
+    if known is None or known.leader != broker_id or known.leader_epoch != leader_epoch:
+        return decided(_not_moving(partition))
+    if (problem := _outdated(image, broker_id, broker_epoch)) is not None:
+        return decided(problem)
+    if not known.is_sealed:
+        return decided([])
+    return decided([MoveFinished(topic_id=topic_id, partition=partition, partition_epoch=_next(known))])
+
+
+def give_up_move(
+    image: MetadataImage,
+    *,
+    topic_id: TopicId,
+    partition: PartitionIndex,
+    leader_epoch: LeaderEpoch,
+    broker_id: BrokerId,
+    broker_epoch: BrokerEpoch,
+) -> Decision[Refusal | None]:
+    """The owner cannot hand it over: it goes on in a new leader epoch."""
+    known = image.partition(TopicPartition(topic_id, partition))
+    if known is None or known.leader != broker_id or known.leader_epoch != leader_epoch or known.is_sealed:
+        return decided(_not_moving(partition))
+    if (problem := _outdated(image, broker_id, broker_epoch)) is not None:
+        return decided(problem)
+    return decided([] if known.move is None else [cancelled(topic_id, known)[0]])
+
+
+def _outdated(image: MetadataImage, broker_id: BrokerId, broker_epoch: BrokerEpoch) -> Refusal | None:
+    """Whether the asker is not the broker's live incarnation."""
+    known = image.brokers.get(broker_id)
+    return stale(broker_id, broker_epoch) if known is None or known.epoch != broker_epoch or known.fenced else None
+
+
+def _not_moving(partition: PartitionIndex) -> Refusal:
+    return Refusal(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, f"Partition {partition} is not on such a way (any more).")
+
+
+# what people ask for, one partition at a time
+
+
+def started(
+    topic: TopicImage, known: PartitionImage, target: BrokerId, *, bytes_per_second: int
+) -> tuple[MetadataEvent, PartitionImage]:
+    """The partition is to be handed over."""
+    move = Move(source=known.replicas[0], target=target, bytes_per_second=bytes_per_second)
+    after = replace(known, move=move, partition_epoch=_next(known))
+    event = MoveStarted(
+        topic_id=topic.id,
+        partition=known.index,
+        partition_epoch=after.partition_epoch,
+        source=move.source,
+        target=target,
+        bytes_per_second=bytes_per_second,
+    )
+    return event, after
+
+
+def cancelled(topic_id: TopicId, known: PartitionImage) -> tuple[MetadataEvent, PartitionImage]:
+    """The owner stays. It is not sealed."""
+    assert not known.is_sealed, "from the seal on it goes forward only"
+    after = replace(known, move=None, leader_epoch=LeaderEpoch(known.leader_epoch + 1), partition_epoch=_next(known))
+    event = MoveCancelled(
+        topic_id=topic_id,
+        partition=known.index,
+        leader_epoch=after.leader_epoch,
+        partition_epoch=after.partition_epoch,
+    )
+    return event, after
+
+
+def retargeted(topic_id: TopicId, known: PartitionImage, target: BrokerId) -> list[MetadataEvent]:
+    """Another broker goes on with what is sealed. Who was to do so before has written nothing."""
+    assert known.is_sealed, "until the seal it is cancelled, and begun anew"
+    aimed = MoveRetargeted(
+        topic_id=topic_id,
+        partition=known.index,
+        partition_epoch=_next(known),
+        assignment_epoch=known.leader_epoch + 1,
+        target=target,
+    )
+    key = TopicPartition(topic_id, known.index)
+    return [aimed, *_owned_by(key, known, target, after=aimed.partition_epoch)]
+
+
+def _owned_by(
+    key: TopicPartition, known: PartitionImage, owner: BrokerId, *, after: PartitionEpoch
+) -> list[MetadataEvent]:
+    return [
+        LeaderChanged(
+            topic_id=key.topic_id,
+            partition=key.partition,
+            leader=owner,
+            leader_epoch=LeaderEpoch(known.leader_epoch + 1),
+            partition_epoch=PartitionEpoch(after + 1),
+            isr=(owner,),
+        ),
+        ReplicasChanged(
+            topic_id=key.topic_id,
+            partition=key.partition,
+            partition_epoch=PartitionEpoch(after + 2),
+            replicas=(owner,),
+            isr=(owner,),
+        ),
+    ]
+
+
+def _next(known: PartitionImage) -> PartitionEpoch:
+    return PartitionEpoch(known.partition_epoch + 1)
+
+
+# what the controller does by itself
+
+
+class Targets:
+    """Brokers to hand partitions over to, so that each gets its part of them."""
+
+    def __init__(self, image: MetadataImage) -> None:
+        self._held = {broker.id: image.copies.get(broker.id, 0) for broker in image.live_brokers()}
+
+    def choose(
+        self, *, without: BrokerId, rather_not: BrokerId | None = None, among_not: Collection[BrokerId] = ()
+    ) -> BrokerId | None:
+        """The live broker that holds the fewest partitions, the smallest id of these; None where no other lives."""
+        others = (broker for broker in self._held if broker != without and broker not in among_not)
+        chosen = min(others, key=lambda broker: (broker == rather_not, self._held[broker], broker), default=None)
+        if chosen is not None:
+            self._held[chosen] += 1
+        return chosen
+
+
+def tend_moves(image: MetadataImage, *, moves_max: int) -> Decision[int]:
+    """So many moves that cannot go on by themselves: to a broker that is not there any more they are cancelled before
+    the seal, and aimed at another after it. The result is their number."""
+    found = list(islice(_tended(image), moves_max))
+    return Decision(tuple(event for events in found for event in events), len(found))
+
+
+def _tended(image: MetadataImage) -> Iterator[list[MetadataEvent]]:
+    targets = Targets(image)
+    for key, move in sorted(image.moves.items(), key=lambda item: item[0]):
+        known = image.partition(key)
+        assert known is not None, "a move is of a partition"
+        if not known.is_sealed and move.target not in image.brokers:
+            yield [cancelled(key.topic_id, known)[0]]
+        elif known.is_sealed and not is_live(image, move.target):
+            another = targets.choose(without=move.target, rather_not=move.source)
+            if another is not None:
+                yield retargeted(key.topic_id, known, another)

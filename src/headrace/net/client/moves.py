@@ -1,0 +1,100 @@
+"""Asks brokers about moves (`wire.moves`).
+
+Promises: what a broker refuses is told; a broker that does not answer tells nothing of what is under way, and the
+others do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from headrace.base.errors import CorruptData
+from headrace.base.limits import MOVES_ASK_TIMEOUT_MS
+from headrace.net.client.address import Address
+from headrace.net.client.cluster import Cluster
+from headrace.net.client.errors import ClientError
+from headrace.net.copylink import open_link
+from headrace.wire.moves import (
+    LIST,
+    MEASURE,
+    FinishedView,
+    MoveAnswer,
+    MoveRequest,
+    MoveView,
+    decode_answer,
+    encode_request,
+)
+
+
+class MovesRefusedError(ClientError):
+    """Nothing is moved; the broker's own sentence."""
+
+
+async def ask(address: Address, request: MoveRequest) -> MoveAnswer:
+    """Raises OSError, TimeoutError, CorruptData."""
+    answer: asyncio.Future[MoveAnswer] = asyncio.get_running_loop().create_future()
+
+    def on_frame(frame: memoryview) -> None:
+        if not answer.done():
+            answer.set_result(decode_answer(frame))
+
+    def on_lost(reason: str) -> None:
+        if not answer.done():
+            answer.set_exception(ConnectionError(reason))
+
+    link = await open_link(address, on_frame, on_lost, timeout_ms=MOVES_ASK_TIMEOUT_MS)
+    try:
+        link.send(encode_request(request), answered=True)
+        return await asyncio.wait_for(answer, MOVES_ASK_TIMEOUT_MS / 1000)
+    finally:
+        link.close()
+
+
+async def addresses(cluster: Cluster) -> list[Address]:
+    """Of all live brokers."""
+    brokers = (await cluster.metadata(())).brokers
+    return [broker.address for _, broker in sorted(brokers.items())]
+
+
+async def move(cluster: Cluster, request: MoveRequest) -> MoveAnswer:
+    """By the first broker that answers; it is not asked a second time. Raises ClientError."""
+    reason = "no broker is known"
+    for address in await addresses(cluster):
+        try:
+            answer = await ask(address, request)
+        except ConnectionRefusedError as error:
+            reason = str(error)
+            continue
+        except (OSError, TimeoutError, CorruptData) as error:
+            raise MovesRefusedError(
+                f"{address} was asked, and did not answer ({error}): see 'headrace topic moves' before asking again."
+            ) from error
+        if answer.error:
+            raise MovesRefusedError(answer.error)
+        return answer
+    raise MovesRefusedError(f"No broker could be asked: {reason}.")
+
+
+async def under_way(cluster: Cluster) -> tuple[list[MoveView], list[FinishedView]]:
+    """As all brokers together know it."""
+    answers = await _all(cluster, MoveRequest(LIST))
+    found: dict[tuple[str, int], MoveView] = {}
+    for answer in answers:
+        for one in answer.moves:
+            known = found.get((one.topic, one.partition))
+            if known is None or one.bytes_left >= 0 or one.obstacle:
+                found[one.topic, one.partition] = one
+    return [view for _, view in sorted(found.items())], [one for answer in answers for one in answer.finished]
+
+
+async def measured(cluster: Cluster, topic: str, partitions: Sequence[int]) -> dict[int, int]:
+    """Bytes that are not exported yet, by partition."""
+    answers = await _all(cluster, MoveRequest(MEASURE, topic=topic, partitions=tuple(partitions)))
+    return {one.partition: one.bytes_left for answer in answers for one in answer.moves}
+
+
+async def _all(cluster: Cluster, request: MoveRequest) -> list[MoveAnswer]:
+    asked = [ask(address, request) for address in await addresses(cluster)]
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+    return [answer for answer in answers if isinstance(answer, MoveAnswer)]

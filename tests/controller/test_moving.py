@@ -1,0 +1,109 @@
+"""Where partitions go that people want moved."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from headrace.base.ids import BrokerId, PartitionIndex, TopicId
+from headrace.controller.decision import Refusal
+from headrace.controller.moving import MoveOutcome, MoveWish, move_partitions
+from headrace.controller.topics import NewTopic, create_topics
+from headrace.wire.errors import ErrorCode
+from tests.controller.test_moves import A, B, C, Cluster
+
+D = BrokerId(4)
+
+
+def cluster(*placed: tuple[BrokerId, ...]) -> Cluster:
+    """Beside 't', which A holds, topic 'u' with its partitions on these brokers, of four."""
+    found = Cluster()
+    found.register(D)
+    new = NewTopic(topic_id=TopicId(uuid.UUID(int=8)), name="u", assignments=tuple(enumerate(placed)), configs={})
+    found.do(create_topics(found.image, [new], broker_configs={}))
+    return found
+
+
+def ask(world: Cluster, **wish: Any) -> Any:
+    return world.do(move_partitions(world.image, MoveWish(**wish), hands_over=lambda topic: topic.name == "t"))
+
+
+def short(outcomes: tuple[MoveOutcome, ...]) -> list[tuple[str, int, int, int, bool]]:
+    assert all(one.refusal is None for one in outcomes)
+    return [(one.topic, one.partition, one.source, one.target, one.is_handed_over) for one in outcomes]
+
+
+def replicas(world: Cluster, index: int = 0) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """As they shall be, and those that go."""
+    found = world.image.partition_info("u", index)
+    assert found is not None
+    return found.replicas[: found.replication_factor], found.removing
+
+
+def test_all_of_a_topic_goes_to_one_broker_and_what_is_there_stays() -> None:
+    world = cluster((B,), (C,), (A,))
+    assert short(ask(world, topic="u", to=C)) == [("u", 0, B, C, False), ("u", 2, A, C, False)]
+    assert replicas(world, 0) == ((C,), (B,))
+    assert replicas(world, 1) == ((C,), ())
+    assert replicas(world, 2) == ((C,), (A,))
+    assert ask(world, topic="u", to=C) == (), "it is on its way"
+
+
+def test_one_partition_of_it() -> None:
+    world = cluster((B,), (B,))
+    assert short(ask(world, topic="u", partitions=(PartitionIndex(1),), to=C)) == [("u", 1, B, C, False)]
+    assert replicas(world, 0) == ((B,), ())
+
+
+def test_a_replica_that_is_to_lead_comes_first() -> None:
+    world = cluster((A, B, C))
+    assert short(ask(world, topic="u", to=C)) == [("u", 0, A, C, False)]
+    assert replicas(world) == ((C, B), ())
+
+
+def test_who_leads_is_replaced_in_its_place() -> None:
+    world = cluster((A, B))
+    assert short(ask(world, topic="u", to=C)) == [("u", 0, A, C, False)]
+    assert replicas(world) == ((C, B), (A,))
+
+
+def test_whoever_holds_least_is_chosen_and_each_gets_its_part() -> None:
+    world = cluster((B,), (B,), (B,), (C,))
+    assert short(ask(world, topic="u", broker=B)) == [
+        ("u", 0, B, D, False),
+        ("u", 1, B, A, False),
+        ("u", 2, B, C, False),
+    ]
+
+
+def test_a_broker_that_is_drained_is_replaced_everywhere_by_who_holds_no_copy_yet() -> None:
+    world = cluster((A, C), (B, A))
+    assert short(ask(world, broker=A)) == [("t", 0, A, D, True), ("u", 0, A, B, False), ("u", 1, A, C, False)]
+    assert replicas(world, 0) == ((B, C), (A,))
+    assert replicas(world, 1) == ((B, C), (A,))
+    assert world.partition.move is not None
+    assert world.partition.move.target == D
+    assert short(ask(world, broker=A)) == [], "all of it is on its way"
+
+
+def test_what_cannot_be_is_refused_as_a_whole() -> None:
+    world = cluster((A, B, C, D))
+    for wish, code in (
+        ({"topic": "nope", "to": B}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ({"topic": "u", "to": BrokerId(9)}, ErrorCode.BROKER_ID_NOT_REGISTERED),
+        ({"broker": BrokerId(9)}, ErrorCode.BROKER_ID_NOT_REGISTERED),
+        ({"topic": "u"}, ErrorCode.BROKER_NOT_AVAILABLE),
+    ):
+        refused = ask(world, **wish)
+        assert isinstance(refused, Refusal)
+        assert refused.code is code
+    world.fence(B)
+    assert isinstance(ask(world, topic="t", to=B), Refusal), "it is not alive"
+
+
+def test_a_dry_run_decides_the_same_and_changes_nothing() -> None:
+    world = cluster((B,))
+    wish = MoveWish(topic="u", to=C)
+    tried = move_partitions(world.image, wish, hands_over=lambda _: True, validate_only=True)
+    assert tried.events == ()
+    assert tried.result == move_partitions(world.image, wish, hands_over=lambda _: True).result

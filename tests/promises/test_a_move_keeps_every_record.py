@@ -1,0 +1,152 @@
+"""Promises 1 to 4 over moves, with real processes: partitions with one replica are handed over from broker to broker
+while records come, and owners, targets and controllers are killed in the midst of it. What was acknowledged is there,
+once, in order, at its offset; an idempotent producer is told of no error, and readers of no gap.
+
+Three brokers and one directory for a store. The oracle is what librdkafka was told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
+
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from headrace.net import loops
+from headrace.wire.errors import ErrorCode, error_of
+from headrace.wire.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from headrace.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
+from headrace.wire.messages.metadata import MetadataRequest
+from tests.broker.group_broker import RawClient
+from tests.promises.load import PARTITIONS, QUIET, Producer, Watcher, read_all
+from tests.promises.records import IMPATIENT, OPTIONS
+from tests.promises.test_an_acknowledged_write_is_never_lost import (
+    check_kept,
+    check_once_and_in_order,
+    check_seen,
+    check_somewhere,
+)
+from tools.broker_cluster import BrokerCluster
+
+TOPIC: Final = "moved"
+DEADLINE_S: Final = 60.0
+BETWEEN_MOVES: Final = 200
+"""Acknowledgements, so that a move meets a busy partition."""
+TAKEN_OVER: Final = "partition taken over"
+
+
+class Operator:
+    """Asks any broker that answers."""
+
+    def __init__(self, cluster: BrokerCluster) -> None:
+        self.cluster = cluster
+        self.down: set[int] = set()
+
+    async def ask(self, version: int, request: Any) -> Any:
+        """Of the first broker that is not down."""
+        broker = next(one for one in self.cluster.nodes if one not in self.down)
+        async with RawClient(str(self.cluster.address(broker))) as client:
+            return await client.ask(version, request)
+
+    async def told(self) -> tuple[int, dict[int, int]]:
+        """The controller, and who leads each partition."""
+        answer = await self.ask(12, MetadataRequest(topics=None))
+        (topic,) = [one for one in answer.topics if one.name == TOPIC]
+        return int(answer.controller_id), {one.partition_index: one.leader_id for one in topic.partitions}
+
+    async def move(self, partition: int, to: int) -> ErrorCode:
+        wish = ReassignableTopic(TOPIC, (ReassignablePartition(partition, (to,)),))
+        answer = await self.ask(1, AlterPartitionReassignmentsRequest(timeout_ms=10_000, topics=(wish,)))
+        code = answer.error_code or answer.responses[0].partitions[0].error_code
+        return error_of(code)
+
+    async def under_way(self) -> bool:
+        answer = await self.ask(0, ListPartitionReassignmentsRequest(timeout_ms=10_000, topics=None))
+        return bool(answer.topics)
+
+    async def until_over(self) -> None:
+        async with asyncio.timeout(DEADLINE_S):
+            while await self.under_way():
+                pass
+
+    async def until_led(self) -> None:
+        """Every partition, by somebody."""
+        async with asyncio.timeout(DEADLINE_S):
+            while -1 in (await self.told())[1].values():
+                pass
+
+
+def pauses(cluster: BrokerCluster) -> list[int]:
+    """Milliseconds from the last accepted record to the first that could be, as new owners tell."""
+    lines = [line for broker in cluster.nodes for line in cluster.log(broker).read_text().splitlines()]
+    told = [json.loads(line) for line in lines if line.startswith("{")]
+    return sorted(one["pause_ms"] for one in told if one["event"] == TAKEN_OVER)
+
+
+async def move_once(operator: Operator, chance: random.Random, victim: str | None) -> None:
+    """One partition to another broker; `victim` is killed at some time of it, and started again."""
+    controller, leaders = await operator.told()
+    index = chance.randrange(PARTITIONS)
+    source = leaders[index]
+    target = chance.choice([one for one in operator.cluster.nodes if one != source])
+    code = await operator.move(index, target)
+    assert code in (ErrorCode.NONE, ErrorCode.NOT_CONTROLLER, ErrorCode.REQUEST_TIMED_OUT), code
+    if victim is not None:
+        for _ in range(chance.randrange(12)):  # how far it comes is left to chance
+            if not await operator.under_way():
+                break
+        killed = {"source": source, "target": target, "controller": controller}[victim]
+        operator.down.add(killed)
+        await operator.cluster.kill(killed)
+        await operator.cluster.start(killed)
+        operator.down.discard(killed)
+    await operator.until_over()
+    await operator.until_led()
+
+
+def test_partitions_move_under_load_and_deaths_and_nothing_acknowledged_is_lost_repeated_or_reordered(
+    tmp_path: Path, rounds: int
+) -> None:
+    async def work() -> None:
+        chance = random.Random(8)
+        options = (*OPTIONS, "--durable", f"file://{tmp_path / 'store'}", "--config", "default.replication.factor=1")
+        async with BrokerCluster(tmp_path, 3, *options) as cluster:
+            await cluster.start(*cluster.nodes)
+            admin = AdminClient({"bootstrap.servers": cluster.bootstrap, **QUIET})
+            topic = NewTopic(TOPIC, PARTITIONS, 1, config={"segment.bytes": "65536", "retention.ms": "-1"})
+            await asyncio.to_thread(partial(admin.create_topics([topic])[TOPIC].result, DEADLINE_S))
+            operator = Operator(cluster)
+            with ExitStack() as stack:
+                watcher = stack.enter_context(Watcher(cluster.bootstrap, TOPIC, **{"socket.timeout.ms": 2_000}))
+                producer = Producer(cluster.bootstrap, TOPIC, idempotent=True, burst=250, **IMPATIENT)
+                stack.enter_context(producer)
+                await asyncio.to_thread(producer.wait_for, BETWEEN_MOVES)
+                for number in range(3 * rounds):
+                    victim = (None, "source", None, "target", None, "controller")[number % 6]
+                    await move_once(operator, chance, victim)
+                    await asyncio.to_thread(producer.wait_for, BETWEEN_MOVES)
+                await asyncio.to_thread(producer.stop)
+                found = await asyncio.to_thread(read_all, cluster.bootstrap, TOPIC)
+            told = producer.acknowledged
+            assert not told.failures, told.failures[:3]
+            assert not told.twice, told.twice[:3]
+            assert told.count == producer.sent
+            check_kept(found, producer.snapshot())
+            check_somewhere(found, told.unplaced)
+            check_once_and_in_order(found, producer.sent)
+            check_seen(watcher, found)
+            assert not watcher.failures, watcher.failures[:3]
+            waited = pauses(cluster)
+            print(f"{len(waited)} moves; pauses of {median(waited):g} ms (median), {waited[-1]} ms (longest)")
+
+    loops.run(work())
