@@ -339,6 +339,25 @@ def test_a_target_that_dies_after_the_seal_is_replaced_and_what_it_began_never_w
     run(tmp_path, work)
 
 
+def test_a_copy_to_which_nothing_was_ever_written_goes_on_after_a_restart(tmp_path: Path) -> None:
+    """All that there is of it lies in durable history, and the copy becomes the only one."""
+
+    async def work(world: Moving) -> None:
+        values = await begin(world)
+        await world.move(B)
+        await world.place(B, C)
+        await world.place(C)
+        await world.stop(C)
+        await world.cluster.start(C)
+        await world.until(C, lambda known: known.leader == C)
+        await world.cluster.settled(C)
+        assert not world.partitions(C).offline
+        assert await world.write(C, b"next") == 3
+        assert await world.read(C, 0, 4) == list(enumerate([*values, b"next"]))
+
+    run(tmp_path, work)
+
+
 # what moves along
 
 

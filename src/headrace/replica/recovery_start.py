@@ -44,7 +44,8 @@ class Anew(NamedTuple):
     """An empty log."""
 
     offset: Offset
-    """Where it begins; a copy goes on from where its leader's log does."""
+    """Where it begins; a copy goes on from where its leader's log does. Durable, where it was ever handed over, before
+    anything is copied: a copy may be all that there is, and have nothing in it."""
 
 
 class Offline(NamedTuple):
