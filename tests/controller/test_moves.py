@@ -22,7 +22,7 @@ from headrace.base.ids import (
 )
 from headrace.controller.brokers import fence_broker, register_broker, remove_broker, unfence_broker
 from headrace.controller.decision import Decision, Refusal
-from headrace.controller.durable import publish_segment
+from headrace.controller.durable import delete_history, publish_segment
 from headrace.controller.moves import Seal, finish_move, give_up_move, prove_move, seal_move, tend_moves
 from headrace.controller.reassignments import Reassignment, reassign_partitions
 from headrace.controller.topics import NewTopic, create_topics
@@ -74,9 +74,9 @@ class Cluster:
         assert found is not None
         return found
 
-    def publish(self, records: int) -> None:
+    def publish(self, records: int, *, start: int | None = None) -> None:
         catalog, epoch = self.image.durable(KEY), self.partition.leader_epoch
-        segment = descriptor(catalog.next_offset, records, epoch)
+        segment = descriptor(catalog.next_offset if start is None else start, records, epoch)
         assert (
             self.do(
                 publish_segment(self.image, **ABOUT, leader_epoch=epoch, descriptor=segment, previous_hash=catalog.head)
@@ -179,6 +179,27 @@ def test_what_is_not_so_is_not_sealed(aimed: Cluster, changes: dict[str, Any]) -
     assert isinstance(aimed.propose(aimed.seal(**changes)), Refusal)
     assert aimed.image is before
     assert aimed.propose(aimed.seal()) is None, "but for that, it would have been"
+
+
+def test_nothing_is_sealed_where_history_begins_above_what_the_owner_has() -> None:
+    """An empty catalog may begin anywhere; its owner's log is deleted once it is handed over."""
+    world = Cluster(records=0)
+    world.publish(22, start=5)
+    assert world.ask(B) is None
+    assert world.prove() is None
+    before = world.image
+    refused = world.propose(world.seal(log_start_offset=Offset(0)))
+    assert isinstance(refused, Refusal)
+    assert refused.code is ErrorCode.INVALID_REQUEST
+    assert world.image is before
+    assert world.propose(world.seal(log_start_offset=Offset(5))) is None
+
+
+def test_what_was_deleted_after_the_owner_looked_is_not_lacking(aimed: Cluster) -> None:
+    seal = aimed.seal()
+    epoch = aimed.partition.leader_epoch
+    assert aimed.do(delete_history(aimed.image, **ABOUT, leader_epoch=epoch, log_start_offset=Offset(7))) is None
+    assert aimed.propose(seal) is None
 
 
 def test_a_seal_that_comes_after_the_move_was_cancelled_is_refused(aimed: Cluster) -> None:

@@ -138,8 +138,10 @@ def _uncovered(image: MetadataImage, key: TopicPartition, state: StorageStateSea
     if state.log_start_offset == state.next_offset and catalog.end_offset <= state.last_committed_offset:
         if not catalog.entries or catalog.readable_start >= state.log_start_offset:
             return None  # there is nothing to be read
-    elif catalog.end_offset == state.last_committed_offset and catalog.readable_start >= state.log_start_offset:
-        return None
+    elif catalog.end_offset == state.last_committed_offset:
+        begins_at_most = max(state.log_start_offset, catalog.log_start_offset)  # what was deleted is not lacking
+        if state.log_start_offset <= catalog.readable_start <= begins_at_most:
+            return None
     return Refusal(
         ErrorCode.INVALID_REQUEST,
         f"Durable history of partition {key.partition} has offsets {catalog.readable_start} to {catalog.end_offset}, "
