@@ -11,7 +11,7 @@ import pytest
 
 from headrace.base.errors import StorageFailure
 from headrace.base.ports import Buffer, Objects
-from headrace.controller.asks import FinishMove, ProveMove, SealMove
+from headrace.controller.asks import FailTarget, FinishMove, ProveMove, SealMove
 from headrace.net import loops
 from headrace.net.client.admin import Admin
 from headrace.net.client.cluster import Cluster as Client
@@ -354,6 +354,37 @@ def test_a_copy_to_which_nothing_was_ever_written_goes_on_after_a_restart(tmp_pa
         assert not world.partitions(C).offline
         assert await world.write(C, b"next") == 3
         assert await world.read(C, 0, 4) == list(enumerate([*values, b"next"]))
+
+    run(tmp_path, work)
+
+
+def test_a_target_that_cannot_open_its_log_is_tried_again_and_goes_on_once_it_can(tmp_path: Path) -> None:
+    async def work(world: Moving) -> None:
+        values = await begin(world)
+        replacing = world.hold(B, FailTarget, lost=True)
+        in_the_way = world.cluster.data(B) / "logs" / "t-0"
+        in_the_way.write_bytes(b"")
+        assert await world.ask(B) == 0
+        await until(lambda: "t-0" in world.moves(B).obstacle(world.key))
+        assert world.known(B).is_sealed
+        in_the_way.unlink()
+        await world.until_owned(B)
+        replacing.let_go()
+        assert await world.write(B, b"next") == 3
+        assert await world.read(B, 0, 4) == list(enumerate([*values, b"next"]))
+
+    run(tmp_path, work)
+
+
+def test_a_target_that_lives_and_cannot_open_its_log_at_all_is_replaced(tmp_path: Path) -> None:
+    async def work(world: Moving) -> None:
+        values = await begin(world)
+        (world.cluster.data(B) / "logs" / "t-0").write_bytes(b"")
+        assert await world.ask(B) == 0
+        await world.until_owned(C)
+        assert await world.write(C, b"next") == 3
+        assert await world.read(C, 0, 4) == list(enumerate([*values, b"next"]))
+        assert not world.has_log(A)
 
     run(tmp_path, work)
 

@@ -23,7 +23,7 @@ from headrace.base.ids import (
 from headrace.controller.brokers import fence_broker, register_broker, remove_broker, unfence_broker
 from headrace.controller.decision import Decision, Refusal
 from headrace.controller.durable import delete_history, publish_segment
-from headrace.controller.moves import Seal, finish_move, give_up_move, prove_move, seal_move, tend_moves
+from headrace.controller.moves import Seal, fail_target, finish_move, give_up_move, prove_move, seal_move, tend_moves
 from headrace.controller.reassignments import Reassignment, reassign_partitions
 from headrace.controller.topics import NewTopic, create_topics
 from headrace.metadata.events import LeaderChanged, MoveSealed, ReplicasChanged
@@ -284,6 +284,33 @@ def test_a_target_that_dies_after_the_seal_is_replaced(left: Cluster) -> None:
     assert left.partition.leader == C, "which holds the fewest, and is not dead"
     assert left.do(tend_moves(left.image, moves_max=10)) == 0
     assert left.finish(C) is None
+
+
+def test_a_target_that_lives_and_cannot_go_on_is_replaced_at_its_own_word(left: Cluster) -> None:
+    def fail(broker: BrokerId, **changes: Any) -> Any:
+        about = {"leader_epoch": left.partition.leader_epoch, "broker_epoch": left.epoch(broker), **changes}
+        return left.do(fail_target(left.image, **ABOUT, broker_id=broker, **about))
+
+    before = left.image
+    assert isinstance(fail(A), Refusal)
+    assert isinstance(fail(B, leader_epoch=LeaderEpoch(0)), Refusal)
+    assert isinstance(fail(B, broker_epoch=BrokerEpoch(0)), Refusal)
+    assert left.image is before
+    assert fail(B) is None
+    assert left.partition.leader == C, "and not the source, where there is another"
+    assert left.partition.is_sealed
+    assert isinstance(fail(B), Refusal)
+    assert left.finish(C) is None
+    assert isinstance(fail(C), Refusal), "now it is its own"
+
+
+def test_a_target_that_nobody_can_replace_stays_the_target(left: Cluster) -> None:
+    left.fence(A)
+    left.fence(C)
+    about: dict[str, Any] = {"leader_epoch": left.partition.leader_epoch, "broker_epoch": left.epoch(B)}
+    refused = left.do(fail_target(left.image, **ABOUT, broker_id=B, **about))
+    assert isinstance(refused, Refusal)
+    assert left.partition.leader == B
 
 
 def test_a_target_that_loses_its_disk_after_the_seal_may_lead_all_the_same(left: Cluster) -> None:

@@ -23,6 +23,7 @@ from headrace.base.errors import HeadraceError
 from headrace.base.ids import BrokerEpoch, BrokerId, LeaderEpoch, Offset, TopicPartition
 from headrace.base.limits import (
     MOVE_EXPORT_BYTES_MAX,
+    MOVE_OPENINGS_TRIED_MAX,
     MOVE_RETRY_MS_MAX,
     MOVE_RETRY_MS_MIN,
     MOVE_SEAL_MS_MAX,
@@ -38,8 +39,9 @@ from headrace.broker.history import History
 from headrace.broker.opening import in_thread
 from headrace.broker.partition import Partition
 from headrace.broker.partitions import Partitions
+from headrace.broker.replica import Replica
 from headrace.broker.tasks import OnBug, started
-from headrace.controller.asks import FinishMove, GiveUpMove, ProveMove, SealMove
+from headrace.controller.asks import FailTarget, FinishMove, GiveUpMove, ProveMove, SealMove
 from headrace.controller.decision import Refusal
 from headrace.controller.moves import Seal, is_live
 from headrace.metadata.delta import ImageDelta
@@ -108,6 +110,8 @@ class Moves:
         self._obstacles: dict[TopicPartition, str] = {}
         """Why a step failed last, as it was told."""
         self._sealing: set[TopicPartition] = set()
+        self._failures: dict[TopicPartition, tuple[LeaderEpoch, int]] = {}
+        """How often a log that is to be taken over could not be opened, and in which epoch."""
         self.finished: deque[Finished] = deque(maxlen=MOVES_REMEMBERED_MAX)
 
     def start(self) -> None:
@@ -189,6 +193,7 @@ class Moves:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(changed.wait(), MOVE_RETRY_MS_MAX / 1000)
         self._obstacles.pop(key, None)
+        self._failures.pop(key, None)
         del self._tasks[key], self._changed[key]
 
     def _tell(self, key: TopicPartition, known: PartitionImage, error: Exception) -> None:
@@ -228,7 +233,11 @@ class Moves:
     ) -> bool:
         """The log is open, and durable where the owner's ended."""
         await self._partitions.settled()
+        if key in self._partitions.offline:
+            await self._partitions.open_again(key)
         role = self._partitions.role(key)
+        if (problem := _unable(role, self._partitions.offline.get(key))) is not None:
+            await self._count_failure(key, known, problem)
         if not isinstance(role, Partition) or not role.takes_over or role.leader_epoch != known.leader_epoch:
             return False
         ask = FinishMove(
@@ -250,6 +259,23 @@ class Moves:
             pause_ms=pause_ms,
         )
         return True
+
+    async def _count_failure(self, key: TopicPartition, known: PartitionImage, problem: str) -> None:
+        """Tried too often, another is to go on. Raises HeadraceError: it is tried again here until then."""
+        epoch, tries = self._failures.get(key, (known.leader_epoch, 0))
+        tries = tries + 1 if epoch == known.leader_epoch else 1
+        self._failures[key] = known.leader_epoch, tries
+        if tries >= MOVE_OPENINGS_TRIED_MAX:
+            ask = FailTarget(
+                topic_id=key.topic_id,
+                partition=key.partition,
+                leader_epoch=known.leader_epoch,
+                broker_id=self._node,
+                broker_epoch=self._broker_epoch(),
+            )
+            if (refusal := await self._control.submit(ask)) is not None:
+                problem = f"{problem} Another broker cannot go on: {refusal.message}"
+        raise HeadraceError(problem)
 
     # the owner
 
@@ -416,6 +442,15 @@ def bytes_from(partition_log: PartitionLog, offset: Offset) -> int:
 def _part(start: Offset, end: Offset, offset: Offset) -> float:
     """Which part of [start, end) lies at `offset` or above."""
     return 0.0 if end <= max(start, offset) else (end - max(start, offset)) / (end - start)
+
+
+def _unable(role: Replica | None, offline: str | None) -> str | None:
+    """Why a log that is to be taken over cannot be, as a sentence; None where it can, or is not open yet."""
+    if role is None:
+        return offline
+    if role.log.read_only is not None:
+        return f"The log that is to be taken over is for reading only: {role.log.read_only}."
+    return "The disk of the log that is to be taken over has failed." if role.has_failed or role.log.failed else None
 
 
 def _check(refusal: Refusal | None) -> None:

@@ -36,7 +36,7 @@ from headrace.controller.decision import Decision, Refusal
 from headrace.controller.durable import delete_history, publish_segment
 from headrace.controller.isr import IsrProposal, alter_isr, leave_isr
 from headrace.controller.leaders import Election, ElectionOutcome, PartitionRef, elect_leaders
-from headrace.controller.moves import HandsOver, Seal, finish_move, give_up_move, prove_move, seal_move
+from headrace.controller.moves import HandsOver, Seal, fail_target, finish_move, give_up_move, prove_move, seal_move
 from headrace.controller.moving import MoveOutcome, MoveWish, move_partitions
 from headrace.controller.quotas import QuotaAlteration, alter_quotas
 from headrace.controller.reassignments import Reassignment, reassign_partitions
@@ -355,6 +355,28 @@ class FinishMove(Command[None]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FailTarget(Command[None]):
+    """As `fail_target`."""
+
+    RESULT: ClassVar[Any] = None
+    topic_id: TopicId
+    partition: PartitionIndex
+    leader_epoch: LeaderEpoch
+    broker_id: BrokerId
+    broker_epoch: BrokerEpoch
+
+    def decide(self, image: MetadataImage, setting: Setting) -> Decision[Refusal | None]:
+        return fail_target(
+            image,
+            topic_id=self.topic_id,
+            partition=self.partition,
+            leader_epoch=self.leader_epoch,
+            broker_id=self.broker_id,
+            broker_epoch=self.broker_epoch,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GiveUpMove(Command[None]):
     """As `give_up_move`."""
 
@@ -518,6 +540,7 @@ ASKS: Final[Mapping[str, type[Ask[Any]]]] = {
             ProveMove,
             SealMove,
             FinishMove,
+            FailTarget,
             GiveUpMove,
             AlterIsr,
             LeaveIsr,

@@ -3,7 +3,8 @@
 Promises: a seal is accepted only of the live owner in its current leader epoch, for a live target that has read the
 store, and only where durable history has all that the owner wrote; the seal and the new owner are one entry. Until the
 seal a move can be cancelled, which begins a leader epoch, so that a late seal is refused; after it, it goes forward
-only: to this target or, at any time until that has finished, to another. A dead owner is never sealed for. Asking twice
+only: to this target or, at any time until that has finished, to another. A target that dies, or that cannot open its
+log, is replaced. A dead owner is never sealed for. Asking twice
 for what was done changes nothing. Source: DESIGN section 4.
 """
 
@@ -167,6 +168,28 @@ def finish_move(
     if not known.is_sealed:
         return decided([])
     return decided([MoveFinished(topic_id=topic_id, partition=partition, partition_epoch=_next(known))])
+
+
+def fail_target(
+    image: MetadataImage,
+    *,
+    topic_id: TopicId,
+    partition: PartitionIndex,
+    leader_epoch: LeaderEpoch,
+    broker_id: BrokerId,
+    broker_epoch: BrokerEpoch,
+) -> Decision[Refusal | None]:
+    """The target cannot open its log, though it lives: another goes on with what is sealed."""
+    known = image.partition(TopicPartition(topic_id, partition))
+    if known is None or known.leader != broker_id or known.leader_epoch != leader_epoch or not known.is_sealed:
+        return decided(_not_moving(partition))
+    if (problem := _outdated(image, broker_id, broker_epoch)) is not None:
+        return decided(problem)
+    assert known.move is not None
+    another = Targets(image).choose(without=broker_id, rather_not=known.move.source)
+    if another is None:
+        return decided(Refusal(ErrorCode.BROKER_NOT_AVAILABLE, "No other broker is alive that could go on: start one."))
+    return decided(retargeted(topic_id, known, another))
 
 
 def give_up_move(
