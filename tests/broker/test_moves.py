@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import pytest
 
 from headrace.base.errors import StorageFailure
 from headrace.base.ports import Buffer, Objects
+from headrace.broker import moves
+from headrace.broker.partition import Partition
 from headrace.controller.asks import FailTarget, FinishMove, ProveMove, SealMove
 from headrace.net import loops
 from headrace.net.client.admin import Admin
@@ -235,6 +238,80 @@ def test_a_move_waits_for_a_target_that_is_down_and_goes_on_when_it_is_back(tmp_
         await world.until_unfenced(B)
         await world.move(B)
         assert await world.write(B, b"next") == 3
+
+    run(tmp_path, work)
+
+
+def test_a_move_whose_seal_is_refused_for_the_moment_is_tried_again(tmp_path: Path) -> None:
+    async def work(world: Moving) -> None:
+        values = await begin(world)
+        held = world.hold(A, SealMove)
+        assert await world.ask(B) == 0
+        await held.seen.wait()
+        epoch = world.known(A).leader_epoch
+        await world.fence(B)
+        held.let_go()
+        await world.until(A, lambda known: known.leader_epoch > epoch)
+        assert (move := world.known(A).move) is not None
+        assert (move.target, world.known(A).leader) == (B, A)
+        assert await world.write(A, b"meanwhile") == 3
+        await world.until_unfenced(B)
+        await world.until_owned(B)
+        assert await world.read(B, 0, 4) == list(enumerate([*values, b"meanwhile"]))
+
+    run(tmp_path, work)
+
+
+def test_the_first_record_may_come_between_copy_and_seal(tmp_path: Path) -> None:
+    """What the target is to read is exported while the owner stops: it goes on in the same epoch until that is read."""
+
+    async def work(world: Moving) -> None:
+        await world.make()
+        epoch, copy = world.known(A).leader_epoch, world.moves(A)._copy
+        written: list[int] = []
+
+        async def then_write(*which: Any) -> None:
+            await copy(*which)
+            if not written:
+                written.append((await world.writing(A, b"first")).error_code)
+
+        world.moves(A)._copy = then_write  # type: ignore[assignment,method-assign]  # the real one first
+        await world.move(B)
+        assert written == [0]
+        assert world.known(B).leader_epoch == epoch + 1, "nothing was refused"
+        assert await world.read(B, 0, 1) == [(0, b"first")]
+
+    run(tmp_path, work)
+
+
+def test_an_owner_that_stops_in_vain_writes_ten_times_as_long_and_gives_up_in_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(moves, "MOVE_SEALS_TRIED_MAX", 3)
+
+    async def work(world: Moving) -> None:
+        values = await begin(world)
+        tried: list[tuple[float, float]] = []
+        """From when to when it had stopped."""
+        loop = asyncio.get_running_loop()
+
+        async def fails(_: Partition) -> None:
+            begun = loop.time()
+            done = loop.create_future()
+            loop.call_later(0.03, done.set_result, None)
+            await done
+            tried.append((begun, loop.time()))
+            raise StorageFailure("it is slow")
+
+        world.moves(A)._export_tail = fails  # type: ignore[assignment,method-assign]  # the store, as it is seen then
+        assert await world.ask(B) == 0
+        await world.until(A, lambda known: known.move is None)
+        assert world.known(A).leader == A
+        assert len(tried) == 3
+        for (begun, over), (again, _) in pairwise(tried):
+            assert again - over >= 10 * (over - begun)
+        assert await world.write(A, b"next") == 3
+        assert await world.read(A, 0, 4) == list(enumerate([*values, b"next"]))
 
     run(tmp_path, work)
 

@@ -223,12 +223,25 @@ def test_a_seal_for_a_target_that_was_given_up_is_refused(aimed: Cluster) -> Non
 
 def test_the_owner_gives_up_in_a_new_epoch_and_what_it_proposed_before_is_refused(aimed: Cluster) -> None:
     late = aimed.seal()
-    about: dict[str, Any] = {**ABOUT, "broker_id": A, "broker_epoch": aimed.epoch(A)}
+    about: dict[str, Any] = {**ABOUT, "broker_id": A, "broker_epoch": aimed.epoch(A), "for_good": True}
     assert aimed.do(give_up_move(aimed.image, leader_epoch=late.state.leader_epoch, **about)) is None
     assert aimed.partition.move is None
     assert isinstance(aimed.propose(late), Refusal)
     again = give_up_move(aimed.image, leader_epoch=late.state.leader_epoch, **about)
     assert isinstance(again.result, Refusal)
+
+
+def test_the_owner_gives_up_an_epoch_and_the_move_begins_anew_in_the_next(aimed: Cluster) -> None:
+    late = aimed.seal()
+    about: dict[str, Any] = {**ABOUT, "broker_id": A, "broker_epoch": aimed.epoch(A), "for_good": False}
+    assert aimed.do(give_up_move(aimed.image, leader_epoch=late.state.leader_epoch, **about)) is None
+    known = aimed.partition
+    assert known.move is not None
+    assert (known.leader, known.leader_epoch, known.move.target) == (A, late.state.leader_epoch + 1, B)
+    assert isinstance(aimed.propose(late), Refusal)
+    assert aimed.prove() is None
+    assert isinstance(aimed.propose(late), Refusal)
+    assert aimed.propose(aimed.seal()) is None
 
 
 def test_nothing_is_sealed_for_a_dead_target_nor_for_one_that_has_not_read_the_store(cluster: Cluster) -> None:

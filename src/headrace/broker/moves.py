@@ -3,7 +3,8 @@
 The owner exports while it serves, then stops writing, exports the rest, and proposes the seal; the target proves that
 it reads the store, and, once its log is there, finishes. Every step begins with what the image says, so that a restart
 of any of them goes on. Promises: from a proposal on the owner writes nothing in that leader epoch, whatever it is told;
-what was not proposed is gone on with; a step that fails is tried again for as long as the image wants it. Never
+what was not proposed is gone on with; a step that fails is tried again for as long as the image wants it, but an owner
+that has stopped in vain writes for ten times as long first, and gives up after twenty such tries. Never
 decides: the controller does. Loop-only.
 """
 
@@ -27,7 +28,10 @@ from headrace.base.limits import (
     MOVE_RETRY_MS_MAX,
     MOVE_RETRY_MS_MIN,
     MOVE_SEAL_MS_MAX,
+    MOVE_SEAL_PAUSE_MS_MAX,
+    MOVE_SEAL_PAUSES,
     MOVE_SEALS_AT_ONCE_MAX,
+    MOVE_SEALS_TRIED_MAX,
     MOVE_TAIL_BYTES,
     MOVE_TAIL_ROUNDS_MAX,
     MOVES_REMEMBERED_MAX,
@@ -77,6 +81,17 @@ class Finished(NamedTuple):
     """From the owner's last accepted record to the first that could be accepted here, by both brokers' wall clocks."""
 
 
+class Vain(NamedTuple):
+    """Tries to seal that came to nothing."""
+
+    tries: int
+    not_before: float
+    """By the loop's time: when the owner may stop writing again."""
+
+
+NOT_TRIED: Final = Vain(0, 0.0)
+
+
 class Moves:
     """One per broker that has a durable store."""
 
@@ -110,6 +125,7 @@ class Moves:
         self._obstacles: dict[TopicPartition, str] = {}
         """Why a step failed last, as it was told."""
         self._sealing: set[TopicPartition] = set()
+        self._vain: dict[TopicPartition, Vain] = {}
         self._failures: dict[TopicPartition, tuple[LeaderEpoch, int]] = {}
         """How often a log that is to be taken over could not be opened, and in which epoch."""
         self.finished: deque[Finished] = deque(maxlen=MOVES_REMEMBERED_MAX)
@@ -194,6 +210,7 @@ class Moves:
                     await asyncio.wait_for(changed.wait(), MOVE_RETRY_MS_MAX / 1000)
         self._obstacles.pop(key, None)
         self._failures.pop(key, None)
+        self._vain.pop(key, None)
         del self._tasks[key], self._changed[key]
 
     def _tell(self, key: TopicPartition, known: PartitionImage, error: Exception) -> None:
@@ -287,9 +304,13 @@ class Moves:
         if not partition.is_exported:
             await self._give_up(partition, "its topic is compacted, or has durable.enable=false")
             return True
+        if self._vain.get(key, NOT_TRIED).tries >= MOVE_SEALS_TRIED_MAX:
+            reason = self._obstacles.get(key, "it could not be sealed")
+            await self._give_up(partition, f"it was tried {MOVE_SEALS_TRIED_MAX} times: {reason}")
+            return True
         async with self._turns:
             await self._copy(partition, move)
-            if not self._may_seal(key, move):
+            if not self._may_seal(key, move) or _now() < self._vain.get(key, NOT_TRIED).not_before:
                 return False
             self._sealing.add(key)
             try:
@@ -318,17 +339,23 @@ class Moves:
         return left > MOVE_TAIL_BYTES or (left > 0 and not has_any)
 
     async def _copy(self, partition: Partition, move: Move) -> None:
-        """Export while records come, until what is left is little, or does not get less."""
-        least, rounds = self._left(partition), 0
+        """Export while records come, until what is left is little, or does not get less. Raises HeadraceError where
+        that is more than can be exported while nothing is written."""
+        least, rounds, rate = self._left(partition), 0, 0.0
         while self._is_to_copy(partition) and rounds < MOVE_TAIL_ROUNDS_MAX and self._is_wanted(partition, move):
+            begun = _now()
             size = await self._exporter.export_next(partition, MOVE_EXPORT_BYTES_MAX, mirrored=True)
             if size == 0:
-                return  # what is left is not committed yet
+                break  # what is left is not committed yet
+            rate = size / max(_now() - begun, 0.001)
             if move.bytes_per_second > 0:
                 await asyncio.sleep(size / move.bytes_per_second)
             left = self._left(partition)
             rounds = 0 if left < least else rounds + 1
             least = min(least, left)
+        left = self._left(partition)
+        if left > max(MOVE_TAIL_BYTES, rate * MOVE_SEAL_MS_MAX / 2_000):
+            raise HeadraceError(f"It is written to faster than it is exported, and {left} bytes are left.")
 
     def _is_wanted(self, partition: Partition, move: Move) -> bool:
         now = self._image().moves.get(partition.topic_partition)
@@ -336,21 +363,25 @@ class Moves:
 
     async def _seal(self, partition: Partition, move: Move) -> None:
         """Stop writing, have all of it in durable history, and propose that the target goes on."""
-        epoch = partition.leader_epoch
+        key, epoch = partition.topic_partition, partition.leader_epoch
         partition.stop_writing()
+        begun = _now()
         stopped_ms = self._clock.now_ms()
         try:
             async with asyncio.timeout(MOVE_SEAL_MS_MAX / 1000):
                 mark = partial(partition.log.mark_sealed, epoch)
                 await asyncio.gather(in_thread(mark), self._export_tail(partition))
             self._check_still_stopped(partition, epoch)
+            if not self._may_seal(key, move):
+                raise HeadraceError("The target is not alive, or has not read what was exported.")
         except BaseException:
             if partition.leader_epoch == epoch:
                 partition.go_on_writing()
+            self._put_off(key, _now() - begun)
             raise
         state = self._state_of(partition, stopped_ms)
         partition.propose_seal()
-        await self._propose(
+        refused = await self._propose(
             partition,
             Seal(
                 topic_id=partition.topic_partition.topic_id,
@@ -360,6 +391,15 @@ class Moves:
                 state=state,
             ),
         )
+        if refused is not None:
+            self._put_off(key, _now() - begun)
+            raise HeadraceError(refused)
+
+    def _put_off(self, key: TopicPartition, stopped_s: float) -> None:
+        """It was in vain: the owner writes for long before it stops again."""
+        tries = self._vain.get(key, NOT_TRIED).tries + 1
+        least_ms = min(MOVE_RETRY_MS_MIN * 2**tries, MOVE_SEAL_PAUSE_MS_MAX)
+        self._vain[key] = Vain(tries, _now() + max(MOVE_SEAL_PAUSES * stopped_s, least_ms / 1000))
 
     async def _export_tail(self, partition: Partition) -> None:
         """All that is appended is flushed, and in durable history."""
@@ -388,8 +428,10 @@ class Moves:
             producers=packed(partition.producers.snapshot()),
         )
 
-    async def _propose(self, partition: Partition, seal: Seal) -> None:
-        """Until the image shows what became of it: another leader epoch, whoever leads in it."""
+    async def _propose(self, partition: Partition, seal: Seal) -> str | None:
+        """Until the image shows what became of it: another leader epoch, whoever leads in it. Why it was refused, where
+        it was: the owner goes on in an epoch of its own then, and the move begins anew."""
+        refused: str | None = None
         key, epoch = partition.topic_partition, seal.state.leader_epoch
         ask: SealMove | GiveUpMove = SealMove(seal=seal)
         pause_ms = MOVE_RETRY_MS_MIN
@@ -397,20 +439,22 @@ class Moves:
             self._changed[key].clear()
             refusal = await self._control.submit(ask)
             if not self._is_open(key, epoch):
-                return
+                break
             if refusal is not None and refusal.code not in UNKNOWN:
                 log.warning("a seal is refused", topic=partition.topic, partition=key.partition, reason=refusal.message)
-                ask = self._giving_up(partition)
+                refused = refused or refusal.message
+                ask = self._giving_up(partition, for_good=False)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._changed[key].wait(), pause_ms / 1000)
             pause_ms = min(2 * pause_ms, MOVE_RETRY_MS_MAX)
+        return refused
 
     def _is_open(self, key: TopicPartition, epoch: LeaderEpoch) -> bool:
         """Whether the image does not show yet what became of a proposal in that epoch."""
         known = self._image().partition(key)
         return known is not None and known.leader_epoch == epoch
 
-    def _giving_up(self, partition: Partition) -> GiveUpMove:
+    def _giving_up(self, partition: Partition, *, for_good: bool) -> GiveUpMove:
         key = partition.topic_partition
         return GiveUpMove(
             topic_id=key.topic_id,
@@ -418,11 +462,12 @@ class Moves:
             leader_epoch=partition.leader_epoch,
             broker_id=self._node,
             broker_epoch=self._broker_epoch(),
+            for_good=for_good,
         )
 
     async def _give_up(self, partition: Partition, reason: str) -> None:
         """It cannot be done, now or later."""
-        _check(await self._control.submit(self._giving_up(partition)))
+        _check(await self._control.submit(self._giving_up(partition, for_good=True)))
         log.error(
             "a move is cancelled", topic=partition.topic, partition=partition.topic_partition.partition, reason=reason
         )
@@ -451,6 +496,10 @@ def _unable(role: Replica | None, offline: str | None) -> str | None:
     if role.log.read_only is not None:
         return f"The log that is to be taken over is for reading only: {role.log.read_only}."
     return "The disk of the log that is to be taken over has failed." if role.has_failed or role.log.failed else None
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
 
 
 def _check(refusal: Refusal | None) -> None:

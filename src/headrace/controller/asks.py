@@ -386,10 +386,13 @@ class GiveUpMove(Command[None]):
     leader_epoch: LeaderEpoch
     broker_id: BrokerId
     broker_epoch: BrokerEpoch
+    for_good: bool = True
+    """Else the move itself stays, and begins anew."""
 
     def decide(self, image: MetadataImage, setting: Setting) -> Decision[Refusal | None]:
         return give_up_move(
             image,
+            for_good=self.for_good,
             topic_id=self.topic_id,
             partition=self.partition,
             leader_epoch=self.leader_epoch,

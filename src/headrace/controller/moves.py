@@ -200,14 +200,22 @@ def give_up_move(
     leader_epoch: LeaderEpoch,
     broker_id: BrokerId,
     broker_epoch: BrokerEpoch,
+    for_good: bool,
 ) -> Decision[Refusal | None]:
-    """The owner cannot hand it over: it goes on in a new leader epoch."""
+    """The owner cannot hand it over: it goes on in a new leader epoch. Unless `for_good` the move begins anew in it."""
     known = image.partition(TopicPartition(topic_id, partition))
     if known is None or known.leader != broker_id or known.leader_epoch != leader_epoch or known.is_sealed:
         return decided(_not_moving(partition))
     if (problem := _outdated(image, broker_id, broker_epoch)) is not None:
         return decided(problem)
-    return decided([] if known.move is None else [cancelled(topic_id, known)[0]])
+    if known.move is None:
+        return decided([])
+    move = known.move
+    event, after = cancelled(topic_id, known)
+    if for_good:
+        return decided([event])
+    anew, _ = started(image.topics[topic_id], after, move.target, bytes_per_second=move.bytes_per_second)
+    return decided([event, anew])
 
 
 def _outdated(image: MetadataImage, broker_id: BrokerId, broker_epoch: BrokerEpoch) -> Refusal | None:
