@@ -14,7 +14,7 @@ from headrace.base.errors import StorageFailure
 from headrace.base.ports import Buffer, Objects
 from headrace.broker import moves
 from headrace.broker.partition import Partition
-from headrace.controller.asks import FailTarget, FinishMove, ProveMove, SealMove
+from headrace.controller.asks import DeleteHistory, FailTarget, FinishMove, ProveMove, SealMove
 from headrace.net import loops
 from headrace.net.client.admin import Admin
 from headrace.net.client.cluster import Cluster as Client
@@ -276,7 +276,14 @@ def test_the_first_record_may_come_between_copy_and_seal(tmp_path: Path) -> None
                 written.append((await world.writing(A, b"first")).error_code)
 
         world.moves(A)._copy = then_write  # type: ignore[assignment,method-assign]  # the real one first
-        await world.move(B)
+        proving, sealing = world.hold(B, ProveMove), world.hold(A, SealMove)
+        assert await world.ask(B) == 0
+        await proving.seen.wait()
+        await until(lambda: world.key in world.moves(A)._vain)
+        assert not sealing.seen.is_set()
+        proving.let_go()
+        sealing.let_go()
+        await world.until_owned(B)
         assert written == [0]
         assert world.known(B).leader_epoch == epoch + 1, "nothing was refused"
         assert await world.read(B, 0, 1) == [(0, b"first")]
@@ -528,6 +535,7 @@ def test_what_was_deleted_before_the_first_export_stays_deleted(tmp_path: Path) 
         await world.write(A, b"0", b"1", b"2", b"3")
         (deleted,) = await delete_records(await world.client(A), "t", [2])
         assert deleted.error_code == 0
+        world.hold(A, DeleteHistory)  # whatever else it asks for: a crash could come before it
         async with Client(world.cluster.bootstrap) as client:
             await Admin(client).alter_topic_configs("t", set_={"durable.enable": "true"}, delete=[])
         await world.move(B)

@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from headrace.base.errors import CorruptData
 from headrace.base.ids import (
+    FIRST_OFFSET,
     NO_TOPIC_ID,
     BrokerEpoch,
     BrokerId,
@@ -271,6 +272,7 @@ class PublishSegment(Command[None]):
     leader_epoch: LeaderEpoch
     descriptor: SegmentDescriptor
     previous_hash: str
+    log_start_offset: Offset = FIRST_OFFSET
 
     def decide(self, image: MetadataImage, setting: Setting) -> Decision[Refusal | None]:
         return publish_segment(
@@ -280,6 +282,7 @@ class PublishSegment(Command[None]):
             leader_epoch=self.leader_epoch,
             descriptor=self.descriptor,
             previous_hash=self.previous_hash,
+            log_start_offset=self.log_start_offset,
         )
 
 
