@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from itertools import pairwise
 from pathlib import Path
@@ -18,6 +19,7 @@ from headrace.controller.asks import DeleteHistory, FailTarget, FinishMove, Prov
 from headrace.net import loops
 from headrace.net.client.admin import Admin
 from headrace.net.client.cluster import Cluster as Client
+from headrace.replica.sealing import packed
 from headrace.storage.disk import LocalDisk
 from headrace.storage.objects import DirectoryObjects
 from headrace.wire.batches import encode_batch
@@ -482,7 +484,15 @@ def numbered(values: list[bytes], *, sequence: int, producer: int = 7, epoch: in
     return encode_batch(records, producer_id=producer, producer_epoch=epoch, base_sequence=sequence)
 
 
-def test_the_producers_of_before_are_known(tmp_path: Path) -> None:
+def test_the_producers_of_before_are_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    on: list[threading.Thread] = []
+
+    def packing(snapshot: bytes) -> str:
+        on.append(threading.current_thread())
+        return packed(snapshot)
+
+    monkeypatch.setattr(moves, "packed", packing)
+
     async def work(world: Moving) -> None:
         await world.make()
 
@@ -503,6 +513,8 @@ def test_the_producers_of_before_are_known(tmp_path: Path) -> None:
         await world.move(C)
         assert await send(C, 4) == (0, 4)
         assert await send(C, 8) == (0, 8)
+        assert len(on) == 2
+        assert threading.current_thread() not in on, "it takes long, and all others would wait"
 
     run(tmp_path, work)
 

@@ -52,6 +52,7 @@ from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.moves import Move, StorageStateSealed
 from headrace.metadata.values import PartitionImage
+from headrace.replica.producer_snapshots import encode_snapshot
 from headrace.replica.sealing import packed
 from headrace.storage.engine import PartitionLog
 from headrace.wire.errors import ErrorCode
@@ -371,6 +372,8 @@ class Moves:
             async with asyncio.timeout(MOVE_SEAL_MS_MAX / 1000):
                 mark = partial(partition.log.mark_sealed, epoch)
                 await asyncio.gather(in_thread(mark), self._export_tail(partition))
+                entries = list(partition.producers.entries())  # nothing is added any more
+                producers = await in_thread(lambda: packed(encode_snapshot(entries)))
             self._check_still_stopped(partition, epoch)
             if not self._may_seal(key, move):
                 raise HeadraceError("The target is not alive, or has not read what was exported.")
@@ -379,7 +382,7 @@ class Moves:
                 partition.go_on_writing()
             self._put_off(key, _now() - begun)
             raise
-        state = self._state_of(partition, stopped_ms)
+        state = self._state_of(partition, stopped_ms, producers)
         partition.propose_seal()
         refused = await self._propose(
             partition,
@@ -416,7 +419,7 @@ class Moves:
         if catalog.next_offset != end and partition.start_offset != end:
             raise HeadraceError(f"Durable history ends at {catalog.end_offset}, and its log at {end - 1}.")
 
-    def _state_of(self, partition: Partition, stopped_ms: int) -> StorageStateSealed:
+    def _state_of(self, partition: Partition, stopped_ms: int, producers: str) -> StorageStateSealed:
         partition_log = partition.log
         return StorageStateSealed(
             last_committed_offset=Offset(partition_log.log_end_offset - 1),
@@ -425,7 +428,7 @@ class Moves:
             broker_id=self._node,
             timestamp_ms=stopped_ms,
             epochs=tuple(partition_log.epochs),
-            producers=packed(partition.producers.snapshot()),
+            producers=producers,
         )
 
     async def _propose(self, partition: Partition, seal: Seal) -> str | None:
