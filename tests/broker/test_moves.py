@@ -16,6 +16,7 @@ from headrace.base.ports import Buffer, Objects
 from headrace.broker import moves
 from headrace.broker.partition import Partition
 from headrace.controller.asks import DeleteHistory, FailTarget, FinishMove, ProveMove, SealMove
+from headrace.controller.leaders import Election
 from headrace.net import loops
 from headrace.net.client.admin import Admin
 from headrace.net.client.cluster import Cluster as Client
@@ -24,6 +25,7 @@ from headrace.storage.disk import LocalDisk
 from headrace.storage.objects import DirectoryObjects
 from headrace.wire.batches import encode_batch
 from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from headrace.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -471,6 +473,34 @@ def test_a_target_that_lives_and_cannot_open_its_log_at_all_is_replaced(tmp_path
         assert await world.write(C, b"next") == 3
         assert await world.read(C, 0, 4) == list(enumerate([*values, b"next"]))
         assert not world.has_log(A)
+
+    run(tmp_path, work)
+
+
+def test_an_owner_that_has_lost_its_disk_goes_on_behind_history_once_people_say_so(tmp_path: Path) -> None:
+    """What only that disk had is lost then, and its offsets are given once more."""
+
+    async def work(world: Moving) -> None:
+        values = await begin(world)
+        await world.move(B)
+        assert await world.write(B, b"lost") == 3
+        await world.stop(B)
+        world.cluster.wipe(B)
+        await world.cluster.start(B, join=(world.cluster.address(A), world.cluster.address(C)))
+        await world.until(A, lambda known: known.kept_in is not None)
+        await world.cluster.agree()
+        await world.cluster.settled(B)
+        assert world.partitions(B).role(world.key) is None
+        request = ElectLeadersRequest(Election.UNCLEAN, (TopicPartitions("t", (0,)),), 10_000)
+        assert (await (await world.client(A)).ask(2, request)).error_code == 0
+        await world.until(B, lambda known: known.leader == B)
+        await world.cluster.settled(B)
+        assert not world.partitions(B).offline
+        assert await world.write(B, b"next") == 3
+        assert await world.read(B, 0, 4) == list(enumerate([*values, b"next"]))
+        await world.stop_for_a_while(B, wipe=False)
+        await world.until_owned(B)
+        assert await world.read(B, 0, 4) == list(enumerate([*values, b"next"]))
 
     run(tmp_path, work)
 

@@ -408,6 +408,7 @@ wild_partition_changes = st.one_of(
         partition_epoch=small,
         isr=broker_lists,
         kept_in=st.none() | st.uuids(),
+        unclean=st.booleans(),
     ),
     st.builds(
         ev.ReplicasChanged,

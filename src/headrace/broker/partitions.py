@@ -397,7 +397,9 @@ class Partitions:
 
     def _asked(self, local: LocalPartition, config: TopicConfig) -> Wanted:
         identity = self._identity(local.topic, local.partition.index, local.partition.assignment_epoch)
-        return Wanted(identity, log_config(config), partial(recovery_start, local.partition, self._node))
+        history_end = self._image.durable(local.key).next_offset
+        start = partial(recovery_start, local.partition, self._node, history_end=history_end)
+        return Wanted(identity, log_config(config), start)
 
     async def open_again(self, key: TopicPartition) -> None:
         """What could not be opened, in case that the reason is gone; tried on return."""
