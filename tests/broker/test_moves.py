@@ -316,6 +316,7 @@ def test_an_owner_that_stops_in_vain_writes_ten_times_as_long_and_gives_up_in_th
 
         world.moves(A)._export_tail = fails  # type: ignore[assignment,method-assign]  # the store, as it is seen then
         assert await world.ask(B) == 0
+        await until(lambda: world.moves(A).obstacle(world.key) == "it is slow")
         await world.until(A, lambda known: known.move is None)
         assert world.known(A).leader == A
         assert len(tried) == 3

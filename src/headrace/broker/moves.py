@@ -88,9 +88,10 @@ class Vain(NamedTuple):
     tries: int
     not_before: float
     """By the loop's time: when the owner may stop writing again."""
+    reason: str
 
 
-NOT_TRIED: Final = Vain(0, 0.0)
+NOT_TRIED: Final = Vain(0, 0.0, "")
 
 
 class Moves:
@@ -215,7 +216,7 @@ class Moves:
         del self._tasks[key], self._changed[key]
 
     def _tell(self, key: TopicPartition, known: PartitionImage, error: Exception) -> None:
-        reason = str(error) or "it took too long"
+        reason = _told(error)
         if self._obstacles.get(key) != reason:
             self._obstacles[key] = reason
             log.warning("a move is tried again", topic=self._name(key), partition=known.index, reason=reason)
@@ -305,14 +306,16 @@ class Moves:
         if not partition.is_exported:
             await self._give_up(partition, "its topic is compacted, or has durable.enable=false")
             return True
-        if self._vain.get(key, NOT_TRIED).tries >= MOVE_SEALS_TRIED_MAX:
-            reason = self._obstacles.get(key, "it could not be sealed")
-            await self._give_up(partition, f"it was tried {MOVE_SEALS_TRIED_MAX} times: {reason}")
+        vain = self._vain.get(key, NOT_TRIED)
+        if vain.tries >= MOVE_SEALS_TRIED_MAX:
+            await self._give_up(partition, f"it was tried {vain.tries} times: {vain.reason}")
             return True
         async with self._turns:
             await self._copy(partition, move)
-            if not self._may_seal(key, move) or _now() < self._vain.get(key, NOT_TRIED).not_before:
+            if not self._may_seal(key, move):
                 return False
+            if _now() < vain.not_before:
+                raise HeadraceError(vain.reason)
             self._sealing.add(key)
             try:
                 await self._seal(partition, move)
@@ -377,10 +380,10 @@ class Moves:
             self._check_still_stopped(partition, epoch)
             if not self._may_seal(key, move):
                 raise HeadraceError("The target is not alive, or has not read what was exported.")
-        except BaseException:
+        except BaseException as error:
             if partition.leader_epoch == epoch:
                 partition.go_on_writing()
-            self._put_off(key, _now() - begun)
+            self._put_off(key, _now() - begun, _told(error))
             raise
         state = self._state_of(partition, stopped_ms, producers)
         partition.propose_seal()
@@ -395,14 +398,14 @@ class Moves:
             ),
         )
         if refused is not None:
-            self._put_off(key, _now() - begun)
+            self._put_off(key, _now() - begun, refused)
             raise HeadraceError(refused)
 
-    def _put_off(self, key: TopicPartition, stopped_s: float) -> None:
+    def _put_off(self, key: TopicPartition, stopped_s: float, reason: str) -> None:
         """It was in vain: the owner writes for long before it stops again."""
         tries = self._vain.get(key, NOT_TRIED).tries + 1
         least_ms = min(MOVE_RETRY_MS_MIN * 2**tries, MOVE_SEAL_PAUSE_MS_MAX)
-        self._vain[key] = Vain(tries, _now() + max(MOVE_SEAL_PAUSES * stopped_s, least_ms / 1000))
+        self._vain[key] = Vain(tries, _now() + max(MOVE_SEAL_PAUSES * stopped_s, least_ms / 1000), reason)
 
     async def _export_tail(self, partition: Partition) -> None:
         """All that is appended is flushed, and in durable history."""
@@ -499,6 +502,10 @@ def _unable(role: Replica | None, offline: str | None) -> str | None:
     if role.log.read_only is not None:
         return f"The log that is to be taken over is for reading only: {role.log.read_only}."
     return "The disk of the log that is to be taken over has failed." if role.has_failed or role.log.failed else None
+
+
+def _told(error: BaseException) -> str:
+    return str(error) or "it took too long"
 
 
 def _now() -> float:
