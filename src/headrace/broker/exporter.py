@@ -37,9 +37,12 @@ from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.segments import PartitionCatalog, SegmentDescriptor
 from headrace.metadata.values import TopicImage
+from headrace.replica.producers import ProducerStates
 from headrace.storage.engine import PartitionLog
+from headrace.storage.tier.blocks import read_footer
 from headrace.storage.tier.export import ExportSource, export_segment
 from headrace.storage.tier.mirror import MirroredTopic, MirrorWriter
+from headrace.storage.tier.producers import producers_after, producers_of
 from headrace.wire.batches import parse_header
 
 log = structlog.get_logger(__name__)
@@ -221,14 +224,16 @@ class Exporter:
         chunks = await self._read(partition, start, end)
         if topic is None or not chunks:
             return False
+        start = Offset(parse_header(chunks[0]).base_offset)
         source = ExportSource(
             cluster_id=image.cluster_id,
             topic_id=topic.id,
             topic=topic.name,
             partition=partition.topic_partition.partition,
             leader_epoch=partition.leader_epoch,
-            start_offset=Offset(parse_header(chunks[0]).base_offset),
+            start_offset=start,
             limit_offset=partition.last_stable_offset,
+            producers=await self._producers(partition, self._catalog(partition, image), start, chunks),
         )
         descriptor = await _in_thread(partial(export_segment, self._objects, source, chunks))
         self._rest_until = self._clock.monotonic() + descriptor.object_bytes / self._bytes_per_second
@@ -249,6 +254,27 @@ class Exporter:
             start = _end_of(chunk)
             await asyncio.sleep(0)
         return chunks
+
+    async def _producers(
+        self, partition: Partition, catalog: PartitionCatalog, start: Offset, chunks: Sequence[Buffer]
+    ) -> str:
+        """What the footer of these batches says, which begin at `start`: on from the footer before, or, where that does
+        not say, from what is left of what was known there."""
+        last = catalog.last
+        before = None if last is None else await _in_thread(partial(self._told_producers, last.descriptor))
+        if before is None:
+            before = partition.producers.as_of(start)
+        return await _in_thread(partial(producers_after, before, chunks, known=partition.producers.ids))
+
+    def _told_producers(self, segment: SegmentDescriptor) -> ProducerStates | None:
+        """In a worker thread."""
+        try:
+            return producers_of(read_footer(self._objects, segment).producers)
+        except (CorruptData, EOFError, FileNotFoundError) as error:
+            log.error(
+                "durable history is damaged, and goes on: see to the object", object=segment.key, reason=str(error)
+            )
+            return None
 
     async def _publish(self, partition: Partition, descriptor: SegmentDescriptor, head: str) -> None:
         key = partition.topic_partition

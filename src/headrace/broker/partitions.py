@@ -11,16 +11,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final, Protocol, TypeAlias, TypeVar
 
 import structlog
 
-from headrace.base.errors import HeadraceError
+from headrace.base.errors import HeadraceError, StorageFailure
 from headrace.base.ids import NO_LEADER, BrokerId, DirectoryId, Offset, PartitionIndex, TopicId, TopicPartition
 from headrace.base.limits import LOGS_CLOSED_AT_ONCE_MAX, LOGS_TAKEN_UP_PER_TURN_MAX
 from headrace.base.ports import Clock, Space
+from headrace.broker.durable_wins import DurableWins
 from headrace.broker.flusher import Flusher
 from headrace.broker.following import FollowerPartition
 from headrace.broker.opening import Opened, Opener, in_thread
@@ -95,6 +97,8 @@ class Partitions:
         self._has_store = has_store
         self._on_bug = on_bug
         self._opener = Opener(engine, clock)
+        self.durable_wins = DurableWins(on_bug)
+        self.durable_wins.again = self._try_again
         self.feeding: Feeding = NoFeeding()
         self.propose: Propose = _nobody_decides
         """Whom partitions tell of an ISR that they want."""
@@ -230,8 +234,10 @@ class Partitions:
         key, image = local.key, local.partition
         leads = image.leader == self._node
         if leads and (serving := self._serving.get(key)) is not None and not serving.has_stepped_down:
-            serving.lead(image)
-            return True
+            others_led = image.leader_epoch != serving.leader_epoch
+            if not (others_led and self.durable_wins.wins(self._image.catalog.get(key), serving.log)):
+                serving.lead(image)
+                return True
         if not leads and (copy := self._following.get(key)) is not None and not copy.has_stepped_down:
             self._follow_on(copy, image)
             return True
@@ -304,11 +310,39 @@ class Partitions:
             await role.settled()
         async for role in _by_turns(ended):
             key = role.topic_partition
-            local = self._local(key)
-            if self.role(key) is not role or local is None:
+            if self.role(key) is not role or (local := self._local(key)) is None:
                 continue  # it is deleted
+            if self._gives_way(local, role.log) and not await self._begin_anew(local, role):
+                continue  # it serves nothing before that is done
+            if (local := self._local(key)) is None:
+                continue
             self._forget(key)
-            self._assume(local, role.log, role.producers, role.settings, role.high_watermark, failed=role.has_failed)
+            known = min(role.high_watermark, role.log.log_end_offset)  # it may have been begun anew
+            has_failed = role.has_failed or (role.log.failed and role.log.read_only is None)
+            self._assume(local, role.log, role.producers, role.settings, known, failed=has_failed)
+
+    def _gives_way(self, local: LocalPartition, partition_log: PartitionLog) -> bool:
+        """Whether it is to be led here, and durable history has more than the log, or otherwise."""
+        leads = local.partition.leader == self._node
+        return leads and self.durable_wins.wins(self._image.catalog.get(local.key), partition_log)
+
+    async def _begin_anew(self, local: LocalPartition, role: Replica) -> bool:
+        """See `durable_wins`. False: not now; whoever finds out more has it tried again."""
+        catalog = self._image.catalog[local.key]
+        try:
+            producers = await self.durable_wins.begin_anew(local.key, catalog, role.log)
+        except StorageFailure as error:  # it is not served, as its disk has failed
+            log.error("a log could not be begun anew", log=str(role.log.directory), reason=str(error))
+            return True
+        if producers is None:
+            return False
+        role.producers = producers
+        return True
+
+    def _try_again(self, key: TopicPartition) -> None:
+        """What was still to be known of it is known."""
+        if not self._closing:
+            self._work = started(self._carry_out(self._work, [], [key]), "leading behind history", self._on_bug)
 
     async def quiet(self, logs: Sequence[PartitionLog]) -> None:
         """No flush of them is under way, and nobody else works on them, on return. Nothing may be flushed of them then:
@@ -340,15 +374,23 @@ class Partitions:
         ]
         results = await self._opener.open_all(asked)
         unwanted: list[PartitionLog] = []
+        giving_way: list[TopicPartition] = []
         async for local, result in _by_turns(zip(wanted, results, strict=True)):
             now = self._local(local.key)
             if now is not None:
+                if not isinstance(result, Exception) and self._gives_way(now, result.log):
+                    now = LocalPartition(now.topic, replace(now.partition, leader=NO_LEADER))
+                    giving_way.append(now.key)
                 self._take_up(now, configs[local.topic.id], result)
             elif not isinstance(result, Exception):  # deleted meanwhile: what comes behind this deletes its files
                 unwanted.append(result.log)
         await in_thread(partial(_close_all, unwanted, clean=True))
         if self._image is not image:
             self._reconfigure_all(topics)
+        for key in giving_way:
+            self._end(key, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if giving_way:
+            await self._change_roles(giving_way)
 
     async def _remove(self, gone: Sequence[LogIdentity]) -> None:
         """Close and delete, once no flush of theirs is under way."""
@@ -357,6 +399,7 @@ class Partitions:
             key = TopicPartition(identity.topic_id, identity.partition)
             self._offline.pop(key, None)
             self._crashed.discard(key)
+            self.durable_wins.forget(key)
             if (role := self._forget(key)) is not None:
                 role.step_down(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
                 await role.settled()
@@ -467,6 +510,8 @@ class Partitions:
 
     def _lead(self, image: PartitionImage, common: Common, high_watermark: Offset) -> Partition:
         partition_log, key = common["partition_log"], common["topic_partition"]
+        if self._has_store and (catalog := self._image.catalog.get(key)) is not None:
+            high_watermark = max(high_watermark, min(catalog.next_offset, partition_log.flushed_end))
         if key in self._crashed:
             self._crashed.discard(key)
             log.error(
