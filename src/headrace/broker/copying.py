@@ -370,9 +370,8 @@ class Source:
 
     def _start_over(self, copy: FollowerPartition, row: Copied) -> None:
         """It is told of where the leader's log begins, and of the producers from before. Raises CorruptData."""
-        told = Beginning(
-            row.log_start, NO_EPOCH, ProducerStates.restore(row.records) if row.records else ProducerStates()
-        )
+        producers = ProducerStates.restore(bytes(row.records)) if row.records else ProducerStates()
+        told = Beginning(row.log_start, NO_EPOCH, producers)
         log.warning(
             "a copy is begun anew: the leader does not have what comes next any more",
             topic=copy.topic,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
@@ -25,6 +26,7 @@ from headrace.base.limits import (
     EXPORT_RETRY_MS_MIN,
     EXPORT_STOP_MS_MAX,
     EXPORT_TICK_MS,
+    EXPORTED_PRODUCERS_KEPT_MAX,
 )
 from headrace.base.ports import Buffer, Clock, Objects
 from headrace.broker.control import Control
@@ -83,6 +85,8 @@ class Exporter:
         """Those that are not what was exported, of which it was told."""
         self._task: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
+        self._told: OrderedDict[TopicPartition, tuple[str, str]] = OrderedDict()
+        """What the footers say of producers that were written last, with the keys of their objects."""
         self._deleted: dict[TopicId, MirroredTopic] = {}
         """Topics that are gone from the image and not yet marked so in the mirror."""
         metadata.subscribe(self._on_delta)
@@ -237,6 +241,7 @@ class Exporter:
         )
         descriptor = await _in_thread(partial(export_segment, self._objects, source, chunks))
         self._rest_until = self._clock.monotonic() + descriptor.object_bytes / self._bytes_per_second
+        self._keep_told(partition.topic_partition, descriptor, source.producers)
         await self._publish(partition, descriptor, self._catalog(partition, image).head)
         await self._mirror_up(partition)
         return True
@@ -260,11 +265,23 @@ class Exporter:
     ) -> str:
         """What the footer of these batches says, which begin at `start`: on from the footer before, or, where that does
         not say, from what is left of what was known there."""
-        last = catalog.last
-        before = None if last is None else await _in_thread(partial(self._told_producers, last.descriptor))
+        last, before = catalog.last, None
+        if last is not None:
+            object_key, told = self._told.get(partition.topic_partition, ("", ""))
+            before = (
+                producers_of(told)
+                if object_key == last.descriptor.key
+                else await _in_thread(partial(self._told_producers, last.descriptor))
+            )
         if before is None:
             before = partition.producers.as_of(start)
         return await _in_thread(partial(producers_after, before, chunks, known=partition.producers.ids))
+
+    def _keep_told(self, key: TopicPartition, descriptor: SegmentDescriptor, told: str) -> None:
+        self._told.pop(key, None)
+        self._told[key] = descriptor.key, told
+        if len(self._told) > EXPORTED_PRODUCERS_KEPT_MAX:
+            self._told.popitem(last=False)
 
     def _told_producers(self, segment: SegmentDescriptor) -> ProducerStates | None:
         """In a worker thread."""
