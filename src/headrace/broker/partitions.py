@@ -37,7 +37,7 @@ from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
 from headrace.metadata.values import PartitionImage, TopicImage
 from headrace.replica.leader import Leader, ProposeIsr
 from headrace.replica.producers import ProducerStates
-from headrace.storage.engine import Damage, LogEngine, LogIdentity, PartitionLog
+from headrace.storage.engine import Damage, LogEngine, LogIdentity, PartitionLog, StampMismatch
 from headrace.storage.log.names import DAMAGED, LOG, numbered
 from headrace.wire.errors import ErrorCode
 
@@ -373,6 +373,9 @@ class Partitions:
             for local in wanted
         ]
         results = await self._opener.open_all(asked)
+        for at, (local, result) in enumerate(zip(wanted, results, strict=True)):
+            if isinstance(result, StampMismatch) and self._is_copied_anew(local.key):
+                results[at] = await self._opener.open_aside(asked[at])
         unwanted: list[PartitionLog] = []
         giving_way: list[TopicPartition] = []
         async for local, result in _by_turns(zip(wanted, results, strict=True)):
@@ -391,6 +394,13 @@ class Partitions:
             self._end(key, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if giving_way:
             await self._change_roles(giving_way)
+
+    def _is_copied_anew(self, key: TopicPartition) -> bool:
+        """Somebody else leads, and nobody counts on what this broker has."""
+        local = self._local(key)
+        if local is None or local.partition.leader in (NO_LEADER, self._node):
+            return False
+        return self._node not in local.partition.isr
 
     async def _remove(self, gone: Sequence[LogIdentity]) -> None:
         """Close and delete, once no flush of theirs is under way."""
