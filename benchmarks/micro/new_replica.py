@@ -98,8 +98,8 @@ async def measured(root: Path, size: int, *, with_history: bool) -> None:
         whole = bytes_in(cluster.nodes[leader].data / "logs" / f"{TOPIC}-0", "*.log")
         copied = bytes_in(cluster.nodes[new].data / "logs" / f"{TOPIC}-0", "*.log")
         print(
-            f"partition of {whole / 1e6:.0f} MB: the leader sent {taken / 1e6:.3f} MB until the replica was in sync "
-            f"({100 * taken / whole:.2f} %), in {seconds:.1f} s; its log holds {copied / 1e6:.3f} MB"
+            f"partition of {whole / 1e6:.0f} MB: the leader sent {taken / 1e3:.1f} kB until the replica was in sync "
+            f"({100 * taken / whole:.4f} %), in {seconds:.1f} s; its log holds {copied / 1e3:.1f} kB"
         )
 
 

@@ -29,7 +29,7 @@ DEADLINE_S: Final = 60.0
 RECORDS: Final = 3_000
 MORE: Final = 300
 TOPIC: Final = "history"
-STEPS: Final = ("stamp.json", ".snapshot", "checkpoint.json", ".log")
+STEPS: Final = (".snapshot", "checkpoint.json")
 """What a new replica's directory comes to hold, one after the other; it is killed once it has one of them."""
 
 

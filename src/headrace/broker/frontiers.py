@@ -35,6 +35,8 @@ class Frontiers:
         self._clock = clock
         self._threads = ThreadPoolExecutor(FRONTIER_READS_AT_ONCE_MAX, thread_name_prefix="frontier")
         self._turns = asyncio.Semaphore(FRONTIER_READS_AT_ONCE_MAX)
+        self._silent_until = 0.0
+        """In monotonic seconds: a reading was given up."""
 
     def stop(self) -> None:
         """Nothing is read any more; what is under way is not waited for."""
@@ -44,10 +46,13 @@ class Frontiers:
         """Raises one of DAMAGE, or StorageFailure where the store cannot be read now."""
         work = partial(read_beginning, self._objects, catalog, now_ms=self._clock.now_ms())
         async with self._turns:
+            if self._clock.monotonic() < self._silent_until:  # else each of very many would wait for it
+                raise StorageFailure("the store has not answered lately")
             reading = asyncio.get_running_loop().run_in_executor(self._threads, work)
             try:
                 return await asyncio.wait_for(reading, FRONTIER_READ_MS_MAX / 1000)
             except TimeoutError as error:
+                self._silent_until = self._clock.monotonic() + FRONTIER_READ_MS_MAX / 1000
                 raise StorageFailure(f"the store has not answered for {FRONTIER_READ_MS_MAX} ms") from error
 
     async def beginning(self, copy: Replica) -> Beginning | None:
