@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from headrace.base.errors import StorageFailure
-from headrace.base.ids import PartitionIndex
+from headrace.base.ids import DirectoryId, PartitionIndex
 from headrace.base.ports import Objects
 from headrace.metadata.config_table import RACK_AWARE
 from headrace.metadata.segments import PartitionCatalog
 from headrace.net import loops
+from headrace.storage.log.checkpoints import decode_stamp, encode_stamp
+from headrace.storage.log.names import STAMP, STRAY
 from headrace.storage.tier import export
 from headrace.storage.tier.reader import Store
 from headrace.wire.batches import Record, encode_batch
@@ -323,5 +327,27 @@ def test_a_restarted_leader_without_its_log_begins_at_the_frontier(tmp_path: Pat
         assert await send(world, 18) == (0, 18)
         assert await send(world, 19) == (0, 19)
         assert await read(world, 20) == [(number, BIG) for number in range(20)]
+
+    run(tmp_path, work)
+
+
+def test_a_log_of_another_disk_is_kept_beside_and_taken_anew_where_somebody_else_leads(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        await with_history(world)
+        await reassign(world, (1, 2, 3))
+        leader = world.leader("t")
+        await world.fence(3)
+        await world.stop(3)
+        (directory,) = world.cluster.data(3).rglob("t-0")
+        stamp = decode_stamp((directory / STAMP).read_bytes())
+        foreign = replace(stamp, identity=replace(stamp.identity, directory_id=DirectoryId(uuid.UUID(int=5))))
+        (directory / STAMP).write_bytes(encode_stamp(foreign))
+        await world.cluster.start(3)
+        await world.unfence(3)
+        await world.in_sync("t", 3)
+        assert world.leader("t") == leader
+        assert world.role(3, "t").log.flushed_end == 20
+        (kept,) = [path for path in directory.parent.iterdir() if path.name.endswith(STRAY)]
+        assert (kept / STAMP).read_bytes() == encode_stamp(foreign)
 
     run(tmp_path, work)
