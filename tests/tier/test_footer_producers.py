@@ -20,10 +20,10 @@ REMEMBERED = 5
 
 
 class Written(NamedTuple):
-    """One batch: who wrote it (-1: nobody who wants it once), and how many records it has."""
+    """One batch: who wrote it (-1: nobody who wants it once), and of how many records."""
 
     producer: int
-    count: int
+    records: int
 
 
 segments = st.lists(
@@ -42,7 +42,7 @@ class Story:
     def write(self, producer: int, count: int) -> bytes:
         first = self.sequences.get(producer, 0)
         records = [Record(self.end + at, 1_000, None, b"v", ()) for at in range(count)]
-        about: dict[str, int] = {}
+        about: dict[str, Any] = {}
         if producer >= 0:
             about = {"producer_id": producer, "producer_epoch": 0, "base_sequence": first}
             batches = self.known.setdefault(producer, [])
