@@ -13,6 +13,7 @@ import pytest
 from headrace.base.errors import StorageFailure
 from headrace.base.ids import DirectoryId, PartitionIndex
 from headrace.base.ports import Objects
+from headrace.broker.partitions import NoFeeding
 from headrace.metadata.config_table import RACK_AWARE
 from headrace.metadata.segments import PartitionCatalog
 from headrace.net import loops
@@ -349,5 +350,23 @@ def test_a_log_of_another_disk_is_kept_beside_and_taken_anew_where_somebody_else
         assert world.role(3, "t").log.flushed_end == 20
         (kept,) = [path for path in directory.parent.iterdir() if path.name.endswith(STRAY)]
         assert (kept / STAMP).read_bytes() == encode_stamp(foreign)
+
+    run(tmp_path, work)
+
+
+def test_a_leader_shows_all_of_history_before_its_followers_have_reported(tmp_path: Path) -> None:
+    """What was exported was committed: its high watermark begins there, though it was told of none."""
+
+    async def work(world: World) -> None:
+        await with_history(world)
+        leader = world.leader("t")
+        (follower,) = {1, 2} - {leader}
+        world.partitions(leader).feeding = NoFeeding()  # it is silent in the next epoch
+        copy = world.copy(follower, "t")
+        copy._high_watermark = copy.log.log_start_offset  # as when it was just started
+        await lead(world, follower, (1, 2))
+        leading = world.leading("t")
+        assert leading is not None
+        assert leading.high_watermark == catalog(world).next_offset < leading.log.log_end_offset
 
     run(tmp_path, work)
