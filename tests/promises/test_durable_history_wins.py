@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import confluent_kafka
+import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from headrace.base.ids import PartitionIndex
@@ -26,7 +27,7 @@ from tests.promises.load import QUIET
 from tools.broker_cluster import BrokerCluster
 
 DEADLINE_S: Final = 60.0
-RECORDS: Final = 3_000
+RECORDS: Final = 1_500
 MORE: Final = 300
 TOPIC: Final = "history"
 STEPS: Final = (".snapshot", "checkpoint.json")
@@ -88,16 +89,32 @@ async def in_thread(work: Callable[..., Any], *args: Any) -> Any:
     return await asyncio.get_running_loop().run_in_executor(None, functools.partial(work, *args))
 
 
+@pytest.fixture(autouse=True)
+def _no_clients_are_left() -> Iterator[None]:
+    yield
+    admin_of.cache_clear()
+
+
 async def until(true: Callable[[], bool]) -> None:
     async with asyncio.timeout(DEADLINE_S):
         while not await in_thread(true):
             pass
 
 
+@functools.cache
+def admin_of(bootstrap: str) -> Any:
+    """Made once: each is a client with threads of its own."""
+    return AdminClient({"bootstrap.servers": bootstrap, "reconnect.backoff.max.ms": 200, **QUIET})
+
+
 def state(bootstrap: str, partition: int) -> tuple[int, set[int]]:
-    """Leader and ISR."""
-    metadata = AdminClient({"bootstrap.servers": bootstrap, **QUIET}).list_topics(TOPIC, timeout=DEADLINE_S)
-    known = metadata.topics[TOPIC].partitions[partition]
+    """Leader and ISR; (-1, nobody) while nobody answers."""
+    admin = admin_of(bootstrap)
+    admin.poll(0.02)
+    try:
+        known = admin.list_topics(TOPIC, timeout=1.0).topics[TOPIC].partitions[partition]
+    except confluent_kafka.KafkaException:
+        return -1, set()
     return known.leader, set(known.isrs)
 
 
@@ -111,8 +128,7 @@ def exported_end(store: Path, partition: int) -> int:
 async def make(bootstrap: str, partitions: int, replicas: int, **config: str) -> None:
     known = {"segment.bytes": "65536", "durable.export.max.lag.ms": "200", "min.insync.replicas": "1"}
     topic = NewTopic(TOPIC, partitions, replicas, config={**known, **config})
-    admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
-    await in_thread(admin.create_topics([topic])[TOPIC].result, DEADLINE_S)
+    await in_thread(admin_of(bootstrap).create_topics([topic])[TOPIC].result, DEADLINE_S)
 
 
 def options(directory: Path) -> tuple[str, ...]:

@@ -110,3 +110,30 @@ def test_what_was_begun_twice_is_where_it_was_begun_last() -> None:
     assert (log.log_start_offset, log.log_end_offset) == (2000, 2000)
     assert log.latest_producer_snapshot() is None
     assert list(log.epochs) == []
+
+
+@pytest.mark.parametrize("made", [with_nothing, with_records])
+def test_a_power_cut_at_the_end_leaves_no_beginning_without_its_producers(
+    made: Callable[[int], tuple[MemoryDisk, Twin]],
+) -> None:
+    """Names that were not synced survive or not, each by itself."""
+    count = 1
+    while stopped(*_cut_at(made, 0, count), loses_power=False):
+        count += 1
+    begun = 0
+    for seed in range(24):
+        for at in range(count - 4, count):
+            disk, _, work = _cut_at(made, seed, at)
+            stopped(disk, at, work, loses_power=True)
+            log = open_log(disk)
+            if log.log_start_offset == THERE:
+                begun += 1
+                check_begun(log)
+    assert begun > 3
+
+
+def _cut_at(
+    made: Callable[[int], tuple[MemoryDisk, Twin]], seed: int, at: int
+) -> tuple[MemoryDisk, int, Callable[[], object]]:
+    disk, twin = made(seed)
+    return disk, at, lambda: begin(twin.log)
