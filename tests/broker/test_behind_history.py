@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from headrace.base.errors import StorageFailure
-from headrace.base.ids import DirectoryId, PartitionIndex
+from headrace.base.ids import DirectoryId, Offset, PartitionIndex
 from headrace.base.ports import Objects
 from headrace.broker.partitions import NoFeeding
 from headrace.metadata.config_table import RACK_AWARE
@@ -306,6 +306,7 @@ def test_who_cannot_read_history_does_not_lead_below_it(tmp_path: Path) -> None:
         store.is_down = False
         await until(lambda: (led := world.leading("t")) is not None and led.standings.node == behind)
         frontier = int(catalog(world).next_offset)
+        assert await send(world, frontier - 1) == (0, frontier - 1), "sent again: it is in history"
         assert await write(world, b"now") == frontier
 
     run(tmp_path, work, store)
@@ -368,5 +369,21 @@ def test_a_leader_shows_all_of_history_before_its_followers_have_reported(tmp_pa
         leading = world.leading("t")
         assert leading is not None
         assert leading.high_watermark == catalog(world).next_offset < leading.log.log_end_offset
+
+    run(tmp_path, work)
+
+
+def test_a_copy_that_ends_below_where_history_begins_says_nothing_impossible(tmp_path: Path) -> None:
+    """Its leader would end the connection, and so the copying of everything else."""
+
+    async def work(world: World) -> None:
+        await with_history(world)
+        (follower,) = {1, 2} - {world.leader("t")}
+        copy = world.copy(follower, "t")
+        world.partitions(follower).feeding.drop(world.key("t"))
+        copy.log.truncate_to(Offset(5))
+        assert copy.history is not None
+        copy.history = copy.history.deleted(Offset(15), ())
+        assert copy.position.readable_from <= copy.position.log_end == 5
 
     run(tmp_path, work)

@@ -141,8 +141,9 @@ class FollowerPartition(Replica):
     def readable_from(self) -> Offset:
         """Nothing that this copy lacks, or has damaged, is at it or above; what durable history has it does not lack.
         At most the log's end."""
-        start = self.log.log_start_offset
-        return self._sound_from if self._sound_from > start else self.start_offset
+        if self._sound_from > self.log.log_start_offset:
+            return self._sound_from
+        return min(self.start_offset, self.log.log_end_offset)
 
     def on_damage(self) -> None:
         """Some was found: consumers are to read elsewhere."""
