@@ -70,7 +70,7 @@ def goes_on(disk: MemoryDisk, log: LocalLog) -> None:
 
 @pytest.mark.parametrize("loses_power", [False, True])
 @pytest.mark.parametrize("made", [with_nothing, with_records])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_whatever_stops_it_the_log_is_one_or_the_other(
     seed: int, made: Callable[[int], tuple[MemoryDisk, Twin]], loses_power: bool
 ) -> None:
