@@ -207,7 +207,7 @@ def test_a_replica_that_is_killed_while_it_begins_behind_history_leads_like_any_
                 known = sender.acknowledged[partition]
                 assert sorted(known) == list(range(RECORDS + 5 + MORE))
                 assert await in_thread(read, str(cluster.address(new)), partition, len(known)) == known
-                await cluster.start(first)
-                await until(lambda p=partition, f=first, n=new: state(everybody, p)[1] == {f, n})  # type: ignore[misc]
+                if partition + 1 < len(STEPS):
+                    await cluster.start(first)
 
     loops.run(work())
