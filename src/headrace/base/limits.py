@@ -270,8 +270,8 @@ EXPORT_TICK_MS: Final = 250
 """Time between two looks for closed segments to export."""
 EXPORT_READ_BYTES: Final = 1024 * 1024
 """Bytes of a log read on the event loop at a time, for an export."""
-EXPORTED_PRODUCERS_KEPT_MAX: Final = 1_000
-"""Partitions of which the producers in their last footer are remembered; others are read of the store again."""
+EXPORTED_PRODUCERS_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Of what the last footers say of producers, kept for the next ones; others are read of the store again."""
 EXPORT_STOP_MS_MAX: Final = 5_000
 """Longest that a stop waits for the segment that is being exported."""
 EXPORT_RETRY_MS_MIN: Final = 1_000

@@ -26,7 +26,7 @@ from headrace.base.limits import (
     EXPORT_RETRY_MS_MIN,
     EXPORT_STOP_MS_MAX,
     EXPORT_TICK_MS,
-    EXPORTED_PRODUCERS_KEPT_MAX,
+    EXPORTED_PRODUCERS_BYTES_MAX,
 )
 from headrace.base.ports import Buffer, Clock, Objects
 from headrace.broker.control import Control
@@ -87,6 +87,7 @@ class Exporter:
         self._stopping = asyncio.Event()
         self._told: OrderedDict[TopicPartition, tuple[str, str]] = OrderedDict()
         """What the footers say of producers that were written last, with the keys of their objects."""
+        self._told_bytes = 0
         self._deleted: dict[TopicId, MirroredTopic] = {}
         """Topics that are gone from the image and not yet marked so in the mirror."""
         metadata.subscribe(self._on_delta)
@@ -278,10 +279,12 @@ class Exporter:
         return await _in_thread(partial(producers_after, before, chunks, known=partition.producers.ids))
 
     def _keep_told(self, key: TopicPartition, descriptor: SegmentDescriptor, told: str) -> None:
-        self._told.pop(key, None)
+        _, before = self._told.pop(key, ("", ""))
         self._told[key] = descriptor.key, told
-        if len(self._told) > EXPORTED_PRODUCERS_KEPT_MAX:
-            self._told.popitem(last=False)
+        self._told_bytes += len(told) - len(before)
+        while self._told_bytes > EXPORTED_PRODUCERS_BYTES_MAX and len(self._told) > 1:
+            _, (_, gone) = self._told.popitem(last=False)
+            self._told_bytes -= len(gone)
 
     def _told_producers(self, segment: SegmentDescriptor) -> ProducerStates | None:
         """In a worker thread."""
