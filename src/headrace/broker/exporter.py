@@ -230,6 +230,7 @@ class Exporter:
         if topic is None or not chunks:
             return False
         start = Offset(parse_header(chunks[0]).base_offset)
+        told = await self._producers(partition, self._catalog(partition, image), start, chunks)
         source = ExportSource(
             cluster_id=image.cluster_id,
             topic_id=topic.id,
@@ -238,11 +239,12 @@ class Exporter:
             leader_epoch=partition.leader_epoch,
             start_offset=start,
             limit_offset=partition.last_stable_offset,
-            producers=await self._producers(partition, self._catalog(partition, image), start, chunks),
+            producers=told,
         )
         descriptor = await _in_thread(partial(export_segment, self._objects, source, chunks))
         self._rest_until = self._clock.monotonic() + descriptor.object_bytes / self._bytes_per_second
         self._keep_told(partition.topic_partition, descriptor, source.producers)
+        self._keep_told(partition.topic_partition, descriptor, told)
         await self._publish(partition, descriptor, self._catalog(partition, image).head)
         await self._mirror_up(partition)
         return True
