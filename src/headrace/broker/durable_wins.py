@@ -13,7 +13,7 @@ and keeps its log; only after an unclean election, or a loss of what was not flu
 | its record before F is of the epoch of the catalog's last record | kept: all below is the same (KIP-101) |
 | its record before F is of another epoch | begun anew at F |
 | that record cannot be read | kept: what is not known to differ is not dropped |
-| the catalog does not tell that epoch (of earlier versions) | begun anew where the log's is later than the exporter's |
+| the catalog does not tell that epoch (of earlier versions) | kept: the exporter stops where it sees a difference |
 
 Logs have no gaps, so one that is cut below F, where it differs, can only go on at F: nothing of it stays. What it had
 below F is in history, and what it had above it followed on something else. Its high watermark starts at F, or higher
@@ -33,7 +33,7 @@ import structlog
 from headrace.base.errors import CorruptData, HeadraceError, StorageFailure
 from headrace.base.ids import NO_EPOCH, LeaderEpoch, Offset, TopicPartition
 from headrace.base.limits import HISTORY_RETRY_MS
-from headrace.broker.frontiers import DAMAGE, Frontiers
+from headrace.broker.frontiers import Frontiers
 from headrace.broker.opening import in_thread
 from headrace.broker.tasks import OnBug, started
 from headrace.metadata.segments import PartitionCatalog, SegmentDescriptor
@@ -62,9 +62,7 @@ def wins(catalog: PartitionCatalog | None, partition_log: PartitionLog) -> bool:
 
 
 def _differs(epoch: LeaderEpoch, last: SegmentDescriptor) -> bool:
-    if epoch == NO_EPOCH:
-        return False
-    return epoch > last.leader_epoch if last.last_epoch == NO_EPOCH else epoch != last.last_epoch
+    return NO_EPOCH not in (epoch, last.last_epoch) and epoch != last.last_epoch
 
 
 def _epoch_of_record(partition_log: PartitionLog, offset: Offset) -> LeaderEpoch:
@@ -142,7 +140,7 @@ class DurableWins:
         while beginning is None:
             try:
                 beginning = await self.frontiers.read(catalog)
-            except DAMAGE as error:
+            except (CorruptData, EOFError) as error:  # what is not there at all may be a store that is not mounted
                 log.error(
                     "a leader's log begins behind damaged durable history: producers from before are not known, and a "
                     "batch that one of them sends again is appended once more",

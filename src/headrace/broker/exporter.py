@@ -243,7 +243,6 @@ class Exporter:
         )
         descriptor = await _in_thread(partial(export_segment, self._objects, source, chunks))
         self._rest_until = self._clock.monotonic() + descriptor.object_bytes / self._bytes_per_second
-        self._keep_told(partition.topic_partition, descriptor, source.producers)
         self._keep_told(partition.topic_partition, descriptor, told)
         await self._publish(partition, descriptor, self._catalog(partition, image).head)
         await self._mirror_up(partition)

@@ -10,11 +10,10 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Final
 
 import structlog
 
-from headrace.base.errors import CorruptData, HeadraceError, StorageFailure
+from headrace.base.errors import HeadraceError, StorageFailure
 from headrace.base.limits import FRONTIER_READ_MS_MAX, FRONTIER_READS_AT_ONCE_MAX
 from headrace.base.ports import Clock, Objects
 from headrace.broker.replica import Replica
@@ -22,9 +21,6 @@ from headrace.metadata.segments import PartitionCatalog
 from headrace.storage.tier.frontier import Beginning, read_beginning
 
 log = structlog.get_logger(__name__)
-
-DAMAGE: Final = (CorruptData, EOFError, FileNotFoundError)
-"""What says that the store was read, and that it does not hold what the catalog says."""
 
 
 class Frontiers:
@@ -43,7 +39,7 @@ class Frontiers:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def read(self, catalog: PartitionCatalog) -> Beginning:
-        """Raises one of DAMAGE, or StorageFailure where the store cannot be read now."""
+        """Raises CorruptData, EOFError, FileNotFoundError, or StorageFailure where the store cannot be read now."""
         work = partial(read_beginning, self._objects, catalog, now_ms=self._clock.now_ms())
         async with self._turns:
             if self._clock.monotonic() < self._silent_until:  # else each of very many would wait for it

@@ -38,6 +38,8 @@ def read_beginning(objects: Objects, catalog: PartitionCatalog, *, now_ms: int) 
     producers = producers_of(footer.producers, now_ms=now_ms)
     if producers is None:
         raise CorruptData(f"object '{last.key}' is of a version that does not tell its producers")
+    if not footer.leader_epochs:
+        raise CorruptData(f"object '{last.key}' does not tell its leader epochs")
     plan = plan_of(last, footer)
     read_block(objects, plan, len(plan.starts) - 1)
     for segment in some_of(catalog):
