@@ -230,6 +230,14 @@ HISTORY_RETRY_MS: Final = 1_000
 """Before what could not be read is read again."""
 HISTORY_EPOCH_MS_MAX: Final = 1_000
 """Longest that the answer to where history begins waits for the epoch there, which it may do without."""
+FRONTIER_FOOTERS_READ_MAX: Final = 16
+"""Footers, beside the last one's, that are read before a log begins behind durable history."""
+FRONTIER_READS_AT_ONCE_MAX: Final = 2
+"""Partitions for which that is done at a time, on this broker."""
+FRONTIER_READ_MS_MAX: Final = 10_000
+"""Longest that it takes for one of them; after that a copy is taken from the leader as a whole."""
+FRONTIER_RETRY_MS: Final = 60_000
+"""Before a copy that was refused it looks at durable history again."""
 HISTORY_DELETE_GRACE_MS: Final = 60_000
 """Between the event that takes a segment from its catalog and the deletion of its object."""
 HISTORY_DOOMED_MAX: Final = 100_000
@@ -264,6 +272,8 @@ EXPORT_TICK_MS: Final = 250
 """Time between two looks for closed segments to export."""
 EXPORT_READ_BYTES: Final = 1024 * 1024
 """Bytes of a log read on the event loop at a time, for an export."""
+EXPORTED_PRODUCERS_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Of what the last footers say of producers, kept for the next ones; others are read of the store again."""
 EXPORT_STOP_MS_MAX: Final = 5_000
 """Longest that a stop waits for the segment that is being exported."""
 EXPORT_RETRY_MS_MIN: Final = 1_000

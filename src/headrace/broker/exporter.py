@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
@@ -25,6 +26,7 @@ from headrace.base.limits import (
     EXPORT_RETRY_MS_MIN,
     EXPORT_STOP_MS_MAX,
     EXPORT_TICK_MS,
+    EXPORTED_PRODUCERS_BYTES_MAX,
 )
 from headrace.base.ports import Buffer, Clock, Objects
 from headrace.broker.control import Control
@@ -37,9 +39,12 @@ from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.segments import PartitionCatalog, SegmentDescriptor
 from headrace.metadata.values import TopicImage
+from headrace.replica.producers import ProducerStates
 from headrace.storage.engine import PartitionLog
+from headrace.storage.tier.blocks import read_footer
 from headrace.storage.tier.export import ExportSource, export_segment
 from headrace.storage.tier.mirror import MirroredTopic, MirrorWriter
+from headrace.storage.tier.producers import producers_after, producers_of
 from headrace.wire.batches import parse_header
 
 log = structlog.get_logger(__name__)
@@ -82,6 +87,9 @@ class Exporter:
         """Those that are not what was exported, of which it was told."""
         self._task: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
+        self._told: OrderedDict[TopicPartition, tuple[str, str]] = OrderedDict()
+        """What the footers say of producers that were written last, with the keys of their objects."""
+        self._told_bytes = 0
         self._deleted: dict[TopicId, MirroredTopic] = {}
         """Topics that are gone from the image and not yet marked so in the mirror."""
         metadata.subscribe(self._on_delta)
@@ -248,17 +256,21 @@ class Exporter:
         topic = image.topic_by_id(partition.topic_partition.topic_id)
         if topic is None or not chunks:
             return False
+        start = Offset(parse_header(chunks[0]).base_offset)
+        told = await self._producers(partition, self._catalog(partition, image), start, chunks)
         source = ExportSource(
             cluster_id=image.cluster_id,
             topic_id=topic.id,
             topic=topic.name,
             partition=partition.topic_partition.partition,
             leader_epoch=partition.leader_epoch,
-            start_offset=Offset(parse_header(chunks[0]).base_offset),
+            start_offset=start,
             limit_offset=partition.last_stable_offset,
+            producers=told,
         )
         descriptor = await _in_thread(partial(export_segment, self._objects, source, chunks))
         self._rest_until = self._clock.monotonic() + descriptor.object_bytes / self._bytes_per_second
+        self._keep_told(partition.topic_partition, descriptor, told)
         before, log_start = self._catalog(partition, image), partition.log.log_start_offset
         await self._publish(partition, descriptor, before.head)
         if not before.entries and log_start > descriptor.start_offset:
@@ -292,6 +304,41 @@ class Exporter:
             start = _end_of(chunk)
             await asyncio.sleep(0)
         return chunks
+
+    async def _producers(
+        self, partition: Partition, catalog: PartitionCatalog, start: Offset, chunks: Sequence[Buffer]
+    ) -> str:
+        """What the footer of these batches says, which begin at `start`: on from the footer before, or, where that does
+        not say, from what is left of what was known there."""
+        last, before = catalog.last, None
+        if last is not None:
+            object_key, told = self._told.get(partition.topic_partition, ("", ""))
+            before = (
+                producers_of(told)
+                if object_key == last.descriptor.key
+                else await _in_thread(partial(self._told_producers, last.descriptor))
+            )
+        if before is None:
+            before = partition.producers.as_of(start)
+        return await _in_thread(partial(producers_after, before, chunks, known=partition.producers.ids))
+
+    def _keep_told(self, key: TopicPartition, descriptor: SegmentDescriptor, told: str) -> None:
+        _, before = self._told.pop(key, ("", ""))
+        self._told[key] = descriptor.key, told
+        self._told_bytes += len(told) - len(before)
+        while self._told_bytes > EXPORTED_PRODUCERS_BYTES_MAX and len(self._told) > 1:
+            _, (_, gone) = self._told.popitem(last=False)
+            self._told_bytes -= len(gone)
+
+    def _told_producers(self, segment: SegmentDescriptor) -> ProducerStates | None:
+        """In a worker thread."""
+        try:
+            return producers_of(read_footer(self._objects, segment).producers)
+        except (CorruptData, EOFError, FileNotFoundError) as error:
+            log.error(
+                "durable history is damaged, and goes on: see to the object", object=segment.key, reason=str(error)
+            )
+            return None
 
     async def _publish(self, partition: Partition, descriptor: SegmentDescriptor, head: str) -> None:
         key = partition.topic_partition

@@ -256,8 +256,8 @@ class FollowerSession:
     def take(self, bytes_max: int) -> list[Copied]:
         """All that there is to be told now, within so many bytes, but for one first batch of any size."""
         self._gathering.begun()
-        rows, self._told = list(self._told.values()), {}
-        size = 0
+        rows: list[Copied] = []
+        size = self._take_told(rows, bytes_max)
         for key in list(self._ready):
             if size >= bytes_max:
                 break
@@ -286,10 +286,23 @@ class FollowerSession:
             if is_throttled:
                 self._followers.throttle.take(len(records))
             self._news.pop(key, None)
-        self._is_behind = bool(self._ready)
+        self._is_behind = bool(self._ready) or bool(self._told)
         news, self._news = self._news, {}
         rows += [_row(self._places[key], ErrorCode.NONE, b"") for key in news]
         return rows
+
+    def _take_told(self, rows: list[Copied], bytes_max: int) -> int:
+        """The bytes of these. Whoever is to begin anew is also told of the producers from before."""
+        size = 0
+        for key in list(self._told):
+            if rows and size >= bytes_max:
+                break
+            row = self._told.pop(key)
+            if row.error == ErrorCode.OFFSET_OUT_OF_RANGE:
+                row = row._replace(records=self._followers.producers_before(key, row.log_start))
+            size += len(row.records)
+            rows.append(row)
+        return size
 
     def _went_on(self, key: TopicPartition, next_offset: Offset) -> None:
         place = self._places[key] = self._places[key]._replace(next_offset=next_offset)
@@ -471,6 +484,14 @@ class Followers:
                 known.end()
             self._sessions[who.replica] = session
         return session
+
+    def producers_before(self, key: TopicPartition, offset: Offset) -> bytes:
+        """What is known of them as of there; empty: none is."""
+        role = self.partitions.role(key)
+        if not isinstance(role, Partition):
+            return b""
+        known = role.producers.as_of(offset)
+        return known.snapshot() if len(known) else b""
 
     def forget(self, session: FollowerSession) -> None:
         if self._sessions.get(session.replica) is session:

@@ -11,16 +11,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final, Protocol, TypeAlias, TypeVar
 
 import structlog
 
-from headrace.base.errors import HeadraceError
+from headrace.base.errors import HeadraceError, StorageFailure
 from headrace.base.ids import NO_LEADER, BrokerId, DirectoryId, Offset, PartitionIndex, TopicId, TopicPartition
 from headrace.base.limits import LOGS_CLOSED_AT_ONCE_MAX, LOGS_TAKEN_UP_PER_TURN_MAX
 from headrace.base.ports import Clock, Space
+from headrace.broker.durable_wins import DurableWins
 from headrace.broker.flusher import Flusher
 from headrace.broker.following import FollowerPartition
 from headrace.broker.opening import Opened, Opener, Wanted, in_thread
@@ -36,7 +38,7 @@ from headrace.metadata.values import PartitionImage, TopicImage
 from headrace.replica.leader import Leader, ProposeIsr
 from headrace.replica.producers import ProducerStates
 from headrace.replica.recovery_start import recovery_start
-from headrace.storage.engine import Damage, LogEngine, LogIdentity, PartitionLog
+from headrace.storage.engine import Damage, LogEngine, LogIdentity, PartitionLog, StampMismatch
 from headrace.storage.log.names import DAMAGED, LOG, numbered
 from headrace.wire.errors import ErrorCode
 
@@ -96,6 +98,8 @@ class Partitions:
         self._has_store = has_store
         self._on_bug = on_bug
         self._opener = Opener(engine, clock)
+        self.durable_wins = DurableWins(on_bug)
+        self.durable_wins.again = self._try_again
         self.feeding: Feeding = NoFeeding()
         self.propose: Propose = _nobody_decides
         """Whom partitions tell of an ISR that they want."""
@@ -262,8 +266,10 @@ class Partitions:
             self._end(key, ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return False
         if leads and (serving := self._serving.get(key)) is not None and not serving.has_stepped_down:
-            serving.lead(image)
-            return True
+            others_led = image.leader_epoch != serving.leader_epoch
+            if not (others_led and self.durable_wins.wins(self._image.catalog.get(key), serving.log)):
+                serving.lead(image)
+                return True
         if not leads and (copy := self._following.get(key)) is not None and not copy.has_stepped_down:
             self._follow_on(copy, image)
             return True
@@ -352,11 +358,39 @@ class Partitions:
             await role.settled()
         async for role in _by_turns(ended):
             key = role.topic_partition
-            local = self._local(key)
-            if self.role(key) is not role or local is None:
+            if self.role(key) is not role or (local := self._local(key)) is None:
                 continue  # it is deleted
+            if self._gives_way(local, role.log) and not await self._begin_anew(local, role):
+                continue  # it serves nothing before that is done
+            if (local := self._local(key)) is None:
+                continue
             self._forget(key)
-            self._assume(local, role.log, role.producers, role.settings, role.high_watermark, failed=role.has_failed)
+            known = min(role.high_watermark, role.log.log_end_offset)  # it may have been begun anew
+            has_failed = role.has_failed or (role.log.failed and role.log.read_only is None)
+            self._assume(local, role.log, role.producers, role.settings, known, failed=has_failed)
+
+    def _gives_way(self, local: LocalPartition, partition_log: PartitionLog) -> bool:
+        """Whether it is to be led here, and durable history has more than the log, or otherwise."""
+        leads = local.partition.leader == self._node
+        return leads and self.durable_wins.wins(self._image.catalog.get(local.key), partition_log)
+
+    async def _begin_anew(self, local: LocalPartition, role: Replica) -> bool:
+        """See `durable_wins`. False: not now; whoever finds out more has it tried again."""
+        catalog = self._image.catalog[local.key]
+        try:
+            producers = await self.durable_wins.begin_anew(local.key, catalog, role.log)
+        except StorageFailure as error:  # it is not served, as its disk has failed
+            log.error("a log could not be begun anew", log=str(role.log.directory), reason=str(error))
+            return True
+        if producers is None:
+            return False
+        role.producers = producers
+        return True
+
+    def _try_again(self, key: TopicPartition) -> None:
+        """What was still to be known of it is known."""
+        if not self._closing:
+            self._work = started(self._carry_out(self._work, [], [], [key]), "leading behind history", self._on_bug)
 
     async def quiet(self, logs: Sequence[PartitionLog]) -> None:
         """No flush of them is under way, and nobody else works on them, on return. Nothing may be flushed of them then:
@@ -384,16 +418,34 @@ class Partitions:
         configs = {topic_id: self._config(topic, image) async for topic_id, topic in _by_turns(topics.items())}
         asked = [self._asked(local, configs[local.topic.id]) for local in wanted]
         results = await self._opener.open_all(asked)
+        for at, (local, result) in enumerate(zip(wanted, results, strict=True)):
+            if isinstance(result, StampMismatch) and self._is_copied_anew(local.key):
+                results[at] = await self._opener.open_aside(asked[at])
         unwanted: list[PartitionLog] = []
+        giving_way: list[TopicPartition] = []
         async for local, result in _by_turns(zip(wanted, results, strict=True)):
             now = self._local(local.key)
             if now is not None and now.partition.assignment_epoch == local.partition.assignment_epoch:
+                if not isinstance(result, Exception) and self._gives_way(now, result.log):
+                    now = LocalPartition(now.topic, replace(now.partition, leader=NO_LEADER))
+                    giving_way.append(now.key)
                 self._take_up(now, configs[local.topic.id], result)
             elif not isinstance(result, Exception):  # not its any more: what comes behind this deletes its files
                 unwanted.append(result.log)
         await in_thread(partial(_close_all, unwanted, clean=True))
         if self._image is not image:
             self._reconfigure_all(topics)
+        for key in giving_way:
+            self._end(key, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if giving_way:
+            await self._change_roles(giving_way)
+
+    def _is_copied_anew(self, key: TopicPartition) -> bool:
+        """Somebody else leads, and nobody counts on what this broker has."""
+        local = self._local(key)
+        if local is None or local.partition.leader in (NO_LEADER, self._node):
+            return False
+        return self._node not in local.partition.isr
 
     def _asked(self, local: LocalPartition, config: TopicConfig) -> Wanted:
         identity = self._identity(local.topic, local.partition.index, local.partition.assignment_epoch)
@@ -416,6 +468,7 @@ class Partitions:
         for key in keys:
             self._offline.pop(key, None)
             self._crashed.discard(key)
+            self.durable_wins.forget(key)
             if (role := self._forget(key)) is not None:
                 role.step_down(error)
                 await role.settled()
@@ -527,6 +580,8 @@ class Partitions:
 
     def _lead(self, image: PartitionImage, common: Common, high_watermark: Offset) -> Partition:
         partition_log, key = common["partition_log"], common["topic_partition"]
+        if self._has_store and (catalog := self._image.catalog.get(key)) is not None:
+            high_watermark = max(high_watermark, min(catalog.next_offset, partition_log.flushed_end))
         if key in self._crashed:
             self._crashed.discard(key)
             log.error(

@@ -24,6 +24,7 @@ from headrace.broker.examiner import Examiner
 from headrace.broker.fetch_sessions import FetchSessions
 from headrace.broker.flusher import Flusher
 from headrace.broker.followers import Followers
+from headrace.broker.frontiers import Frontiers
 from headrace.broker.groups import GroupService
 from headrace.broker.handlers import ALL
 from headrace.broker.history import History
@@ -152,6 +153,8 @@ class Parts:
         advertised = {handler.key: handler.versions for handler in ALL if handler.advertised}
         self._counts = RequestCounts(advertised) if self._metrics_listen else None
         self.history = self._open_history()
+        self._frontiers = None if ports.objects is None else Frontiers(ports.objects, ports.clock)
+        self.partitions.durable_wins.frontiers = self._frontiers
         self._services = self._make_services(advertised)
         self._renewals = Renewals(
             node=config.broker_id,
@@ -173,6 +176,7 @@ class Parts:
                 on_bug=on_bug,
                 on_damaged=self._renewals.note,
                 begins_anew=self._renewals.begins_anew,
+                beginning=None if self._frontiers is None else self._frontiers.beginning,
             )
         )
         self.partitions.feeding = self._copying
@@ -400,10 +404,13 @@ class Parts:
         await self._isr.stop()
         await self._renewals.stop()
         await self._copying.stop()
+        self.partitions.durable_wins.stop()
         await self.partitions.close(clean=clean)
         self._services.deadlines.close()
         if self.history is not None:
             self.history.stop()
+        if self._frontiers is not None:
+            self._frontiers.stop()
         await self.control.stop()
         await self.metadata.stop()
         self.peers.stop()

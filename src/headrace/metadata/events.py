@@ -224,10 +224,11 @@ class MoveCancelled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentPublished:
-    """A durable segment joined the catalog. `previous_hash` is the chain's head that it continues."""
+    """A durable segment joined the catalog. `previous_hash` is the chain's head that it continues. Version 1: the
+    descriptor may say of which epoch its last batch is."""
 
     TYPE: ClassVar[int] = 16
-    VERSION: ClassVar[int] = 0
+    VERSION: ClassVar[int] = 1
     topic_id: TopicId
     partition: PartitionIndex
     descriptor: SegmentDescriptor

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias
 import immutables
 
 from headrace.base.errors import CorruptData
-from headrace.base.ids import FIRST_OFFSET, NO_OFFSET, LeaderEpoch, Offset, PartitionIndex, TopicId
+from headrace.base.ids import FIRST_OFFSET, NO_EPOCH, NO_OFFSET, LeaderEpoch, Offset, PartitionIndex, TopicId
 
 CHAIN_VERSION: Final = 1
 _SHA256_HEX: Final = re.compile(r"[0-9a-f]{64}\Z")
@@ -49,14 +49,20 @@ class SegmentDescriptor:
     """CRC32C of the record batches."""
     sha256: str
     """SHA-256 of the whole object, 64 lower-case hexadecimal digits."""
+    last_epoch: LeaderEpoch = NO_EPOCH
+    """In which the last batch was appended; -1: not known (in segments of earlier versions)."""
 
     @property
     def next_offset(self) -> Offset:
         return Offset(self.end_offset + 1)
 
     def to_json(self) -> dict[str, Any]:
-        """A dict of strings and ints that `from_json` reads back to an equal descriptor."""
-        return {name: getattr(self, name) for name in SegmentDescriptor.__slots__}
+        """A dict of strings and ints that `from_json` reads back to an equal descriptor. What is not known is left out,
+        so that the hashes of earlier versions hold."""
+        known = {name: getattr(self, name) for name in SegmentDescriptor.__slots__}
+        if self.last_epoch == NO_EPOCH:
+            del known["last_epoch"]
+        return known
 
     @classmethod
     def from_json(cls, value: object) -> SegmentDescriptor:
@@ -65,7 +71,7 @@ class SegmentDescriptor:
             raise CorruptData(f"A segment descriptor is not a JSON object: {value!r:.100}.")
         known: dict[str, Any] = {}
         for field in fields(cls):
-            item = value.get(field.name)
+            item = value.get(field.name, NO_EPOCH if field.name == "last_epoch" else None)
             wanted = str if field.name in ("key", "sha256") else int
             if type(item) is not wanted:
                 raise CorruptData(f"A segment descriptor's {field.name} is {item!r:.100}, not {wanted.__name__}.")
@@ -83,6 +89,8 @@ class SegmentDescriptor:
             return f"{self.batch_bytes} bytes of batches do not fit in {self.object_bytes} bytes of object"
         if not 0 <= self.records <= self.end_offset - self.start_offset + 1:
             return f"{self.records} records do not fit in offsets {self.start_offset} to {self.end_offset}"
+        if not NO_EPOCH <= self.last_epoch <= self.leader_epoch:
+            return f"batches of epoch {self.last_epoch} cannot be exported in epoch {self.leader_epoch}"
         if not 0 <= self.crc32c < 2**32 or not _SHA256_HEX.match(self.sha256):
             return "a checksum is out of range"
         return None

@@ -124,6 +124,20 @@ class ProducerStates:
         for producer_id, state in self._states.items():
             yield ProducerEntry(producer_id, state.epoch, tuple(state.batches))
 
+    @property
+    def ids(self) -> frozenset[int]:
+        """Of all that are known."""
+        return frozenset(self._states)
+
+    def as_of(self, offset: int) -> ProducerStates:
+        """What is left of what was known when the log ended at `offset`. Whoever has written more than
+        PRODUCER_BATCHES_CACHED batches since is not among them."""
+        before = ProducerStates()
+        for producer_id, state in self._states.items():
+            if batches := [batch for batch in state.batches if batch.last_offset < offset]:
+                before._states[producer_id] = _state(state.epoch, batches)
+        return before
+
     def remembered(self) -> frozenset[int]:
         """The last offsets of all batches that are remembered: compaction keeps them, or a recovery would not know
         them any more."""
@@ -134,11 +148,13 @@ class ProducerStates:
         return encode_snapshot(self.entries())
 
     @classmethod
-    def restore(cls, data: bytes) -> Self:
-        """Raises CorruptData where the bytes are no snapshot."""
+    def restore(cls, data: bytes, *, unknown_ms: int = -1) -> Self:
+        """Raises CorruptData where the bytes are no snapshot. `unknown_ms`: for batches of which it is not known when
+        they were appended."""
         states = cls()
         for entry in sorted(decode_snapshot(data), key=lambda entry: entry.batches[-1].timestamp):
-            states._states[entry.producer_id] = _state(entry.epoch, entry.batches)
+            batches = [each if each.timestamp >= 0 else each._replace(timestamp=unknown_ms) for each in entry.batches]
+            states._states[entry.producer_id] = _state(entry.epoch, batches)
         return states
 
 

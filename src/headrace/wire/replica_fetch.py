@@ -114,7 +114,8 @@ class Copied(NamedTuple):
     """Between these (the second not among them) lies all that is known to be damaged of the leader's log; None: nothing
     is."""
     records: Buffer
-    """Whole batches that follow on those sent before."""
+    """Whole batches that follow on those sent before. Where a copy is to begin anew: a snapshot of the producers as of
+    `log_start`, or nothing where none is known."""
 
 
 def encode_who(who: Who) -> bytes:

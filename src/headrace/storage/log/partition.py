@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from headrace.base.errors import CorruptData, StorageFailure
-from headrace.base.ids import NO_OFFSET, LeaderEpoch, Offset
+from headrace.base.ids import NO_EPOCH, NO_OFFSET, LeaderEpoch, Offset
 from headrace.base.ports import Buffer, Disk
 from headrace.storage.engine import (
     NO_GAPS,
@@ -48,7 +48,7 @@ from headrace.storage.log.epochs import LeaderEpochs
 from headrace.storage.log.files import SegmentFiles
 from headrace.storage.log.flush import Ticket, Unsynced
 from headrace.storage.log.journal import Journal, JournalEntry
-from headrace.storage.log.names import CHECKPOINT, SEALED, SNAPSHOT, STAMP, key_of, numbered, segment_paths
+from headrace.storage.log.names import CHECKPOINT, EPOCHS, SEALED, SNAPSHOT, STAMP, key_of, numbered, segment_paths
 from headrace.storage.log.newest import Newest, NewestOfAll
 from headrace.storage.log.recovery import Recovered
 from headrace.storage.log.replaced import drop_replaced, finish_begun_anew, keeps_replaced, mark_begun_anew
@@ -287,12 +287,15 @@ class LocalLog:
         if self._exists:
             mark_doubt(self._disk, self.directory)
 
+    def _make_directory(self) -> None:
+        self._disk.make_directory(self.directory)
+        stamp = Stamp(identity=self.identity, birth=self.log_end_offset)
+        write_file(self._disk, self.directory / STAMP, encode_stamp(stamp), sync=False)
+        self._exists = self._unsynced.birth = True
+
     def _open_segment(self, now_ms: int) -> None:
         if not self._exists:
-            self._disk.make_directory(self.directory)
-            stamp = Stamp(identity=self.identity, birth=self.log_end_offset)
-            write_file(self._disk, self.directory / STAMP, encode_stamp(stamp), sync=False)
-            self._exists = self._unsynced.birth = True
+            self._make_directory()
         self._contents.open_segment(self.log_end_offset, now_ms)
         self._unsynced.names = True
 
@@ -668,9 +671,9 @@ class LocalLog:
             return
         self._cutting(lambda: self._truncate(offset))
 
-    def restart_at(self, offset: Offset) -> None:
+    def restart_at(self, offset: Offset, *, epoch: LeaderEpoch = NO_EPOCH, producers: bytes = b"") -> None:
         assert self._ticket is None, "no flush is under way"
-        self._cutting(lambda: self._restart(offset))
+        self._cutting(lambda: self._restart(offset, epoch, producers))
 
     def begin_anew(self) -> None:
         assert self._ticket is None, "no flush is under way"
@@ -720,21 +723,29 @@ class LocalLog:
                 mark_doubt(self._disk, self.directory)
             raise StorageFailure(f"The log of {self.directory.name} cannot be cut: {error}.") from error
 
-    def _restart(self, offset: Offset) -> None:
-        """First empty, where it is, and only then elsewhere: a crash in between leaves an empty log."""
+    def _restart(self, offset: Offset, epoch: LeaderEpoch, producers: bytes) -> None:
+        """First empty, where it is, and only then elsewhere, by the checkpoint: a crash in between leaves an empty
+        log."""
         self._truncate(self.log_start_offset)
         for path in self._snapshots.cut_above(NO_OFFSET):
             if self._disk.exists(path):
                 self._disk.remove(path)
         self._unsynced.snapshots = []
-        self._epochs_changed = self._epochs.cut_from(Offset(0)) or self._epochs_changed
-        if self._exists:
-            self._compaction.lower(offset)
+        if not self._exists:
+            self._make_directory()
+        self._make_birth_durable()
+        self._compaction.lower(offset)
+        self._snapshots = ProducerSnapshots(self.directory, [offset] if producers else [])
+        if producers:
+            write_file(self._disk, numbered(self.directory, offset, SNAPSHOT), producers)
+        self._epochs, self._epochs_changed = LeaderEpochs([(epoch, offset)] if epoch >= 0 else ()), True
+        before = LeaderEpochs([(epoch, Offset(offset - 1))] if epoch >= 0 else ())  # as recovery believes it
+        write_file(self._disk, self.directory / EPOCHS, before.encode())
         self.log_start_offset = self.log_end_offset = self.flushed_end = self._owed = offset
         self._flushed_position = 0
         self._collected = Collected(offset)
-        if self._exists:
-            self._lower_checkpoint(offset, all_gone=True)
+        self._disk.sync_directory(self.directory)
+        self._lower_checkpoint(offset, all_gone=True)
 
     def _truncate(self, offset: Offset) -> None:
         """Lower the recovery point, then cut, all of it durably: what is appended below the old recovery point must be

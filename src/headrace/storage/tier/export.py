@@ -45,7 +45,7 @@ class ExportSource:
     limit_offset: Offset
     """Exclusive: the high watermark, or the last stable offset. No batch may reach it."""
     producers: Any = None
-    """Producer snapshot after the last batch: any JSON value."""
+    """After the last batch, as `storage.tier.producers` says it; None: not known."""
     aborted_transactions: tuple[AbortedTransaction, ...] = ()
 
 
@@ -75,6 +75,7 @@ def export_segment(objects: Objects, source: ExportSource, batches: Buffer | Ite
         object_bytes=len(body),
         crc32c=footer.crc32c,
         sha256=digest,
+        last_epoch=LeaderEpoch(footer.leader_epochs[-1].leader_epoch),
     )
 
 

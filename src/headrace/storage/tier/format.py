@@ -18,10 +18,10 @@ name at the export); ``partition``; ``start_offset`` and ``end_offset`` (inclusi
 ``first_timestamp_ms`` and ``last_timestamp_ms`` (of the first record; the largest); ``records``; ``batch_bytes``;
 ``crc32c`` of the batches; ``leader_epochs``: ``[epoch, first offset here]``; ``index``: ``[base offset, position,
 largest timestamp up to and in this batch]``, the first batch and then one per 64 KiB or more; ``producers``: the
-producer snapshot after the last batch, as the log's own snapshot file holds it; ``aborted_transactions``:
-``[producer id, first offset, last offset, last stable offset]`` of each that ends in this segment; ``checksums``: for
-each of ``index``, the CRC32C of all bytes from that batch up to the next one there, so that a part of the object is
-proven without the rest (absent in the oldest segments).
+producer snapshot after the last batch, as the log's own snapshot file holds it, in Base64 and without times (null in
+the oldest segments); ``aborted_transactions``: ``[producer id, first offset, last offset, last stable offset]`` of each
+that ends in this segment; ``checksums``: for each of ``index``, the CRC32C of all bytes from that batch up to the next
+one there, so that a part of the object is proven without the rest (absent in the oldest segments).
 """
 
 from __future__ import annotations
