@@ -1,4 +1,4 @@
-"""The table of `durable_wins`, row by row, over real logs: which gives way, and which is known to go on from history."""
+"""The table of `durable_wins`, row by row, over real logs: which gives way, and which is known to go on from it."""
 
 from __future__ import annotations
 

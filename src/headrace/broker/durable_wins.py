@@ -14,7 +14,7 @@ acknowledged above its end, and nothing else says as much:
 | it ends below F, and the store cannot be read, or lacks an object (not mounted, another one) | not led; tried again |
 | it ends below F, and this broker has no store | not led |
 | it ends below F, and history is damaged, or does not tell its producers | gives way, with the producers it knows |
-| it ends at F or above, and its record before F is of another epoch than history's | kept, with an error: not exported |
+| it ends at F or above, and its record before F is of another epoch than history's | kept, but no more exported |
 | it ends at F or above | kept |
 
 That is so with `durable.enable=false` too: what the catalog has stays history. Nothing of a log that gives way is

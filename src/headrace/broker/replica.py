@@ -86,7 +86,7 @@ class Replica(ABC):
         self.history: PartitionCatalog | None = None
         """Durable segments that can be read here; None: there are none, or there is no store."""
         self._compared: tuple[tuple[str, Sequence[tuple[LeaderEpoch, Offset]], bool], Offset | None] | None = None
-        """Which catalog and epochs `differs_from` has compared, whether the log had its last record, and what it found."""
+        """Which catalog and epochs `differs_from` has compared, whether the log reached its end, and what it found."""
         self._watchers: dict[ParkedFetch, None] = {}
         self._first_end = partition_log.log_end_offset
         has_records = partition_log.log_end_offset > partition_log.log_start_offset
