@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -19,9 +20,10 @@ from headrace.metadata.segments import PartitionCatalog
 from headrace.net import loops
 from headrace.storage.log.checkpoints import decode_stamp, encode_stamp
 from headrace.storage.log.names import STAMP, STRAY
+from headrace.storage.log.replaced import GAVE_WAY
 from headrace.storage.tier import export
 from headrace.storage.tier.reader import Store
-from headrace.wire.batches import Record, encode_batch
+from headrace.wire.batches import Record, check_batches, encode_batch
 from headrace.wire.errors import ErrorCode
 from tests.broker import replicas
 from tests.broker.data_path import batch, produce
@@ -106,6 +108,13 @@ def catalog(world: World) -> PartitionCatalog:
     return leading.history
 
 
+def last_object(world: World, directory: Path) -> Path:
+    last = catalog(world).last
+    assert last is not None
+    (path,) = (directory / "store").rglob(last.descriptor.key.rpartition("/")[2])
+    return path
+
+
 async def exported(world: World, end: int) -> None:
     await until(lambda: (led := world.leading("t")) is not None and led.history is not None)
     await until(lambda: catalog(world).next_offset >= end)
@@ -159,9 +168,7 @@ def test_where_history_cannot_be_read_to_its_end_everything_is_copied(tmp_path: 
 
     async def work(world: World) -> None:
         await with_history(world)
-        last = catalog(world).last
-        assert last is not None
-        (path,) = (tmp_path / "store").rglob(last.descriptor.key.rpartition("/")[2])
+        path = last_object(world, tmp_path)
         if damage == "is down":
             store.is_down = True
         elif damage == "damaged":
@@ -250,13 +257,15 @@ def test_a_reader_of_history_is_sent_to_its_rack_and_served_there(tmp_path: Path
     run(tmp_path, work, configs={"replica.selector.class": RACK_AWARE})
 
 
-async def without_the_newest(world: World) -> tuple[int, int]:
+async def without_the_newest(world: World, *, in_a_later_epoch: bool = False) -> tuple[int, int]:
     """A leader alone in its ISR whose records are exported, and a replica that has the first record alone."""
     await make(world, (1, 2))
     assert await send(world, 0) == (0, 0)
     leader = world.leader("t")
     (behind,) = {1, 2} - {leader}
     await world.until_end("t", 1, leader, behind)
+    if in_a_later_epoch:
+        await lead(world, leader, (1, 2))
     world.partitions(behind).feeding.drop(world.key("t"))  # until the next epoch
     await replicas.set_isr(world.cluster, world.key("t"), (leader,))
     for number in range(1, 20):
@@ -270,17 +279,22 @@ def test_who_is_elected_below_the_frontier_begins_there(tmp_path: Path) -> None:
 
     async def work(world: World) -> None:
         old, behind = await without_the_newest(world)
+        first = bytes(world.role(behind, "t").log.read(Offset(0), 1 << 20, Offset(1), at_least_one=True))
+        assert first
         await lead(world, behind, (behind,))
         leading = world.leading("t")
         assert leading is not None
         frontier = int(catalog(world).next_offset)
         assert leading.log.log_start_offset == leading.high_watermark == frontier
+        assert [path.name for path in kept_beside(world, behind)] == [f"{GAVE_WAY}-1"]
         assert await send(world, frontier - 1) == (0, frontier - 1), "sent again: it is in history"
         assert await send(world, frontier) == (0, frontier)
         await world.in_sync("t", 2)
         end = frontier + 1
         assert await read(world, end) == [(number, BIG) for number in range(end)]
         await exported(world, frontier)
+        (kept,) = kept_beside(world, behind)
+        assert b"".join(path.read_bytes() for path in kept.iterdir()) == first
         await world.stop(*world.cluster.brokers)
         tails = [b"".join(world.files(each, "t").values()) for each in (old, behind)]
         assert tails[0].endswith(tails[1])
@@ -291,25 +305,102 @@ def test_who_is_elected_below_the_frontier_begins_there(tmp_path: Path) -> None:
     run(tmp_path, work)
 
 
-def test_who_cannot_read_history_does_not_lead_below_it(tmp_path: Path) -> None:
+def kept_beside(world: World, broker: int) -> list[Path]:
+    """What it had of the log before that gave way."""
+    return list(world.role(broker, "t").log.directory.glob(f"{GAVE_WAY}-*"))
+
+
+@pytest.mark.parametrize("why", ["is down", "is not mounted", "lacks the last object"])
+def test_who_cannot_read_history_does_not_lead_below_it(tmp_path: Path, why: str) -> None:
     """Producers would be given offsets anew, or be accepted twice."""
     store = Failing(objects_in(tmp_path))
+    away = tmp_path / "away"
 
     async def work(world: World) -> None:
         _, behind = await without_the_newest(world)
-        store.is_down = True
+        where = tmp_path / "store"
+        if why == "is down":
+            store.is_down = True
+        else:
+            where = where if why == "is not mounted" else last_object(world, tmp_path)
+            where.rename(away)
         await replicas.elect(world.cluster, world.key("t"), behind, (behind,))
         await world.cluster.agree()
         await world.cluster.settled(behind)
         refused = await produce(await world.client(behind), "t", batch(b"too early"))
         assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        held = world.role(behind, "t").log
+        assert (held.log_start_offset, held.log_end_offset) == (0, 1)
+        assert not kept_beside(world, behind)
         store.is_down = False
+        if away.exists():
+            shutil.rmtree(where, ignore_errors=True)  # what the exporter has begun there
+            away.rename(where)
         await until(lambda: (led := world.leading("t")) is not None and led.standings.node == behind)
         frontier = int(catalog(world).next_offset)
         assert await send(world, frontier - 1) == (0, frontier - 1), "sent again: it is in history"
         assert await write(world, b"now") == frontier
 
     run(tmp_path, work, store)
+
+
+def test_where_history_is_damaged_a_leader_goes_on_with_the_producers_that_it_knows(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        _, behind = await without_the_newest(world)
+        path = last_object(world, tmp_path)
+        data = bytearray(path.read_bytes())
+        data[80] ^= 1
+        path.write_bytes(data)
+        await lead(world, behind, (behind,))
+        leading = world.leading("t")
+        assert leading is not None
+        assert leading.log.log_start_offset == catalog(world).next_offset
+        assert await send(world, 0) == (0, 0), "sent again: its log had it"
+
+    run(tmp_path, work)
+
+
+def test_who_has_no_store_does_not_lead_below_the_frontier(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        _, behind = await without_the_newest(world)
+        world.partitions(behind).durable_wins.frontiers = None
+        await replicas.elect(world.cluster, world.key("t"), behind, (behind,))
+        await world.cluster.agree()
+        await world.cluster.settled(behind)
+        refused = await produce(await world.client(behind), "t", batch(b"below"))
+        assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        held = world.role(behind, "t").log
+        assert (held.log_start_offset, held.log_end_offset) == (0, 1)
+
+    run(tmp_path, work)
+
+
+def test_a_log_that_differs_from_history_is_kept_and_not_exported(tmp_path: Path) -> None:
+    """A deposed leader's, of an epoch that is no later than that of the exports. What is not history's does not count
+    as committed because history has as many records."""
+
+    async def work(world: World) -> None:
+        old, behind = await without_the_newest(world, in_a_later_epoch=True)
+        copy = world.copy(behind, "t")
+        others = b"".join(
+            number.to_bytes(8, "big") + raw[8:12] + bytes(4) + raw[16:]
+            for number in range(30)
+            if (raw := sent(0, producer=number + 200))
+        )
+        copy.log.truncate_to(Offset(0))
+        copy.log.append_verbatim(others, check_batches(others), now_ms=0)
+        world.partitions(old).feeding = NoFeeding()  # it is silent in the next epoch
+        frontier = catalog(world).next_offset
+        await lead(world, behind, (1, 2))
+        leading = world.leading("t")
+        assert leading is not None
+        assert (leading.log.log_start_offset, leading.log.log_end_offset) == (0, 30)
+        assert leading.high_watermark < frontier
+        assert leading.differs_from == 0
+        assert leading.deletable_end == 0
+        assert not kept_beside(world, behind)
+
+    run(tmp_path, work)
 
 
 def test_a_restarted_leader_without_its_log_begins_at_the_frontier(tmp_path: Path) -> None:

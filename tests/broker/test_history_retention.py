@@ -165,7 +165,7 @@ async def test_nothing_is_exported_behind_where_the_log_is_not_what_was_exported
 ) -> None:
     """A leader that lost what was exported, and whose log was kept all the same, as where it cannot be compared:
     another epoch wrote other records at the same offsets."""
-    monkeypatch.setattr("headrace.broker.durable_wins.wins", lambda *_: False)
+    monkeypatch.setattr("headrace.broker.partitions.wins", lambda *_: False)
     async with asyncio.timeout(60):
         async with tiered(tmp_path) as here:
             await here.create()

@@ -236,6 +236,8 @@ FRONTIER_READS_AT_ONCE_MAX: Final = 2
 """Partitions for which that is done at a time, on this broker."""
 FRONTIER_READ_MS_MAX: Final = 10_000
 """Longest that it takes for one of them; after that a copy is taken from the leader as a whole."""
+FRONTIER_LEADER_RETRY_MS_MAX: Final = 8_000
+"""Longest pause before a leader that waits for durable history reads it again."""
 FRONTIER_RETRY_MS: Final = 60_000
 """Before a copy that was refused it looks at durable history again."""
 HISTORY_DELETE_GRACE_MS: Final = 60_000

@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import Final
 
 import structlog
 
-from headrace.base.errors import HeadraceError, StorageFailure
+from headrace.base.errors import CorruptData, HeadraceError, StorageFailure
 from headrace.base.limits import FRONTIER_READ_MS_MAX, FRONTIER_READS_AT_ONCE_MAX
 from headrace.base.ports import Clock, Objects
 from headrace.broker.replica import Replica
@@ -21,6 +22,10 @@ from headrace.metadata.segments import PartitionCatalog
 from headrace.storage.tier.frontier import Beginning, read_beginning
 
 log = structlog.get_logger(__name__)
+
+DAMAGE: Final = (CorruptData, EOFError)
+"""What says that the store was read, and that what is there is not what the catalog says. An object that is not there
+is no damage: so is every object of a store that is not mounted, or is another one."""
 
 
 class Frontiers:
@@ -39,7 +44,7 @@ class Frontiers:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def read(self, catalog: PartitionCatalog) -> Beginning:
-        """Raises CorruptData, EOFError, FileNotFoundError, or StorageFailure where the store cannot be read now."""
+        """Raises one of DAMAGE; StorageFailure or another OSError where the store cannot be read now."""
         work = partial(read_beginning, self._objects, catalog, now_ms=self._clock.now_ms())
         async with self._turns:
             if self._clock.monotonic() < self._silent_until:  # else each of very many would wait for it

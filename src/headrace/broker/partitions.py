@@ -18,11 +18,11 @@ from typing import Final, Protocol, TypeAlias, TypeVar
 
 import structlog
 
-from headrace.base.errors import HeadraceError, StorageFailure
+from headrace.base.errors import HeadraceError
 from headrace.base.ids import NO_LEADER, BrokerId, DirectoryId, Offset, PartitionIndex, TopicId, TopicPartition
 from headrace.base.limits import LOGS_CLOSED_AT_ONCE_MAX, LOGS_TAKEN_UP_PER_TURN_MAX
 from headrace.base.ports import Clock, Space
-from headrace.broker.durable_wins import DurableWins
+from headrace.broker.durable_wins import DurableWins, agrees, wins
 from headrace.broker.flusher import Flusher
 from headrace.broker.following import FollowerPartition
 from headrace.broker.opening import Opened, Opener, Wanted, in_thread
@@ -34,6 +34,7 @@ from headrace.broker.tasks import OnBug, started
 from headrace.metadata.configs import TopicConfig, topic_config
 from headrace.metadata.delta import ImageDelta, LocalPartition
 from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
+from headrace.metadata.segments import PartitionCatalog
 from headrace.metadata.values import PartitionImage, TopicImage
 from headrace.replica.leader import Leader, ProposeIsr
 from headrace.replica.producers import ProducerStates
@@ -100,6 +101,7 @@ class Partitions:
         self._opener = Opener(engine, clock)
         self.durable_wins = DurableWins(on_bug)
         self.durable_wins.again = self._try_again
+        self.durable_wins.wanted = self._history_to_lead
         self.feeding: Feeding = NoFeeding()
         self.propose: Propose = _nobody_decides
         """Whom partitions tell of an ISR that they want."""
@@ -267,7 +269,7 @@ class Partitions:
             return False
         if leads and (serving := self._serving.get(key)) is not None and not serving.has_stepped_down:
             others_led = image.leader_epoch != serving.leader_epoch
-            if not (others_led and self.durable_wins.wins(self._image.catalog.get(key), serving.log)):
+            if not (others_led and wins(self._image.catalog.get(key), serving.log)):
                 serving.lead(image)
                 return True
         if not leads and (copy := self._following.get(key)) is not None and not copy.has_stepped_down:
@@ -372,20 +374,25 @@ class Partitions:
     def _gives_way(self, local: LocalPartition, partition_log: PartitionLog) -> bool:
         """Whether it is to be led here, and durable history has more than the log, or otherwise."""
         leads = local.partition.leader == self._node
-        return leads and self.durable_wins.wins(self._image.catalog.get(local.key), partition_log)
+        return leads and wins(self._image.catalog.get(local.key), partition_log)
 
     async def _begin_anew(self, local: LocalPartition, role: Replica) -> bool:
         """See `durable_wins`. False: not now; whoever finds out more has it tried again."""
         catalog = self._image.catalog[local.key]
         try:
-            producers = await self.durable_wins.begin_anew(local.key, catalog, role.log)
-        except StorageFailure as error:  # it is not served, as its disk has failed
+            producers = await self.durable_wins.begin_anew(local.key, catalog, role.log, role.producers)
+        except HeadraceError as error:
             log.error("a log could not be begun anew", log=str(role.log.directory), reason=str(error))
-            return True
+            return role.log.failed  # then it is not served
         if producers is None:
             return False
         role.producers = producers
         return True
+
+    def _history_to_lead(self, key: TopicPartition) -> PartitionCatalog | None:
+        local = self._local(key)
+        leads = local is not None and local.partition.leader == self._node
+        return self._image.catalog.get(key) if leads else None
 
     def _try_again(self, key: TopicPartition) -> None:
         """What was still to be known of it is known."""
@@ -580,7 +587,8 @@ class Partitions:
 
     def _lead(self, image: PartitionImage, common: Common, high_watermark: Offset) -> Partition:
         partition_log, key = common["partition_log"], common["topic_partition"]
-        if self._has_store and (catalog := self._image.catalog.get(key)) is not None:
+        catalog = self._image.catalog.get(key)
+        if self._has_store and catalog is not None and agrees(catalog, partition_log):
             high_watermark = max(high_watermark, min(catalog.next_offset, partition_log.flushed_end))
         if key in self._crashed:
             self._crashed.discard(key)

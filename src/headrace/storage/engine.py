@@ -319,6 +319,10 @@ class PartitionLog(Protocol):
         latest snapshot. A crash in between leaves a beginning of what the log was, or one that is begun at `offset`
         with its producers. As `truncate_to`."""
 
+    def give_way(self, offset: Offset, *, epoch: LeaderEpoch = NO_EPOCH, producers: bytes = b"") -> Path | None:
+        """As `restart_at`, but what it had is set aside, durably and for good: where; None: it had nothing. A crash in
+        between leaves the log as it was, or one that is begun at `offset`, all of it kept."""
+
     def begin_anew(self) -> None:
         """Drop everything, damage too, durably; the next append is at 0, also where it was for reading only. What it
         had is kept beside it, unless something is already. As `truncate_to`."""

@@ -9,10 +9,11 @@ import pytest
 
 from headrace.base.ids import LeaderEpoch, Offset
 from headrace.storage.log.partition import LocalLog
+from headrace.storage.log.replaced import GAVE_WAY
 from headrace.wire.batches import check_batches
-from tests.storage.log.log_world import Stored, Twin, batch, flush, new_disk, open_log, read_all
+from tests.storage.log.log_world import DIRECTORY, Stored, Twin, batch, flush, new_disk, open_log, read_all
 from tests.storage.log.memory_disk import MemoryDisk
-from tests.storage.log.test_begun_anew import stopped
+from tests.storage.log.test_begun_anew import segments, stopped
 
 PRODUCERS = b"producers, as of there"
 THERE = Offset(1000)
@@ -137,3 +138,51 @@ def _cut_at(
 ) -> tuple[MemoryDisk, int, Callable[[], object]]:
     disk, twin = made(seed)
     return disk, at, lambda: begin(twin.log)
+
+
+@pytest.mark.parametrize("loses_power", [False, True])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_log_that_gives_way_is_as_it_was_or_begun_there_with_all_that_it_had_beside_it(
+    seed: int, loses_power: bool
+) -> None:
+    at, went_on, seen = 0, True, set()
+    while went_on:
+        at += 1
+        disk, twin = with_records(seed)
+        flush(twin.log)
+        twin.log.write_out()
+        before = segments(disk, DIRECTORY)
+        went_on = stopped(disk, at, lambda: give_way(twin.log), loses_power=loses_power)  # noqa: B023
+        log = open_log(disk) if went_on else twin.log
+        seen.add(int(log.log_start_offset))
+        if log.log_start_offset == 0:
+            assert read_all(log) == twin.bytes_from(0)
+            assert log.latest_producer_snapshot() == (14, b"of what goes")
+            give_way(log)
+        check_begun(log)
+        assert segments(disk, DIRECTORY / f"{GAVE_WAY}-1") == before
+        goes_on(disk, log)
+    assert seen == {0, THERE}
+    assert at > 10
+
+
+def test_what_gave_way_is_kept_each_time_and_no_beginning_anew_or_letting_in_removes_it() -> None:
+    disk, twin = with_records(0)
+    flush(twin.log)
+    before = segments(disk, DIRECTORY)
+    give_way(twin.log)
+    assert not twin.log.has_replaced
+    twin.log.append(batch(1), check_batches(batch(1)), leader_epoch=AFTER, now_ms=0)
+    flush(twin.log)
+    again = segments(disk, DIRECTORY)
+    assert twin.log.give_way(Offset(2000)) == DIRECTORY / f"{GAVE_WAY}-2"
+    twin.log.begin_anew()
+    twin.log.drop_replaced()
+    log = open_log(disk)
+    assert log.log_end_offset == 0
+    assert segments(disk, DIRECTORY / f"{GAVE_WAY}-1") == before
+    assert segments(disk, DIRECTORY / f"{GAVE_WAY}-2") == again
+
+
+def give_way(log: LocalLog) -> None:
+    log.give_way(THERE, epoch=BEFORE, producers=PRODUCERS)

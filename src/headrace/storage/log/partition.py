@@ -51,7 +51,15 @@ from headrace.storage.log.journal import Journal, JournalEntry
 from headrace.storage.log.names import CHECKPOINT, EPOCHS, SEALED, SNAPSHOT, STAMP, key_of, numbered, segment_paths
 from headrace.storage.log.newest import Newest, NewestOfAll
 from headrace.storage.log.recovery import Recovered
-from headrace.storage.log.replaced import drop_replaced, finish_begun_anew, keeps_replaced, mark_begun_anew
+from headrace.storage.log.replaced import (
+    REPLACED,
+    Mark,
+    drop_replaced,
+    finish_begun_anew,
+    free_place,
+    keeps_replaced,
+    mark_begun_anew,
+)
 from headrace.storage.log.segment import Segment
 from headrace.storage.log.snapshots import ProducerSnapshots
 from headrace.wire.batches import BatchHeader, CorruptBatch
@@ -679,31 +687,48 @@ class LocalLog:
         assert self._ticket is None, "no flush is under way"
         if self.failed and self.read_only is None:
             raise StorageFailure(f"The disk of {self.directory.name} has failed: it cannot be begun anew there.")
-        self._cutting(self._begin_anew)
+        keeps = self._exists and not keeps_replaced(self._disk, self.directory)
+        self._cutting(lambda: self._begin_anew(Mark(self._lineage + 1, REPLACED if keeps else "")))
+        self.has_replaced = self.has_replaced or self._exists
+        self.read_only, self.failed = None, False
 
-    def _begin_anew(self) -> None:
+    def give_way(self, offset: Offset, *, epoch: LeaderEpoch = NO_EPOCH, producers: bytes = b"") -> Path | None:
+        assert self._ticket is None, "no flush is under way"
+        if not self._contents.segments:
+            self.restart_at(offset, epoch=epoch, producers=producers)
+            return None
+        place = free_place(self._disk, self.directory)
+        self._cutting(lambda: self._give_way(Mark(self._lineage + 1, place, offset, epoch), producers))
+        return self.directory / place
+
+    def _give_way(self, mark: Mark, producers: bytes) -> None:
+        if producers:  # above the log's end: without the mark it is nothing
+            write_file(self._disk, numbered(self.directory, mark.at, SNAPSHOT), producers)
+            self._disk.sync_directory(self.directory)
+        self._begin_anew(mark)
+        self._snapshots = ProducerSnapshots(self.directory, [mark.at] if producers else [])
+
+    def _begin_anew(self, mark: Mark) -> None:
         """See `replaced`. What only the journal may have reaches the files first, for these are kept."""
         self._contents.write_out(self.config.index_interval_bytes)
         self._drop_collected()
         if self._exists:
             self._sync_unsynced()
             self._make_birth_durable()
-            mark_begun_anew(
-                self._disk, self.directory, self._lineage + 1, keeps=not keeps_replaced(self._disk, self.directory)
-            )
-            self._lineage += 1
+            mark_begun_anew(self._disk, self.directory, mark)
+            self._lineage = mark.lineage
         self._contents.cut(-1, 0, 0)
         if self._exists:
             finish_begun_anew(self._disk, self.directory)
-            self.has_replaced = True
         self._compaction.forget()
-        self._epochs, self._epochs_changed = LeaderEpochs(), True
+        self._epochs = LeaderEpochs([(mark.epoch, mark.at)] if mark.epoch >= 0 else ())
+        self._epochs_changed = True
         self._snapshots = ProducerSnapshots(self.directory, [])
-        self._checkpoint = Checkpoint.at_segment(Offset(0), Offset(0), self._lineage) if self._exists else None
-        self._unsynced, self._collected = Unsynced(), Collected(Offset(0))
-        self.log_start_offset = self.log_end_offset = self.flushed_end = self._owed = Offset(0)
+        self._checkpoint = Checkpoint.at_segment(mark.at, mark.at, self._lineage) if self._exists else None
+        self._unsynced, self._collected = Unsynced(), Collected(mark.at)
+        self.log_start_offset = self.log_end_offset = self.flushed_end = self._owed = mark.at
         self._flushed_position = 0
-        self.read_only, self.failed, self._is_journaled = None, False, False
+        self._is_journaled = False
         if self._journal is not None:
             self._journal.settle(self.key)
 

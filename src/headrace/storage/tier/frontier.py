@@ -28,18 +28,22 @@ class Beginning(NamedTuple):
     """As of there."""
 
 
+class NotTold(CorruptData):
+    """History is as the catalog says, as far as there is any, but has nothing to say of the producers."""
+
+
 def read_beginning(objects: Objects, catalog: PartitionCatalog, *, now_ms: int) -> Beginning:
     """At the durable frontier. Raises CorruptData where a segment is not what the catalog says, or the last one does
-    not tell its producers; FileNotFoundError, EOFError, StorageFailure."""
+    not tell its producers (NotTold); FileNotFoundError, EOFError, StorageFailure."""
     if catalog.last is None:
-        raise CorruptData("all of its durable history is deleted")
+        raise NotTold("all of its durable history is deleted")
     last = catalog.last.descriptor
     footer = read_footer(objects, last)
+    if not footer.leader_epochs:
+        raise CorruptData(f"the footer of object '{last.key}' names no leader epoch")
     producers = producers_of(footer.producers, now_ms=now_ms)
     if producers is None:
-        raise CorruptData(f"object '{last.key}' is of a version that does not tell its producers")
-    if not footer.leader_epochs:
-        raise CorruptData(f"object '{last.key}' does not tell its leader epochs")
+        raise NotTold(f"object '{last.key}' is of a version that does not tell its producers")
     plan = plan_of(last, footer)
     read_block(objects, plan, len(plan.starts) - 1)
     for segment in some_of(catalog):
