@@ -10,11 +10,13 @@ from hypothesis import strategies as st
 
 from headrace.base.errors import CorruptData
 from headrace.replica.producers import ProducerStates
+from headrace.storage.objects import open_objects
 from headrace.storage.tier.blocks import read_footer, read_plan
 from headrace.storage.tier.export import export_segment
 from headrace.storage.tier.frontier import read_beginning
 from headrace.storage.tier.producers import producers_after, producers_of
 from headrace.wire.batches import Record, encode_batch
+from tests.tier.conftest import History
 
 REMEMBERED = 5
 
@@ -69,6 +71,33 @@ def test_each_footer_goes_on_from_the_one_before(story: list[list[Written]]) -> 
         assert after is not None
         assert as_told(after) == written.known
         assert all(each.timestamp == 77 for entry in after.entries() for each in entry.batches)
+
+
+@given(
+    st.lists(
+        st.tuples(segments.map(lambda many: [each for some in many for each in some]), st.booleans()),
+        min_size=1,
+        max_size=4,
+    )
+)
+def test_where_footers_tell_none_all_batches_since_do(story: list[tuple[list[Written], bool]]) -> None:
+    """Segments with and without, as exported before and after an upgrade."""
+    written, told = Story(), producers_after(ProducerStates(), [], known=frozenset())
+    history: Any = History(open_objects("memory:///"))
+    for segment, tells in story:
+        chunks = [written.write(*each) for each in segment] or [written.write(-1, 1)]
+        history.records += [None] * (written.end - len(history.records))
+        before = producers_of(told)
+        assert before is not None
+        told = producers_after(before, chunks, known=frozenset(range(4)))
+        source = history.source(producers=told if tells else None)
+        history.catalog = history.catalog.published(export_segment(history.objects, source, chunks))
+    found = read_beginning(history.objects, history.catalog, now_ms=7, gives_up=lambda: False)
+    assert found.offset == written.end
+    assert as_told(found.producers) == written.known
+    if not story[-1][1]:
+        with pytest.raises(CorruptData, match="does not tell its producers"):
+            read_beginning(history.objects, history.catalog, now_ms=7, gives_up=lambda: True)
 
 
 @given(segments, st.integers(0, 30))

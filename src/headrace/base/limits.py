@@ -232,6 +232,8 @@ HISTORY_EPOCH_MS_MAX: Final = 1_000
 """Longest that the answer to where history begins waits for the epoch there, which it may do without."""
 FRONTIER_FOOTERS_READ_MAX: Final = 16
 """Footers, beside the last one's, that are read before a log begins behind durable history."""
+FRONTIER_BATCHES_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Of batches in durable history that a leader reads for their producers, where no footer tells these."""
 FRONTIER_READS_AT_ONCE_MAX: Final = 2
 """Partitions for which that is done at a time, on this broker."""
 FRONTIER_READ_MS_MAX: Final = 10_000
@@ -475,6 +477,8 @@ REPLICA_UNFLUSHED_BYTES_MAX: Final = 16 * 1024 * 1024
 """Bytes from one leader that a follower has taken and not yet flushed, at which it asks for no more."""
 REPLICA_FRAME_ROWS_MAX: Final = 10_000
 """Partitions that one frame to a leader names; more go with the next."""
+REPLICA_BEGINNINGS_MAX: Final = 4
+"""Copies of one follower that are told where to begin anew, with their producers, before it has taken that."""
 REPLICA_TOLD_MAX: Final = 200_000
 """Refusals that wait for a frame of the follower that wants an answer; who makes more of them is not listened to."""
 REPLICA_BACKOFF_MS_MIN: Final = 20

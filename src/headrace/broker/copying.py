@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 import structlog
 
 from headrace.base.errors import CorruptData, HeadraceError, StorageFailure
-from headrace.base.ids import NO_EPOCH, BrokerEpoch, BrokerId, ClusterId, Offset, TopicPartition
+from headrace.base.ids import BrokerEpoch, BrokerId, ClusterId, Offset, TopicPartition
 from headrace.base.limits import (
     PEER_CONNECT_MS_MAX,
     REPLICA_ANSWER_BYTES_MAX,
@@ -369,36 +369,42 @@ class Source:
         return self._change(copy, self._still(copy), lambda: copy.cut(offset))
 
     def _start_over(self, copy: FollowerPartition, row: Copied) -> None:
-        """It is told of where the leader's log begins, and of the producers from before. Raises CorruptData."""
-        producers = ProducerStates.restore(bytes(row.records)) if row.records else ProducerStates()
-        told = Beginning(row.log_start, NO_EPOCH, producers)
+        """It is told of where the leader's log begins, and of the producers from before."""
+        told = row._replace(records=bytes(row.records))  # for it outlives the frame
         log.warning(
             "a copy is begun anew: the leader does not have what comes next any more",
             topic=copy.topic,
             partition=copy.topic_partition.partition,
             log_end=copy.log.log_end_offset,
-            offset=told.offset,
+            offset=told.log_start,
             leader=self._leader,
         )
         if copy.has_begun:  # where it was begun is not in the leader's log
             copy.shun_history()
         self._begin_elsewhere(copy, told)
 
-    def _begin_elsewhere(self, copy: FollowerPartition, told: Beginning | None) -> None:
+    def _begin_elsewhere(self, copy: FollowerPartition, told: Copied | None) -> None:
         """Behind durable history, or, where that cannot be read or ends before it, where the leader says. `told`: that;
         None: where it is."""
         attempt = object()
         self._work(copy, self._attempt(copy, told, attempt))
         self._attempts[copy.topic_partition] = attempt
 
-    async def _attempt(self, copy: FollowerPartition, told: Beginning | None, attempt: object) -> None:
+    async def _attempt(self, copy: FollowerPartition, told: Copied | None, attempt: object) -> None:
         still = self._still(copy)
         found = await self._behind_history(copy)
+        takes_told = told is not None and (found is None or found.offset < told.log_start)
+        if told is not None and takes_told:
+            try:
+                found = await self._loop.run_in_executor(None, _beginning_of, told)
+            except CorruptData as error:
+                found = None
+                if self._attempts.get(copy.topic_partition) is attempt:
+                    self._on_stuck(copy, f"the producers that it told of cannot be read: {error}")
         if self._attempts.get(copy.topic_partition) is not attempt:
             return  # something else has been begun with it meanwhile
-        if found is None or (told is not None and found.offset < told.offset):
+        if takes_told or found is None:
             copy.shun_history()
-            found = told
         if found is None:
             self._begin(copy)
             return
@@ -573,6 +579,12 @@ class Copying:
 def backoff_s(count: int, longest_ms: int = REPLICA_BACKOFF_MS_MAX) -> float:
     """The pause after so many failures in a row."""
     return min(REPLICA_BACKOFF_MS_MIN << min(count - 1, 20), longest_ms) / 1000
+
+
+def _beginning_of(told: Copied) -> Beginning:
+    """Where its leader has a copy begin. In a worker thread, for the producers may be many. Raises CorruptData."""
+    producers = ProducerStates.restore(bytes(told.records)) if told.records else ProducerStates()
+    return Beginning(told.log_start, told.diverging_epoch, producers)
 
 
 def _some(keys: dict[T, None]) -> list[T]:

@@ -313,10 +313,9 @@ class Exporter:
         last, before = catalog.last, None
         if last is not None:
             object_key, told = self._told.get(partition.topic_partition, ("", ""))
-            before = (
-                producers_of(told)
-                if object_key == last.descriptor.key
-                else await _in_thread(partial(self._told_producers, last.descriptor))
+            is_kept = object_key == last.descriptor.key
+            before = await _in_thread(
+                partial(producers_of, told) if is_kept else partial(self._told_producers, last.descriptor)
             )
         if before is None:
             before = partition.producers.as_of(start)

@@ -43,12 +43,15 @@ class Frontiers:
         """Nothing is read any more; what is under way is not waited for."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def read(self, catalog: PartitionCatalog) -> Beginning:
-        """Raises one of DAMAGE; StorageFailure or another OSError where the store cannot be read now."""
-        work = partial(read_beginning, self._objects, catalog, now_ms=self._clock.now_ms())
+    async def read(self, catalog: PartitionCatalog, *, reads_batches: bool = True) -> Beginning:
+        """`reads_batches`: for producers of which no footer tells, within half of the time. Raises one of DAMAGE;
+        StorageFailure or another OSError where the store cannot be read now."""
         async with self._turns:
             if self._clock.monotonic() < self._silent_until:  # else each of very many would wait for it
                 raise StorageFailure("the store has not answered lately")
+            now_ms, half = self._clock.now_ms(), self._clock.monotonic() + FRONTIER_READ_MS_MAX / 2000
+            gives_up = lambda: not reads_batches or self._clock.monotonic() >= half  # noqa: E731
+            work = partial(read_beginning, self._objects, catalog, now_ms=now_ms, gives_up=gives_up)
             reading = asyncio.get_running_loop().run_in_executor(self._threads, work)
             try:
                 return await asyncio.wait_for(reading, FRONTIER_READ_MS_MAX / 1000)
@@ -60,7 +63,7 @@ class Frontiers:
         """Where a copy is to begin; None where that cannot be proven, and the leader is to send all that it has."""
         assert copy.history is not None, "it has looked"
         try:
-            found = await self.read(copy.history)
+            found = await self.read(copy.history, reads_batches=False)
         except (HeadraceError, OSError, EOFError) as error:
             log.warning(
                 "a copy is taken whole from its leader, for durable history cannot be read to its end",

@@ -136,6 +136,7 @@ class Parts:
             image=lambda: metadata.image,
             clock=ports.clock,
             throttle=self._throttles.leader,
+            on_bug=on_bug,
         )
         self.membership = Membership(
             identity=identity,

@@ -104,7 +104,7 @@ class Copied(NamedTuple):
     """Of the leader's log; where the follower is out of its range: where a copy is to begin."""
     diverging_epoch: LeaderEpoch
     """-1: it does not diverge. Else the leader's largest epoch not above that of the follower's last batch; -2: it has
-    none so old."""
+    none so old. Where the follower is to begin anew: that of the leader's record before, where it is known."""
     diverging_end: Offset
     gaps_below: Offset
     """Below it the leader's log was compacted: batches and records may be missing."""

@@ -46,7 +46,7 @@ def begin(log: LocalLog) -> None:
 def check_begun(log: LocalLog) -> None:
     assert (log.log_start_offset, log.log_end_offset, log.flushed_end) == (THERE, THERE, THERE)
     assert log.latest_producer_snapshot() == (THERE, PRODUCERS)
-    assert list(log.epochs) == [(BEFORE, THERE)]
+    assert list(log.epochs) == [(BEFORE, THERE - 1)]
     assert not log.failed
 
 
@@ -65,7 +65,7 @@ def goes_on(disk: MemoryDisk, log: LocalLog) -> None:
     again = open_log(disk)
     assert again.log_start_offset == THERE
     assert read_all(again) == Twin(log, copied).bytes_from(THERE)
-    assert list(again.epochs) == [(AFTER, THERE)]
+    assert list(again.epochs) == [(BEFORE, THERE - 1), (AFTER, THERE)], "of the record before too"
     assert again.latest_producer_snapshot() == (THERE, PRODUCERS)
 
 

@@ -721,7 +721,7 @@ class LocalLog:
         if self._exists:
             finish_begun_anew(self._disk, self.directory)
         self._compaction.forget()
-        self._epochs = LeaderEpochs([(mark.epoch, mark.at)] if mark.epoch >= 0 else ())
+        self._epochs = LeaderEpochs([(mark.epoch, Offset(mark.at - 1))] if mark.epoch >= 0 else ())
         self._epochs_changed = True
         self._snapshots = ProducerSnapshots(self.directory, [])
         self._checkpoint = Checkpoint.at_segment(mark.at, mark.at, self._lineage) if self._exists else None
@@ -763,9 +763,8 @@ class LocalLog:
         self._snapshots = ProducerSnapshots(self.directory, [offset] if producers else [])
         if producers:
             write_file(self._disk, numbered(self.directory, offset, SNAPSHOT), producers)
-        self._epochs, self._epochs_changed = LeaderEpochs([(epoch, offset)] if epoch >= 0 else ()), True
-        before = LeaderEpochs([(epoch, Offset(offset - 1))] if epoch >= 0 else ())  # as recovery believes it
-        write_file(self._disk, self.directory / EPOCHS, before.encode())
+        self._epochs, self._epochs_changed = LeaderEpochs([(epoch, Offset(offset - 1))] if epoch >= 0 else ()), False
+        write_file(self._disk, self.directory / EPOCHS, self._epochs.encode())
         self.log_start_offset = self.log_end_offset = self.flushed_end = self._owed = offset
         self._flushed_position = 0
         self._collected = Collected(offset)
