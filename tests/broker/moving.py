@@ -208,6 +208,18 @@ class Moving:
         for broker in self.cluster.brokers:
             await self.cluster.until(broker, is_there)
 
+    async def place(self, *replicas: int, through: int = A) -> None:
+        """Copied, until these are its replicas, all in sync."""
+        wish = ReassignablePartition(0, replicas)
+        request = AlterPartitionReassignmentsRequest(timeout_ms=10_000, topics=(ReassignableTopic("t", (wish,)),))
+        response = await (await self.client(through)).ask(1, request)
+        assert response.responses[0].partitions[0].error_code == 0
+        for broker in self.cluster.brokers:
+            await self.until(broker, lambda known: known.replicas == known.isr == replicas and not known.is_reassigned)
+        await self.cluster.agree()
+        for broker in self.cluster.brokers:
+            await self.cluster.settled(broker)
+
     async def until_owned(self, by: int) -> None:
         for broker in self.cluster.brokers:
             await self.until(broker, lambda known: known.move is None and known.leader == by)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +13,19 @@ import pytest
 
 from headrace.base.errors import StorageFailure
 from headrace.base.ports import Buffer, Objects
-from headrace.controller.asks import FinishMove, ProveMove, SealMove
+from headrace.broker import moves
+from headrace.broker.partition import Partition
+from headrace.controller.asks import DeleteHistory, FailTarget, FinishMove, ProveMove, SealMove
+from headrace.controller.leaders import Election
 from headrace.net import loops
 from headrace.net.client.admin import Admin
 from headrace.net.client.cluster import Cluster as Client
+from headrace.replica.sealing import packed
 from headrace.storage.disk import LocalDisk
 from headrace.storage.objects import DirectoryObjects
 from headrace.wire.batches import encode_batch
 from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from headrace.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -239,6 +246,88 @@ def test_a_move_waits_for_a_target_that_is_down_and_goes_on_when_it_is_back(tmp_
     run(tmp_path, work)
 
 
+def test_a_move_whose_seal_is_refused_for_the_moment_is_tried_again(tmp_path: Path) -> None:
+    async def work(world: Moving) -> None:
+        values = await begin(world)
+        held = world.hold(A, SealMove)
+        assert await world.ask(B) == 0
+        await held.seen.wait()
+        epoch = world.known(A).leader_epoch
+        await world.fence(B)
+        held.let_go()
+        await world.until(A, lambda known: known.leader_epoch > epoch)
+        assert (move := world.known(A).move) is not None
+        assert (move.target, world.known(A).leader) == (B, A)
+        assert await world.write(A, b"meanwhile") == 3
+        await world.until_unfenced(B)
+        await world.until_owned(B)
+        assert await world.read(B, 0, 4) == list(enumerate([*values, b"meanwhile"]))
+
+    run(tmp_path, work)
+
+
+def test_the_first_record_may_come_between_copy_and_seal(tmp_path: Path) -> None:
+    """What the target is to read is exported while the owner stops: it goes on in the same epoch until that is read."""
+
+    async def work(world: Moving) -> None:
+        await world.make()
+        epoch, copy = world.known(A).leader_epoch, world.moves(A)._copy
+        written: list[int] = []
+
+        async def then_write(*which: Any) -> None:
+            await copy(*which)
+            if not written:
+                written.append((await world.writing(A, b"first")).error_code)
+
+        world.moves(A)._copy = then_write  # type: ignore[assignment,method-assign]  # the real one first
+        proving, sealing = world.hold(B, ProveMove), world.hold(A, SealMove)
+        assert await world.ask(B) == 0
+        await proving.seen.wait()
+        await until(lambda: world.key in world.moves(A)._vain)
+        assert not sealing.seen.is_set()
+        proving.let_go()
+        sealing.let_go()
+        await world.until_owned(B)
+        assert written == [0]
+        assert world.known(B).leader_epoch == epoch + 1, "nothing was refused"
+        assert await world.read(B, 0, 1) == [(0, b"first")]
+
+    run(tmp_path, work)
+
+
+def test_an_owner_that_stops_in_vain_writes_ten_times_as_long_and_gives_up_in_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(moves, "MOVE_SEALS_TRIED_MAX", 3)
+
+    async def work(world: Moving) -> None:
+        values = await begin(world)
+        tried: list[tuple[float, float]] = []
+        """From when to when it had stopped."""
+        loop = asyncio.get_running_loop()
+
+        async def fails(_: Partition) -> None:
+            begun = loop.time()
+            done = loop.create_future()
+            loop.call_later(0.03, done.set_result, None)
+            await done
+            tried.append((begun, loop.time()))
+            raise StorageFailure("it is slow")
+
+        world.moves(A)._export_tail = fails  # type: ignore[assignment,method-assign]  # the store, as it is seen then
+        assert await world.ask(B) == 0
+        await until(lambda: world.moves(A).obstacle(world.key) == "it is slow")
+        await world.until(A, lambda known: known.move is None)
+        assert world.known(A).leader == A
+        assert len(tried) == 3
+        for (begun, over), (again, _) in pairwise(tried):
+            assert again - over >= 10 * (over - begun)
+        assert await world.write(A, b"next") == 3
+        assert await world.read(A, 0, 4) == list(enumerate([*values, b"next"]))
+
+    run(tmp_path, work)
+
+
 # after the seal
 
 
@@ -339,6 +428,84 @@ def test_a_target_that_dies_after_the_seal_is_replaced_and_what_it_began_never_w
     run(tmp_path, work)
 
 
+def test_a_copy_to_which_nothing_was_ever_written_goes_on_after_a_restart(tmp_path: Path) -> None:
+    """All that there is of it lies in durable history, and the copy becomes the only one."""
+
+    async def work(world: Moving) -> None:
+        values = await begin(world)
+        await world.move(B)
+        await world.place(B, C)
+        await world.place(C)
+        await world.stop(C)
+        await world.cluster.start(C)
+        await world.until(C, lambda known: known.leader == C)
+        await world.cluster.settled(C)
+        assert not world.partitions(C).offline
+        assert await world.write(C, b"next") == 3
+        assert await world.read(C, 0, 4) == list(enumerate([*values, b"next"]))
+
+    run(tmp_path, work)
+
+
+def test_a_target_that_cannot_open_its_log_is_tried_again_and_goes_on_once_it_can(tmp_path: Path) -> None:
+    async def work(world: Moving) -> None:
+        values = await begin(world)
+        replacing = world.hold(B, FailTarget, lost=True)
+        in_the_way = world.cluster.data(B) / "logs" / "t-0"
+        in_the_way.write_bytes(b"")
+        assert await world.ask(B) == 0
+        await until(lambda: "t-0" in world.moves(B).obstacle(world.key))
+        assert world.known(B).is_sealed
+        in_the_way.unlink()
+        await world.until_owned(B)
+        replacing.let_go()
+        assert await world.write(B, b"next") == 3
+        assert await world.read(B, 0, 4) == list(enumerate([*values, b"next"]))
+
+    run(tmp_path, work)
+
+
+def test_a_target_that_lives_and_cannot_open_its_log_at_all_is_replaced(tmp_path: Path) -> None:
+    async def work(world: Moving) -> None:
+        values = await begin(world)
+        (world.cluster.data(B) / "logs" / "t-0").write_bytes(b"")
+        assert await world.ask(B) == 0
+        await world.until_owned(C)
+        assert await world.write(C, b"next") == 3
+        assert await world.read(C, 0, 4) == list(enumerate([*values, b"next"]))
+        assert not world.has_log(A)
+
+    run(tmp_path, work)
+
+
+def test_an_owner_that_has_lost_its_disk_goes_on_behind_history_once_people_say_so(tmp_path: Path) -> None:
+    """What only that disk had is lost then, and its offsets are given once more."""
+
+    async def work(world: Moving) -> None:
+        values = await begin(world)
+        await world.move(B)
+        assert await world.write(B, b"lost") == 3
+        await world.stop(B)
+        world.cluster.wipe(B)
+        await world.cluster.start(B, join=(world.cluster.address(A), world.cluster.address(C)))
+        await world.until(A, lambda known: known.kept_in is not None)
+        await world.cluster.agree()
+        await world.cluster.settled(B)
+        assert world.partitions(B).role(world.key) is None
+        request = ElectLeadersRequest(Election.UNCLEAN, (TopicPartitions("t", (0,)),), 10_000)
+        assert (await (await world.client(A)).ask(2, request)).error_code == 0
+        await world.until(B, lambda known: known.leader == B)
+        await world.cluster.settled(B)
+        assert not world.partitions(B).offline
+        assert await world.write(B, b"next") == 3
+        assert await world.read(B, 0, 4) == list(enumerate([*values, b"next"]))
+        await world.stop_for_a_while(B, wipe=False)
+        await world.until_owned(B)
+        assert await world.read(B, 0, 4) == list(enumerate([*values, b"next"]))
+
+    run(tmp_path, work)
+
+
 # what moves along
 
 
@@ -348,7 +515,15 @@ def numbered(values: list[bytes], *, sequence: int, producer: int = 7, epoch: in
     return encode_batch(records, producer_id=producer, producer_epoch=epoch, base_sequence=sequence)
 
 
-def test_the_producers_of_before_are_known(tmp_path: Path) -> None:
+def test_the_producers_of_before_are_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    on: list[threading.Thread] = []
+
+    def packing(snapshot: bytes) -> str:
+        on.append(threading.current_thread())
+        return packed(snapshot)
+
+    monkeypatch.setattr(moves, "packed", packing)
+
     async def work(world: Moving) -> None:
         await world.make()
 
@@ -369,6 +544,8 @@ def test_the_producers_of_before_are_known(tmp_path: Path) -> None:
         await world.move(C)
         assert await send(C, 4) == (0, 4)
         assert await send(C, 8) == (0, 8)
+        assert len(on) == 2
+        assert threading.current_thread() not in on, "it takes long, and all others would wait"
 
     run(tmp_path, work)
 
@@ -401,6 +578,7 @@ def test_what_was_deleted_before_the_first_export_stays_deleted(tmp_path: Path) 
         await world.write(A, b"0", b"1", b"2", b"3")
         (deleted,) = await delete_records(await world.client(A), "t", [2])
         assert deleted.error_code == 0
+        world.hold(A, DeleteHistory)  # whatever else it asks for: a crash could come before it
         async with Client(world.cluster.bootstrap) as client:
             await Admin(client).alter_topic_configs("t", set_={"durable.enable": "true"}, delete=[])
         await world.move(B)

@@ -135,7 +135,7 @@ CASES: list[tuple[Ask[Any], Any]] = [
             ),
             None,
         )
-        for kind in (asks.FinishMove, asks.GiveUpMove)
+        for kind in (asks.FinishMove, asks.FailTarget, asks.GiveUpMove)
     ),
     (
         asks.RenewCopies(

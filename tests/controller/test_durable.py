@@ -80,6 +80,24 @@ def test_a_gap_or_an_overlap_is_refused(image: MetadataImage, start: int) -> Non
     assert "the catalog goes on at 3" in refused.result.message
 
 
+@pytest.mark.parametrize("log_start", [0, 2, 3, 9])
+def test_the_first_segment_brings_nothing_back_that_the_log_has_not_any_more(
+    image: MetadataImage, log_start: int
+) -> None:
+    """In one entry: whoever crashes behind it leaves nothing to be hidden."""
+    decision = publish(image, log_start_offset=Offset(log_start))
+    catalog = image.replay(decision.events).durable(KEY)
+    assert catalog.readable_start == min(log_start, 3)
+    assert catalog.end_offset == 2
+
+
+def test_a_later_segment_deletes_nothing_though_the_log_begins_above(image: MetadataImage) -> None:
+    """Local retention has taken what history has."""
+    image = image.replay(publish(image).events)
+    image = image.replay(publish(image, descriptor=descriptor(3, 2, 1), log_start_offset=Offset(4)).events)
+    assert image.durable(KEY).readable_start == 0
+
+
 def delete(image: MetadataImage, before: int, *, leader_epoch: int = 1) -> Decision[Refusal | None]:
     return delete_history(
         image,

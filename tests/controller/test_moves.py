@@ -22,8 +22,8 @@ from headrace.base.ids import (
 )
 from headrace.controller.brokers import fence_broker, register_broker, remove_broker, unfence_broker
 from headrace.controller.decision import Decision, Refusal
-from headrace.controller.durable import publish_segment
-from headrace.controller.moves import Seal, finish_move, give_up_move, prove_move, seal_move, tend_moves
+from headrace.controller.durable import delete_history, publish_segment
+from headrace.controller.moves import Seal, fail_target, finish_move, give_up_move, prove_move, seal_move, tend_moves
 from headrace.controller.reassignments import Reassignment, reassign_partitions
 from headrace.controller.topics import NewTopic, create_topics
 from headrace.metadata.events import LeaderChanged, MoveSealed, ReplicasChanged
@@ -74,9 +74,9 @@ class Cluster:
         assert found is not None
         return found
 
-    def publish(self, records: int) -> None:
+    def publish(self, records: int, *, start: int | None = None) -> None:
         catalog, epoch = self.image.durable(KEY), self.partition.leader_epoch
-        segment = descriptor(catalog.next_offset, records, epoch)
+        segment = descriptor(catalog.next_offset if start is None else start, records, epoch)
         assert (
             self.do(
                 publish_segment(self.image, **ABOUT, leader_epoch=epoch, descriptor=segment, previous_hash=catalog.head)
@@ -181,6 +181,27 @@ def test_what_is_not_so_is_not_sealed(aimed: Cluster, changes: dict[str, Any]) -
     assert aimed.propose(aimed.seal()) is None, "but for that, it would have been"
 
 
+def test_nothing_is_sealed_where_history_begins_above_what_the_owner_has() -> None:
+    """An empty catalog may begin anywhere; its owner's log is deleted once it is handed over."""
+    world = Cluster(records=0)
+    world.publish(22, start=5)
+    assert world.ask(B) is None
+    assert world.prove() is None
+    before = world.image
+    refused = world.propose(world.seal(log_start_offset=Offset(0)))
+    assert isinstance(refused, Refusal)
+    assert refused.code is ErrorCode.INVALID_REQUEST
+    assert world.image is before
+    assert world.propose(world.seal(log_start_offset=Offset(5))) is None
+
+
+def test_what_was_deleted_after_the_owner_looked_is_not_lacking(aimed: Cluster) -> None:
+    seal = aimed.seal()
+    epoch = aimed.partition.leader_epoch
+    assert aimed.do(delete_history(aimed.image, **ABOUT, leader_epoch=epoch, log_start_offset=Offset(7))) is None
+    assert aimed.propose(seal) is None
+
+
 def test_a_seal_that_comes_after_the_move_was_cancelled_is_refused(aimed: Cluster) -> None:
     late = aimed.seal()
     assert aimed.ask(cancel=True) is None
@@ -202,12 +223,25 @@ def test_a_seal_for_a_target_that_was_given_up_is_refused(aimed: Cluster) -> Non
 
 def test_the_owner_gives_up_in_a_new_epoch_and_what_it_proposed_before_is_refused(aimed: Cluster) -> None:
     late = aimed.seal()
-    about: dict[str, Any] = {**ABOUT, "broker_id": A, "broker_epoch": aimed.epoch(A)}
+    about: dict[str, Any] = {**ABOUT, "broker_id": A, "broker_epoch": aimed.epoch(A), "for_good": True}
     assert aimed.do(give_up_move(aimed.image, leader_epoch=late.state.leader_epoch, **about)) is None
     assert aimed.partition.move is None
     assert isinstance(aimed.propose(late), Refusal)
     again = give_up_move(aimed.image, leader_epoch=late.state.leader_epoch, **about)
     assert isinstance(again.result, Refusal)
+
+
+def test_the_owner_gives_up_an_epoch_and_the_move_begins_anew_in_the_next(aimed: Cluster) -> None:
+    late = aimed.seal()
+    about: dict[str, Any] = {**ABOUT, "broker_id": A, "broker_epoch": aimed.epoch(A), "for_good": False}
+    assert aimed.do(give_up_move(aimed.image, leader_epoch=late.state.leader_epoch, **about)) is None
+    known = aimed.partition
+    assert known.move is not None
+    assert (known.leader, known.leader_epoch, known.move.target) == (A, late.state.leader_epoch + 1, B)
+    assert isinstance(aimed.propose(late), Refusal)
+    assert aimed.prove() is None
+    assert isinstance(aimed.propose(late), Refusal)
+    assert aimed.propose(aimed.seal()) is None
 
 
 def test_nothing_is_sealed_for_a_dead_target_nor_for_one_that_has_not_read_the_store(cluster: Cluster) -> None:
@@ -263,6 +297,33 @@ def test_a_target_that_dies_after_the_seal_is_replaced(left: Cluster) -> None:
     assert left.partition.leader == C, "which holds the fewest, and is not dead"
     assert left.do(tend_moves(left.image, moves_max=10)) == 0
     assert left.finish(C) is None
+
+
+def test_a_target_that_lives_and_cannot_go_on_is_replaced_at_its_own_word(left: Cluster) -> None:
+    def fail(broker: BrokerId, **changes: Any) -> Any:
+        about = {"leader_epoch": left.partition.leader_epoch, "broker_epoch": left.epoch(broker), **changes}
+        return left.do(fail_target(left.image, **ABOUT, broker_id=broker, **about))
+
+    before = left.image
+    assert isinstance(fail(A), Refusal)
+    assert isinstance(fail(B, leader_epoch=LeaderEpoch(0)), Refusal)
+    assert isinstance(fail(B, broker_epoch=BrokerEpoch(0)), Refusal)
+    assert left.image is before
+    assert fail(B) is None
+    assert left.partition.leader == C, "and not the source, where there is another"
+    assert left.partition.is_sealed
+    assert isinstance(fail(B), Refusal)
+    assert left.finish(C) is None
+    assert isinstance(fail(C), Refusal), "now it is its own"
+
+
+def test_a_target_that_nobody_can_replace_stays_the_target(left: Cluster) -> None:
+    left.fence(A)
+    left.fence(C)
+    about: dict[str, Any] = {"leader_epoch": left.partition.leader_epoch, "broker_epoch": left.epoch(B)}
+    refused = left.do(fail_target(left.image, **ABOUT, broker_id=B, **about))
+    assert isinstance(refused, Refusal)
+    assert left.partition.leader == B
 
 
 def test_a_target_that_loses_its_disk_after_the_seal_may_lead_all_the_same(left: Cluster) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
+import pytest
+
 from headrace.base.ids import BrokerId, PartitionIndex, TopicId
 from headrace.controller.decision import Refusal
 from headrace.controller.moving import MoveOutcome, MoveWish, move_partitions
@@ -55,10 +57,32 @@ def test_one_partition_of_it() -> None:
     assert replicas(world, 0) == ((B,), ())
 
 
-def test_a_replica_that_is_to_lead_comes_first() -> None:
+@pytest.mark.parametrize("placed", [(A, B, C), (A, C), (B, A, C)])
+@pytest.mark.parametrize("name", ["t", "u"])
+def test_who_has_a_copy_already_leads_and_all_copies_stay(placed: tuple[BrokerId, ...], name: str) -> None:
+    """`name`: of the topics that are handed over."""
+    world = cluster(placed)
+    wish = MoveWish(topic="u", to=C)
+    outcomes = world.do(move_partitions(world.image, wish, hands_over=lambda topic: topic.name == name))
+    assert short(outcomes) == [("u", 0, placed[0], C, False)]
+    assert replicas(world) == ((C, *(one for one in placed if one != C)), ())
+    found = world.image.partition_info("u", 0)
+    assert found is not None
+    assert (found.leader, set(found.isr)) == (C, set(placed))
+    assert short(ask(world, topic="u", to=C)) == []
+
+
+def test_who_has_a_copy_that_is_not_in_sync_is_refused_and_so_is_one_copy_less() -> None:
     world = cluster((A, B, C))
-    assert short(ask(world, topic="u", to=C)) == [("u", 0, A, C, False)]
-    assert replicas(world) == ((C, B), ())
+    before = world.image
+    (refused,) = ask(world, topic="u", broker=A, to=C)
+    assert refused.refusal.code is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert world.image is before
+    world.fence(C)
+    world.register(C)
+    (refused,) = ask(world, topic="u", to=C)
+    assert refused.refusal.code is ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+    assert replicas(world) == ((A, B, C), ())
 
 
 def test_who_leads_is_replaced_in_its_place() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from hypothesis import strategies as st
 
@@ -33,7 +33,7 @@ from headrace.controller.decision import Decision
 from headrace.controller.durable import delete_history, publish_segment
 from headrace.controller.isr import IsrMember, IsrProposal, alter_isr
 from headrace.controller.leaders import Election, elect_leaders
-from headrace.controller.moves import Seal, finish_move, give_up_move, prove_move, seal_move, tend_moves
+from headrace.controller.moves import Seal, fail_target, finish_move, give_up_move, prove_move, seal_move, tend_moves
 from headrace.controller.quotas import QuotaAlteration, QuotaOp, alter_quotas
 from headrace.controller.reassignments import Reassignment, finish_reassignments, reassign_partitions
 from headrace.controller.topic_changes import NewPartitions, TopicRef, create_partitions, delete_topics
@@ -177,6 +177,9 @@ def _reassign(name: str, partition: int, replicas: list[BrokerId] | None) -> Com
     return lambda image: reassign_partitions(image, [wish], hands_over=lambda topic: topic.name != NAMES[0])
 
 
+GIVES_UP: Final = ("give up", "give up an epoch")
+
+
 def _step(at: int, then: str) -> Command:
     """Of one of the moves that are under way."""
 
@@ -186,7 +189,7 @@ def _step(at: int, then: str) -> Command:
         key = sorted(image.moves)[at % len(image.moves)]
         known, move = image.partition(key), image.moves[key]
         assert known is not None
-        asker = move.source if then in ("seal", "give up") else move.target
+        asker = move.source if then == "seal" or then in GIVES_UP else move.target
         about: dict[str, Any] = {
             "topic_id": key.topic_id,
             "partition": key.partition,
@@ -197,8 +200,10 @@ def _step(at: int, then: str) -> Command:
             return prove_move(image, **about)
         if then == "finish":
             return finish_move(image, leader_epoch=known.leader_epoch, **about)
-        if then == "give up":
-            return give_up_move(image, leader_epoch=known.leader_epoch, **about)
+        if then == "fail":
+            return fail_target(image, leader_epoch=known.leader_epoch, **about)
+        if then in GIVES_UP:
+            return give_up_move(image, leader_epoch=known.leader_epoch, for_good=then == GIVES_UP[0], **about)
         catalog = image.durable(key)
         state = sealed(asker, known.leader_epoch, catalog.readable_start, catalog.end_offset)
         del about["broker_id"]
@@ -297,7 +302,9 @@ isr_changes = st.builds(
 reassignments = st.builds(
     _reassign, names, st.integers(0, 1), st.none() | st.lists(brokers, min_size=1, max_size=3, unique=True)
 )
-steps = st.builds(_step, st.integers(0, 3), st.sampled_from(["prove", "seal", "seal", "finish", "finish", "give up"]))
+steps = st.builds(
+    _step, st.integers(0, 3), st.sampled_from(["prove", "seal", "seal", "finish", "finish", "fail", *GIVES_UP])
+)
 commands = st.one_of(
     registrations,
     steps,
@@ -401,6 +408,7 @@ wild_partition_changes = st.one_of(
         partition_epoch=small,
         isr=broker_lists,
         kept_in=st.none() | st.uuids(),
+        unclean=st.booleans(),
     ),
     st.builds(
         ev.ReplicasChanged,

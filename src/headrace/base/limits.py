@@ -296,6 +296,14 @@ MOVE_SEAL_MS_MAX: Final = 5_000
 MOVE_RETRY_MS_MIN: Final = 20
 MOVE_RETRY_MS_MAX: Final = 2_000
 """Pause after a step of a move that failed: doubles from the first to the last of these."""
+MOVE_SEALS_TRIED_MAX: Final = 20
+"""So often an owner stops writing to seal, in vain, before it gives the move up."""
+MOVE_SEAL_PAUSES: Final = 10
+"""After that it writes for at least so many times as long as it had stopped."""
+MOVE_SEAL_PAUSE_MS_MAX: Final = 60_000
+"""And for at least MOVE_RETRY_MS_MIN, doubled with each try up to this."""
+MOVE_OPENINGS_TRIED_MAX: Final = 6
+"""So often a target tries to open its log, with that pause between, before another is to go on."""
 MOVE_SEALS_AT_ONCE_MAX: Final = 4
 """Partitions that one broker seals, or exports for moves, at a time."""
 MOVES_REMEMBERED_MAX: Final = 1_000

@@ -34,7 +34,7 @@ from headrace.broker.metadata import MetadataDriver
 from headrace.broker.partition import Partition
 from headrace.broker.partitions import Partitions
 from headrace.broker.tasks import OnBug, started
-from headrace.controller.asks import DeleteHistory, PublishSegment
+from headrace.controller.asks import PublishSegment
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.segments import PartitionCatalog, SegmentDescriptor
@@ -272,24 +272,10 @@ class Exporter:
         self._rest_until = self._clock.monotonic() + descriptor.object_bytes / self._bytes_per_second
         self._keep_told(partition.topic_partition, descriptor, told)
         before, log_start = self._catalog(partition, image), partition.log.log_start_offset
-        await self._publish(partition, descriptor, before.head)
-        if not before.entries and log_start > descriptor.start_offset:
-            await self._hide_deleted(partition, log_start)
+        await self._publish(partition, descriptor, before.head, log_start)
         if mirrored:
             await self._mirror_up(partition)
         return True
-
-    async def _hide_deleted(self, partition: Partition, log_start: Offset) -> None:
-        """The first batch of history holds records that were deleted from the log before."""
-        key = partition.topic_partition
-        ask = DeleteHistory(
-            topic_id=key.topic_id,
-            partition=key.partition,
-            leader_epoch=partition.leader_epoch,
-            log_start_offset=log_start,
-        )
-        if (refusal := await self._control.submit(ask)) is not None:
-            raise HeadraceError(f"Partition {key.partition} of topic '{partition.topic}': {refusal.message}")
 
     async def _read(self, partition: Partition, start: Offset, end: Offset, bytes_max: int) -> Sequence[Buffer]:
         """Whole batches of [start, end), up to so many bytes or one batch more, a little at a time."""
@@ -339,7 +325,7 @@ class Exporter:
             )
             return None
 
-    async def _publish(self, partition: Partition, descriptor: SegmentDescriptor, head: str) -> None:
+    async def _publish(self, partition: Partition, descriptor: SegmentDescriptor, head: str, log_start: Offset) -> None:
         key = partition.topic_partition
         refusal = await self._control.submit(
             PublishSegment(
@@ -348,6 +334,7 @@ class Exporter:
                 leader_epoch=partition.leader_epoch,
                 descriptor=descriptor,
                 previous_hash=head,
+                log_start_offset=log_start,
             )
         )
         if refusal is not None:

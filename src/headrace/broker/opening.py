@@ -43,6 +43,8 @@ class Begun(NamedTuple):
     opening: LogOpening
     state: StorageStateSealed | None
     """It is to be taken over from an owner who left this."""
+    is_anew: bool = False
+    """It is a copy of what was handed over: its directory says so before anything is copied."""
 
 
 class Opened(NamedTuple):
@@ -110,7 +112,7 @@ class Opener:
                 return Begun(self._engine.begin_open(identity, config, start=state.next_offset), state)
             case Anew(offset=offset):
                 self._set_aside(identity)
-                return Begun(self._engine.begin_open(identity, config, start=offset), None)
+                return Begun(self._engine.begin_open(identity, config, start=offset), None, is_anew=True)
             case Offline(reason=reason):
                 raise StorageFailure(reason)
             case LocalLog():
@@ -128,6 +130,8 @@ class Opener:
             opened = begun.opening.finish()
             if begun.state is not None:
                 _take_over(opened, begun.state)
+            elif begun.is_anew:  # where nothing is ever appended, it would look lost at the next start
+                opened.settle_empty(None)
             try:
                 producers = recover_producers(opened, self._clock.now_ms())
             except CorruptData as error:

@@ -456,7 +456,16 @@ class Partitions:
 
     def _asked(self, local: LocalPartition, config: TopicConfig) -> Wanted:
         identity = self._identity(local.topic, local.partition.index, local.partition.assignment_epoch)
-        return Wanted(identity, log_config(config), partial(recovery_start, local.partition, self._node))
+        history_end = self._image.durable(local.key).next_offset
+        start = partial(recovery_start, local.partition, self._node, history_end=history_end)
+        return Wanted(identity, log_config(config), start)
+
+    async def open_again(self, key: TopicPartition) -> None:
+        """What could not be opened, in case that the reason is gone; tried on return."""
+        if key in self._offline and self.role(key) is None and not self._closing:
+            work = self._carry_out(self._work, [], [], [key])
+            self._work = started(work, "opening of a log", self._on_bug)
+        await self.settled()
 
     async def _remove(self, gone: Sequence[LogIdentity]) -> None:
         """Close and delete, once no flush of theirs is under way."""
@@ -504,6 +513,8 @@ class Partitions:
         opened: Opened | Exception,
     ) -> None:
         if isinstance(opened, Exception):
+            if self._offline.get(local.key) == str(opened):
+                return  # it was tried again, and is told already
             self._offline[local.key] = str(opened)
             log.error(
                 "partition offline: its log could not be opened",

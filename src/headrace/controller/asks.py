@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from headrace.base.errors import CorruptData
 from headrace.base.ids import (
+    FIRST_OFFSET,
     NO_TOPIC_ID,
     BrokerEpoch,
     BrokerId,
@@ -36,7 +37,7 @@ from headrace.controller.decision import Decision, Refusal
 from headrace.controller.durable import delete_history, publish_segment
 from headrace.controller.isr import IsrProposal, alter_isr, leave_isr
 from headrace.controller.leaders import Election, ElectionOutcome, PartitionRef, elect_leaders
-from headrace.controller.moves import HandsOver, Seal, finish_move, give_up_move, prove_move, seal_move
+from headrace.controller.moves import HandsOver, Seal, fail_target, finish_move, give_up_move, prove_move, seal_move
 from headrace.controller.moving import MoveOutcome, MoveWish, move_partitions
 from headrace.controller.quotas import QuotaAlteration, alter_quotas
 from headrace.controller.reassignments import Reassignment, reassign_partitions
@@ -271,6 +272,7 @@ class PublishSegment(Command[None]):
     leader_epoch: LeaderEpoch
     descriptor: SegmentDescriptor
     previous_hash: str
+    log_start_offset: Offset = FIRST_OFFSET
 
     def decide(self, image: MetadataImage, setting: Setting) -> Decision[Refusal | None]:
         return publish_segment(
@@ -280,6 +282,7 @@ class PublishSegment(Command[None]):
             leader_epoch=self.leader_epoch,
             descriptor=self.descriptor,
             previous_hash=self.previous_hash,
+            log_start_offset=self.log_start_offset,
         )
 
 
@@ -355,8 +358,8 @@ class FinishMove(Command[None]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GiveUpMove(Command[None]):
-    """As `give_up_move`."""
+class FailTarget(Command[None]):
+    """As `fail_target`."""
 
     RESULT: ClassVar[Any] = None
     topic_id: TopicId
@@ -366,8 +369,33 @@ class GiveUpMove(Command[None]):
     broker_epoch: BrokerEpoch
 
     def decide(self, image: MetadataImage, setting: Setting) -> Decision[Refusal | None]:
+        return fail_target(
+            image,
+            topic_id=self.topic_id,
+            partition=self.partition,
+            leader_epoch=self.leader_epoch,
+            broker_id=self.broker_id,
+            broker_epoch=self.broker_epoch,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GiveUpMove(Command[None]):
+    """As `give_up_move`."""
+
+    RESULT: ClassVar[Any] = None
+    topic_id: TopicId
+    partition: PartitionIndex
+    leader_epoch: LeaderEpoch
+    broker_id: BrokerId
+    broker_epoch: BrokerEpoch
+    for_good: bool = True
+    """Else the move itself stays, and begins anew."""
+
+    def decide(self, image: MetadataImage, setting: Setting) -> Decision[Refusal | None]:
         return give_up_move(
             image,
+            for_good=self.for_good,
             topic_id=self.topic_id,
             partition=self.partition,
             leader_epoch=self.leader_epoch,
@@ -518,6 +546,7 @@ ASKS: Final[Mapping[str, type[Ask[Any]]]] = {
             ProveMove,
             SealMove,
             FinishMove,
+            FailTarget,
             GiveUpMove,
             AlterIsr,
             LeaveIsr,

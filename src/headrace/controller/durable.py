@@ -3,13 +3,15 @@ deletions (DESIGN section 4)."""
 
 from __future__ import annotations
 
-from headrace.base.ids import LeaderEpoch, Offset, PartitionIndex, TopicId, TopicPartition
+from collections.abc import Sequence
+
+from headrace.base.ids import FIRST_OFFSET, LeaderEpoch, Offset, PartitionIndex, TopicId, TopicPartition
 from headrace.base.limits import SEGMENTS_DELETED_AT_ONCE_MAX
 from headrace.controller.decision import Decision, Refusal, decided
 from headrace.metadata.events import SegmentPublished, SegmentsDeleted
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.segment_keys import is_misnamed
-from headrace.metadata.segments import SegmentDescriptor
+from headrace.metadata.segments import PartitionCatalog, SegmentDescriptor
 from headrace.metadata.values import PartitionImage
 from headrace.wire.errors import ErrorCode
 
@@ -22,9 +24,12 @@ def publish_segment(
     leader_epoch: LeaderEpoch,
     descriptor: SegmentDescriptor,
     previous_hash: str,
+    log_start_offset: Offset = FIRST_OFFSET,
 ) -> Decision[Refusal | None]:
     """Accepted only from the current leader epoch, for a topic id that still is, where the catalog ends, and with
-    the chain's head. A segment that is already there as its last is accepted, and changes nothing."""
+    the chain's head. A segment that is already there as its last is accepted, and changes nothing. `log_start_offset`:
+    where the owner's log starts. The first batch of history may hold records that were deleted from the log before:
+    history begins, in the same entry, where the log does."""
     key = TopicPartition(topic_id, partition)
     known = image.partition(key)
     if known is None:
@@ -42,7 +47,23 @@ def publish_segment(
     published = SegmentPublished(
         topic_id=topic_id, partition=partition, descriptor=descriptor, previous_hash=previous_hash
     )
-    return decided([published])
+    after = catalog.published(descriptor)
+    start = min(log_start_offset, after.next_offset)
+    if catalog.entries or start <= max(descriptor.start_offset, after.log_start_offset):
+        return decided([published])
+    return decided([published, _deleted(key, after, start, after.below(start))])
+
+
+def _deleted(
+    key: TopicPartition, catalog: PartitionCatalog, start: Offset, gone: Sequence[SegmentDescriptor]
+) -> SegmentsDeleted:
+    return SegmentsDeleted(
+        topic_id=key.topic_id,
+        partition=key.partition,
+        log_start_offset=start,
+        removed=tuple(descriptor.sha256 for descriptor in gone),
+        previous_hash=catalog.head,
+    )
 
 
 def delete_history(
@@ -76,15 +97,7 @@ def delete_history(
         start = gone[-1].next_offset
     if start <= catalog.log_start_offset:
         return decided([])
-    removed = tuple(descriptor.sha256 for descriptor in gone)
-    deleted = SegmentsDeleted(
-        topic_id=topic_id,
-        partition=partition,
-        log_start_offset=start,
-        removed=removed,
-        previous_hash=catalog.head,
-    )
-    return decided([deleted])
+    return decided([_deleted(key, catalog, start, gone)])
 
 
 def _stale(leader_epoch: LeaderEpoch, descriptor: SegmentDescriptor, known: PartitionImage) -> Refusal:

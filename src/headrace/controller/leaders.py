@@ -151,10 +151,17 @@ def _unclean(
             return _led_by(topic, partition, member, partition.isr)
     alive = [replica for replica in partition.replicas if replica in live]
     leader = min(alive, key=lambda replica: (replica in partition.isr, replica in partition.adding), default=None)
-    return None if leader is None else _led_by(topic, partition, leader, (leader,))
+    return None if leader is None else _led_by(topic, partition, leader, (leader,), unclean=True)
 
 
-def _led_by(topic: TopicImage, partition: PartitionImage, leader: BrokerId, isr: tuple[BrokerId, ...]) -> LeaderChanged:
+def _led_by(
+    topic: TopicImage,
+    partition: PartitionImage,
+    leader: BrokerId,
+    isr: tuple[BrokerId, ...],
+    *,
+    unclean: bool = False,
+) -> LeaderChanged:
     return LeaderChanged(
         topic_id=topic.id,
         partition=partition.index,
@@ -162,6 +169,7 @@ def _led_by(topic: TopicImage, partition: PartitionImage, leader: BrokerId, isr:
         leader_epoch=LeaderEpoch(partition.leader_epoch + 1),
         partition_epoch=PartitionEpoch(partition.partition_epoch + 1),
         isr=isr,
+        unclean=unclean,
     )
 
 

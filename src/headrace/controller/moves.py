@@ -3,7 +3,8 @@
 Promises: a seal is accepted only of the live owner in its current leader epoch, for a live target that has read the
 store, and only where durable history has all that the owner wrote; the seal and the new owner are one entry. Until the
 seal a move can be cancelled, which begins a leader epoch, so that a late seal is refused; after it, it goes forward
-only: to this target or, at any time until that has finished, to another. A dead owner is never sealed for. Asking twice
+only: to this target or, at any time until that has finished, to another. A target that dies, or that cannot open its
+log, is replaced. A dead owner is never sealed for. Asking twice
 for what was done changes nothing. Source: DESIGN section 4.
 """
 
@@ -138,8 +139,10 @@ def _uncovered(image: MetadataImage, key: TopicPartition, state: StorageStateSea
     if state.log_start_offset == state.next_offset and catalog.end_offset <= state.last_committed_offset:
         if not catalog.entries or catalog.readable_start >= state.log_start_offset:
             return None  # there is nothing to be read
-    elif catalog.end_offset == state.last_committed_offset and catalog.readable_start >= state.log_start_offset:
-        return None
+    elif catalog.end_offset == state.last_committed_offset:
+        begins_at_most = max(state.log_start_offset, catalog.log_start_offset)  # what was deleted is not lacking
+        if state.log_start_offset <= catalog.readable_start <= begins_at_most:
+            return None
     return Refusal(
         ErrorCode.INVALID_REQUEST,
         f"Durable history of partition {key.partition} has offsets {catalog.readable_start} to {catalog.end_offset}, "
@@ -167,7 +170,7 @@ def finish_move(
     return decided([MoveFinished(topic_id=topic_id, partition=partition, partition_epoch=_next(known))])
 
 
-def give_up_move(
+def fail_target(
     image: MetadataImage,
     *,
     topic_id: TopicId,
@@ -176,13 +179,43 @@ def give_up_move(
     broker_id: BrokerId,
     broker_epoch: BrokerEpoch,
 ) -> Decision[Refusal | None]:
-    """The owner cannot hand it over: it goes on in a new leader epoch."""
+    """The target cannot open its log, though it lives: another goes on with what is sealed."""
+    known = image.partition(TopicPartition(topic_id, partition))
+    if known is None or known.leader != broker_id or known.leader_epoch != leader_epoch or not known.is_sealed:
+        return decided(_not_moving(partition))
+    if (problem := _outdated(image, broker_id, broker_epoch)) is not None:
+        return decided(problem)
+    assert known.move is not None
+    another = Targets(image).choose(without=broker_id, rather_not=known.move.source)
+    if another is None:
+        return decided(Refusal(ErrorCode.BROKER_NOT_AVAILABLE, "No other broker is alive that could go on: start one."))
+    return decided(retargeted(topic_id, known, another))
+
+
+def give_up_move(
+    image: MetadataImage,
+    *,
+    topic_id: TopicId,
+    partition: PartitionIndex,
+    leader_epoch: LeaderEpoch,
+    broker_id: BrokerId,
+    broker_epoch: BrokerEpoch,
+    for_good: bool,
+) -> Decision[Refusal | None]:
+    """The owner cannot hand it over: it goes on in a new leader epoch. Unless `for_good` the move begins anew in it."""
     known = image.partition(TopicPartition(topic_id, partition))
     if known is None or known.leader != broker_id or known.leader_epoch != leader_epoch or known.is_sealed:
         return decided(_not_moving(partition))
     if (problem := _outdated(image, broker_id, broker_epoch)) is not None:
         return decided(problem)
-    return decided([] if known.move is None else [cancelled(topic_id, known)[0]])
+    if known.move is None:
+        return decided([])
+    move = known.move
+    event, after = cancelled(topic_id, known)
+    if for_good:
+        return decided([event])
+    anew, _ = started(image.topics[topic_id], after, move.target, bytes_per_second=move.bytes_per_second)
+    return decided([event, anew])
 
 
 def _outdated(image: MetadataImage, broker_id: BrokerId, broker_epoch: BrokerEpoch) -> Refusal | None:

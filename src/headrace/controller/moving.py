@@ -1,19 +1,23 @@
 """Decides where partitions go that people want moved: of a topic, or all that a broker holds.
 
-Promises: who leaves is replaced in its place; the target is the one that is named, else the live broker that holds the
-fewest partitions and not this one; how each goes there is as for any reassignment (`controller.reassignments`).
+Promises: no partition has more or fewer replicas for it; who leaves is replaced in its place, and where the target has
+a copy already, that one leads and all of them stay; the target is the one that is named, else the live broker that
+holds the fewest partitions and not this one; how each goes there is as for any reassignment
+(`controller.reassignments`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from headrace.base.ids import NO_LEADER, BrokerId, PartitionIndex
 from headrace.base.limits import PARTITIONS_PER_REQUEST_MAX
 from headrace.controller.decision import Decision, Refusal
+from headrace.controller.leaders import Election, PartitionRef, elect_leaders
 from headrace.controller.moves import HandsOver, Targets, is_live
 from headrace.controller.reassignments import Reassignment, reassign_partitions
+from headrace.metadata.events import MetadataEvent
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.values import PartitionImage, TopicImage
 from headrace.wire.errors import ErrorCode
@@ -59,17 +63,24 @@ def move_partitions(
     if wish.to is not None and not is_live(image, wish.to):
         return Decision((), Refusal(ErrorCode.BROKER_NOT_AVAILABLE, f"Broker {wish.to} is not alive: start it first."))
     targets = Targets(image)
-    wishes: list[Reassignment] = []
+    wishes: dict[int, Reassignment] = {}
     outcomes: list[MoveOutcome] = []
+    elected: list[PartitionRef] = []
     for found, partition, source in _leaving(image, topic, wish):
         target = wish.to if wish.to is not None else targets.choose(without=source, among_not=partition.replicas)
         if target is None:
             return Decision((), Refusal(ErrorCode.BROKER_NOT_AVAILABLE, "No other broker is alive: start one."))
+        has_copy = target in _kept(partition)
         replicas = _replaced(partition, source, target)
-        if replicas == partition.replicas or (partition.move is not None and partition.move.target == target):
+        is_there = replicas == partition.replicas and (partition.leader == target or not has_copy)
+        if is_there or (partition.move is not None and partition.move.target == target):
             continue
-        wishes.append(Reassignment(topic=found.name, partition=partition.index, replicas=replicas))
-        is_handed_over = len(replicas) == len(partition.replicas) == 1 and hands_over(found)
+        refusal = _cannot_lead(found, partition, target, leaves=wish.broker is not None) if has_copy else None
+        if refusal is None:
+            wishes[len(outcomes)] = Reassignment(topic=found.name, partition=partition.index, replicas=replicas)
+            if has_copy:
+                elected.append(PartitionRef(found.name, partition.index))
+        is_handed_over = not has_copy and len(replicas) == len(partition.replicas) == 1 and hands_over(found)
         outcomes.append(
             MoveOutcome(
                 topic=found.name,
@@ -77,25 +88,46 @@ def move_partitions(
                 source=source,
                 target=target,
                 is_handed_over=is_handed_over,
+                refusal=refusal,
             )
         )
-        if len(wishes) == PARTITIONS_PER_REQUEST_MAX:
+        if len(outcomes) == PARTITIONS_PER_REQUEST_MAX:
             break
-    decision = reassign_partitions(image, wishes, hands_over=hands_over, bytes_per_second=wish.bytes_per_second)
+    decision = reassign_partitions(
+        image,
+        list(wishes.values()),
+        factor_may_change=False,
+        hands_over=hands_over,
+        bytes_per_second=wish.bytes_per_second,
+    )
     if isinstance(decision.result, Refusal):
         return Decision((), decision.result)
-    told = tuple(
-        MoveOutcome(
-            topic=one.topic,
-            partition=one.partition,
-            source=one.source,
-            target=one.target,
-            is_handed_over=one.is_handed_over,
-            refusal=refusal,
-        )
-        for one, refusal in zip(outcomes, decision.result, strict=True)
-    )
-    return Decision(() if validate_only else decision.events, told)
+    for at, refusal in zip(wishes, decision.result, strict=True):
+        outcomes[at] = replace(outcomes[at], refusal=refusal)
+    if validate_only:
+        return Decision((), tuple(outcomes))
+    return Decision((*decision.events, *_elections(image, decision.events, elected)), tuple(outcomes))
+
+
+def _cannot_lead(topic: TopicImage, partition: PartitionImage, target: BrokerId, *, leaves: bool) -> Refusal | None:
+    """Why a broker that has a copy already cannot be moved to. `leaves`: the source is to have none any more."""
+    name = f"{topic.name}-{partition.index}"
+    if leaves:
+        message = f"{name} has a copy on broker {target} already, and would have one less: name another broker."
+        return Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+    if target not in partition.isr:
+        message = f"The copy of {name} on broker {target} is not in sync, and cannot lead: wait until it is."
+        return Refusal(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, message)
+    return None
+
+
+def _elections(
+    image: MetadataImage, events: Sequence[MetadataEvent], elected: Sequence[PartitionRef]
+) -> Sequence[MetadataEvent]:
+    """Who has a copy already leads at once; `events` have put it first."""
+    if not elected:
+        return ()
+    return elect_leaders(image.replay(events, index=image.index + 1), Election.PREFERRED, elected).events
 
 
 def _leaving(
@@ -114,9 +146,14 @@ def _leaving(
             yield found, partition, source
 
 
+def _kept(partition: PartitionImage) -> tuple[BrokerId, ...]:
+    """Replicas that are to stay."""
+    return tuple(replica for replica in partition.replicas if replica not in partition.removing)
+
+
 def _replaced(partition: PartitionImage, source: BrokerId, target: BrokerId) -> tuple[BrokerId, ...]:
-    """With the target in the place of who leaves; first, where it is a replica already."""
-    kept = tuple(replica for replica in partition.replicas if replica not in partition.removing)
+    """With the target in the place of who leaves; first, and nobody leaves, where it has a copy already."""
+    kept = _kept(partition)
     if target in kept:
-        return (target, *(replica for replica in kept if replica not in (source, target)))
+        return (target, *(replica for replica in kept if replica != target))
     return tuple(target if replica == source else replica for replica in kept)

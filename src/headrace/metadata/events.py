@@ -86,10 +86,11 @@ class BrokerRemoved:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicCreated:
     """A topic with all its partitions, their first leaders and its own configs (never the defaults). Version 1: its
-    partitions may have `kept_in`; version 2: `adding` and `removing`; version 3: `assignment_epoch` and `move`."""
+    partitions may have `kept_in`; version 2: `adding` and `removing`; version 3: `assignment_epoch` and `move`;
+    version 4: `is_unclean`."""
 
     TYPE: ClassVar[int] = 5
-    VERSION: ClassVar[int] = 3
+    VERSION: ClassVar[int] = 4
     topic_id: TopicId
     name: str
     partitions: tuple[PartitionImage, ...]
@@ -131,7 +132,7 @@ class LeaderChanged:
     """An election: a new leader epoch, with the leader (or NO_LEADER) and the ISR that it starts with."""
 
     TYPE: ClassVar[int] = 9
-    VERSION: ClassVar[int] = 1
+    VERSION: ClassVar[int] = 2
     topic_id: TopicId
     partition: PartitionIndex
     leader: BrokerId
@@ -140,6 +141,8 @@ class LeaderChanged:
     isr: tuple[BrokerId, ...]
     kept_in: DirectoryId | None = None
     """As `PartitionImage.kept_in` (version 1)."""
+    unclean: bool = False
+    """The leader was not in sync, or has lost its disk (version 2)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -232,6 +232,7 @@ class ImageBuilder:
                 partition_epoch=event.partition_epoch,
                 isr=event.isr,
                 kept_in=event.kept_in,
+                is_unclean=event.unclean,
             )
             self._put(partitions, after)
 

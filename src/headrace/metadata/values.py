@@ -57,6 +57,9 @@ class PartitionImage:
     assignment_epoch: int = 0
     """The leader epoch that began with the last sealed hand-over, 0 before the first: a log that is stamped with
     another one was left behind by an earlier owner."""
+    is_unclean: bool = False
+    """Its leader was elected uncleanly in this epoch: what is lost is given up, and where its log is not there, it goes
+    on behind durable history."""
     move: Move | None = None
     """Its hand-over to another broker, while that is under way."""
 

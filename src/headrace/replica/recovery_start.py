@@ -8,6 +8,7 @@ First that applies:
 | it is the target of a sealed, unfinished move         | behind the last committed offset, in a log of its own |
 | the directory's stamp is of the image's assignment    | the local log, whatever leader epochs it holds        |
 | another leads                                         | local files aside; a copy, begun where that one does  |
+| it leads by an unclean election, after a hand-over    | behind durable history: what is not there is given up |
 | it was never handed over, and there is no directory   | a new topic: 0                                        |
 | otherwise                                             | offline                                               |
 
@@ -44,7 +45,8 @@ class Anew(NamedTuple):
     """An empty log."""
 
     offset: Offset
-    """Where it begins; a copy goes on from where its leader's log does."""
+    """Where it begins; a copy goes on from where its leader's log does. Durable, where it was ever handed over, before
+    anything is copied: a copy may be all that there is, and have nothing in it."""
 
 
 class Offline(NamedTuple):
@@ -55,14 +57,15 @@ class Offline(NamedTuple):
 Start: TypeAlias = TakeOver | LocalLog | Anew | Offline
 LOCAL: Final = LocalLog()
 LOST: Final = (
-    "The partition was handed over to this broker, and its log is not there any more: put the directory back, or hand "
-    "over to another broker what is left of it in the durable store."
+    "The partition was handed over to this broker, and its log is not there any more: put the directory back. Where "
+    "the disk is lost, 'headrace topic elect --unclean' has it go on behind the durable store, without the rest."
 )
 
 
-def recovery_start(partition: PartitionImage, node: BrokerId, stamped: int | None) -> Start:
-    """`stamped`: the assignment epoch on the directory of this partition; None: there is no such directory. What is
-    stamped otherwise than the image says is to be set aside, where the answer is not `Offline`."""
+def recovery_start(partition: PartitionImage, node: BrokerId, stamped: int | None, history_end: Offset) -> Start:
+    """`history_end`: where durable history is gone on with. `stamped`: the assignment epoch on the directory of this
+    partition; None: there is no such directory. What is stamped otherwise than the image says is to be set aside, where
+    the answer is not `Offline`."""
     is_assigned = stamped == partition.assignment_epoch
     move = partition.move
     if move is not None and move.state is not None and move.target == node:
@@ -71,6 +74,8 @@ def recovery_start(partition: PartitionImage, node: BrokerId, stamped: int | Non
         return LOCAL
     if partition.leader not in (node, NO_LEADER) or node not in partition.isr:
         return Anew(FIRST_OFFSET)
+    if partition.is_unclean and partition.leader == node and partition.assignment_epoch > 0:
+        return Anew(history_end)
     if partition.assignment_epoch == 0 and stamped is None:
         return Anew(FIRST_OFFSET)
     return Offline(LOST)

@@ -16,15 +16,15 @@ LEVEL = 1
 
 
 def packed(snapshot: bytes) -> str:
-    """A producer snapshot (`replica.producer_snapshots`)."""
-    return base64.b85encode(zlib.compress(snapshot, LEVEL)).decode("ascii")
+    """A producer snapshot (`replica.producer_snapshots`). Of many producers it takes long: not on the event loop."""
+    return base64.b64encode(zlib.compress(snapshot, LEVEL)).decode("ascii")
 
 
 def unpacked(text: str) -> bytes:
     """Raises CorruptData."""
     try:
         inflating = zlib.decompressobj()
-        found = inflating.decompress(base64.b85decode(text), PRODUCER_SNAPSHOT_BYTES_MAX)
+        found = inflating.decompress(base64.b64decode(text, validate=True), PRODUCER_SNAPSHOT_BYTES_MAX)
     except (ValueError, binascii.Error, zlib.error) as error:
         raise CorruptData(f"The producers of a sealed partition cannot be read: {error}.") from error
     if not inflating.eof:
