@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from headrace.base.ids import BrokerId, Offset
 from headrace.broker.partitions import NoFeeding
 from headrace.net import loops
 from tests.broker.data_path import batch, fetch, produce
@@ -88,5 +89,23 @@ def test_what_a_deposed_leader_alone_has_goes_though_the_new_leaders_log_begins_
         assert await read(world, 10) == [(0, b"kept"), *((number, BIG) for number in range(1, 10))]
         await world.stop(*ALL)
         assert b"lost" not in b"".join(world.files(old, "t").values())
+
+    run(tmp_path, work)
+
+
+def test_who_stands_where_the_leader_has_deleted_says_where_it_is_and_keeps_its_connection(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        leader, follower = await make(world)
+        for _ in range(10):
+            await write(world, BIG)
+        await until(lambda: world.role(leader, "t").log.log_start_offset >= 8)
+        await world.until_end("t", 10, leader, follower)
+        sessions = world.cluster.brokers[leader].parts._followers._sessions
+        session, key = sessions[BrokerId(follower)], world.key("t")
+        session._places[key] = session._places[key]._replace(next_offset=Offset(7))
+        await write(world, b"more")
+        await world.until_end("t", 11, leader, follower)
+        assert sessions[BrokerId(follower)] is session
+        assert await read(world, 11) == [*((number, BIG) for number in range(10)), (10, b"more")]
 
     run(tmp_path, work)

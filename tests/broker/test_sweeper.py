@@ -6,6 +6,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from headrace.metadata.segment_keys import SegmentKey
 from headrace.net import loops
 from headrace.storage.disk import LocalDisk
 from headrace.storage.objects import DirectoryObjects
-from headrace.storage.tier.mirror import read_document, topic_document_key
+from headrace.storage.tier.mirror import NAMES, MirroredTopic, MirrorWriter, read_document, topic_document_key
 from headrace.storage.tier.reader import Store
 from headrace.wire.messages.delete_topics import DeleteTopicsRequest
 from tests.broker.data_path import batch, create, produce
@@ -284,6 +285,42 @@ async def test_of_a_deleted_topic_all_goes_after_the_grace_and_readers_are_told_
             assert not [key for key in keys_in(tmp_path, "") if str(topic) in key]
             assert [each.name for each in store.topics()] == ["other"]
             store.verify(store.topic("other"), PartitionIndex(0))
+
+
+async def test_the_grace_of_a_topic_that_is_marked_while_the_store_is_looked_at_begins_then(tmp_path: Path) -> None:
+    class MarkedLate(DirectoryObjects):
+        """An exporter says that a topic is gone, between the listing of names and the reading of its own."""
+
+        topic: TopicId | None = None
+
+        def list(self, prefix: str) -> Any:
+            listed = list(super().list(prefix))
+            if prefix == NAMES and self.topic is not None:
+                key, self.topic = topic_document_key(self.topic), None
+                document = read_document(self, key)
+                assert document is not None
+                marked = replace(MirroredTopic.from_json(document), deleted=True)
+                MirrorWriter(self, cluster_id=marked.cluster_id).write_topic(marked)
+            return listed
+
+    store = MarkedLate(LocalDisk(), tmp_path / "store")
+    async with asyncio.timeout(60):
+        async with tiered(tmp_path, objects=store) as here:
+            await here.create()
+            await here.produce(0, 40)
+            await exported(here, 76)
+            await mirrored(here, tmp_path)
+            assert here.broker.parts.tiering is not None
+            await here.broker.parts.tiering._exporter.stop()
+            topic = here.partition.topic_partition.topic_id
+            await delete_topic(here)
+        async with tiered(tmp_path, objects=store) as here:
+            age(tmp_path)
+            store.topic = topic
+            assert (await sweep(here.broker)).removed == 0
+            assert is_marked_deleted(tmp_path, topic)
+            age(tmp_path)
+            assert (await sweep(here.broker)).removed > 0
 
 
 class Gate(DirectoryObjects):

@@ -320,6 +320,8 @@ class FollowerSession:
 
     def _read(self, place: Place, room: int, *, at_least_one: bool) -> tuple[Buffer, ErrorCode]:
         partition = place.partition
+        if place.next_offset < partition.log.log_start_offset:  # deleted here since it was placed: it says where it is
+            return b"", ErrorCode.NOT_LEADER_OR_FOLLOWER
         try:
             return partition.read_tail(place.next_offset, room, at_least_one=at_least_one), ErrorCode.NONE
         except (CorruptData, StorageFailure, OSError) as error:

@@ -40,8 +40,9 @@ class Gate:
         return True
 
     def resume(self) -> None:
-        """What was stopped goes on, in the same epoch."""
-        assert not self.is_proposed, "the seal may be committed yet"
+        """What was stopped goes on, in the same epoch. Raises RuntimeError where the seal may be committed yet."""
+        if self.is_proposed:
+            raise RuntimeError("what was proposed to be sealed is not written to in the same epoch")
         self.is_stopped = False
         self._let_through()
 

@@ -65,7 +65,7 @@ class Sweep:
     removed: int = 0
     removed_bytes: int = 0
     problems: list[str] = field(default_factory=list)
-    """What could not be looked at, or removed: a sentence each."""
+    """What could not be looked at, or removed: a sentence each; the first SWEEP_TOLD_MAX."""
 
     def note(self, stray: Stray) -> None:
         self.count += 1
@@ -75,6 +75,10 @@ class Sweep:
             self.removed_bytes += stray.bytes
         if len(self.strays) < SWEEP_TOLD_MAX:
             self.strays.append(stray)
+
+    def blame(self, error: Exception) -> None:
+        if len(self.problems) < SWEEP_TOLD_MAX:
+            self.problems.append(str(error))
 
 
 class Sweeper:
@@ -150,20 +154,16 @@ class Sweeper:
         try:
             await work
         except (HeadraceError, OSError) as error:
-            sweep.problems.append(str(error))
+            sweep.blame(error)
 
     # what was never published, or is not any more
 
     async def _of_partition(self, key: TopicPartition, sweep: Sweep, execute: bool) -> None:
-        prefix = partition_prefix(self._metadata.image.cluster_id, key)
-        listed = await _in_thread(partial(self._listed, prefix))
         image = self._metadata.image
+        orphans = await _in_thread(partial(self._orphans, image, partition_prefix(image.cluster_id, key)))
         known, seen = self._left.pop(key, {}), dict[str, float]()
         mirrored: Offset | None = None
-        for meta in listed:
-            named = SegmentKey.parse(meta.key)
-            if named is None or not is_orphan(image, named):
-                continue
+        for meta, named in orphans:
             due = self._age_ms(meta) >= self._grace_ms
             if has_left(image, named):
                 if mirrored is None:
@@ -173,6 +173,11 @@ class Sweeper:
             await self._take(meta, UNREFERENCED, sweep, due=due, execute=execute)
         if seen and sum(map(len, self._left.values())) < SWEEP_REMEMBERED_MAX:
             self._left[key] = seen
+
+    def _orphans(self, image: MetadataImage, prefix: str) -> list[tuple[ObjectMeta, SegmentKey]]:
+        """In a worker thread, for there may be very many objects."""
+        named = ((meta, SegmentKey.parse(meta.key)) for meta in self._objects.list(prefix))
+        return [(meta, key) for meta, key in named if key is not None and is_orphan(image, key)]
 
     def _is_past(self, since: float) -> bool:
         """Whether nobody reads any more what has left its catalog then."""
@@ -231,7 +236,11 @@ class Sweeper:
         if not topic.deleted and execute:
             marked = replace(topic, deleted=True, raft_index=image.index)
             await _in_thread(partial(self._mirror.write_topic, marked))
-        return topic.deleted and self._age_ms(document) >= self._grace_ms
+        if not topic.deleted or self._age_ms(document) < self._grace_ms:
+            return False
+        # It may have been marked since it was listed: its age counts as of now, when it is known to be.
+        listed = await _in_thread(partial(self._listed, document.key))
+        return all(self._age_ms(meta) >= self._grace_ms for meta in listed if meta.key == document.key)
 
     def _read_topic(self, key: str) -> MirroredTopic | None:
         """In a worker thread. None: it cannot be read."""
@@ -252,17 +261,19 @@ class Sweeper:
 
     async def _take(self, meta: ObjectMeta, reason: str, sweep: Sweep, *, due: bool, execute: bool) -> bool:
         """Whether it is removed now."""
-        removed = False
-        if due and execute and not self._stopping.is_set():
-            try:
-                await _in_thread(partial(self._objects.delete, meta.key))
-                removed = True
-                await self._rested(1 / SWEEP_DELETES_PER_SECOND_MAX)
-            except (HeadraceError, OSError) as error:
-                sweep.problems.append(str(error))
-        age_ms = max(0, self._age_ms(meta))
-        sweep.note(Stray(meta.key, meta.size, age_ms, reason, due=due, removed=removed))
-        return removed
+        stray = Stray(meta.key, meta.size, max(0, self._age_ms(meta)), reason, due=due, removed=False)
+        if not due or not execute or self._stopping.is_set():
+            sweep.note(stray)
+            return False
+        try:
+            await _in_thread(partial(self._objects.delete, meta.key))
+        except (HeadraceError, OSError) as error:
+            sweep.note(stray)
+            sweep.blame(error)
+            return False
+        sweep.note(stray._replace(removed=True))
+        await self._rested(1 / SWEEP_DELETES_PER_SECOND_MAX)
+        return True
 
 
 def _topic_id(text: str) -> TopicId | None:
