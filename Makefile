@@ -5,6 +5,8 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
+# Where modules are compiled anew each time, a broker takes a second longer to start; the suites start hundreds.
+unexport PYTHONDONTWRITEBYTECODE
 MAKEFLAGS += --no-print-directory --no-builtin-rules
 
 # The first Python that is new enough; `make PYTHON=...` chooses another.
@@ -22,16 +24,20 @@ T ?=
 SEED ?= 1
 RUNS ?= 300
 ROUNDS ?= 20
+FORMATS ?= parquet,delta,iceberg
 SOAK ?= 600
 PARTITIONS ?= 10000
 IMAGE ?= 100000
 CASE ?=
 GROUP_CASES := groups-join-classic groups-join-consumer groups-join-delayed groups-rebalance-classic \
-  groups-rebalance-consumer groups-commits-1-page-cache groups-commits-1 groups-commits-10-page-cache groups-commits-10
+  groups-rebalance-consumer groups-death-classic groups-death-consumer groups-commits-1-page-cache groups-commits-1 \
+  groups-commits-10-page-cache groups-commits-10 groups-join-consumer-replicated groups-commits-1-page-cache-replicated
 PROFILE ?=
+BIG ?=
+PAIRS ?=
 CLONES ?=
 
-.PHONY: venv demo test suites check format bench bench-failover bench-groups bench-micro partitions image soak promises swarm lock clean help
+.PHONY: venv demo test suites check crash-spark format bench bench-failover bench-groups bench-moves bench-spark bench-micro partitions image soak promises swarm lock clean help
 
 venv: $(VENV)/.made/core ## .venv with the command `headrace`, from the locked requirements
 	@echo "$(BIN)/headrace is ready"
@@ -70,6 +76,12 @@ bench-failover: $(VENV)/.made/test ## the longest pause when a controller and le
 bench-groups: $(VENV)/.made/test ## groups of 100 members: to a stable group, after one leaves, commits a second, beside Kafka (needs Java and Maven)
 	@$(BIN)/python -m benchmarks.load --pairs 3 $(addprefix --case ,$(GROUP_CASES))
 
+bench-moves: $(VENV)/.made/test ## a partition of 10 MB and of 1 GB (BIG=1: and of 5 GB) to another broker: time, bytes copied, pause, beside Kafka (needs Java and Maven)
+	@$(BIN)/python -m benchmarks.load --pairs 3 --case move-10mb --case move-1gb $(if $(BIG),--case move-5gb)
+
+bench-spark: $(VENV)/.made/test ## our Spark source beside Spark's own for Kafka (needs Java and Maven); CASE=, PAIRS=, ROWS= (keeps nothing), BIG=1: also 1, 4 and 16 GB
+	@$(BIN)/python -m benchmarks.spark $(addprefix --case ,$(CASE)) $(if $(PAIRS),--pairs $(PAIRS)) $(if $(ROWS),--rows $(ROWS)) $(if $(BIG),--big)
+
 bench-micro: $(VENV)/.made/test ## how long the hot functions take, one by one
 	@$(BIN)/python -m pytest benchmarks/micro --benchmark-sort=name --benchmark-max-time=0.5 \
 	  --benchmark-columns=min,median,iqr,rounds
@@ -86,10 +98,15 @@ soak: $(VENV)/.made/test ## mixed load for SOAK seconds (600): memory, files and
 promises: $(VENV)/.made/test ## the promises at length: kill -9 under load, ROUNDS times
 	@HEADRACE_PROMISE_ROUNDS=$(ROUNDS) $(BIN)/python -m pytest --timeout=3600 tests/promises $(T)
 
+crash-spark: $(VENV)/.made/test ## pipelines under kill -9: driver, Java and Python workers, ROUNDS times for each of FORMATS
+	@HEADRACE_CRASH_ROUNDS=$(ROUNDS) HEADRACE_CRASH_SEED=$(SEED) HEADRACE_CRASH_FORMATS=$(FORMATS) $(BIN)/python -m pytest -s tests/pipelines/test_crash.py $(T)
+
 swarm: $(VENV)/.made/test ## simulated brokers and clusters on faulty disks and networks: RUNS of each from SEED
 	@$(BIN)/python -m headrace.sim --seed $(SEED) --runs $(RUNS)
 	@$(BIN)/python -m headrace.sim --cluster --seed $(SEED) --runs $(RUNS)
 	@$(BIN)/python -m headrace.sim --cluster --part groups --seed $(SEED) --runs $(RUNS)
+	@$(BIN)/python -m headrace.sim --cluster --part moves --seed $(SEED) --runs $(RUNS)
+	@$(BIN)/python -m headrace.sim --cluster --part copies --seed $(SEED) --runs $(RUNS)
 
 lock: $(VENV)/.made/dev ## resolve requirements/*.txt anew (UPGRADE=1 moves versions)
 	@PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python tools/lock.py $(if $(UPGRADE),--upgrade)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -45,3 +46,15 @@ def s3_url(s3: s3_server.S3Server, monkeypatch: pytest.MonkeyPatch, request: pyt
     for name, value in s3.environment.items():
         monkeypatch.setenv(name, value)
     return s3.url(f"test{abs(hash(request.node.nodeid))}")
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    """One Spark session for all tests that need one."""
+    from headrace.spark.flights import SHORT_JOB
+    from headrace.spark.session import spark_session
+
+    session = spark_session("headrace tests", master="local[2]", settings=SHORT_JOB)
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import statistics
 import sys
 from pathlib import Path
 from typing import Any, Final
@@ -26,6 +27,17 @@ BESIDE: Final = {
     "headrace-without-journal": "Headrace without its journal",
 }
 """Whom a table is of, by name in the results, in the order of the tables."""
+WITH_STORE: Final = "headrace-3-store"
+"""Who has partitions moved: these have a table of their own, with what a move costs."""
+MOVES: Final = {
+    "rate": ("until it is over, ms", "{:,.0f}"),
+    "copied_mb": ("copied between brokers, MB", "{:,.1f}"),
+    "stored_mb": ("written to the store, MB", "{:,.1f}"),
+    "pause_ms": ("longest pause of the producer, ms", "{:,.0f}"),
+}
+"""Its columns."""
+SPARK: Final = "headrace-store"
+"""Who is read by Spark: these have a table of their own."""
 
 
 def main() -> int:
@@ -49,10 +61,41 @@ def table() -> str:
         return "\nNothing has been kept yet.\n"
     found = ""
     for name, label in BESIDE.items():
-        rows = [_row(outcome, name) for outcome in outcomes if name in outcome["rivals"]]
+        rivals = [outcome for outcome in outcomes if not {WITH_STORE, SPARK} & {*outcome["rivals"]}]
+        rows = [_row(outcome, name) for outcome in rivals if name in outcome["rivals"]]
         if rows:
             found += f"\n| case | Headrace | {label} | ratio |\n|---|---|---|---|\n" + "".join(rows)
-    return found
+    found += _moves([outcome for outcome in outcomes if WITH_STORE in outcome["rivals"]])
+    return found + _spark([outcome for outcome in outcomes if SPARK in outcome["rivals"]])
+
+
+def _moves(outcomes: list[dict[str, Any]]) -> str:
+    """Each with its two rivals, one below the other."""
+    if not outcomes:
+        return ""
+    head = "| case | who | " + " | ".join(label for label, _ in MOVES.values()) + " |"
+    outcomes = sorted(outcomes, key=lambda outcome: outcome["rivals"]["kafka-3"]["median"])
+    rows = [_cost(outcome, name) for outcome in outcomes for name in outcome["rivals"]]
+    return f"\n{head}\n{'|---' * (2 + len(MOVES))}|\n" + "".join(rows)
+
+
+def _spark(outcomes: list[dict[str, Any]]) -> str:
+    """One query after the other."""
+    if not outcomes:
+        return ""
+    head = "| Spark, `local[2]` | Headrace | Spark's source for Kafka | ratio |\n|---|---|---|---|\n"
+    rows = []
+    for outcome in sorted(outcomes, key=lambda outcome: str(outcome["case"])):
+        ours, theirs = (f"{_short(outcome['rivals'][name]['median'])} {outcome['unit']}" for name in (SPARK, "kafka"))
+        rows.append(f"| {outcome['title']} | {ours} | {theirs} | {outcome['ratio']:.2f} |\n")
+    return f"\n{head}{''.join(rows)}"
+
+
+def _cost(outcome: dict[str, Any], name: str) -> str:
+    runs = [run | run["others"] for run in outcome["runs"] if run["rival"] == name]
+    told = [shape.format(statistics.median(run[key] for run in runs)) for key, (_, shape) in MOVES.items()]
+    who = "Headrace" if name == WITH_STORE else BESIDE[name]
+    return f"| {outcome['title']} | {who}, {outcome['rivals'][name]['durability']} | {' | '.join(told)} |\n"
 
 
 def _row(outcome: dict[str, Any], beside: str) -> str:
@@ -63,9 +106,11 @@ def _row(outcome: dict[str, Any], beside: str) -> str:
 
 def _side(outcome: dict[str, Any], name: str) -> str:
     rival = outcome["rivals"][name]
-    median = rival["median"]
-    shown = f"{median:,.0f}" if median >= 1000 else f"{median:,.1f}" if median >= 10 else f"{median:.3f}"
-    return f"{shown} {outcome['unit']}, {rival['durability']}"
+    return f"{_short(rival['median'])} {outcome['unit']}, {rival['durability']}"
+
+
+def _short(median: float) -> str:
+    return f"{median:,.0f}" if median >= 1000 else f"{median:,.1f}" if median >= 10 else f"{median:.3f}"
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Apache Kafka's own jars, through Maven: `python -m tools.kafka_jars` prints their class path.
 
-Fetches once, into a directory that git ignores, and only the versions that tools/kafka/pom.xml names. Never used by
-Headrace itself: they are the oracle of tests and the rival of benchmarks.
+Fetches once, into a directory that git ignores, and only the versions that tools/kafka/pom.xml names; and so those of
+Spark's source for Kafka, by tools/spark_kafka/pom.xml. Never used by Headrace itself: they are the oracle of tests and
+the rival of benchmarks.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from typing import Final
 
 POM: Final = Path(__file__).resolve().parent / "kafka" / "pom.xml"
 LIBRARIES: Final = POM.parent / "target" / "libs"
+SPARK_POM: Final = Path(__file__).resolve().parent / "spark_kafka" / "pom.xml"
+SPARK_LIBRARIES: Final = SPARK_POM.parent / "target" / "libs"
 FETCH_TIMEOUT_S: Final = 600.0
 
 
@@ -29,22 +32,25 @@ def missing_tool() -> str | None:
 def class_path() -> str:
     """The class path that Kafka's programs run with, fetched if need be; CalledProcessError where Maven fails."""
     if not _fetched():
-        partial = LIBRARIES.with_name("libs.partial")
-        shutil.rmtree(partial, ignore_errors=True)
-        command = [
-            "mvn",
-            "-q",
-            "-B",
-            "-Dstyle.color=never",
-            "-f",
-            str(POM),
-            "dependency:copy-dependencies",
-            f"-DoutputDirectory={partial}",
-        ]
-        subprocess.run(command, check=True, stdout=sys.stderr, timeout=FETCH_TIMEOUT_S)
-        shutil.rmtree(LIBRARIES, ignore_errors=True)
-        partial.rename(LIBRARIES)
+        _fetch(POM, LIBRARIES)
     return f"{LIBRARIES}/*"
+
+
+def spark_source() -> list[Path]:
+    """The jars with which PySpark has its source for Kafka, fetched if need be; CalledProcessError."""
+    if not any(SPARK_LIBRARIES.glob("spark-sql-kafka-*.jar")):
+        _fetch(SPARK_POM, SPARK_LIBRARIES)
+    return sorted(SPARK_LIBRARIES.glob("*.jar"))
+
+
+def _fetch(pom: Path, libraries: Path) -> None:
+    partial = libraries.with_name("libs.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    goal = ["dependency:copy-dependencies", f"-DoutputDirectory={partial}"]
+    command = ["mvn", "-q", "-B", "-Dstyle.color=never", "-f", str(pom), *goal]
+    subprocess.run(command, check=True, stdout=sys.stderr, timeout=FETCH_TIMEOUT_S)
+    shutil.rmtree(libraries, ignore_errors=True)
+    partial.rename(libraries)
 
 
 def kafka_version() -> str:

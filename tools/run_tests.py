@@ -1,7 +1,7 @@
 """Every test, in two processes at once: what needs nothing but a processor runs beside all else, and makes way for it.
 
 Brokers, clients and Spark wait much of their time, so that on two cores the others cost hardly any. Lines of these are
-marked as such. Exit code 0 where both passed.
+marked as such; what failed of them is told once more at the end. Exit code 0 where both passed.
 """
 
 from __future__ import annotations
@@ -14,18 +14,21 @@ from pathlib import Path
 from typing import IO, Final
 
 TESTS: Final = Path("tests")
-BESIDE: Final = ("controller", "coordinators", "metadata", "sim")
-"""Directories of tests on virtual time, or on none."""
+BESIDE: Final = ("controller", "coordinators", "metadata", "net", "raft", "replica", "sim", "storage", "tier", "wire")
+"""Directories of tests on virtual time, on none, or of a few sockets and files."""
 BESIDE_TIMEOUT_S: Final = 600
 """Of each of them: they make way."""
 BESIDE_MARK: Final = "    beside | "
-NICE: Final = "5"
+SUMMARY: Final = "short test summary info"
+NICE: Final = "15"
+SLOWEST: Final = 15
+"""Tests whose seconds are told at the end, of each of the two."""
 
 
 def main() -> int:
     beside = [str(TESTS / name) for name in BESIDE]
     others = [f"--ignore={path}" for path in beside]
-    python = [sys.executable, "-m", "pytest"]
+    python = [sys.executable, "-m", "pytest", f"--durations={SLOWEST}"]
     work = subprocess.Popen(
         ["nice", "-n", NICE, *python, *beside, f"--timeout={BESIDE_TIMEOUT_S}", "-o", "cache_dir=.pytest_cache/2"],
         stdin=subprocess.DEVNULL,
@@ -35,7 +38,8 @@ def main() -> int:
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
     )
     assert work.stdout is not None
-    teller = threading.Thread(target=_tell, args=(work.stdout,))
+    summary: list[str] = []
+    teller = threading.Thread(target=_tell, args=(work.stdout, summary))
     teller.start()
     try:
         code = subprocess.run([*python, *others], check=False).returncode
@@ -45,13 +49,17 @@ def main() -> int:
     finally:
         work.kill()
         teller.join()
+    if code_beside:
+        print("of those beside:", *summary, sep="\n", flush=True)
     return code or code_beside
 
 
-def _tell(lines: IO[str]) -> None:
-    """Each as soon as it is whole."""
+def _tell(lines: IO[str], summary: list[str]) -> None:
+    """Each as soon as it is whole; what comes from SUMMARY on is put in `summary`, too."""
     for line in lines:
         print(f"{BESIDE_MARK}{line}", end="", flush=True)
+        if summary or SUMMARY in line:
+            summary.append(line.rstrip())
 
 
 if __name__ == "__main__":

@@ -92,8 +92,9 @@ class S3Server:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._root = directory / "objects"
-        (self._root / BUCKET).mkdir(parents=True)
+        self.objects = directory / "objects"
+        """A directory for each bucket, a file for each object."""
+        (self.objects / BUCKET).mkdir(parents=True)
         self._access, self._secret = f"test{secrets.token_hex(8)}", secrets.token_hex(20)
         self._port = 0
         self._process: subprocess.Popen[bytes] | None = None
@@ -173,12 +174,12 @@ class S3Server:
     def _command(self, port: int) -> tuple[list[str], dict[str, str]]:
         if PROGRAM.exists():
             keys = {"ROOT_ACCESS_KEY": self._access, "ROOT_SECRET_KEY": self._secret}
-            return [str(PROGRAM), "--port", f"127.0.0.1:{port}", "posix", str(self._root)], keys
+            return [str(PROGRAM), "--port", f"127.0.0.1:{port}", "posix", str(self.objects)], keys
         settings = self._directory / "s3proxy.conf"
         settings.write_text(
             f"s3proxy.endpoint=http://127.0.0.1:{port}\ns3proxy.authorization=aws-v2-or-v4\n"
             f"s3proxy.identity={self._access}\ns3proxy.credential={self._secret}\n"
-            f"jclouds.provider=filesystem-nio2\njclouds.filesystem.basedir={self._root}\n"
+            f"jclouds.provider=filesystem-nio2\njclouds.filesystem.basedir={self.objects}\n"
         )
         jars = ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", f"{JARS}/*"]
         return [*jars, "org.gaul.s3proxy.Main", "--properties", str(settings)], {}

@@ -18,7 +18,7 @@ from rich.table import Table
 
 from benchmarks.load import results
 from benchmarks.load.cases import Better, Case, delete_topics
-from benchmarks.load.catalog import CASES, FAILOVERS
+from benchmarks.load.catalog import CASES, FAILOVERS, MOVES
 from benchmarks.load.clusters import CLUSTERS, KAFKA_CLUSTER
 from benchmarks.load.contest import Outcome, Run, contest
 from benchmarks.load.groups import GROUP_RIVALS, GROUPS, KAFKA_AT_ONCE, KAFKA_DELAYED
@@ -40,7 +40,7 @@ LABELS: Final = {
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.load", description="Headrace beside Apache Kafka.")
-    known = (*CASES, *FAILOVERS, *GROUPS)
+    known = (*CASES, *FAILOVERS, *MOVES, *GROUPS)
     names = [case.about.name for case in known]
     parser.add_argument("--case", action="append", choices=names, help="only this case; may be given more than once")
     parser.add_argument("--pairs", type=int, default=5, help="measured runs of each broker, after the warm-up")
@@ -97,17 +97,18 @@ def show(console: Console, run: Run, warm_up: bool) -> None:
     )
 
 
-def table(outcome: Outcome) -> Table:
+def table(outcome: Outcome, *, title: str | None = None, beside: str | None = None) -> Table:
+    """`title` and `beside`: other words than those for brokers."""
     about = outcome.case.about
-    beside = LABELS[about.against]
-    shown = Table(title=f"medians: Headrace with {about.ours}, {beside} with {about.theirs}")
+    beside = beside or LABELS[about.against]
+    shown = Table(title=title or f"medians: Headrace with {about.ours}, {beside} with {about.theirs}")
     for column in ("figure", "Headrace", beside, "ratio", "to reach"):
         shown.add_column(column, justify="left" if column == "figure" else "right")
     for reach in outcome.reaches():
         target = reach.target
         wanted = f"{'>=' if target.better is Better.HIGHER else '<='} {target.ratio}"
         if target.most is not None:
-            wanted = f"ours <= {target.most:,.0f}"
+            wanted = f"ours <= {target.most:,g}"
         met = "" if reach.is_met else "  [red]missed[/red]"
         figures = (f"{reach.ours:,.2f}", f"{reach.theirs:,.2f}", f"{reach.ratio:.2f}")
         shown.add_row(reach.name, *figures, f"{wanted}{met}")

@@ -67,7 +67,7 @@ class Figures:
     """Record values that went in and out of the broker."""
 
 
-class Case(Protocol):
+class Measurable(Protocol):
     """One thing to measure."""
 
     @property
@@ -76,6 +76,10 @@ class Case(Protocol):
     def run(self, entrant: Entrant) -> Figures:
         """Once, leaving nothing behind but what the next run of it uses again."""
         ...
+
+
+class Case(Measurable, Protocol):
+    """One that can be had smaller."""
 
     def scaled(self, factor: float) -> Case:
         """The same with so much of its load."""
@@ -136,10 +140,11 @@ def topic_on(entrant: Entrant, name: str, partitions: int) -> Iterator[str]:
         admin.delete_topics([topic])[topic].result(ANSWER_TIMEOUT_S)
 
 
-def make_topic(entrant: Entrant, topic: str, partitions: int) -> None:
-    """With the durability that is asked for; on return all of it is led, and every replica in sync."""
+def make_topic(entrant: Entrant, topic: str, partitions: int, more: Mapping[str, str] | None = None) -> None:
+    """With the durability that is asked for, and `more` configs; on return all of it is led, and every replica in
+    sync."""
     admin = AdminClient({"bootstrap.servers": entrant.rival.bootstrap, "log_level": 0})
-    config = dict(entrant.rival.topic_config(entrant.durability))
+    config = {**entrant.rival.topic_config(entrant.durability), **(more or {})}
     if entrant.replicas >= REPLICAS_WITH_TWO_IN_SYNC:
         config["min.insync.replicas"] = "2"
     wanted = NewTopic(topic, partitions, entrant.replicas, config=config)

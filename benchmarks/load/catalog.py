@@ -6,12 +6,13 @@ from dataclasses import replace
 from typing import Final
 
 from benchmarks.load.cases import About, Better, Case, Target
-from benchmarks.load.clusters import HEADRACE_CLUSTER, KAFKA_CLUSTER
+from benchmarks.load.clusters import HEADRACE_CLUSTER, HEADRACE_WITH_STORE, KAFKA_CLUSTER
 from benchmarks.load.controllers import CreateTopics, Failover, Reelection
 from benchmarks.load.end_to_end import EndToEnd, StartUp
 from benchmarks.load.failover import End, LongestPause
 from benchmarks.load.many_readers import FetchTogether, FetchTogetherRaw
 from benchmarks.load.mixed import Mixed
+from benchmarks.load.moves import MovePartition
 from benchmarks.load.perf_tools import Fetch, Filled, Produce
 from benchmarks.load.raw_client import Raw
 from benchmarks.load.rivals import WITHOUT_JOURNAL, Durability
@@ -210,6 +211,21 @@ FAILOVERS: Final[tuple[LongestPause | Reelection, ...]] = (
     ),
 )
 """`make bench-failover`; `make bench` leaves them out."""
+
+
+def _move(name: str, megabytes: int, title: str) -> MovePartition:
+    about = _cluster(name, f"three brokers: a partition of {title} to another broker, under load", "ms", 1.0)
+    more = {"copied_mb": at_most(0.1), "pause_ms": at_most(1.0)}
+    about = replace(about, who=HEADRACE_WITH_STORE, more_targets=more, restarts=False)
+    return MovePartition(about=about, records=megabytes * 1024)
+
+
+MOVES: Final[tuple[MovePartition, ...]] = (
+    _move("move-10mb", 10, "10 MB"),
+    _move("move-1gb", 1024, "1 GB"),
+    _move("move-5gb", 5 * 1024, "5 GB"),
+)
+"""`make bench-moves`; `make bench` leaves them out."""
 CASES: Final[tuple[Case, ...]] = (
     _produce_1k("produce-1k", 300_000, FSYNC, PAGE_CACHE, 1.0),
     _produce_1k("produce-1k-long", MILLION, FSYNC, PAGE_CACHE, 1.4),

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -19,6 +20,7 @@ from headrace.net.client.address import Address
 from headrace.storage.disk import LocalDisk
 
 HEADRACE_CLUSTER: Final = "headrace-3"
+HEADRACE_WITH_STORE: Final = "headrace-3-store"
 KAFKA_CLUSTER: Final = "kafka-3"
 START_TIMEOUT_S: Final = 60.0
 STOP_TIMEOUT_S: Final = 30.0
@@ -61,10 +63,11 @@ class Cluster(Rival, Protocol):
 class HeadraceCluster:
     """What `headrace up --nodes 3` starts, with its default settings; each process is held here, to be killed."""
 
-    name: Final = HEADRACE_CLUSTER
-
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, name: str = HEADRACE_CLUSTER, has_store: bool = False) -> None:
         directory.mkdir(parents=True)
+        self.name: Final = name
+        self.store = directory.resolve() / "store" if has_store else None
+        """The directory where durable segments go; None: nothing is exported."""
         lock, nodes = prepare(LocalDisk(), directory, Address("127.0.0.1", 0), BROKERS, system_random())
         lock.release()
         self._directory = directory
@@ -131,9 +134,12 @@ class HeadraceCluster:
         known = self._nodes[node]
         others = ",".join(at for other, at in self.bootstraps.items() if other != node)
         command = [sys.executable, "-m", "headrace.cli.main", "broker", "--id", str(node), "--data", str(known.data)]
+        command += ["--listen", str(known.listen), "--join", others]
+        if self.store is not None:
+            command += ["--durable", f"file://{self.store}"]
         with (self._directory / f"broker-{node}.log").open("ab") as log:
             self._running[node] = subprocess.Popen(
-                [*command, "--listen", str(known.listen), "--join", others],
+                command,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -159,7 +165,7 @@ class KafkaCluster:
     name: Final = KAFKA_CLUSTER
 
     def __init__(self, directory: Path) -> None:
-        settings = ("log.segment.delete.delay.ms=100",)
+        settings = ("log.segment.delete.delay.ms=100", f"offsets.topic.replication.factor={BROKERS}")
         self._peers = {
             node: KafkaPeer(directory / str(node), settings=settings, node=node) for node in range(1, BROKERS + 1)
         }
@@ -217,5 +223,6 @@ class KafkaCluster:
 
 CLUSTERS: Final[Mapping[str, Callable[[Path], Rival]]] = {
     HEADRACE_CLUSTER: HeadraceCluster,
+    HEADRACE_WITH_STORE: partial(HeadraceCluster, name=HEADRACE_WITH_STORE, has_store=True),
     KAFKA_CLUSTER: KafkaCluster,
 }

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 
 import psutil
 
-from benchmarks.load.cases import MEGABYTE, Better, Case, Entrant, Figures, Target
+from benchmarks.load.cases import MEGABYTE, Better, Entrant, Figures, Measurable, Target
 from benchmarks.load.rivals import Rival
 
 WARM_UP_TURNS_MAX: Final = 12
@@ -70,7 +70,7 @@ class Run:
 class Outcome:
     """The runs of one case; rates and ratio are medians over the measured pairs."""
 
-    case: Case
+    case: Measurable
     ours: Rival
     theirs: Rival
     warm_up: list[Run]
@@ -122,12 +122,13 @@ def _cost(run: Run) -> float:
 
 
 def contest(
-    case: Case,
+    case: Measurable,
     ours: Rival,
     theirs: Rival,
     *,
     pairs: int,
     warms_up: bool = True,
+    warm_up_turns: int = WARM_UP_TURNS_MAX,
     report: Callable[[Run, bool], None],
 ) -> Outcome:
     """Measure one case on both; `report` hears of each run as it ends, and whether it was warm-up."""
@@ -142,7 +143,7 @@ def contest(
     warm_up: list[Run] = []
     best, level = 0.0, 0
     warms_up = warms_up and case.about.warms_up
-    while warms_up and level < WARM_UP_LEVEL_TURNS and len(warm_up) < 2 * WARM_UP_TURNS_MAX:
+    while warms_up and level < WARM_UP_LEVEL_TURNS and len(warm_up) < 2 * warm_up_turns:
         warm_up += turn(len(warm_up) // 2, warming=True)
         rate = next(run.rate for run in reversed(warm_up) if run.rival == theirs.name)
         level, best = (0, rate) if not best or case.about.target.rises(best, rate, RISING) else (level + 1, best)
@@ -178,7 +179,7 @@ def _stopped(rival: Rival) -> Iterator[None]:
             os.kill(pid, signal.SIGCONT)
 
 
-def _run(case: Case, entrant: Entrant, other: Rival, turn: int) -> Run:
+def _run(case: Measurable, entrant: Entrant, other: Rival, turn: int) -> Run:
     _settle()
     rival = entrant.rival
     before = {pid: _cpu_s(psutil.Process(pid)) for pid in rival.pids}

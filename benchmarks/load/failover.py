@@ -117,9 +117,11 @@ class Load:
 
     bootstrap: str
     topic: str
+    partitions: int = PARTITIONS
+    records_per_s: int = RECORDS_PER_S
     failures: list[str] = field(default_factory=list)
     acknowledged: int = 0
-    _at: list[list[float]] = field(default_factory=lambda: [[] for _ in range(PARTITIONS)])
+    _at: list[list[float]] = field(default_factory=list)
     """When each partition's records were acknowledged."""
     _changed: threading.Condition = field(default_factory=threading.Condition)
     _stopping: threading.Event = field(default_factory=threading.Event)
@@ -127,6 +129,7 @@ class Load:
     _client: Any = None
 
     def __enter__(self) -> Load:
+        self._at = [[] for _ in range(self.partitions)]
         options = {"bootstrap.servers": self.bootstrap, "enable.idempotence": True, "acks": "all", "log_level": 0}
         self._client = Producer(options | {"error_cb": lambda _: None})
         self._threads = [threading.Thread(target=work, daemon=True) for work in (self._send, self._poll)]
@@ -145,10 +148,10 @@ class Load:
     def _send(self) -> None:
         begun = time.perf_counter()
         for number in itertools.count():
-            if self._stopping.wait(max(0.0, begun + number / RECORDS_PER_S - time.perf_counter())):
+            if self._stopping.wait(max(0.0, begun + number / self.records_per_s - time.perf_counter())):
                 return
             self._client.produce(
-                self.topic, bytes(RECORD_BYTES), partition=number % PARTITIONS, on_delivery=self._on_delivery
+                self.topic, bytes(RECORD_BYTES), partition=number % self.partitions, on_delivery=self._on_delivery
             )
 
     def _poll(self) -> None:

@@ -55,6 +55,8 @@ class Subscribed(NamedTuple):
     topic: str
     topic_id: UUID
     partitions: int
+    session_ms: int = SESSION_TIMEOUT_MS
+    """Of a classic member."""
 
 
 class Member(ABC):
@@ -62,6 +64,8 @@ class Member(ABC):
 
     def __init__(self, bootstrap: str, subscribed: Subscribed, heartbeat_s: float) -> None:
         self.link = Link(bootstrap)
+        self.asked_at = 0.0
+        """When its last request left."""
         self.id = ""
         self.subscribed = subscribed
         self.heartbeat_s = heartbeat_s
@@ -94,7 +98,7 @@ class Member(ABC):
     def on_response(self, response: Any) -> None: ...
 
     def ask(self, key: ApiKey, request: Any) -> None:
-        self._asked, self.due = key, float("inf")
+        self._asked, self.due, self.asked_at = key, float("inf"), time.perf_counter()
         frame = encode_request_frame(_codec(key), VERSIONS[key], 1, "raw", request)
         self.link.send(b"".join(bytes(part) for part in frame))
 
@@ -124,7 +128,7 @@ class ClassicMember(Member):
         metadata = _SUBSCRIPTION.pack(0, 1, len(topic)) + topic + _PARTITION.pack(-1)
         request = JoinGroupRequest(
             group_id=self.subscribed.group,
-            session_timeout_ms=SESSION_TIMEOUT_MS,
+            session_timeout_ms=self.subscribed.session_ms,
             rebalance_timeout_ms=REBALANCE_TIMEOUT_MS,
             member_id=self.id,
             protocol_type="consumer",

@@ -15,12 +15,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from benchmarks.load.cases import ANSWER_TIMEOUT_S, About, Better, Entrant, Figures, Target, portion, topic_on
-from benchmarks.load.group_members import VERSIONS, ClassicMember, ConsumerMember, Herd, Member, Subscribed
+from benchmarks.load.clusters import HEADRACE_CLUSTER, KAFKA_CLUSTER
+from benchmarks.load.group_members import (
+    SESSION_TIMEOUT_MS,
+    VERSIONS,
+    ClassicMember,
+    ConsumerMember,
+    Herd,
+    Member,
+    Subscribed,
+)
 from benchmarks.load.raw_links import LEADER_POLL_S, Link, drive
 from benchmarks.load.rivals import Durability, Headrace, Kafka, Rival
 from headrace.wire.apis import Api, ApiKey, api
@@ -56,6 +65,8 @@ DELAY_MS: Final = 3_000
 
 LEAVES: Final = 10
 """In a run, one after the other; the rate is the median."""
+SESSION_MS: Final = 6_000
+"""After which a member that is silent is out: the least that Kafka allows a classic member."""
 
 
 def _rivals(delay_ms: int) -> tuple[dict[str, str], dict[str, str]]:
@@ -63,8 +74,13 @@ def _rivals(delay_ms: int) -> tuple[dict[str, str], dict[str, str]]:
     both = {
         "group.initial.rebalance.delay.ms": str(delay_ms),
         "group.consumer.heartbeat.interval.ms": str(HEARTBEAT_MS),
+        "group.consumer.session.timeout.ms": str(SESSION_MS),
     }
-    return both, {**both, "group.consumer.min.heartbeat.interval.ms": str(HEARTBEAT_MS)}
+    least = {
+        "group.consumer.min.heartbeat.interval.ms": str(HEARTBEAT_MS),
+        "group.consumer.min.session.timeout.ms": str(SESSION_MS),
+    }
+    return both, {**both, **least}
 
 
 _AT_ONCE, _DELAYED = _rivals(0), _rivals(DELAY_MS)
@@ -115,6 +131,28 @@ class Rebalance:
         return Figures(rate=statistics.median(millis), others={"min_ms": min(millis), "max_ms": max(millis)})
 
     def scaled(self, factor: float) -> Rebalance:
+        return replace(self, members=max(MEMBERS_MIN, portion(self.members, factor)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Death:
+    """From the last heartbeat of a member that falls silent to a group in which the others own everything; in
+    milliseconds, the session that has to pass before anybody may know of it among them."""
+
+    about: About
+    member: type[Member]
+    members: int = MEMBERS
+
+    def run(self, entrant: Entrant) -> Figures:
+        with herd(entrant, self.about.name, self.member, self.members + 1, SESSION_MS) as (members, _):
+            members.until(members.is_shared)
+            members.until(lambda: all(member.is_idle for member in members.members))
+            dead, epoch = members.members.pop(), members.members[0].epoch
+            dead.link.close()
+            millis = 1000 * (members.until(partial(members.is_shared, epoch)) - dead.asked_at)
+        return Figures(rate=millis, others={"after_session_ms": millis - SESSION_MS})
+
+    def scaled(self, factor: float) -> Death:
         return replace(self, members=max(MEMBERS_MIN, portion(self.members, factor)))
 
 
@@ -197,17 +235,19 @@ def _check_committed(answer: memoryview) -> None:
 
 
 @contextmanager
-def herd(entrant: Entrant, name: str, member: type[Member], count: int) -> Iterator[tuple[Herd, float]]:
+def herd(
+    entrant: Entrant, name: str, member: type[Member], count: int, session_ms: int = SESSION_TIMEOUT_MS
+) -> Iterator[tuple[Herd, float]]:
     """Members of a new group, connected and joining, and since when. They leave at the end."""
     group = f"{name}-{uuid.uuid4().hex[:8]}"
     with topic_on(entrant, name, PARTITIONS) as topic:
-        link = Link(entrant.rival.bootstrap)
+        link = Link(_first(entrant.rival.bootstrap))
         wanted = MetadataRequest(topics=(MetadataRequestTopic(name=topic),))
         (told,) = link.ask(_codec(ApiKey.METADATA), METADATA_VERSION, wanted).topics
-        await_coordinator(link, group)
+        coordinator = await_coordinator(link, group)
         link.close()
-        subscribed = Subscribed(group, topic, told.topic_id, PARTITIONS)
-        members = [member(entrant.rival.bootstrap, subscribed, HEARTBEAT_MS / 1000) for _ in range(count)]
+        subscribed = Subscribed(group, topic, told.topic_id, PARTITIONS, session_ms)
+        members = [member(coordinator, subscribed, HEARTBEAT_MS / 1000) for _ in range(count)]
         found, begun = Herd(members, PARTITIONS), time.perf_counter()
         for one in members:
             one.join()
@@ -215,22 +255,32 @@ def herd(entrant: Entrant, name: str, member: type[Member], count: int) -> Itera
         found.leave()
 
 
-def await_coordinator(link: Link, group: str) -> None:
-    """Until there is one that keeps the group: the offsets topic is made at the first question."""
+def _first(bootstrap: str) -> str:
+    """Of several brokers."""
+    return bootstrap.partition(",")[0]
+
+
+def await_coordinator(link: Link, group: str) -> str:
+    """Until there is one that keeps the group, and where: the offsets topic is made at the first question."""
     deadline = time.monotonic() + ANSWER_TIMEOUT_S
     where, anybody = FindCoordinatorRequest(key=group), HeartbeatRequest(group, 0, "nobody")
     while True:
         found = link.ask(_codec(ApiKey.FIND_COORDINATOR), COORDINATOR_VERSION, where)
-        told = link.ask(_codec(ApiKey.HEARTBEAT), VERSIONS[ApiKey.HEARTBEAT], anybody)
-        if not found.error_code and error_of(told.error_code) is ErrorCode.UNKNOWN_MEMBER_ID:
-            return
-        assert time.monotonic() < deadline, f"there is no coordinator: {error_of(told.error_code).name}"
+        error = error_of(found.error_code)
+        if error is ErrorCode.NONE:
+            there = Link(f"{found.host}:{found.port}")
+            told = there.ask(_codec(ApiKey.HEARTBEAT), VERSIONS[ApiKey.HEARTBEAT], anybody)
+            there.close()
+            error = error_of(told.error_code)
+            if error is ErrorCode.UNKNOWN_MEMBER_ID:
+                return f"{found.host}:{found.port}"
+        assert time.monotonic() < deadline, f"there is no coordinator: {error.name}"
         time.sleep(LEADER_POLL_S)
 
 
 def keep_offsets(entrant: Entrant) -> None:
     """Have the offsets topic mean by an acknowledgement what is asked for."""
-    link = Link(entrant.rival.bootstrap)
+    link = Link(_first(entrant.rival.bootstrap))
     await_coordinator(link, "any")
     link.close()
     config = entrant.rival.topic_config(entrant.durability)
@@ -275,6 +325,29 @@ def _rebalances(protocol: str) -> Rebalance:
     return Rebalance(about=about, member=PROTOCOLS[protocol])
 
 
+def _deaths(protocol: str) -> Death:
+    title = f"one of {MEMBERS} members of a {protocol} group falls silent, {HEARTBEATS}, sessions of {SESSION_MS} ms"
+    about = _about(f"groups-death-{protocol}", f"{title}: until the others own everything", "ms", Better.LOWER)
+    return Death(about=about, member=PROTOCOLS[protocol])
+
+
+_CaseOf = TypeVar("_CaseOf", Join, Rebalance, Commits)
+
+
+def _replicated(case: _CaseOf) -> _CaseOf:
+    """The same on three brokers, each of which has a copy of every partition."""
+    about = case.about
+    changed = replace(
+        about,
+        name=f"{about.name}-replicated",
+        title=f"{about.title}; three replicas",
+        who=HEADRACE_CLUSTER,
+        against=KAFKA_CLUSTER,
+        replicas=3,
+    )
+    return replace(case, about=changed)
+
+
 def _commits(offsets: int, ours: Durability, requests: int) -> Commits:
     name = f"groups-commits-{offsets}" + ("" if ours is Durability.FSYNC else "-page-cache")
     title = f"commits of {MEMBERS} members of one group, one in flight of each, offsets in each: {offsets}"
@@ -285,7 +358,7 @@ def _commits(offsets: int, ours: Durability, requests: int) -> Commits:
 _DELAYED_TITLE: Final = (
     f"{MEMBERS} members of a classic group, from the start to a stable assignment, delay of {DELAY_MS} ms"
 )
-GROUPS: Final[tuple[Join | Rebalance | Commits, ...]] = (
+GROUPS: Final[tuple[Join | Rebalance | Death | Commits, ...]] = (
     *map(_joins, PROTOCOLS),
     Join(
         about=replace(
@@ -296,6 +369,9 @@ GROUPS: Final[tuple[Join | Rebalance | Commits, ...]] = (
         member=ClassicMember,
     ),
     *map(_rebalances, PROTOCOLS),
+    *map(_deaths, PROTOCOLS),
+    _replicated(_joins("consumer")),
+    _replicated(_commits(1, Durability.PAGE_CACHE, 20_000)),
     _commits(1, Durability.PAGE_CACHE, 20_000),
     _commits(1, Durability.FSYNC, 20_000),
     _commits(10, Durability.PAGE_CACHE, 10_000),

@@ -103,7 +103,13 @@ def _produce() -> Api:
 def produce_frame(topic: str, partitions: Sequence[int], records: int, record_bytes: int) -> bytes:
     """A request at acks=all with one such batch for each of the partitions."""
     now_ms = time.time_ns() // 1_000_000
-    batch = encode_batch([Record(at, now_ms, None, bytes(record_bytes)) for at in range(records)])
+    return batch_frame(
+        topic, partitions, encode_batch([Record(at, now_ms, None, bytes(record_bytes)) for at in range(records)])
+    )
+
+
+def batch_frame(topic: str, partitions: Sequence[int], batch: bytes) -> bytes:
+    """A request at acks=all with this batch for each of the partitions."""
     each = tuple(PartitionProduceData(index=index, records=memoryview(batch)) for index in partitions)
     data = (TopicProduceData(name=topic, partition_data=each),)
     request = ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=data)

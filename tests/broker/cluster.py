@@ -59,8 +59,9 @@ class Cluster:
     def address(self, broker: int) -> Address:
         """Where it listens, or will."""
         if broker not in self._addresses:
-            (port,) = free_ports("127.0.0.1", 1, random.Random())
-            self._addresses[broker] = Address("127.0.0.1", port)
+            taken = {each.port for each in self._addresses.values()}  # if nobody listens there yet
+            ports = free_ports("127.0.0.1", len(taken) + 1, random.Random())
+            self._addresses[broker] = Address("127.0.0.1", next(port for port in ports if port not in taken))
         return self._addresses[broker]
 
     @property

@@ -64,7 +64,10 @@ class RawClient:
 
     async def ask_undecoded(self, version: int, request: Any) -> memoryview:
         """The body of the response."""
-        codec = self.send(version, request)
+        return await self.receive(version, self.send(version, request))
+
+    async def receive(self, version: int, codec: Api) -> memoryview:
+        """The body of the response to what was sent last."""
         (size,) = struct.unpack(">i", await self._reader.readexactly(4))
         answer = memoryview(await self._reader.readexactly(size))
         correlation, at = decode_response_header(codec.key, version, answer)

@@ -38,8 +38,8 @@ async def both(
     taken: list[bool] = []
     serve = plain_fetch._Road.serve
 
-    def counted(self: Any, frame: memoryview) -> Any:
-        answer = serve(self, frame)
+    def counted(self: Any, frame: memoryview, connection: Any) -> Any:
+        answer = serve(self, frame, connection)
         taken.append(answer is not None)
         return answer
 

@@ -164,8 +164,8 @@ def roads() -> Iterator[Roads]:
     served: list[bool] = []
     serve = plain_produce._Road.serve
 
-    def counted(self: Any, received: memoryview) -> Any:
-        answer = serve(self, received)
+    def counted(self: Any, received: memoryview, connection: Any) -> Any:
+        answer = serve(self, received, connection)
         served.append(answer is not None)
         return answer
 

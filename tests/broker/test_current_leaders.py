@@ -72,6 +72,27 @@ def leaders_of(response: Any) -> list[tuple[int, int]]:
     return [tuple(part.current_leader) for part in parts]
 
 
+class Looked(str):
+    """A name that counts how often it is compared."""
+
+    __hash__ = str.__hash__
+    times = 0
+
+    def __eq__(self, other: object) -> bool:
+        Looked.times += 1
+        return str.__eq__(self, other)
+
+
+def test_many_partitions_and_many_that_were_carried_in_one_request_cost_what_they_are_together(
+    image: MetadataImage,
+) -> None:
+    Looked.times = 0
+    response = produced(*500 * [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION], name=Looked("nowhere"))
+    carried = [(Looked("t"), 0) for _ in range(500)]
+    told_in_produce(response, version=10, image=image, carried=carried)
+    assert Looked.times < 5_000
+
+
 @pytest.mark.parametrize("by_id", [False, True])
 def test_an_answer_to_produce_names_the_leader_of_what_is_led_elsewhere(image: MetadataImage, by_id: bool) -> None:
     response = produced(AWAY, ErrorCode.NONE, AWAY, topic_id=TOPIC if by_id else None)

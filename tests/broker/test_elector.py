@@ -9,12 +9,12 @@ from random import Random
 import pytest
 from structlog.testing import capture_logs
 
-from headrace.base.ids import NO_LEADER, BrokerId
+from headrace.base.ids import NO_LEADER, BrokerId, LeaderEpoch, PartitionEpoch
 from headrace.broker import elector
 from headrace.broker.elector import LOST, OFFLINE, ONLINE, Elector
 from headrace.broker.metadata import MetadataDriver
 from headrace.controller.brokers import fence_broker, unfence_broker
-from headrace.metadata.events import ConfigChanged
+from headrace.metadata.events import ConfigChanged, LeaderChanged
 from headrace.metadata.image import MetadataImage
 from headrace.sim.loop import VirtualLoop
 from tests.broker.test_metadata_driver import NODE, commit, make
@@ -160,6 +160,30 @@ def test_a_lost_disk_that_leads_is_told_and_an_election_of_one_in_sync_is_not() 
         with capture_logs() as lines:
             play(image, story, node=BrokerId(2))
         assert [line["event"] for line in lines if line["log_level"] == "error"] == told
+
+
+def test_a_replica_that_joins_the_isr_and_leads_in_one_entry_has_lost_nothing() -> None:
+    """As the last entry of a reassignment has it."""
+
+    async def story(metadata: MetadataDriver, _: Elector) -> None:
+        (topic,) = metadata.image.topics.values()
+        (known,) = topic.partitions
+        assert BrokerId(3) not in known.isr
+        changed = LeaderChanged(
+            topic_id=topic.id,
+            partition=known.index,
+            leader=BrokerId(3),
+            leader_epoch=LeaderEpoch(known.leader_epoch + 1),
+            partition_epoch=PartitionEpoch(known.partition_epoch + 1),
+            isr=(BrokerId(3), BrokerId(2)),
+        )
+        await metadata.submit(commit([changed]))
+        await asyncio.sleep(0.5)
+        assert state(metadata.image)[0] == 3
+
+    with capture_logs() as lines:
+        play(with_isr(three(), 2), story, node=BrokerId(3))
+    assert not [line for line in lines if line["log_level"] == "error"]
 
 
 def test_what_nobody_leads_is_counted_by_every_broker(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,8 @@ import pytest
 from headrace.base.ids import NO_EPOCH, NO_TOPIC_ID, Offset
 from headrace.broker.boot import Broker
 from headrace.broker.config import BrokerConfig
-from headrace.broker.group_shard import GroupShard, Told
+from headrace.broker.group_shard import GroupShard
+from headrace.broker.group_waiters import Told
 from headrace.broker.system import SystemClock, system_random
 from headrace.coordinators.groups.events import CommitOffsets, CommitReply, Delete, DeleteReply, NewOffset
 from headrace.coordinators.groups.model import NamedPartition
@@ -92,7 +93,7 @@ async def test_what_comes_behind_a_commit_is_appended_behind_it(tmp_path: Path) 
 
 
 async def test_many_bytes_of_one_turn_go_in_several_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.broker.group_shard.GROUP_GATHERED_BYTES_MAX", 1_000)
+    monkeypatch.setattr("headrace.broker.group_gathering.GROUP_GATHERED_BYTES_MAX", 1_000)
     async with found(tmp_path) as groups:
         told = await asyncio.gather(
             *(groups.commit("g", number, metadata="x" * 400, partition=number) for number in range(5))

@@ -9,7 +9,8 @@ import pytest
 
 from headrace.broker.boot import Broker
 from headrace.broker.config import BrokerConfig
-from headrace.broker.group_shard import GroupShard, elapsed_ms
+from headrace.broker.group_shard import GroupShard
+from headrace.broker.group_timers import elapsed_ms
 from headrace.broker.system import SystemClock, system_random
 from headrace.coordinators.groups.events import WriteRefused
 from headrace.storage.disk import LocalDisk

@@ -242,8 +242,8 @@ async def test_the_short_road_is_found_again_for_a_name_that_came_back(
     served: list[tuple[Any, bool]] = []
     serve = plain_produce._Road.serve
 
-    def counted(self: Any, frame: memoryview) -> Any:
-        answer = serve(self, frame)
+    def counted(self: Any, frame: memoryview, connection: Any) -> Any:
+        answer = serve(self, frame, connection)
         served.append((self, answer is not None))
         return answer
 

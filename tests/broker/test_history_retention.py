@@ -160,8 +160,12 @@ async def test_the_mirror_follows_where_nothing_is_exported_any_more(tmp_path: P
     assert store.verify(store.topic("t"), PartitionIndex(0)).start_offset <= 33
 
 
-async def test_nothing_is_exported_behind_where_the_log_is_not_what_was_exported(tmp_path: Path) -> None:
-    """A leader that lost what was exported: another epoch wrote other records at the same offsets."""
+async def test_nothing_is_exported_behind_where_the_log_is_not_what_was_exported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A leader that lost what was exported, and whose log was kept all the same, as where it cannot be compared:
+    another epoch wrote other records at the same offsets."""
+    monkeypatch.setattr("headrace.broker.partitions.wins", lambda *_: False)
     async with asyncio.timeout(60):
         async with tiered(tmp_path) as here:
             await here.create()

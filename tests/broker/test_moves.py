@@ -12,11 +12,15 @@ from typing import Any
 import pytest
 
 from headrace.base.errors import StorageFailure
+from headrace.base.ids import PartitionIndex, TopicPartition
 from headrace.base.ports import Buffer, Objects
-from headrace.broker import moves
+from headrace.broker import groups, handing_over, overtaking, repacking
+from headrace.broker import partition as leading
 from headrace.broker.partition import Partition
 from headrace.controller.asks import DeleteHistory, FailTarget, FinishMove, ProveMove, SealMove
 from headrace.controller.leaders import Election
+from headrace.controller.topics import NewTopic
+from headrace.metadata import values
 from headrace.net import loops
 from headrace.net.client.admin import Admin
 from headrace.net.client.cluster import Cluster as Client
@@ -43,9 +47,14 @@ from tests.broker.group_broker import until
 from tests.broker.moving import A, B, C, Moving, moving
 
 
-def run(root: Path, work: Callable[[Moving], Awaitable[None]], objects: Objects | None = None) -> None:
+def run(
+    root: Path,
+    work: Callable[[Moving], Awaitable[None]],
+    objects: Objects | None = None,
+    configs: dict[str, str] | None = None,
+) -> None:
     async def whole() -> None:
-        async with moving(root, objects=objects) as world:
+        async with moving(root, objects=objects, configs=configs) as world:
             await work(world)
 
     loops.run(whole())
@@ -99,6 +108,41 @@ def test_what_was_read_and_committed_by_groups_stays_when_their_own_topic_moves(
     run(tmp_path, work)
 
 
+def test_a_new_replica_has_all_that_groups_have_committed_though_earlier_versions_exported_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Coordinators read logs, not history."""
+    configs = {"segment.bytes": "1024", "retention.ms": "-1"}
+    monkeypatch.setattr(groups, "NewTopic", lambda **known: NewTopic(**{**known, "configs": configs}))
+
+    async def work(world: Moving) -> None:
+        await begin(world)
+
+        async def commit(group: str) -> None:
+            partition = OffsetCommitRequestPartition(0, committed_offset=2, committed_metadata="m" * 600)
+            topic = OffsetCommitRequestTopic(name="t", partitions=(partition,))
+            answer = await world.ask_coordinator(group, 8, OffsetCommitRequest(group_id=group, topics=(topic,)))
+            assert answer.topics[0].partitions[0].error_code == 0
+
+        with monkeypatch.context() as patch:
+            patch.setattr(values, "INTERNAL_TOPICS", frozenset())
+            for group in ("first", *3 * ["second"]):
+                await commit(group)
+            image = world.cluster.image(A)
+            key = TopicPartition(image.topic_ids["__consumer_offsets"], PartitionIndex(0))
+            await until(lambda: world.cluster.image(A).durable(key).next_offset > 1)
+        for to in (A, B, C):
+            await world.copy_all("__consumer_offsets", to)
+        role = world.partitions(C).role(key)
+        assert role is not None
+        assert (role.log.log_start_offset, role.history, role.is_exported) == (0, None, False)
+        topic = OffsetFetchRequestTopic(name="t", partition_indexes=(0,))
+        answer = await world.ask_coordinator("first", 5, OffsetFetchRequest(group_id="first", topics=(topic,)))
+        assert answer.topics[0].partitions[0].committed_offset == 2
+
+    run(tmp_path, work, configs={"offsets.topic.replication.factor": "1", "offsets.topic.num.partitions": "1"})
+
+
 def test_an_empty_partition_is_handed_over_too(tmp_path: Path) -> None:
     async def work(world: Moving) -> None:
         await world.make()
@@ -130,6 +174,14 @@ def test_what_comes_back_after_many_moves_is_no_old_log(tmp_path: Path) -> None:
         assert await world.read(B, 0, len(written)) == list(enumerate(written))
 
     run(tmp_path, work)
+
+
+async def first_of(*events: asyncio.Event) -> None:
+    """Whichever of them is set first."""
+    waiting = [asyncio.ensure_future(event.wait()) for event in events]
+    await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    for each in waiting:
+        each.cancel()
 
 
 async def begin(world: Moving, count: int = 3) -> list[bytes]:
@@ -271,7 +323,7 @@ def test_the_first_record_may_come_between_copy_and_seal(tmp_path: Path) -> None
 
     async def work(world: Moving) -> None:
         await world.make()
-        epoch, copy = world.known(A).leader_epoch, world.moves(A)._copy
+        epoch, copy = world.known(A).leader_epoch, world.moves(A).owner._copy
         written: list[int] = []
 
         async def then_write(*which: Any) -> None:
@@ -279,11 +331,12 @@ def test_the_first_record_may_come_between_copy_and_seal(tmp_path: Path) -> None
             if not written:
                 written.append((await world.writing(A, b"first")).error_code)
 
-        world.moves(A)._copy = then_write  # type: ignore[assignment,method-assign]  # the real one first
+        world.moves(A).owner._copy = then_write  # type: ignore[assignment,method-assign]  # the real one first
         proving, sealing = world.hold(B, ProveMove), world.hold(A, SealMove)
         assert await world.ask(B) == 0
-        await proving.seen.wait()
-        await until(lambda: world.key in world.moves(A)._vain)
+        await first_of(proving.seen, sealing.seen)
+        assert not sealing.seen.is_set(), "the target has read nothing yet"
+        await until(lambda: world.key in world.moves(A).owner._vain)
         assert not sealing.seen.is_set()
         proving.let_go()
         sealing.let_go()
@@ -295,10 +348,79 @@ def test_the_first_record_may_come_between_copy_and_seal(tmp_path: Path) -> None
     run(tmp_path, work)
 
 
+def test_an_owner_does_not_stop_before_the_target_has_anything_to_read(tmp_path: Path) -> None:
+    """What was never exported is, first of all, while the owner writes: it stops once, and not in vain."""
+
+    async def work(world: Moving) -> None:
+        await begin(world)
+        owner, proving, in_vain = world.moves(A).owner, world.hold(B, ProveMove), asyncio.Event()
+        put_off = owner._put_off
+
+        def told(*which: Any) -> None:
+            in_vain.set()
+            put_off(*which)
+
+        owner._put_off = told  # type: ignore[assignment,method-assign]  # the real one follows
+        assert await world.ask(B) == 0
+        await first_of(proving.seen, in_vain)
+        assert not in_vain.is_set()
+        proving.let_go()
+        await world.until_owned(B)
+        assert not in_vain.is_set()
+
+    run(tmp_path, work)
+
+
+def test_a_seal_waits_for_the_batch_that_is_being_recompressed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or what comes behind it would be carried to the new owner before it."""
+    go = threading.Event()
+    go.set()
+    real, unpacked, propose = repacking._repack, Partition.unpacked, Partition.propose_seal
+
+    async def work(world: Moving) -> None:
+        loop, begun, waited, proposed = asyncio.get_running_loop(), *(asyncio.Event() for _ in range(3))
+
+        def repack(*which: Any) -> Any:
+            loop.call_soon_threadsafe(begun.set)
+            assert go.wait(30)
+            return real(*which)
+
+        def watched(partition: Partition) -> asyncio.Future[None] | None:
+            found = unpacked(partition)
+            if found is not None:
+                waited.set()
+            return found
+
+        def proposes(partition: Partition) -> None:
+            proposed.set()
+            propose(partition)
+
+        monkeypatch.setattr(repacking, "_repack", repack)
+        monkeypatch.setattr(Partition, "unpacked", watched)
+        monkeypatch.setattr(Partition, "propose_seal", proposes)
+        await world.make(compression_type="gzip")
+        assert await world.write(A, b"0") == 0
+        go.clear()
+        begun.clear()
+        try:
+            writing = world.writing(A, b"is being recompressed")
+            await begun.wait()
+            assert await world.ask(B) == 0
+            await first_of(waited, proposed)
+            assert not proposed.is_set()
+        finally:
+            go.set()
+        await world.until_owned(B)
+        assert (await writing).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert await world.write(B, b"1") == 1
+
+    run(tmp_path, work)
+
+
 def test_an_owner_that_stops_in_vain_writes_ten_times_as_long_and_gives_up_in_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(moves, "MOVE_SEALS_TRIED_MAX", 3)
+    monkeypatch.setattr(handing_over, "MOVE_SEALS_TRIED_MAX", 3)
 
     async def work(world: Moving) -> None:
         values = await begin(world)
@@ -314,7 +436,7 @@ def test_an_owner_that_stops_in_vain_writes_ten_times_as_long_and_gives_up_in_th
             tried.append((begun, loop.time()))
             raise StorageFailure("it is slow")
 
-        world.moves(A)._export_tail = fails  # type: ignore[assignment,method-assign]  # the store, as it is seen then
+        world.moves(A).owner._export_tail = fails  # type: ignore[assignment,method-assign]  # the store, as it is seen then
         assert await world.ask(B) == 0
         await until(lambda: world.moves(A).obstacle(world.key) == "it is slow")
         await world.until(A, lambda known: known.move is None)
@@ -348,6 +470,38 @@ def test_the_target_takes_nothing_before_the_move_is_finished_and_then_what_wait
         assert (answer.error_code, answer.base_offset) == (0, 3)
         await world.until_owned(B)
         assert not world.has_log(A)
+
+    run(tmp_path, work)
+
+
+def test_a_batch_that_waited_for_the_end_of_a_move_may_have_overtaken_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were refused before the target knew of the partition, however long ago: it may write only now."""
+
+    async def work(world: Moving) -> None:
+        await world.make()
+
+        async def send(to: int, sequence: int) -> tuple[int, int]:
+            answer: Any = await produce(await world.client(to), "t", numbered([b"a"], sequence=sequence))
+            return answer.error_code, answer.base_offset
+
+        for number in range(8):
+            assert await send(A, number) == (0, number)
+        held = world.hold(B, FinishMove)
+        monkeypatch.setattr(overtaking, "OVERTAKING_MS_MAX", 0)  # as if the store had taken that long
+        assert await world.ask(B) == 0
+        await held.seen.wait()
+        assert world.leading(B).takes_over
+        monkeypatch.undo()
+        waiting = asyncio.create_task(send(B, 9))
+        await until(lambda: len(world.leading(B)._gate._waiting) == 1)
+        held.let_go()
+        assert (await waiting)[0] == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert (await send(B, 1))[0] == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, (
+            "it is long in the log, and leaves none out"
+        )
+        assert [await send(B, 8), await send(B, 9)] == [(0, 8), (0, 9)]
 
     run(tmp_path, work)
 
@@ -479,12 +633,17 @@ def test_a_target_that_lives_and_cannot_open_its_log_at_all_is_replaced(tmp_path
 
 
 def test_an_owner_that_has_lost_its_disk_goes_on_behind_history_once_people_say_so(tmp_path: Path) -> None:
-    """What only that disk had is lost then, and its offsets are given once more."""
+    """What only that disk had is lost then, and its offsets are given once more. Who wrote to history is known."""
 
     async def work(world: Moving) -> None:
-        values = await begin(world)
+        async def send(to: int) -> tuple[int, int]:
+            answer: Any = await produce(await world.client(to), "t", numbered([b"once"], sequence=0))
+            return answer.error_code, answer.base_offset
+
+        values = [*await begin(world), b"once"]
+        assert await send(A) == (0, 3)
         await world.move(B)
-        assert await world.write(B, b"lost") == 3
+        assert await world.write(B, b"lost") == 4
         await world.stop(B)
         world.cluster.wipe(B)
         await world.cluster.start(B, join=(world.cluster.address(A), world.cluster.address(C)))
@@ -496,12 +655,20 @@ def test_an_owner_that_has_lost_its_disk_goes_on_behind_history_once_people_say_
         assert (await (await world.client(A)).ask(2, request)).error_code == 0
         await world.until(B, lambda known: known.leader == B)
         await world.cluster.settled(B)
+        await until(lambda: isinstance(world.partitions(B).role(world.key), Partition))
         assert not world.partitions(B).offline
-        assert await world.write(B, b"next") == 3
-        assert await world.read(B, 0, 4) == list(enumerate([*values, b"next"]))
+        skips = await produce(await world.client(B), "t", numbered([b"skips"], sequence=3))
+        assert skips.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, (
+            "what it lacks is lost, and will not come again"
+        )
+        assert await send(B) == (0, 3), "sent again: it is in history"
+        assert await world.write(B, b"next") == 4
+        assert await world.read(B, 0, 5) == list(enumerate([*values, b"next"]))
         await world.stop_for_a_while(B, wipe=False)
         await world.until_owned(B)
-        assert await world.read(B, 0, 4) == list(enumerate([*values, b"next"]))
+        await until(lambda: isinstance(world.partitions(B).role(world.key), Partition))
+        assert await send(B) == (0, 3)
+        assert await world.read(B, 0, 5) == list(enumerate([*values, b"next"]))
 
     run(tmp_path, work)
 
@@ -522,7 +689,7 @@ def test_the_producers_of_before_are_known(tmp_path: Path, monkeypatch: pytest.M
         on.append(threading.current_thread())
         return packed(snapshot)
 
-    monkeypatch.setattr(moves, "packed", packing)
+    monkeypatch.setattr(handing_over, "packed", packing)
 
     async def work(world: Moving) -> None:
         await world.make()
@@ -536,7 +703,10 @@ def test_the_producers_of_before_are_known(tmp_path: Path, monkeypatch: pytest.M
         await world.move(B)
         assert await send(B, 4) == (0, 4), "the last"
         assert await send(B, 2) == (0, 2), "one before it"
-        assert (await send(B, 8))[0] == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert (await send(B, 8))[0] == ErrorCode.NOT_LEADER_OR_FOLLOWER, "others may be carried yet"
+        with monkeypatch.context() as patch:
+            patch.setattr(leading, "CARRIED_UNTIL_MS_MAX", 0)
+            assert (await send(B, 8))[0] == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         await world.stop(B)
         await world.cluster.start(B)
         assert await send(B, 4) == (0, 4), "also after a restart"

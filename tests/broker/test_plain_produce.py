@@ -104,8 +104,8 @@ async def test_both_roads_lead_to_the_same_place(version: int, tmp_path: Path, m
     served: list[object] = []
     serve = plain_produce._Road.serve
 
-    def counted(self: Any, frame: memoryview) -> Any:
-        answer = serve(self, frame)
+    def counted(self: Any, frame: memoryview, connection: Any) -> Any:
+        answer = serve(self, frame, connection)
         served.append(answer)
         return answer
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from headrace.base.errors import StorageFailure
 from headrace.base.ids import Offset
 from headrace.broker.context import RequestContext
-from headrace.broker.handlers import list_offsets
+from headrace.broker.handlers import list_offsets, plain_fetch
 from headrace.broker.partition import Partition
 from headrace.storage.disk import LocalDisk
 from headrace.storage.engine import FoundOffset
@@ -81,6 +82,42 @@ async def test_history_and_log_are_one_stream_across_a_restart(tmp_path: Path) -
             await here.produce(40, 40)
             await here.local_start(150)
             assert await stream(here, 0, 160) == expected(80)
+
+
+@pytest.mark.parametrize("version", [9, 12, 17])
+async def test_both_roads_of_fetch_answer_alike_from_history(
+    version: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The short one is taken where it is in memory."""
+    taken: list[bool] = []
+    serve, is_short = plain_fetch._Road.serve, [True]
+
+    def switched(self: Any, frame: memoryview, connection: Any) -> Any:
+        answer = serve(self, frame, connection) if is_short[0] else None
+        taken.append(answer is not None)
+        return answer
+
+    monkeypatch.setattr(plain_fetch._Road, "serve", switched)
+    async with asyncio.timeout(60), tiered(tmp_path) as here:
+        await here.create()
+        await here.produce(0, 40)
+        await here.local_start(70)
+        assert await stream(here, 0, 80) == expected(40)
+        topic_id = here.partition.topic_partition.topic_id
+        local = int(here.partition.log.log_start_offset)
+        for offset in (-1, 0, 1, 33, local - 1, local, 79, 80, 81):
+            for limit, isolation in ((0, 0), (300, 0), (1 << 20, 0), (1 << 20, 1)):
+                asked = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=limit)
+                topic = FetchTopic(topic="t", topic_id=topic_id, partitions=(asked,))
+                request = FetchRequest(
+                    topics=(topic,), max_bytes=1 << 20, session_epoch=-1, isolation_level=isolation, min_bytes=0
+                )
+                answers = []
+                for is_short[0] in (True, False):
+                    taken.clear()
+                    answers.append(bytes(await here.client.ask_undecoded(version, request)))
+                    assert taken == [is_short[0] and 0 <= offset <= 80], offset
+                assert answers[0] == answers[1], (offset, limit)
 
 
 async def test_offsets_and_times_are_looked_up_in_history(tmp_path: Path) -> None:

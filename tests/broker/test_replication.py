@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from headrace.base.ids import BrokerId
+from headrace.broker import overtaking
 from headrace.net import loops
 from headrace.wire.batches import encode_batch
 from headrace.wire.compression import Compression
@@ -477,5 +478,34 @@ def test_a_thousand_partitions_are_led_again_when_a_broker_goes(tmp_path: Path) 
         await world.unfence(2)
         for index in range(count):
             await world.in_sync("t", index=index)
+
+    run(tmp_path, work)
+
+
+def test_a_batch_that_comes_before_others_which_the_next_leader_refused_is_to_be_sent_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They came before it led. Told of a gap, librdkafka would begin another epoch, and what is in the log would be
+    there twice."""
+
+    async def work(world: World) -> None:
+        await world.make("t")
+        producer = (await (await world.client(1)).ask(4, InitProducerIdRequest(None))).producer_id
+
+        async def send(sequence: int) -> int:
+            records = [Record(0, 1_700_000_000_000, None, b"%d" % sequence)]
+            batch = encode_batch(records, producer_id=producer, producer_epoch=0, base_sequence=sequence)
+            return int((await produce(await world.client(world.leader("t")), "t", batch)).error_code)
+
+        assert [await send(0), await send(1)] == [0, 0]
+        await world.fence(old := world.leader("t"))
+        assert await send(3) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert [await send(1), await send(2), await send(3)] == [0, 0, 0], "all of them again"
+        assert await send(5) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "it has overtaken none"
+        await world.unfence(old)
+        await world.in_sync("t")
+        monkeypatch.setattr(overtaking, "OVERTAKING_MS_MAX", 0)
+        await world.fence(world.leader("t"))
+        assert await send(5) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "what came too early has come again by now"
 
     run(tmp_path, work)

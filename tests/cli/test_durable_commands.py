@@ -170,3 +170,23 @@ def test_without_a_store_there_is_nothing(headrace: Headrace) -> None:
     assert "no topic 'nothing'" in headrace.refused("durable", "list", "nothing", code=2)
     headrace.ok("topic", "create", "plain")
     assert "has no durable history" in headrace.refused("durable", "describe", "plain", code=2)
+
+
+def test_small_segments_are_merged_and_history_is_proven_again(stored: Stored) -> None:
+    run, small = stored.headrace, stored.listed["segments"]
+    (told,) = run.json("durable", "merge", "orders")
+    assert (told["before"], told["after"], told["partitions"]) == (small - 1, 1, [0, 1])
+    assert run.json("durable", "list")[0]["segments"] == small
+    assert run.json("durable", "merge", "orders", "--execute") == [told]
+    (listed,) = run.json("durable", "list")
+    assert (listed["segments"], listed["start_offset"], listed["end_offset"]) == (2, 0, RECORDS - 1)
+    (described,) = run.json("durable", "describe", "orders")
+    first = described["segments"][0]
+    assert first["is_substitute"]
+    assert first["descriptor"]["records"] + described["segments"][1]["descriptor"]["records"] == RECORDS
+    while stored.mirrored()["head"] != described["head"]:
+        pass
+    for at in ([], ["--store", stored.url]):
+        (proven,) = run.json("durable", "verify", "orders", *at)
+        assert (proven["segments"], proven["problems"]) == (2, [])
+    assert "nothing" in run.refused("durable", "merge", "nothing", code=2)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -17,7 +16,8 @@ import pytest
 from headrace.testing import RunningBroker
 
 COMMAND = (sys.executable, "-m", "headrace.cli.main")
-HELP_SECONDS_MAX = 0.3
+HELP_MODULES_MAX = 420
+"""380 of them take 0.3 s of processor time; with the broker, a client or Spark among them it is half a second more."""
 
 
 @contextmanager
@@ -148,16 +148,17 @@ def test_a_demo_that_is_ended_stops_its_broker(tmp_path: Path, stop: signal.Sign
 
 
 def test_help_is_quick() -> None:
-    """In processor time, the best of three, for the machine has other work too."""
-    seconds = []
-    for _ in range(3):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        shown = headrace("--help")
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        seconds.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-        assert shown.returncode == 0
-        assert "demo" in shown.stdout
-    assert min(seconds) < HELP_SECONDS_MAX, seconds
+    """Told by what it imports, for seconds change with what else the machine does."""
+    shown = headrace("--help", PYTHONPROFILEIMPORTTIME="1")
+    assert shown.returncode == 0
+    assert "demo" in shown.stdout
+    imported = {
+        line.rpartition("|")[2].strip() for line in shown.stderr.splitlines() if line.startswith("import time:")
+    }
+    assert "typer" in imported, "these lines tell what was imported"
+    assert len(imported) < HELP_MODULES_MAX, sorted(imported)
+    heavy = {"headrace.broker", "confluent_kafka", "obstore", "pyarrow", "pyspark", "structlog", "uvloop"}
+    assert not imported & heavy
 
 
 def test_the_whole_image_is_logged_where_everything_is(tmp_path: Path) -> None:

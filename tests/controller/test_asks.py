@@ -99,6 +99,16 @@ CASES: list[tuple[Ask[Any], Any]] = [
         None,
     ),
     (
+        asks.ReplaceSegments(
+            topic_id=TOPIC,
+            partition=PartitionIndex(0),
+            leader_epoch=LeaderEpoch(2),
+            descriptor=descriptor(0, 2, 2),
+            removed=("0" * 64, "1" * 64),
+        ),
+        None,
+    ),
+    (
         asks.DeleteHistory(
             topic_id=TOPIC, partition=PartitionIndex(0), leader_epoch=LeaderEpoch(2), log_start_offset=Offset(7)
         ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import uuid
 from typing import Any
 
@@ -9,10 +10,11 @@ import pytest
 
 from headrace.base.ids import LeaderEpoch, Offset, PartitionIndex, TopicId
 from headrace.controller.decision import Decision, Refusal
-from headrace.controller.durable import delete_history, publish_segment
+from headrace.controller.durable import delete_history, publish_segment, replace_segments
 from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
+from headrace.metadata.segment_keys import SegmentKey
 from headrace.wire.errors import ErrorCode
-from tests.controller.test_brokers import KEY, TOPIC, register, with_topic
+from tests.controller.test_brokers import CLUSTER, KEY, TOPIC, register, with_topic
 from tests.metadata.histories import descriptor
 
 
@@ -152,3 +154,67 @@ def test_only_the_leader_deletes_and_nothing_deleted_comes_back(three: MetadataI
     refused = publish(deleted, descriptor=descriptor(5, 4, 1))
     assert refused.result is not None
     assert "goes on at 9" in refused.result.message
+
+
+def replacing(image: MetadataImage, made_in: int = 1, **changes: Any) -> Decision[Refusal | None]:
+    """Offsets 0 to 4, of two segments, unless told otherwise."""
+    made = descriptor(0, 5, 1)
+    made = dataclasses.replace(made, key=str(SegmentKey.of(CLUSTER, KEY, made, made_in=LeaderEpoch(made_in))))
+    given = {
+        "topic_id": TOPIC,
+        "partition": PartitionIndex(0),
+        "leader_epoch": LeaderEpoch(1),
+        "descriptor": made,
+        "removed": ("0" * 64, "0" * 64),
+    }
+    return replace_segments(image, **{**given, **changes})
+
+
+@pytest.fixture
+def parted(image: MetadataImage) -> MetadataImage:
+    """Offsets 0 to 2, 3 to 4 and 5 to 6."""
+    for start, records in ((0, 3), (3, 2), (5, 2)):
+        image = image.replay(publish(image, descriptor=descriptor(start, records, 1)).events)
+    return image
+
+
+def test_one_segment_takes_the_place_of_two_once(parted: MetadataImage) -> None:
+    decision = replacing(parted)
+    assert decision.result is None
+    image = parted.replay(decision.events)
+    assert [entry.descriptor.start_offset for entry in image.durable(KEY)] == [0, 5]
+    assert image.replay(decision.events) == image
+    assert (replacing(image).events, replacing(image).result) == ((), None)
+    after = image.replay(publish(image, descriptor=descriptor(7, 2, 1)).events)
+    assert after.durable(KEY).end_offset == 8
+    assert EMPTY_IMAGE.replay(after.snapshot(), index=after.index) == after
+
+
+def test_nothing_is_merged_behind_too_many_links(parted: MetadataImage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.controller.durable.CATALOG_LINKS_MAX", 1)
+    deleted = parted.replay(delete(parted, 1).events)
+    assert replacing(deleted).result is None
+    deleted = deleted.replay(delete(deleted, 3).events)
+    assert len(deleted.durable(KEY).deletions) == 1
+    refused = replacing(deleted)
+    assert refused.result is not None
+    assert "after the next one" in refused.result.message
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"topic_id": TopicId(uuid.UUID(int=9))}, ErrorCode.UNKNOWN_TOPIC_ID),
+        ({"leader_epoch": LeaderEpoch(0)}, ErrorCode.FENCED_LEADER_EPOCH),
+        ({"leader_epoch": LeaderEpoch(2)}, ErrorCode.UNKNOWN_LEADER_EPOCH),
+        ({"made_in": 0}, ErrorCode.INVALID_REQUEST),
+        ({"descriptor": descriptor(0, 5, 1)}, ErrorCode.INVALID_REQUEST),
+        ({"removed": ("0" * 64,)}, ErrorCode.INVALID_REQUEST),
+        ({"removed": ("0" * 64, "1" * 64)}, ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_no_other_replacement_is_taken(parted: MetadataImage, changes: dict[str, Any], code: ErrorCode) -> None:
+    decision = replacing(parted, **changes)
+    assert decision.events == ()
+    assert isinstance(decision.result, Refusal)
+    assert decision.result.code is code

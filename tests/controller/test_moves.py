@@ -23,10 +23,19 @@ from headrace.base.ids import (
 from headrace.controller.brokers import fence_broker, register_broker, remove_broker, unfence_broker
 from headrace.controller.decision import Decision, Refusal
 from headrace.controller.durable import delete_history, publish_segment
-from headrace.controller.moves import Seal, fail_target, finish_move, give_up_move, prove_move, seal_move, tend_moves
+from headrace.controller.moves import (
+    Seal,
+    Tail,
+    fail_target,
+    finish_move,
+    give_up_move,
+    prove_move,
+    seal_move,
+    tend_moves,
+)
 from headrace.controller.reassignments import Reassignment, reassign_partitions
 from headrace.controller.topics import NewTopic, create_topics
-from headrace.metadata.events import LeaderChanged, MoveSealed, ReplicasChanged
+from headrace.metadata.events import LeaderChanged, MoveSealed, ReplicasChanged, SegmentPublished
 from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
 from headrace.metadata.values import Endpoint, PartitionImage
 from headrace.wire.errors import ErrorCode
@@ -148,6 +157,72 @@ def test_the_seal_and_the_new_owner_are_one_entry(aimed: Cluster) -> None:
     assert after.left_by == A
     assert aimed.propose(aimed.seal(state=decision.events[0].state)) is None, "asked twice"  # type: ignore[union-attr]
     assert aimed.partition == after
+
+
+def tail_of(cluster: Cluster, records: int = 3, **changes: Any) -> Seal:
+    """A's seal, with a last segment that is in the store and not published."""
+    catalog, epoch = cluster.image.durable(KEY), cluster.partition.leader_epoch
+    last = catalog.end_offset + records
+    wanted = {"descriptor": descriptor(catalog.next_offset, records, epoch), "previous_hash": catalog.head, **changes}
+    start = max(0, catalog.readable_start)
+    return cluster.seal(last_committed_offset=Offset(last), log_start_offset=Offset(start), tail=Tail(**wanted))
+
+
+def test_the_last_segment_is_published_with_the_seal(aimed: Cluster) -> None:
+    seal = tail_of(aimed)
+    decision = seal_move(aimed.image, seal)
+    assert [type(event) for event in decision.events] == [SegmentPublished, MoveSealed, LeaderChanged, ReplicasChanged]
+    aimed.do(decision)
+    catalog = aimed.image.durable(KEY)
+    assert (catalog.end_offset, aimed.partition.leader, aimed.partition.is_sealed) == (24, B, True)
+    assert catalog.last is not None
+    assert seal.tail is not None
+    assert catalog.last.descriptor == seal.tail.descriptor
+    assert aimed.propose(seal) is None, "asked twice"
+    assert aimed.image.durable(KEY) is catalog
+
+
+def test_a_last_segment_that_was_published_by_itself_is_none_too_many(aimed: Cluster) -> None:
+    seal = tail_of(aimed)
+    aimed.publish(3)
+    assert aimed.propose(seal) is None
+    assert aimed.image.durable(KEY).end_offset == 24
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"previous_hash": "of another"},
+        {"descriptor": descriptor(23, 2, 0)},
+        {"descriptor": descriptor(22, 2, 0)},
+        {"descriptor": descriptor(22, 4, 0)},
+        {"descriptor": descriptor(22, 3, 1)},
+    ],
+    ids=["another chain", "a gap", "too little", "too much", "another epoch"],
+)
+def test_nothing_is_sealed_nor_published_where_the_last_segment_does_not_fit(
+    aimed: Cluster, changes: dict[str, Any]
+) -> None:
+    before = aimed.image
+    assert isinstance(aimed.propose(tail_of(aimed, **changes)), Refusal)
+    assert aimed.image is before
+    assert aimed.propose(tail_of(aimed)) is None, "but for that, it would have been"
+
+
+def test_nothing_is_published_of_an_owner_whose_epoch_is_over(aimed: Cluster) -> None:
+    late = tail_of(aimed)
+    assert aimed.ask(cancel=True) is None
+    before = aimed.image
+    assert isinstance(aimed.propose(late), Refusal)
+    assert aimed.image is before
+
+
+def test_the_first_segment_of_all_has_to_be_read_by_the_target_before_the_seal() -> None:
+    world = Cluster(records=0)
+    assert world.ask(B) is None
+    before = world.image
+    assert isinstance(world.propose(tail_of(world)), Refusal)
+    assert world.image is before
 
 
 def test_it_is_finished_by_the_target_alone(left: Cluster) -> None:

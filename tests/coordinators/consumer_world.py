@@ -171,6 +171,18 @@ class ConsumerWorld(World):
         if twice:
             self.ask(client, replace(event, waiter=self.waiter("g")))
 
+    def arrive_together(self) -> None:
+        """Everybody's oldest message reaches the coordinator in one turn of its loop."""
+        clients = [client for client in self.clients.values() if client.outbox]
+        events = tuple(client.outbox.popleft() for client in clients)
+        before = set(self.group.members)
+        if events:
+            self.send("g", ev.ConsumerHeartbeats(events))
+        for client in clients:
+            if client.id in before or client.id in self.group.members:
+                client.heard_ms = self.now_ms
+        self.check()
+
     def ask(self, client: Client, event: ConsumerHeartbeat) -> None:
         epoch_before = self.group.members.get(client.id)
         self.send("g", event)

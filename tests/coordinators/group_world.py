@@ -114,7 +114,8 @@ class World:
 
     def _carry_out(self, group: str, effects: list[ev.Effect]) -> None:
         self.effects_seen.extend(effects)
-        refused = []
+        refused: list[ev.Event] = []
+        again: list[ev.Event] = []
         for effect in effects:
             match effect:
                 case ev.Reply(waiter=waiter, reply=reply):
@@ -130,7 +131,11 @@ class World:
                     self.log.extend(records.encode(record) for record in batch)
                 case ev.Wake(at_ms=at_ms):
                     self.armed[group] = min(self.armed.get(group, at_ms), at_ms)
-        for event in refused:
+                case ev.Again(heartbeats=heartbeats):
+                    middle = len(heartbeats) // 2
+                    halves = heartbeats[:middle], heartbeats[middle:]
+                    again.extend(half[0] if len(half) == 1 else ev.ConsumerHeartbeats(half) for half in halves)
+        for event in (*refused, *again):
             self.send(group, event)
 
     def _check(self, name: str) -> None:

@@ -201,9 +201,8 @@ class MigrationWorld(ConsumerWorld):
     def repeat_join(self, client: ClassicClient) -> None:
         """A second copy of what it waits for the answer to; the answer to that is thrown away."""
         if client.sent is not None and client.awaits == client.sent.waiter:
-            self.send(
-                "g", replace(client.sent, waiter=self.waiter("g"), new_member_id=f"{client.name}-{self.made}-twin")
-            )
+            twin = f"{client.name}-{self.made}-twin"
+            self.send("g", client.sent._replace(waiter=self.waiter("g"), new_member_id=twin))
             self.check()
 
     def _sync(self, client: ClassicClient, joined: ev.JoinReply) -> None:

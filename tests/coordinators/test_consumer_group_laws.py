@@ -56,6 +56,11 @@ class History:
         if client := self.client(whom):
             self.world.arrive(client, twice=how % 2 == 1)
 
+    def arrive_together(self, _: int, how: int) -> None:
+        for client in list(self.world.clients.values())[how % 3 :]:
+            self.world.say(client)
+        self.world.arrive_together()
+
     def hear(self, whom: int, how: int) -> None:
         if client := self.client(whom):
             self.world.hear(client)
@@ -94,8 +99,10 @@ class History:
     def change_topics(self, whom: int, how: int) -> None:
         self.world.cluster = self.world.cluster.having(**{TOPICS[whom % len(TOPICS)]: how % 5})
 
-    def refuse(self, _: int, __: int) -> None:
-        self.world.refuse_next = ErrorCode.NOT_ENOUGH_REPLICAS
+    def refuse(self, _: int, how: int) -> None:
+        """A log that takes nothing for now; or not as much at once."""
+        too_large = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+        self.world.refuse_next = too_large if how % 2 else ErrorCode.NOT_ENOUGH_REPLICAS
 
     def commit(self, whom: int, how: int) -> None:
         """Accepted exactly if it comes from a member at the epoch that it has, or for what has been its own since the
@@ -129,6 +136,7 @@ class History:
 
 ACTIONS: list[Callable[[History, int, int], None]] = [
     *(History.come, History.speak, History.speak, History.arrive, History.hear, History.hear),
+    *[History.arrive_together] * 3,
     *[History.talk] * 10,
     *(History.take_up, History.miss, History.go, History.wait, History.write, History.write),
     *(History.change_topics, History.refuse, History.commit, History.lose_broker),

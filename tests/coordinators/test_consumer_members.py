@@ -337,3 +337,76 @@ def test_what_is_put_off_ends_later_and_no_later_than_for_who_is_heard_now() -> 
     assert dict(world.group.sessions) == {client.id: world.now_ms + SESSION_MS}
     world.send("g", ev.PutOff(by_ms=10 * SESSION_MS))
     assert dict(world.group.sessions) == {client.id: world.now_ms + SESSION_MS}
+
+
+def together(world: ConsumerWorld, *events: ConsumerHeartbeat) -> list[ConsumerHeartbeatReply]:
+    heartbeats = tuple(replace(event, waiter=world.waiter("g")) for event in events)
+    world.send("g", ev.ConsumerHeartbeats(heartbeats))
+    told = [world.replies[heartbeat.waiter] for heartbeat in heartbeats]
+    assert all(isinstance(reply, ConsumerHeartbeatReply) for reply in told)
+    return [reply for reply in told if isinstance(reply, ConsumerHeartbeatReply)]
+
+
+def joining(member_id: str, **fields: Any) -> ConsumerHeartbeat:
+    whole = {"rebalance_timeout_ms": REBALANCE_MS, "subscribed": ("t",), "owned": NOTHING}
+    return ConsumerHeartbeat(**{"waiter": 0, "member_id": member_id, "epoch": 0, **whole, **fields})
+
+
+def test_members_that_join_together_have_their_shares_at_once() -> None:
+    world = ConsumerWorld()
+    told = together(world, *(joining(f"m{number}") for number in range(4)))
+    assert [len(reply.assigned or ()) for reply in told] == [1, 1, 1, 1]
+    assert {reply.epoch for reply in told} == {world.group.epoch}
+    assert sum(isinstance(effect, ev.Append) for effect in world.effects_seen) == 1
+    assert world.groups["g"].state is GroupState.STABLE
+
+
+def test_what_one_gives_up_another_of_the_same_turn_is_given() -> None:
+    world = ConsumerWorld()
+    first, second = *settled(world, 1), world.client()
+    world.beat(second)
+    told = world.beat(first)
+    assert told.assigned is not None
+    waits = ConsumerHeartbeat(waiter=0, member_id=second.id, epoch=second.epoch)
+    gives = ConsumerHeartbeat(waiter=0, member_id=first.id, epoch=told.epoch, owned=told.assigned)
+    answers = together(world, waits, gives)
+    assert answers[0].assigned == world.cluster.partitions(["t"]) - told.assigned
+    assert {answer.epoch for answer in answers} == {world.group.epoch}
+
+
+def test_one_that_is_refused_takes_no_other_with_it() -> None:
+    world = ConsumerWorld()
+    told = together(world, joining("a"), ConsumerHeartbeat(waiter=0, member_id="nobody", epoch=3), joining("b"))
+    assert [reply.error for reply in told] == [ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.NONE]
+    assert set(world.group.members) == {"a", "b"}
+
+
+def test_where_the_log_takes_nothing_all_of_a_turn_are_told_and_nothing_is_changed() -> None:
+    world = ConsumerWorld()
+    settled(world, 1)
+    before = world.group
+    world.refuse_next = ErrorCode.NOT_ENOUGH_REPLICAS
+    told = together(world, joining("a"), joining("b"))
+    assert [reply.error for reply in told] == [ErrorCode.NOT_ENOUGH_REPLICAS] * 2
+    assert world.group.members == before.members
+    assert world.group.targets == before.targets
+
+
+def test_what_is_too_much_for_the_log_together_is_taken_one_by_one() -> None:
+    world = ConsumerWorld()
+    world.refuse_next = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+    told = together(world, joining("a"), joining("b"))
+    assert [reply.error for reply in told] == [ErrorCode.NONE, ErrorCode.NONE]
+    assert set(world.group.members) == {"a", "b"}
+    assert world.group.epoch == 2
+
+
+def test_who_lost_its_place_to_another_of_the_same_turn_is_told() -> None:
+    """A static member's place is taken while a heartbeat of its former life comes, without its name."""
+    world = ConsumerWorld()
+    joins(world, "old", instance_id="one")
+    asked(world, "old", -2, instance_id="one")
+    told = together(world, joining("new", instance_id="one"), ConsumerHeartbeat(waiter=0, member_id="old", epoch=-2))
+    assert told[0].error is ErrorCode.NONE
+    assert told[1].error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert set(world.group.members) == {"new"}

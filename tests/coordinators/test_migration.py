@@ -10,6 +10,7 @@ import pytest
 
 from headrace.base.limits import GROUP_CLASSIC_TOPICS_MAX, GROUP_UPGRADE_BYTES_MAX
 from headrace.coordinators.groups import events as ev
+from headrace.coordinators.groups.consumer import migration
 from headrace.coordinators.groups.consumer.heartbeats import ConsumerHeartbeat
 from headrace.coordinators.groups.consumer.machine import UNWRITABLE_RETRY_MS
 from headrace.coordinators.groups.consumer.model import ConsumerHeartbeatReply, MemberState
@@ -20,7 +21,7 @@ from headrace.wire.messages.consumer_protocol_subscription import ConsumerProtoc
 from tests.coordinators.consumer_world import NOTHING, REBALANCE_MS, SESSION_MS
 from tests.coordinators.group_world import Cluster
 from tests.coordinators.migration_world import ClassicClient, MigrationWorld
-from tests.coordinators.test_consumer_members import asked, joins
+from tests.coordinators.test_consumer_members import asked, joining, joins, together
 
 NONE = ErrorCode.NONE
 AGAIN = ErrorCode.REBALANCE_IN_PROGRESS
@@ -564,6 +565,20 @@ def test_what_no_group_takes_is_refused_before_a_classic_group_is_looked_into() 
     assert joins(world, "m").error is ErrorCode.GROUP_ID_NOT_FOUND
     assert joins(world, "m", assignor="no such").error is ErrorCode.UNSUPPORTED_ASSIGNOR
     assert joins(world, "m", subscribed=None, pattern="(").error is ErrorCode.INVALID_REGULAR_EXPRESSION
+
+
+def test_a_classic_group_is_looked_into_once_for_all_who_come_in_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, _ = settled(1, policy=MigrationPolicy.DISABLED)
+    looked, upgraded = [], migration.upgraded
+
+    def counted(*whole: Any) -> Any:
+        looked.append(whole)
+        return upgraded(*whole)
+
+    monkeypatch.setattr(migration, "upgraded", counted)
+    told = together(world, joining("a"), joining("b"), joining("c"))
+    assert [reply.error for reply in told] == [ErrorCode.GROUP_ID_NOT_FOUND] * 3
+    assert len(looked) == 1
 
 
 @pytest.mark.parametrize("over", [0, 1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import uuid
 from collections.abc import Callable
 from functools import partial
@@ -30,10 +31,19 @@ from headrace.controller.brokers import (
 )
 from headrace.controller.configs import Alteration, AlterOp, ResourceAlteration, ResourceType, alter_configs
 from headrace.controller.decision import Decision
-from headrace.controller.durable import delete_history, publish_segment
+from headrace.controller.durable import delete_history, publish_segment, replace_segments
 from headrace.controller.isr import IsrMember, IsrProposal, alter_isr
 from headrace.controller.leaders import Election, elect_leaders
-from headrace.controller.moves import Seal, fail_target, finish_move, give_up_move, prove_move, seal_move, tend_moves
+from headrace.controller.moves import (
+    Seal,
+    Tail,
+    fail_target,
+    finish_move,
+    give_up_move,
+    prove_move,
+    seal_move,
+    tend_moves,
+)
 from headrace.controller.quotas import QuotaAlteration, QuotaOp, alter_quotas
 from headrace.controller.reassignments import Reassignment, finish_reassignments, reassign_partitions
 from headrace.controller.topic_changes import NewPartitions, TopicRef, create_partitions, delete_topics
@@ -42,8 +52,10 @@ from headrace.metadata import events as ev
 from headrace.metadata.events import MetadataEvent
 from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
 from headrace.metadata.moves import Move, StorageStateSealed
+from headrace.metadata.pieces import piece_of
 from headrace.metadata.quotas import CLIENT_ID, CLIENT_KEYS, USER, quota_entity
-from headrace.metadata.segments import SegmentDescriptor
+from headrace.metadata.segment_keys import SegmentKey
+from headrace.metadata.segments import CatalogEntry, SegmentDescriptor, published_hash
 from headrace.metadata.values import Endpoint, PartitionImage
 
 Command = Callable[[MetadataImage], Decision[Any]]
@@ -143,6 +155,33 @@ def _publish(name: str, partition: int, records: int) -> Command:
     return decide
 
 
+def _replace(name: str, partition: int, first: int, count: int, usual: bool) -> Command:
+    """Of the segments there, so many."""
+
+    def decide(image: MetadataImage) -> Decision[Any]:
+        topic = image.topic(name)
+        if topic is None or partition >= len(topic.partitions):
+            return Decision((), None)
+        known = topic.partitions[partition]
+        key = TopicPartition(topic.id, known.index)
+        there = [entry.descriptor for entry in image.durable(key)][first : first + count]
+        if not there:
+            return Decision((), None)
+        made = descriptor(there[0].start_offset, sum(each.records for each in there), there[0].leader_epoch)
+        made = dataclasses.replace(made, last_epoch=there[-1].last_epoch)
+        made_in = known.leader_epoch if usual else LeaderEpoch(0)
+        return replace_segments(
+            image,
+            topic_id=topic.id,
+            partition=known.index,
+            leader_epoch=made_in,
+            descriptor=dataclasses.replace(made, key=str(SegmentKey.of(image.cluster_id, key, made, made_in=made_in))),
+            removed=[each.sha256 for each in there],
+        )
+
+    return decide
+
+
 def _alter_isr(name: str, partition: int, isr: list[BrokerId], behind: int) -> Command:
     """The leader proposes; `behind`: from a partition epoch that was."""
 
@@ -178,6 +217,7 @@ def _reassign(name: str, partition: int, replicas: list[BrokerId] | None) -> Com
 
 
 GIVES_UP: Final = ("give up", "give up an epoch")
+SEALS: Final = ("seal", "seal with a tail")
 
 
 def _step(at: int, then: str) -> Command:
@@ -189,7 +229,7 @@ def _step(at: int, then: str) -> Command:
         key = sorted(image.moves)[at % len(image.moves)]
         known, move = image.partition(key), image.moves[key]
         assert known is not None
-        asker = move.source if then == "seal" or then in GIVES_UP else move.target
+        asker = move.source if then in SEALS or then in GIVES_UP else move.target
         about: dict[str, Any] = {
             "topic_id": key.topic_id,
             "partition": key.partition,
@@ -205,9 +245,13 @@ def _step(at: int, then: str) -> Command:
         if then in GIVES_UP:
             return give_up_move(image, leader_epoch=known.leader_epoch, for_good=then == GIVES_UP[0], **about)
         catalog = image.durable(key)
-        state = sealed(asker, known.leader_epoch, catalog.readable_start, catalog.end_offset)
+        tail = None
+        if then == SEALS[1]:
+            tail = Tail(descriptor=descriptor(catalog.next_offset, 2, known.leader_epoch), previous_hash=catalog.head)
+        last = catalog.end_offset if tail is None else tail.descriptor.end_offset
+        state = sealed(asker, known.leader_epoch, catalog.readable_start, last)
         del about["broker_id"]
-        return seal_move(image, Seal(target=move.target, state=state, **about))
+        return seal_move(image, Seal(target=move.target, state=state, tail=tail, **about))
 
     return decide
 
@@ -292,6 +336,9 @@ creations = st.builds(
     st.dictionaries(st.sampled_from(["segment.bytes", "retention.ms"]), st.sampled_from(["2048", "4096"])),
 )
 publications = st.builds(_publish, names, st.integers(0, 1), st.integers(1, 3))
+replacements = st.builds(
+    _replace, names, st.integers(0, 1), st.integers(0, 2), st.integers(1, 3), st.sampled_from([True, True, False])
+)
 isr_changes = st.builds(
     _alter_isr,
     names,
@@ -302,9 +349,7 @@ isr_changes = st.builds(
 reassignments = st.builds(
     _reassign, names, st.integers(0, 1), st.none() | st.lists(brokers, min_size=1, max_size=3, unique=True)
 )
-steps = st.builds(
-    _step, st.integers(0, 3), st.sampled_from(["prove", "seal", "seal", "finish", "finish", "fail", *GIVES_UP])
-)
+steps = st.builds(_step, st.integers(0, 3), st.sampled_from(["prove", *SEALS, "finish", "finish", "fail", *GIVES_UP]))
 commands = st.one_of(
     registrations,
     steps,
@@ -327,6 +372,7 @@ commands = st.one_of(
     ),
     st.builds(_allocate, brokers),
     publications,
+    replacements,
     publications,
     st.builds(_trim, names, st.integers(0, 1), st.integers(0, 4)),
     isr_changes,
@@ -442,6 +488,21 @@ wild_move_events: st.SearchStrategy[MetadataEvent] = st.one_of(
     st.builds(ev.MoveCancelled, leader_epoch=small, **about_a_partition),
     st.builds(ev.MoveRetargeted, assignment_epoch=small, target=brokers, **about_a_partition),
 )
+pieces = st.builds(
+    lambda start, records, epoch, head: piece_of(
+        [
+            CatalogEntry(
+                descriptor=descriptor(start, records, epoch),
+                previous_hash=head,
+                hash=published_hash(head, descriptor(start, records, epoch)),
+            )
+        ]
+    ),
+    small,
+    st.integers(1, 3),
+    small,
+    texts,
+)
 wild_events: st.SearchStrategy[MetadataEvent] = st.one_of(
     st.builds(ev.ClusterBorn, cluster_id=texts.map(ClusterId)),
     st.builds(
@@ -482,6 +543,21 @@ wild_events: st.SearchStrategy[MetadataEvent] = st.one_of(
         log_start_offset=small.map(Offset),
         removed=st.lists(texts, max_size=2).map(tuple),
         previous_hash=texts,
+    ),
+    st.builds(
+        ev.SegmentsReplaced,
+        topic_id=topic_ids,
+        partition=small.map(PartitionIndex),
+        descriptor=st.builds(descriptor, small, st.integers(1, 3), small),
+        removed=st.lists(st.just("0" * 64), max_size=2).map(tuple),
+        previous_hash=texts,
+    ),
+    st.builds(
+        ev.CatalogListed,
+        topic_id=topic_ids,
+        partition=small.map(PartitionIndex),
+        piece=pieces,
+        links=st.lists(st.lists(texts, min_size=1, max_size=2).map(tuple), max_size=2).map(tuple),
     ),
     st.builds(
         ev.CatalogAnchored,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections import Counter
 from dataclasses import replace
 from functools import reduce
@@ -15,7 +17,7 @@ from headrace.metadata.codec import decode_events, encode_events
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.events import IsrChanged, LeaderChanged, MetadataEvent, TopicCreated
 from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
-from headrace.metadata.segments import deleted_hash
+from headrace.metadata.segments import Link
 from headrace.metadata.values import PartitionImage
 from tests.metadata.histories import BROKERS, Entry, histories, wild_creations, wild_events, wild_partition_changes
 
@@ -124,11 +126,18 @@ def check_invariants(image: MetadataImage) -> None:
         assert all(entry.descriptor.next_offset > catalog.log_start_offset for entry in entries)
         assert catalog.batch_bytes == sum(entry.descriptor.batch_bytes for entry in entries)
         if entries:
-            assert reduce(deleted_hash, catalog.deletions, entries[-1].hash) == catalog.head
+            assert reduce(link_hash, catalog.deletions, entries[-1].hash) == catalog.head
             assert entries[-1].descriptor.end_offset == catalog.end_offset
         for one, following in pairwise(entries):
             assert following.descriptor.start_offset == one.descriptor.end_offset + 1
-            assert following.previous_hash == reduce(deleted_hash, following.deletions, one.hash)
+            assert following.previous_hash == reduce(link_hash, following.deletions, one.hash)
+
+
+def link_hash(previous: str, link: Link) -> str:
+    """Over canonical JSON, as the documentation has it."""
+    kind = "replaced" if link and all(len(each) == 20 + 1 + 20 + 1 + 64 for each in link) else "deleted"
+    text = json.dumps([previous, kind, list(link)], separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def check_move(partition: PartitionImage) -> None:

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.base.ids import ClusterId, LeaderEpoch, Offset, PartitionIndex, TopicId, TopicPartition
-from headrace.controller.durable import delete_history, publish_segment
+from headrace.controller.decision import Decision, Refusal
+from headrace.controller.durable import delete_history, publish_segment, replace_segments
 from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
 from headrace.metadata.orphans import has_left, is_orphan
 from headrace.metadata.segment_keys import SegmentKey
@@ -28,6 +29,7 @@ keys = st.builds(
     st.integers(0, 30).map(Offset),
     st.integers(0, 4).map(LeaderEpoch),
     st.just("0" * 16),
+    st.none() | st.integers(0, 4).map(LeaderEpoch),
 )
 
 
@@ -46,15 +48,32 @@ def is_taken(image: MetadataImage, key: SegmentKey) -> bool:
     """Whether the controller takes it from whoever says what fits best, or has."""
     where = TopicPartition(key.topic_id, key.partition)
     catalog = image.durable(where)
-    decision = publish_segment(
+    decision = taken(image, key)
+    return decision.result is None or any(entry.descriptor.key == str(key) for entry in catalog)
+
+
+def taken(image: MetadataImage, key: SegmentKey) -> Decision[Refusal | None]:
+    """What the controller decides on it, were it published, or put in the place of what holds its offsets."""
+    segment = named(descriptor(0, 1, 0), key)
+    catalog = image.durable(TopicPartition(key.topic_id, key.partition))
+    if key.made_in is None:
+        return publish_segment(
+            image,
+            topic_id=key.topic_id,
+            partition=key.partition,
+            leader_epoch=key.leader_epoch,
+            descriptor=segment,
+            previous_hash=catalog.head,
+        )
+    there = catalog.between(key.start_offset, key.end_offset)
+    return replace_segments(
         image,
         topic_id=key.topic_id,
         partition=key.partition,
-        leader_epoch=key.leader_epoch,
-        descriptor=named(descriptor(0, 1, 0), key),
-        previous_hash=catalog.head,
+        leader_epoch=key.made_in,
+        descriptor=replace(segment, last_epoch=there[-1].descriptor.last_epoch) if there else segment,
+        removed=[entry.descriptor.sha256 for entry in there],
     )
-    return decision.result is None or any(entry.descriptor.key == str(key) for entry in catalog)
 
 
 @given(keys)
@@ -79,17 +98,7 @@ def test_an_orphan_is_never_referred_to_again(entries: list[Entry], candidates: 
         assert not [key for key in orphans if is_taken(image, key)]
         for key in candidates:  # and exporters go on: what can be published is, now and then
             if key.start_offset % 2 and not key.end_offset < key.start_offset and is_taken(image, key):
-                where = TopicPartition(key.topic_id, key.partition)
-                image = image.replay(
-                    publish_segment(
-                        image,
-                        topic_id=key.topic_id,
-                        partition=key.partition,
-                        leader_epoch=key.leader_epoch,
-                        descriptor=named(descriptor(0, 1, 0), key),
-                        previous_hash=image.durable(where).head,
-                    ).events
-                )
+                image = image.replay(taken(image, key).events)
 
 
 @pytest.fixture
@@ -132,6 +141,13 @@ def publish(image: MetadataImage, start: int, records: int, epoch: int = 1, key:
         (key_of(0, 3, 1, cluster_id=ClusterId("other")), False),
         (key_of(0, 3, 0, topic_id=TopicId(uuid.UUID(int=9))), False),  # it may not be known here yet
         (key_of(0, 3, 0, partition=PartitionIndex(1)), False),
+        (key_of(0, 3, 1, made_in=LeaderEpoch(1)), False),  # made of the first, it may be on its way
+        (key_of(0, 5, 1, made_in=LeaderEpoch(1)), False),
+        (key_of(0, 5, 1, made_in=LeaderEpoch(2)), False),
+        (key_of(0, 5, 1, made_in=LeaderEpoch(0)), True),  # by a leader that is no more
+        (key_of(0, 4, 1, made_in=LeaderEpoch(1)), True),  # no segment ends there, nor ever will
+        (key_of(1, 4, 1, made_in=LeaderEpoch(1)), True),
+        (key_of(0, 9, 1, made_in=LeaderEpoch(1)), False),  # by one who knows more
     ],
 )
 def test_only_what_can_never_be_published_is_an_orphan(image: MetadataImage, key: SegmentKey, orphan: bool) -> None:

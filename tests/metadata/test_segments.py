@@ -18,6 +18,7 @@ from headrace.metadata.segments import (
     CatalogEntry,
     PartitionCatalog,
     SegmentDescriptor,
+    Voucher,
     deleted_hash,
     genesis_hash,
     published_hash,
@@ -126,8 +127,8 @@ def test_events_of_different_kinds_never_share_a_hash() -> None:
     hashes = {
         head,
         published_hash(head, one),
-        replaced_hash(head, [], [one]),
-        replaced_hash(head, [one.sha256], []),
+        replaced_hash(head, [one.sha256]),
+        Voucher.of(one, head, one.sha256).proof,
         deleted_hash(head, [one.sha256]),
     }
     assert len(hashes) == 5

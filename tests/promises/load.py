@@ -209,10 +209,24 @@ def read_all(bootstrap: str, topic: str, starts: Mapping[int, int] | None = None
         client.close()
 
 
+def _ends(client: Any, topic: str, number: int) -> tuple[int, int]:
+    """The first offset and the one behind the last. Asked anew where the leader has changed since the client looked."""
+    deadline = time.monotonic() + DEADLINE_S
+    while True:
+        try:
+            first, end = client.get_watermark_offsets(confluent_kafka.TopicPartition(topic, number), DEADLINE_S)
+            return int(first), int(end)
+        except confluent_kafka.KafkaException as error:
+            if error.args[0].code() != confluent_kafka.KafkaError.NOT_LEADER_FOR_PARTITION:
+                raise
+            assert time.monotonic() < deadline, f"{topic}: nobody leads partition {number}"
+            client.list_topics(topic, DEADLINE_S)
+
+
 def _read(client: Any, topic: str, starts: Mapping[int, int]) -> PartitionLogs:
     ends = {}
     for number in starts:
-        low, ends[number] = client.get_watermark_offsets(confluent_kafka.TopicPartition(topic, number), DEADLINE_S)
+        low, ends[number] = _ends(client, topic, number)
         assert low == 0
     client.assign([confluent_kafka.TopicPartition(topic, number, start) for number, start in starts.items()])
     found: PartitionLogs = {number: {} for number in starts}

@@ -30,12 +30,7 @@ from headrace.wire.messages.metadata import MetadataRequest
 from tests.broker.group_broker import RawClient
 from tests.promises.load import PARTITIONS, QUIET, Producer, Watcher, read_all
 from tests.promises.records import IMPATIENT, OPTIONS
-from tests.promises.test_an_acknowledged_write_is_never_lost import (
-    check_kept,
-    check_once_and_in_order,
-    check_seen,
-    check_somewhere,
-)
+from tests.promises.test_an_acknowledged_write_is_never_lost import check_idempotent
 from tools.broker_cluster import BrokerCluster
 
 TOPIC: Final = "moved"
@@ -64,8 +59,8 @@ class Operator:
         (topic,) = [one for one in answer.topics if one.name == TOPIC]
         return int(answer.controller_id), {one.partition_index: one.leader_id for one in topic.partitions}
 
-    async def move(self, partition: int, to: int) -> ErrorCode:
-        wish = ReassignableTopic(TOPIC, (ReassignablePartition(partition, (to,)),))
+    async def move(self, partition: int, *to: int) -> ErrorCode:
+        wish = ReassignableTopic(TOPIC, (ReassignablePartition(partition, to),))
         answer = await self.ask(1, AlterPartitionReassignmentsRequest(timeout_ms=10_000, topics=(wish,)))
         code = answer.error_code or answer.responses[0].partitions[0].error_code
         return error_of(code)
@@ -137,15 +132,7 @@ def test_partitions_move_under_load_and_deaths_and_nothing_acknowledged_is_lost_
                     await asyncio.to_thread(producer.wait_for, BETWEEN_MOVES)
                 await asyncio.to_thread(producer.stop)
                 found = await asyncio.to_thread(read_all, cluster.bootstrap, TOPIC)
-            told = producer.acknowledged
-            assert not told.failures, told.failures[:3]
-            assert not told.twice, told.twice[:3]
-            assert told.count == producer.sent
-            check_kept(found, producer.snapshot())
-            check_somewhere(found, told.unplaced)
-            check_once_and_in_order(found, producer.sent)
-            check_seen(watcher, found)
-            assert not watcher.failures, watcher.failures[:3]
+            check_idempotent(found, producer, watcher)
             waited = pauses(cluster)
             print(f"{len(waited)} moves; pauses of {median(waited):g} ms (median), {waited[-1]} ms (longest)")
 

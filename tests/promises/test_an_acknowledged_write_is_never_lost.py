@@ -59,6 +59,20 @@ def check_seen(watcher: Watcher, found: PartitionLogs) -> None:
         assert not [offset for offset, value in seen.items() if found[partition].get(offset) != value]
 
 
+def check_idempotent(found: PartitionLogs, producer: Producer, watcher: Watcher) -> None:
+    """What an idempotent producer sent, now that it has stopped: acknowledged without an error, there, once, in order,
+    as it was told and as the watcher has seen it."""
+    told = producer.acknowledged
+    assert not told.failures, told.failures[:3]
+    assert not told.twice, told.twice[:3]
+    assert told.count == producer.sent
+    check_kept(found, producer.snapshot())
+    check_somewhere(found, told.unplaced)
+    check_once_and_in_order(found, producer.sent)
+    check_seen(watcher, found)
+    assert not watcher.failures, watcher.failures[:3]
+
+
 def test_kill_9_under_load_loses_nothing(broker: BrokerProcess, rounds: int) -> None:
     make_topics(broker.bootstrap, "plain", "idempotent")
     chance = random.Random(SEED)

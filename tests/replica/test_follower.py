@@ -60,7 +60,10 @@ class Log:
         self.epochs.cut_from(Offset(self.end))
 
     def start_over(self, leaders: Log) -> None:
-        self.start, self.entries, self.epochs = leaders.start, [], LeaderEpochs()
+        before = Offset(leaders.start - 1)
+        known = leaders.epochs.at(before)
+        self.start, self.entries = leaders.start, []
+        self.epochs = LeaderEpochs([(known, before)] if known >= 0 else ())
         self.ever = {at: entry for at, entry in leaders.ever.items() if at < leaders.start}
 
     def delete_before(self, offset: int) -> None:
@@ -91,7 +94,13 @@ def diverges_from(leaders: Log, ours: Log) -> EpochEnd | None:
 
 def is_incomparable(leaders: Log, ours: Log) -> bool:
     begin = Offset(leaders.start)
-    return is_older_than_all(ours.last_epoch, Offset(ours.end), start=begin, start_epoch=leaders.epochs.at(begin))
+    return is_older_than_all(
+        ours.last_epoch,
+        Offset(ours.end),
+        start=begin,
+        start_epoch=leaders.epochs.at(begin),
+        epoch_before=leaders.epochs.at(Offset(begin - 1)),
+    )
 
 
 def agree(leaders: Log, ours: Log) -> int:
@@ -160,7 +169,11 @@ class Elections(RuleBasedStateMachine):
             return
         epochs = len({entry.epoch for entry in ours.entries})
         common, begin = common_end(leaders, ours), max(leaders.start, ours.start)
+        before, start = leaders.start - 1, ours.start
+        joins = start <= before < ours.end and ours.at(before) == leaders.ever.get(before)
         assert agree(leaders, ours) <= epochs
+        if joins and leaders.epochs.at(Offset(before)) >= 0:
+            assert ours.start == start, "nothing that both had is dropped because the leader's log begins later"
         assert is_beginning(leaders, ours)
         assert ours.end == common if common > begin else not ours.entries or ours.end <= begin
         for offset in range(ours.end, min(ours.end + count, leaders.end)):
@@ -224,3 +237,18 @@ def test_epochs_between_are_skipped_in_one_step() -> None:
     told = diverges_from(theirs, ours)
     assert told == (2, 5)
     assert cut_at(ours.end_of(told.epoch), told, Offset(4)) == 2
+
+
+def test_who_has_what_came_before_the_leaders_start_keeps_it() -> None:
+    """Rows: ends at the start; goes on above it otherwise; differs below it; ends below it."""
+    leaders = Log()
+    for at, epoch in enumerate((1, 1, 1, 4, 4)):
+        leaders.append(Entry(LeaderEpoch(epoch), at))
+    leaders.delete_before(3)
+    assert leaders.epochs.entries == [(1, 2), (4, 3)]
+    for epochs, start, end in (((1, 1, 1), 0, 3), ((1, 1, 1, 2, 2), 0, 3), ((0, 0, 0, 0), 3, 3), ((1, 1), 3, 3)):
+        ours = Log()
+        for at, epoch in enumerate(epochs):
+            ours.append(Entry(LeaderEpoch(epoch), at))
+        agree(leaders, ours)
+        assert (ours.start, ours.end) == (start, end)

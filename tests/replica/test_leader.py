@@ -57,6 +57,14 @@ def wanted(effects: Effects) -> list[tuple[BrokerId, ...]]:
     return [tuple(each for each, _ in effect.isr) for effect in effects if isinstance(effect, ProposeIsr)]
 
 
+def test_a_leader_begins_with_no_more_than_it_has_flushed_whatever_it_was_told_as_a_follower() -> None:
+    """Who was not in sync may know of more, and have it in its log: elected uncleanly it has to flush that first."""
+    state = leader(flushed_end=3, high_watermark=5)
+    assert (state.high_watermark, state.isr_ends) == (3, {ME: 3})
+    state, effects = state.on_flushed(Offset(5))
+    assert (state.high_watermark, effects) == (5, (AdvanceHighWatermark(Offset(5)),))
+
+
 # one after the other
 
 

@@ -127,3 +127,16 @@ def test_a_producer_is_forgotten_once_it_has_been_silent_for_too_long_also_after
         kept = {producer for producer, at_ms in last_ms.items() if at_ms >= before_ms}
         assert {entry.producer_id for entry in states.entries()} == kept
         assert forgotten == len(last_ms) - len(kept)
+
+
+def test_a_batch_leaves_others_out_only_where_it_lies_ahead() -> None:
+    log = Log()
+    log.send(batch(1, 1, SEQUENCE_MAX - 1, 2))
+    assert log.states.skips(batch(1, 1, 3, 1)), "0 is next: sequences begin anew"
+    assert not log.states.skips(batch(1, 1, 0, 1))
+    assert not log.states.skips(batch(1, 1, SEQUENCE_MAX - 5, 1))
+    assert log.states.skips(batch(1, 2, 1, 1)), "another epoch begins at 0"
+    assert not log.states.skips(batch(1, 0, 9, 1))
+    assert not log.states.skips(batch(2, 0, 9, 1)), "nothing is known of it"
+    log.send(batch(3, 1, SEQUENCE_MAX - 3, 2))
+    assert log.states.skips(batch(3, 1, 2, 1)), "ahead of what is next, beyond where sequences begin anew"

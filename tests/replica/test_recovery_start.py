@@ -54,8 +54,8 @@ COPIED = partition(B, C, assignment=6, isr=(B,))
         (COPIED, C, None, Anew(Offset(0))),
         (COPIED, C, 0, Anew(Offset(0))),
         # an unclean election, after a hand-over
-        (partition(B, assignment=6, is_unclean=True), B, None, Anew(Offset(30))),
-        (partition(B, assignment=6, is_unclean=True), B, 0, Anew(Offset(30))),
+        (partition(B, assignment=6, is_unclean=True), B, None, Anew(Offset(0))),
+        (partition(B, assignment=6, is_unclean=True), B, 0, Anew(Offset(0))),
         (partition(B, assignment=6, is_unclean=True), B, 6, LOCAL),
         (partition(B, C, assignment=6, is_unclean=True), C, None, Anew(Offset(0))),
         (partition(B, assignment=6, leader=NO_LEADER, is_unclean=True), B, None, Offline),
@@ -72,5 +72,5 @@ COPIED = partition(B, C, assignment=6, isr=(B,))
 def test_the_first_row_that_applies_says_where_a_log_begins(
     image: PartitionImage, node: BrokerId, stamped: int | None, start: object
 ) -> None:
-    found = recovery_start(image, node, stamped, Offset(30))
+    found = recovery_start(image, node, stamped)
     assert isinstance(found, Offline) if start is Offline else found == start

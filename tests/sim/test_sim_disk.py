@@ -350,3 +350,16 @@ def test_every_kind_of_loss_happens() -> None:
         elif set(kept) - {0, ord("a"), ord("b")}:
             kinds.add("garbage")
     assert kinds >= {0, 1000, 2000, "torn", "hole", "zeroes", "garbage"}
+
+
+def test_directories_may_not_be_renamed_for_a_while(machine: Machine) -> None:
+    logs = HOME / "logs"
+    machine.mount.make_directory(logs / "moved-0")
+    machine.mount.open(HOME / "file", create=True).close()
+    machine.disk.stuck = logs
+    with pytest.raises(OSError, match="simulated failure"):
+        machine.mount.rename(logs / "moved-0", logs / "moved-0-delete")
+    machine.mount.rename(HOME / "file", HOME / "other")
+    machine.disk.heal()
+    machine.mount.rename(logs / "moved-0", logs / "moved-0-delete")
+    assert machine.mount.list_directory(logs) == ["moved-0-delete"]

@@ -11,6 +11,7 @@ import pytest
 
 from headrace.sim.loop import Stuck, VirtualLoop
 from headrace.sim.process import Process, ProcessDied
+from headrace.sim.workers import Pool
 
 
 @pytest.fixture
@@ -169,6 +170,32 @@ def test_to_thread_works_and_an_executor_of_ones_own_does_not(loop: VirtualLoop)
         assert await asyncio.to_thread(len, "abc") == 3
         with pytest.raises(RuntimeError, match="executor of its own"):
             await loop.run_in_executor(object(), len, "abc")  # type: ignore[arg-type]  # the mistake under test
+
+    loop.run_until_complete(main())
+
+
+def test_a_pool_has_so_many_at_a_time_and_those_behind_them_in_order(loop: VirtualLoop) -> None:
+    pool, begun, running = Pool(2), list[int](), list[int]()
+
+    def work(number: int) -> int:
+        begun.append(number)
+        running.append(number)
+        assert len(running) <= 2
+        loop.workers.pause(1)
+        running.remove(number)
+        return number
+
+    async def main() -> None:
+        futures = [loop.run_in_executor(pool, work, number) for number in range(6)]
+        await asyncio.sleep(0.5)
+        assert len(begun) == 2
+        futures[3].cancel()
+        assert await asyncio.gather(*futures[:3], *futures[4:]) == [0, 1, 2, 4, 5]
+        assert begun[2:] == [2, 4, 5]
+        waiting = [loop.run_in_executor(pool, work, number) for number in range(7, 10)]
+        pool.shutdown(wait=False, cancel_futures=True)
+        assert await asyncio.gather(*waiting[:2]) == [7, 8]
+        assert waiting[2].cancelled()
 
     loop.run_until_complete(main())
 

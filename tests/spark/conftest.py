@@ -1,9 +1,8 @@
-"""A store on disk with every kind of record, and one Spark session for all tests that need one."""
+"""A store on disk with every kind of record, as a broker exports it."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -119,14 +118,3 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> StoreBuilder:
     orders(built)
     flights(built)
     return built
-
-
-@pytest.fixture(scope="session")
-def spark() -> Iterator[Any]:
-    from headrace.spark.flights import SHORT_JOB
-    from headrace.spark.session import spark_session
-
-    session = spark_session("headrace tests", master="local[2]", settings=SHORT_JOB)
-    session.sparkContext.setLogLevel("OFF")
-    yield session
-    session.stop()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 import zlib
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,10 @@ import pytest
 
 from headrace.spark import flights
 from headrace.spark.columns import ARROW_TYPES, Columns
+from headrace.spark.source import HeadraceDataSource
+from headrace.storage.objects import open_objects
 from headrace.wire.records import Record
+from tools.s3_server import S3Server
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -40,7 +45,7 @@ def utc(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_spark_rows_equal_a_consumers_rows(spark: Any, store: Any) -> None:
-    frame = load(spark, store, includeHeaders="true", sliceBytes="3000")
+    frame = load(spark, store, includeHeaders="true", maxBytesPerPartition="3000")
     found = sorted((tuple(row) for row in frame.collect()), key=lambda row: (row[3], row[4]))
     expected = [as_row(record, index) for index in range(3) for record in store.rows["orders", index]]
     assert [(*row[:7], [tuple(header) for header in row[7]]) for row in found] == expected
@@ -89,6 +94,78 @@ def test_a_damaged_segment_stops_the_job_and_is_named(spark: Any, store: Any) ->
     words = f"topic 'orders', partition 0 is damaged at offset {last_batch} in object '{segment.key}'"
     assert words in str(caught.value)
     assert words in flights.reason(caught.value)
+
+
+def test_permissive_reads_around_damage_and_the_table_says_where(spark: Any, store: Any, tmp_path: Path) -> None:
+    segment = store.segments["orders", 0][1]
+    path = store.root / segment.key
+    whole = path.read_bytes()
+    path.write_bytes(whole[: segment.batch_bytes - 20] + b"?" + whole[segment.batch_bytes - 19 :])
+    table = str(tmp_path / "quarantine")
+    try:
+        count = load(spark, store, mode="PERMISSIVE", quarantinePath=table).count()
+    finally:
+        path.write_bytes(whole)
+    assert count == 600 - 40
+    (told,) = spark.read.parquet(table).collect()
+    assert (told.topic, told.partition, told.first_offset, told.last_offset) == ("orders", 0, 360, 399)
+    assert told.object == segment.key
+    assert "CRC32C" in told.reason
+
+
+@pytest.fixture
+def filters(spark: Any) -> Iterator[None]:
+    name = "spark.sql.python.filterPushdown.enabled"
+    spark.conf.set(name, "true")
+    yield
+    spark.conf.unset(name)
+
+
+@pytest.mark.usefixtures("filters")
+def test_filters_keep_segments_from_being_read(spark: Any, store: Any, tmp_path: Path) -> None:
+    """What is not wanted may be missing."""
+    copy = tmp_path / "copy"
+    shutil.copytree(store.root, copy)
+    (copy / store.segments["orders", 0][0].key).unlink()
+    (copy / store.segments["orders", 1][0].key).unlink()
+
+    def orders() -> Any:
+        options = {"store": f"file://{copy}", "topic": "orders, flights", "pushFilters": "true"}
+        return spark.read.format("headrace").options(**options).load()
+
+    wanted = orders().where("offset >= 250 and partition = 0 and topic = 'orders'")
+    assert sorted(row.offset for row in wanted.select("offset").collect()) == list(range(250, 400))
+    late = orders().where("timestamp > timestamp'1970-01-01 00:00:00.2Z' and topic = 'flights'")
+    assert sorted((row.partition, row.offset) for row in late.collect()) == [
+        (partition, offset) for partition in range(2) for offset in range(201, 300)
+    ]
+
+
+@pytest.mark.usefixtures("filters")
+def test_one_frame_serves_queries_with_and_without_filters(spark: Any, store: Any) -> None:
+    """Spark 4.2 would keep the first one's plan for all: filters are taken only where pushFilters says so."""
+    frame = load(spark, store)
+    assert frame.where("offset > 300").count() == 99
+    assert frame.count() == 600
+    assert frame.where("offset < 10").unionAll(frame).count() == 620
+
+
+@pytest.mark.timeout(180)
+def test_executors_read_an_s3_store(spark: Any, store: Any, s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the credentials of their environment, as everywhere."""
+    for name, value in s3.environment.items():
+        monkeypatch.setenv(name, value)
+        monkeypatch.setitem(spark.sparkContext.environment, name, value)  # the workers'
+    url = s3.url("spark")
+    objects = open_objects(url)
+    for meta in store.objects.list(""):
+        objects.put(meta.key, store.objects.get(meta.key))
+    spark.dataSource.register(HeadraceDataSource)  # takes the environment of now
+    options = {"store": url, "topic": "orders", "maxBytesPerPartition": "3000", "columns": "partition,offset"}
+    found = spark.read.format("headrace").options(**options).load().collect()
+    assert sorted(tuple(row) for row in found) == [
+        (index, row.offset) for index in range(3) for row in store.rows["orders", index]
+    ]
 
 
 def checksum(records: list[Record]) -> str:

@@ -58,7 +58,7 @@ class History:
             "topic_id": TOPIC_ID,
             "topic": self.topic.name,
             "partition": self.partition,
-            "leader_epoch": LeaderEpoch(4),
+            "leader_epoch": LeaderEpoch(9),
             "start_offset": self.catalog.next_offset,
             "limit_offset": Offset(len(self.records)),
         }

@@ -85,3 +85,17 @@ def test_lz4_blocks_are_independent_and_of_64_kilobytes() -> None:
     packed = compress(Compression.LZ4, bytes(200_000))
     assert packed[4] & 0b0010_0000, "blocks are independent"
     assert packed[5] >> 4 == 4, "64 KB"
+
+
+@pytest.mark.parametrize("size", [65_536 * 8 + 1, 5_000_000])
+def test_an_lz4_frame_that_unpacks_to_far_more_than_its_size_comes_whole_or_is_refused(size: int) -> None:
+    data = bytes(size)
+    packed = compress(Compression.LZ4, data)
+    assert 16 * len(packed) < size, "it takes several pieces"
+    assert decompress(Compression.LZ4, packed, size) == data
+    for limit in (size - 1, size // 2, 1):
+        with pytest.raises(CorruptData, match="more than"):
+            decompress(Compression.LZ4, packed, limit)
+    for damaged in (packed[:-1], packed[: len(packed) // 2], packed + b"x"):
+        with pytest.raises(CorruptData):
+            decompress(Compression.LZ4, damaged, 2 * size)

@@ -185,6 +185,11 @@ CLIENT_BACKOFF_MS: Final = 50
 CLIENT_BACKOFF_MS_MAX: Final = 1_000
 CLIENT_BUFFER_BYTES_MAX: Final = 32 * 1024 * 1024
 """Records of one producer that are not yet acknowledged; `send` waits beyond (Kafka's buffer.memory)."""
+CLIENT_PRODUCES_IN_FLIGHT_MAX: Final = 5
+"""Produce requests to one leader of a delivery that wait for their answer, never two of one partition."""
+CLIENT_PRODUCE_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Batches of one such request, of as many partitions; a larger one goes alone."""
+CLIENT_PRODUCE_PARTITIONS_MAX: Final = 2_000
 CLIENT_CONNECT_TIMEOUT_MS: Final = 5_000
 CLIENT_REQUEST_TIMEOUT_MS: Final = 30_000
 """Longest wait for one answer, after which the connection is given up."""
@@ -210,6 +215,10 @@ DURABLE_SEGMENT_BYTES_MAX: Final = 64 * 1024 * 1024
 SEGMENT_FOOTER_BYTES_MAX: Final = 64 * 1024 * 1024
 CATALOG_DOCUMENT_BYTES_MAX: Final = 16 * 1024 * 1024
 """Largest JSON document of a store's catalog that a reader accepts."""
+CATALOG_RUN_ENTRIES: Final = 256
+"""Entries of a catalog that are packed together in memory: one more copies them."""
+CATALOG_CHUNK_ENTRIES: Final = 500
+"""Entries of a catalog in one document of its mirror, or one event of a snapshot. Fewer have a document each."""
 CATALOG_READS_AT_ONCE_MAX: Final = 16
 """Catalog documents of a store that a reader has under way at a time."""
 
@@ -223,13 +232,29 @@ HISTORY_READ_AHEAD_BLOCKS: Final = 2
 """Blocks behind the one that is given out which are read before anybody asks."""
 HISTORY_LOADS_PER_FETCH_MAX: Final = 8
 """Partitions of one fetch whose blocks are read at the same time."""
-HISTORY_PARTITIONS_REMEMBERED_MAX: Final = 10_000
-"""Whose segments are known in order."""
 HISTORY_FAILURES_REMEMBERED_MAX: Final = 1_000
 HISTORY_RETRY_MS: Final = 1_000
 """Before what could not be read is read again."""
 HISTORY_EPOCH_MS_MAX: Final = 1_000
 """Longest that the answer to where history begins waits for the epoch there, which it may do without."""
+FRONTIER_FOOTERS_READ_MAX: Final = 16
+"""Footers, beside the last one's, that are read before a log begins behind durable history."""
+FRONTIER_BATCHES_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Of batches in durable history that a leader reads for their producers, where no footer tells these."""
+FRONTIER_SEGMENTS_READ_MAX: Final = 256
+"""Durable segments of which they are read."""
+FRONTIER_READS_AT_ONCE_MAX: Final = 2
+"""Partitions for which that is done at a time, on this broker: of copies, and as many of leaders."""
+FRONTIER_SILENCE_MS_MAX: Final = 10_000
+"""A store that has answered nothing for so long, or for up to twice that, is not waited for."""
+FRONTIER_LEADER_RETRY_MS_MAX: Final = 8_000
+"""Longest pause before a leader that waits for durable history reads it again."""
+FRONTIER_PAGE_SEGMENTS: Final = 1_000
+"""Objects in one page of a store's listing, which may come only with all others."""
+FRONTIER_PAGES_MAX: Final = 12
+"""Of those, for how many one is waited for as if each were an answer."""
+FRONTIER_RETRY_MS: Final = 60_000
+"""Before a copy that was refused it looks at durable history again."""
 HISTORY_DELETE_GRACE_MS: Final = 60_000
 """Between the event that takes a segment from its catalog and the deletion of its object."""
 HISTORY_DOOMED_MAX: Final = 100_000
@@ -238,6 +263,17 @@ HISTORY_STOP_MS_MAX: Final = 5_000
 """Longest that a stop waits for the deletion that is under way."""
 SEGMENTS_DELETED_AT_ONCE_MAX: Final = 1_000
 """Durable segments that one event takes from a catalog."""
+SEGMENTS_REPLACED_AT_ONCE_MAX: Final = 1_000
+MIRROR_READ_TRIES_MAX: Final = 5
+"""A reader of the mirror begins anew so often where it is written meanwhile."""
+CATALOG_LINKS_MAX: Final = 10_000
+"""Deletions and replacements behind a catalog's last segment, from which on no more are merged."""
+MERGE_READ_BYTES_MAX: Final = 96 * 1024 * 1024
+"""Objects that become one, footers included."""
+MERGE_PROBLEMS_TOLD_MAX: Final = 100
+MIRROR_CHUNK_TRIES_MAX: Final = 3
+"""Chunks of the mirror that are gone once its state names them are written so often again."""
+"""Durable segments in whose place one comes."""
 
 SWEEP_DELETES_PER_SECOND_MAX: Final = 100
 """Objects that nothing refers to which a broker removes from the store."""
@@ -259,11 +295,45 @@ SWEEP_UNFINISHED_MS_MIN: Final = 3_600_000
 SWEEP_STOP_MS_MAX: Final = 5_000
 """Longest that a stop waits for the object that is being removed."""
 
+# Spark
+SPARK_FETCH_BYTES: Final = 4 * 1024 * 1024
+"""Of one answer that a task fetches from a broker; the next one is fetched while it is decoded."""
+SPARK_FETCH_WAIT_MS: Final = 500
+"""Longest that a broker waits with an answer to it where there is nothing."""
+SPARK_EMPTY_FETCHES_MAX: Final = 60
+"""Answers in a row that hold nothing of what was planned, after which a task says so."""
+SPARK_CATALOG_TRIES_MAX: Final = 3
+"""Times that a catalog is read which a deletion changes meanwhile."""
+SPARK_CATALOGS_AT_ONCE_MAX: Final = 8
+"""Partitions whose catalogs a plan reads at a time."""
+SPARK_FOOTERS_PLANNED_MAX: Final = 1_000
+"""Segments whose indexes a plan reads to cut them."""
+SPARK_TASKS_MAX: Final = 100_000
+"""Tasks that a read may be cut into, about, whatever options minPartitions and maxBytesPerPartition say."""
+
+SPARK_CHUNK_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Keys, values and headers that a task gathers before they are packed into batches; one larger record goes alone."""
+SPARK_CHUNK_ROWS_MAX: Final = 128 * 1024
+"""Rows of these. Room of 107 bytes is set aside for each beside its own, about 115 more where it says who wrote it, and
+90 of tables: up to 40 MiB in all."""
+SPARK_CHUNKS_AHEAD_MAX: Final = 2
+"""Of these, packed and not yet acknowledged; the task waits for the oldest before it packs a third one."""
+SPARK_TARGETS_MAX: Final = 1_000
+"""Topics that one task writes to."""
+SPARK_PRODUCER_IDLE_S: Final = 300.0
+"""How long a worker that writes nothing keeps its connections and its producer id."""
+SPARK_REPEATS_WINDOW_MAX: Final = 10_000_000
+"""Largest `repeatWindow`; a task holds up to 128 bytes for each record in it that says who wrote it."""
+SPARK_REPEATS_KEPT_MAX: Final = 4_000_000
+"""Such records, about, that a worker keeps from one micro-batch to the next; each takes 24 bytes."""
+
 # export
 EXPORT_TICK_MS: Final = 250
 """Time between two looks for closed segments to export."""
 EXPORT_READ_BYTES: Final = 1024 * 1024
 """Bytes of a log read on the event loop at a time, for an export."""
+EXPORTED_PRODUCERS_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Of what the last footers say of producers, kept for the next ones; others are read of the store again."""
 EXPORT_STOP_MS_MAX: Final = 5_000
 """Longest that a stop waits for the segment that is being exported."""
 EXPORT_RETRY_MS_MIN: Final = 1_000
@@ -298,6 +368,21 @@ PARKED_BATCHES_MAX: Final = 1_000
 """Produced batches of one partition that wait for a hand-over to be over; further ones are refused."""
 PARKED_BATCHES_BYTES_MAX: Final = 32 * 1024 * 1024
 """The same in bytes."""
+CARRIED_BYTES_MAX: Final = 128 * 1024 * 1024
+"""Of batches that a broker is to carry to new owners, or keeps until its own logs are open, in all."""
+CARRIED_WAIT_MS_MAX: Final = 3_000
+"""Longest that such a batch waits for the new owner to be there."""
+CARRIED_MS_MAX: Final = 2_000
+"""For so long after that the old owner carries on what still comes to it: clients know by then where to go."""
+CARRIED_QUIETLY_MS: Final = 500
+"""For so long of that only producers that have nothing else in flight are told to go."""
+CARRIED_ANSWER_MS_MAX: Final = 1_500
+"""Longest that the new owner may take to commit what was carried to it."""
+CARRIED_LATE_MS_MAX: Final = 500
+"""How much later its answer may come."""
+CARRIED_UNTIL_MS_MAX: Final = 10_000
+"""For so long after the end of a hand-over the new owner reckons with batches that are carried to it: more than all of
+the above together."""
 
 # groups
 GROUPS_PER_SHARD_MAX: Final = 10_000
@@ -471,6 +556,8 @@ REPLICA_UNFLUSHED_BYTES_MAX: Final = 16 * 1024 * 1024
 """Bytes from one leader that a follower has taken and not yet flushed, at which it asks for no more."""
 REPLICA_FRAME_ROWS_MAX: Final = 10_000
 """Partitions that one frame to a leader names; more go with the next."""
+REPLICA_BEGINNINGS_MAX: Final = 4
+"""Copies of one follower that are told where to begin anew, with their producers, before it has taken that."""
 REPLICA_TOLD_MAX: Final = 200_000
 """Refusals that wait for a frame of the follower that wants an answer; who makes more of them is not listened to."""
 REPLICA_BACKOFF_MS_MIN: Final = 20
@@ -530,3 +617,39 @@ LOOK_MS_MAX: Final = 2_000
 """Longest that `headrace top` waits for one broker: who does not answer by then counts as paused."""
 LOOK_GROUPS_MAX: Final = 1_000
 """Groups of each coordinator that such a look asks for, the first by name."""
+OVERTAKING_MS_MAX: Final = 5_000
+"""For so long after it may write to a partition, a broker takes a producer's first batch that leaves others out for one
+that has overtaken them."""
+
+# pipelines on Spark
+PIPELINE_COMMITS_READ_AT_ONCE_MAX: Final = 16
+"""Commits of a table that are read at a time."""
+PIPELINE_BATCH_BYTES: Final = 1024 * 1024 * 1024
+"""Of record batches that one commit takes, about, unless its pipeline says otherwise."""
+PIPELINE_FILE_BYTES: Final = 128 * 1024 * 1024
+"""Of one file of a table, about, unless its pipeline says otherwise."""
+PIPELINE_TASK_BYTES_MAX: Final = 256 * 1024 * 1024
+"""Of files that a task holds until they are whole; the largest is finished where it would be more."""
+PIPELINE_OPEN_FILES_MAX: Final = 64
+"""Of one task: rows of more values of the columns that partition a table make the largest be finished."""
+PIPELINE_ROW_GROUP_ROWS: Final = 128 * 1024
+PIPELINE_ROW_GROUP_BYTES: Final = 32 * 1024 * 1024
+"""Rows are gathered up to these before they are compressed."""
+PIPELINE_PATH_CHARS_MAX: Final = 100
+"""Of a topic's name, or a column's value, in the name of a file or directory."""
+PIPELINE_COMPACT_FILES_MIN: Final = 8
+"""Small files that belong together, before they are merged; and the power by which files are alike in size."""
+PIPELINE_COMPACT_GROUP_MAX: Final = 1_000
+"""Of these, merged into one by one task."""
+PIPELINE_COMPACT_FILES_MAX: Final = 10_000
+"""Merged in one commit: its lines are far below what a store puts at once."""
+PIPELINE_COMPACT_EVERY: Final = 32
+"""Commits of a continuous pipeline, after which it looks for small files."""
+PIPELINE_PUBLISH_TRIES_MAX: Final = 5
+"""Times that a commit is put into a Delta or Iceberg table which others change meanwhile."""
+AUDIT_PROBLEMS_MAX: Final = 1_000
+"""That an audit tells of one task; it counts all."""
+STATISTICS_TOP_MAX: Final = 10_000
+"""Keys of each topic that statistics name."""
+AUDIT_TASK_BYTES: Final = 256 * 1024 * 1024
+"""Of objects that one task of an audit reads, about."""

@@ -139,6 +139,14 @@ class ObjectMeta(NamedTuple):
     """When it was stored, by the store's own clock: milliseconds since 1970-01-01T00:00Z."""
 
 
+class ReadableObjects(Protocol):
+    """What of `Objects` one needs who only reads what a catalog names."""
+
+    def get_range(self, key: str, start: int, length: int) -> bytes: ...
+
+    def list(self, prefix: str) -> Iterable[ObjectMeta]: ...
+
+
 class Objects(Protocol):
     """An object store: flat keys with `/` in them, write-once objects. Blocking; never on the event loop."""
 

@@ -10,7 +10,7 @@ from headrace.base.ids import BrokerId
 from headrace.base.ports import Clock, Random
 from headrace.metadata.image import MetadataImage
 from headrace.net.client.address import Address
-from headrace.net.connection import Answer, Later
+from headrace.net.connection import Answer, Connection, Later
 
 if TYPE_CHECKING:
     from headrace.broker.control import Control
@@ -67,7 +67,7 @@ class RequestContext:
     received_bytes: int
 
 
-Shortcut: TypeAlias = Callable[[memoryview], "Answer | Later | Deferred | None"]
+Shortcut: TypeAlias = Callable[[memoryview, Connection], "Answer | Later | Deferred | None"]
 """Serves the usual form of a request from its frame, without the length; None, with nothing done, leaves it to the
 handler. The result of a `Deferred` is an `Answer`."""
 Handle: TypeAlias = Callable[[Any, RequestContext], Any | Awaitable[Any]]

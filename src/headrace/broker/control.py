@@ -257,6 +257,12 @@ def _is_open(link: asyncio.Task[Connection]) -> bool:
     return link.done() and not link.cancelled() and link.exception() is None and link.result().is_open
 
 
+def check_accepted(refusal: Refusal | None) -> None:
+    """Raises HeadraceError, with the sentence that the controller gave."""
+    if refusal is not None:
+        raise HeadraceError(refusal.message)
+
+
 def no_controller(reason: str) -> Refusal:
     """An error that a client retries."""
     return Refusal(ErrorCode.NOT_CONTROLLER, reason)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 import structlog
 
 from headrace.base.errors import CorruptData, HeadraceError, StorageFailure
-from headrace.base.ids import BrokerEpoch, BrokerId, ClusterId, Offset, TopicPartition
+from headrace.base.ids import FIRST_OFFSET, NO_EPOCH, BrokerEpoch, BrokerId, ClusterId, Offset, TopicPartition
 from headrace.base.limits import (
     PEER_CONNECT_MS_MAX,
     REPLICA_ANSWER_BYTES_MAX,
@@ -32,7 +32,9 @@ from headrace.broker.tasks import OnBug, started
 from headrace.broker.throttles import BrokerThrottle
 from headrace.net.client.address import Address
 from headrace.net.copylink import CopyLink, open_link
+from headrace.replica.producers import ProducerStates
 from headrace.storage.engine import EpochEnd, PartitionLog
+from headrace.storage.tier.frontier import Beginning
 from headrace.wire.errors import ErrorCode
 from headrace.wire.replica_fetch import (
     Copied,
@@ -68,6 +70,8 @@ class Me(NamedTuple):
     """Told of a copy that cannot go on before it is begun anew."""
     begins_anew: Callable[[FollowerPartition], bool] = lambda _: False
     """Whether a copy is to be dropped and begun anew before its leader is told anything of it."""
+    beginning: Callable[[FollowerPartition], Coroutine[Any, Any, Beginning | None]] | None = None
+    """Where a copy that has nothing may begin, for durable history has what comes before; None: there is no store."""
 
 
 class Source:
@@ -100,6 +104,10 @@ class Source:
         """Where the last connection led."""
         self._opening: asyncio.Task[None] | None = None
         self._cutting: set[asyncio.Task[None]] = set()
+        self._attempts: dict[TopicPartition, object] = {}
+        """Of those that are about to be begun elsewhere, the last attempt."""
+        self._reading: set[asyncio.Task[Beginning | None]] = set()
+        """Readings of where copies may begin."""
         self._timers: dict[TopicPartition | None, asyncio.TimerHandle] = {}
         """Pauses: of partitions, and (None) before the next connection."""
         self._due = False
@@ -125,6 +133,8 @@ class Source:
             self._work(copy, self._begin_anew(copy))
         elif copy.is_blocked:
             self._withdraw(copy.topic_partition)  # until it is begun anew
+        elif self._me.beginning is not None and copy.may_begin_behind_history:
+            self._begin_elsewhere(copy, None)
         else:
             self._place(copy.topic_partition)
 
@@ -149,6 +159,7 @@ class Source:
         """Whatever is planned for it is not to be done any more."""
         self._to_place.pop(key, None)
         self._flushed.pop(key, None)
+        self._attempts.pop(key, None)
         if (copy := self._copies.get(key)) is not None:
             copy.lose_sight()
         self._unflushed_bytes -= sum(size for _, size in self._unflushed.pop(key, ()))
@@ -248,11 +259,11 @@ class Source:
 
     def _on_row(self, copy: FollowerPartition, row: Copied) -> None:
         if row.error == ErrorCode.OFFSET_OUT_OF_RANGE:
-            self._work(copy, self._start_over(copy, row.log_start))
+            self._start_over(copy, row)
         elif row.error:
             self._on_refused(copy, row.error)
         elif row.diverging_epoch != -1:
-            self._work(copy, self._cut(copy, EpochEnd(row.diverging_epoch, row.diverging_end)))
+            self._on_diverging(copy, EpochEnd(row.diverging_epoch, row.diverging_end))
         else:
             copy.leader_damage, copy.is_told = row.damaged, True
             if not self._append(copy, row):
@@ -345,6 +356,12 @@ class Source:
         self._cutting.add(task)
         task.add_done_callback(self._cutting.discard)
 
+    def _on_diverging(self, copy: FollowerPartition, diverging: EpochEnd) -> None:
+        if copy.leaves_nothing(copy.where_to_cut(diverging)):
+            self._begin_whole(copy)
+        else:
+            self._work(copy, self._cut(copy, diverging))
+
     def _cut(self, copy: FollowerPartition, diverging: EpochEnd) -> Coroutine[Any, Any, None]:
         offset = copy.where_to_cut(diverging)
         log.info(
@@ -357,16 +374,70 @@ class Source:
         )
         return self._change(copy, self._still(copy), lambda: copy.cut(offset))
 
-    def _start_over(self, copy: FollowerPartition, log_start: Offset) -> Coroutine[Any, Any, None]:
+    def _start_over(self, copy: FollowerPartition, row: Copied) -> None:
+        """It is told of where the leader's log begins, and of the producers from before."""
+        told = row._replace(records=bytes(row.records))  # for it outlives the frame
         log.warning(
             "a copy is begun anew: the leader does not have what comes next any more",
             topic=copy.topic,
             partition=copy.topic_partition.partition,
             log_end=copy.log.log_end_offset,
-            offset=log_start,
+            offset=told.log_start,
             leader=self._leader,
         )
-        return self._change(copy, self._still(copy), lambda: copy.start_over(log_start))
+        if copy.has_begun:  # where it was begun is not in the leader's log
+            copy.shun_history()
+        self._begin_elsewhere(copy, told)
+
+    def _begin_whole(self, copy: FollowerPartition) -> None:
+        """The leader has not what history has before this copy's log: all that it has is to be copied."""
+        log.error(
+            "a copy is taken whole from its leader, whose log is not what was exported, as after an unclean election",
+            topic=copy.topic,
+            partition=copy.topic_partition.partition,
+            offset=copy.log.log_end_offset,
+            leader=self._leader,
+        )
+        self._work(copy, self._change(copy, self._still(copy), lambda: copy.start_over(_whole())))
+
+    def _begin_elsewhere(self, copy: FollowerPartition, told: Copied | None) -> None:
+        """Behind durable history, or, where that cannot be read or ends before it, where the leader says. `told`: that;
+        None: where it is."""
+        attempt = object()
+        self._work(copy, self._attempt(copy, told, attempt))
+        self._attempts[copy.topic_partition] = attempt
+
+    async def _attempt(self, copy: FollowerPartition, told: Copied | None, attempt: object) -> None:
+        still = self._still(copy)
+        found = await self._behind_history(copy)
+        takes_told = told is not None and (found is None or found.offset < told.log_start)
+        if told is not None and takes_told:
+            try:
+                found = await self._loop.run_in_executor(None, _beginning_of, told)
+            except CorruptData as error:
+                found = None
+                if self._attempts.get(copy.topic_partition) is attempt:
+                    self._on_stuck(copy, f"the producers that it told of cannot be read: {error}")
+        if self._attempts.get(copy.topic_partition) is not attempt:
+            return  # something else has been begun with it meanwhile
+        if takes_told or found is None:
+            copy.shun_history()
+        if found is None:
+            self._begin(copy)
+            return
+        beginning = found
+        is_wanted = lambda: still() and self._attempts.get(copy.topic_partition) is attempt  # noqa: E731
+        await self._change(copy, is_wanted, lambda: copy.start_over(beginning))
+
+    async def _behind_history(self, copy: FollowerPartition) -> Beginning | None:
+        if self._me.beginning is None or not copy.is_behind_history:
+            return None
+        reading = asyncio.ensure_future(self._me.beginning(copy))
+        self._reading.add(reading)
+        try:
+            return await reading
+        finally:
+            self._reading.discard(reading)
 
     def _still(self, copy: FollowerPartition) -> Callable[[], bool]:
         """Whether the epoch in which the leader asked for it goes on: in a later one it is placed already, with what it
@@ -481,6 +552,8 @@ class Source:
             self._link = None
         if self._opening is not None:
             self._opening.cancel()
+        for reading in self._reading:
+            reading.cancel()
         waiting = [task for task in (self._opening, *self._cutting) if task is not None]
         await asyncio.gather(*waiting, return_exceptions=True)
 
@@ -523,6 +596,17 @@ class Copying:
 def backoff_s(count: int, longest_ms: int = REPLICA_BACKOFF_MS_MAX) -> float:
     """The pause after so many failures in a row."""
     return min(REPLICA_BACKOFF_MS_MIN << min(count - 1, 20), longest_ms) / 1000
+
+
+def _whole() -> Beginning:
+    """Of a copy that takes all that its leader has. Made for each: its producers become the copy's own."""
+    return Beginning(FIRST_OFFSET, NO_EPOCH, ProducerStates())
+
+
+def _beginning_of(told: Copied) -> Beginning:
+    """Where its leader has a copy begin. In a worker thread, for the producers may be many. Raises CorruptData."""
+    producers = ProducerStates.restore(bytes(told.records)) if told.records else ProducerStates()
+    return Beginning(told.log_start, told.diverging_epoch, producers)
 
 
 def _some(keys: dict[T, None]) -> list[T]:

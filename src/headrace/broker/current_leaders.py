@@ -8,6 +8,7 @@ such errors is given back as it is.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 from headrace.base.ids import BrokerId, LeaderEpoch, TopicId
@@ -25,16 +26,21 @@ MOVED: Final = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEA
 
 
 def told_in_produce(
-    response: produce.ProduceResponse, *, version: int, image: MetadataImage
+    response: produce.ProduceResponse,
+    *,
+    version: int,
+    image: MetadataImage,
+    carried: Collection[tuple[str | TopicId, int]] = (),
 ) -> produce.ProduceResponse:
-    """The answer with what it can say of leaders in this version."""
+    """The answer with what it can say of leaders in this version. `carried`: batches that another leader has taken."""
     told = [part.error_code for topic in response.responses for part in topic.partition_responses]
-    if version < PRODUCE_VERSION or MOVED.isdisjoint(told):
+    if version < PRODUCE_VERSION or (MOVED.isdisjoint(told) and not carried):
         return response
-    leaders = _Leaders(image)
+    leaders, taken = _Leaders(image), frozenset(carried)
 
     def part_of(place: str | TopicId, part: produce.PartitionProduceResponse) -> produce.PartitionProduceResponse:
-        found = leaders.of(place, part.index) if part.error_code in MOVED else None
+        is_elsewhere = part.error_code in MOVED or (place, part.index) in taken
+        found = leaders.of(place, part.index) if is_elsewhere else None
         return part if found is None else part._replace(current_leader=produce.LeaderIdAndEpoch(*found))
 
     topics = tuple(

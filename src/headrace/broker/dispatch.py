@@ -64,7 +64,7 @@ class Dispatcher:
             usage = self._usage(decode_request_header(frame)[0])
         if shortcut is not None and usage is None:
             try:
-                answer = shortcut(frame)
+                answer = shortcut(frame, connection)
             except Exception as error:
                 self.failed(decode_request_header(frame)[0], error, connection)
                 return None

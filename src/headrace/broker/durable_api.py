@@ -1,13 +1,14 @@
-"""Tells of durable history, and sweeps the store, for `headrace durable` (`wire.durable`). Loop-only.
+"""Tells of durable history, sweeps the store and merges segments, for `headrace durable` (`wire.durable`). Loop-only.
 
 Promises: an answer comes at once and is bounded; what is long comes in parts, each true of the image of its moment. A
-sweep that is asked for goes on beside, one at a time, and is asked after until it is done.
+sweep, or a merge, that is asked for goes on beside, one of each at a time, and is asked after until it is done.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from itertools import islice
 from typing import Any
 from uuid import UUID
@@ -16,6 +17,7 @@ from headrace.base.errors import CorruptData
 from headrace.base.ids import Offset, PartitionIndex, TopicId, TopicPartition
 from headrace.base.limits import DURABLE_ENTRIES_TOLD_MAX, DURABLE_SUMMARIES_TOLD_MAX
 from headrace.base.ports import Buffer
+from headrace.broker.merger import Merged, Merger
 from headrace.broker.sweeper import Sweep, Sweeper
 from headrace.broker.tasks import OnBug, started
 from headrace.metadata.image import MetadataImage
@@ -29,15 +31,25 @@ class DurableApi:
     """One per broker. `sweeper`: None while there is no durable store."""
 
     def __init__(
-        self, *, image: Callable[[], MetadataImage], sweeper: Callable[[], Sweeper | None], on_bug: OnBug
+        self,
+        *,
+        image: Callable[[], MetadataImage],
+        sweeper: Callable[[], Sweeper | None],
+        merger: Callable[[], Merger | None],
+        on_bug: OnBug,
     ) -> None:
         self._image = image
         self._sweeper = sweeper
+        self._merger = merger
         self._on_bug = on_bug
         self._asked: str | None = None
         """Who asked for the last sweep."""
         self._sweeping: asyncio.Task[None] | None = None
         self._swept: Sweep | None = None
+        self._merge_asked: str | None = None
+        """Who asked for the last merge."""
+        self._merging: asyncio.Task[None] | None = None
+        self._merged: Merged | None = None
 
     def serve(self, frame: memoryview, _: object) -> list[Buffer]:
         """Raises CorruptData."""
@@ -51,6 +63,12 @@ class DurableApi:
                     return [encode_answer(self._catalog(key, int(request["from"])))]
                 case durable.SWEEP:
                     return [encode_answer(self._sweep(str(request["id"]), execute=request["execute"] is True))]
+                case durable.MERGE:
+                    topic_id, wanted = TopicId(UUID(request["topic_id"])), request["partition"]
+                    wanted = None if wanted is None else int(wanted)
+                    return [
+                        encode_answer(self._merge(str(request["id"]), topic_id, wanted, request["execute"] is True))
+                    ]
         except (KeyError, TypeError, ValueError) as error:
             raise CorruptData(f"a question about durable history is malformed: {error!r}") from error
         raise CorruptData("a question about durable history is of no known kind")
@@ -111,13 +129,31 @@ class DurableApi:
             "problems": swept.problems,
         }
 
+    def _merge(self, asked: str, topic_id: TopicId, partition: int | None, execute: bool) -> dict[str, Any]:
+        merger = self._merger()
+        if merger is None:
+            return {"done": True, "has_store": False}
+        if self._merging is not None and not self._merging.done():
+            return {"done": False}
+        if self._merge_asked != asked:
+            self._merge_asked, self._merged = asked, None
+            work = self._run_merge(merger, topic_id, partition, execute)
+            self._merging = started(work, "a merge that was asked for", self._on_bug)
+            return {"done": False}
+        merged = self._merged or Merged(problems=["The merge was ended before it was through."])
+        return {"done": True, "has_store": True, **asdict(merged)}
+
+    async def _run_merge(self, merger: Merger, topic_id: TopicId, partition: int | None, execute: bool) -> None:
+        self._merged = await merger.merge(topic_id, partition, execute=execute)
+
     async def _run(self, sweeper: Sweeper, execute: bool) -> None:
         self._swept = await sweeper.sweep(execute=execute)
 
     async def stop(self) -> None:
-        if self._sweeping is not None:
-            self._sweeping.cancel()
-            await asyncio.gather(self._sweeping, return_exceptions=True)
+        for task in (self._sweeping, self._merging):
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
 
 
 def _summary(index: PartitionIndex, catalog: PartitionCatalog) -> dict[str, int]:

@@ -141,10 +141,10 @@ class Elector:
         changed = before.brokers != after.brokers or before.broker_configs != after.broker_configs
         lost: dict[str, list[PartitionIndex]] = {}
         offline: dict[str, list[PartitionIndex]] = {}
-        for topic, was, now in _elections(delta):
+        for topic, now in _elections(delta):
             if now.leader == NO_LEADER:
                 offline.setdefault(topic.name, []).append(now.index)
-            elif now.leader == self._node and _is_unclean(delta, was, now):
+            elif now.leader == self._node and now.is_unclean:
                 lost.setdefault(topic.name, []).append(now.index)
         were_offline = self.offline_partitions
         self.offline_partitions += sum(_offline(now) - _offline(was) for was, now in delta.changed_topics())
@@ -164,22 +164,13 @@ def _offline(topic: TopicImage | None) -> int:
     return 0 if topic is None else sum(partition.leader == NO_LEADER for partition in topic.partitions)
 
 
-def _elections(delta: ImageDelta) -> Iterator[tuple[TopicImage, PartitionImage, PartitionImage]]:
-    """Partitions before and after, of which the leader is another."""
+def _elections(delta: ImageDelta) -> Iterator[tuple[TopicImage, PartitionImage]]:
+    """Partitions of which the leader is another."""
     for before, after in delta.changed_topics():
         if before is not None and after is not None:
             for was, now in zip(before.partitions, after.partitions, strict=False):
                 if was is not now and was.leader != now.leader:
-                    yield after, was, now
-
-
-def _is_unclean(delta: ImageDelta, was: PartitionImage, now: PartitionImage) -> bool:
-    """Whether its new leader was not in sync, or has lost the disk with which it was. Who it is handed over to has all
-    in durable history."""
-    if now.assignment_epoch != was.assignment_epoch:
-        return False
-    kept_in = was.kept_in
-    return now.leader not in was.isr or kept_in not in (None, delta.after.brokers[now.leader].directory_id)
+                    yield after, now
 
 
 def _reconfigured(pair: tuple[TopicImage | None, TopicImage | None]) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
@@ -25,6 +26,7 @@ from headrace.base.limits import (
     EXPORT_RETRY_MS_MIN,
     EXPORT_STOP_MS_MAX,
     EXPORT_TICK_MS,
+    EXPORTED_PRODUCERS_BYTES_MAX,
 )
 from headrace.base.ports import Buffer, Clock, Objects
 from headrace.broker.control import Control
@@ -33,13 +35,17 @@ from headrace.broker.partition import Partition
 from headrace.broker.partitions import Partitions
 from headrace.broker.tasks import OnBug, started
 from headrace.controller.asks import PublishSegment
+from headrace.controller.moves import Tail
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.segments import PartitionCatalog, SegmentDescriptor
 from headrace.metadata.values import TopicImage
+from headrace.replica.producers import ProducerStates
 from headrace.storage.engine import PartitionLog
+from headrace.storage.tier.blocks import read_footer
 from headrace.storage.tier.export import ExportSource, export_segment
 from headrace.storage.tier.mirror import MirroredTopic, MirrorWriter
+from headrace.storage.tier.producers import producers_after, producers_of
 from headrace.wire.batches import parse_header
 
 log = structlog.get_logger(__name__)
@@ -74,6 +80,10 @@ class Exporter:
         self._on_bug = on_bug
         self._mirror = MirrorWriter(objects, cluster_id=metadata.image.cluster_id)
         self._mirrored: dict[TopicPartition, PartitionCatalog] = {}
+        self._doubted: set[TopicPartition] = set()
+        """Those whose mirror is looked at again, though this broker wrote it."""
+        self._missing: WeakSet[PartitionLog] = WeakSet()
+        """Those whose last object the store lacked, of which it was told."""
         self._stuck: WeakSet[PartitionLog] = WeakSet()
         """Those of whose damage it was told."""
         self._turns: WeakKeyDictionary[PartitionLog, asyncio.Lock] = WeakKeyDictionary()
@@ -82,6 +92,9 @@ class Exporter:
         """Those that are not what was exported, of which it was told."""
         self._task: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
+        self._told: OrderedDict[TopicPartition, tuple[str, str]] = OrderedDict()
+        """What the footers say of producers that were written last, with the keys of their objects."""
+        self._told_bytes = 0
         self._deleted: dict[TopicId, MirroredTopic] = {}
         """Topics that are gone from the image and not yet marked so in the mirror."""
         metadata.subscribe(self._on_delta)
@@ -120,10 +133,13 @@ class Exporter:
             if partition.topic_partition in self._metadata.image.moves:
                 continue  # whoever moves it exports it
             try:
-                async with self._turn(partition):
+                async with self.turn_of(partition):
                     await self._mirror_up(partition)
                     if partition.is_exported and not self._is_stuck(partition):
                         await self._export_all(partition)
+            except FileNotFoundError as error:
+                self._tell_missing(partition, error)
+                failure = error
             except CorruptData as error:
                 failure = self._on_corrupt(partition, error) or failure
             except (HeadraceError, OSError) as error:
@@ -137,24 +153,34 @@ class Exporter:
         after = keys.index(self._last) + 1 if self._last in keys else 0
         return partitions[after:] + partitions[:after]
 
-    def _turn(self, partition: Partition) -> asyncio.Lock:
+    def turn_of(self, partition: Partition) -> asyncio.Lock:
+        """Held by who moves the head of its history."""
         return self._turns.setdefault(partition.log, asyncio.Lock())
 
-    async def export_next(self, partition: Partition, bytes_max: int, *, mirrored: bool) -> int:
+    async def export_next(self, partition: Partition, bytes_max: int) -> int:
         """For a move: one durable segment of what is committed and not exported, of the open segment too; its bytes, 0
-        where there is nothing. `mirrored`: the mirror too, else whoever leads next sees to that. Raises HeadraceError,
-        OSError."""
-        async with self._turn(partition):
+        where there is nothing. Raises HeadraceError, OSError."""
+        stored = await self.store_next(partition, bytes_max)
+        if stored is None:
+            return 0
+        await self.publish(partition, stored.descriptor, stored.previous_hash)
+        async with self.turn_of(partition):
+            await self._mirror_up(partition)
+        return stored.descriptor.batch_bytes
+
+    async def store_next(self, partition: Partition, bytes_max: int) -> Tail | None:
+        """The same, in the store and not published yet. None: there is nothing. Raises HeadraceError, OSError."""
+        async with self.turn_of(partition):
             if not partition.is_exported or self._is_stuck(partition):
                 raise HeadraceError("Its log cannot be exported: durable.enable is off, or it differs from history.")
-            catalog = self._catalog(partition, self._metadata.image)
-            start = max(catalog.next_offset, partition.log.log_start_offset)
+            start = self._next_start(partition)
             if start >= partition.last_stable_offset:
-                return 0
-            chunks = await self._read(partition, Offset(start), partition.last_stable_offset, bytes_max)
-            if not await self._export_chunks(partition, chunks, mirrored=mirrored):
+                return None
+            chunks = await self._read(partition, start, partition.last_stable_offset, bytes_max)
+            stored = await self._store(partition, chunks)
+            if stored is None:
                 raise HeadraceError("Its topic is gone, or there is nothing that could be read.")
-            return sum(map(len, chunks))
+            return stored
 
     def _is_stuck(self, partition: Partition) -> bool:
         if partition.log in self._stuck and partition.log.damages:
@@ -190,6 +216,18 @@ class Exporter:
             )
         return None
 
+    def _tell_missing(self, partition: Partition, error: FileNotFoundError) -> None:
+        if partition.log not in self._missing:
+            self._missing.add(partition.log)
+            log.error(
+                "durable export of a partition waits, and what is not exported is not deleted: the store lacks what "
+                "was put there last; see that it is the right one (durable.url), and is mounted, put the object back, "
+                "or set durable.enable=false for the topic",
+                topic=partition.topic,
+                partition=partition.topic_partition.partition,
+                reason=str(error),
+            )
+
     def _next_start(self, partition: Partition) -> Offset:
         catalog = self._catalog(partition, self._metadata.image)
         return Offset(max(catalog.next_offset, partition.log.log_start_offset))
@@ -203,13 +241,17 @@ class Exporter:
         """Tell the mirror's readers which topics are gone; their objects are swept later."""
         for topic_id, topic in list(self._deleted.items()):
             for index in range(topic.partitions):
-                self._mirrored.pop(TopicPartition(topic_id, PartitionIndex(index)), None)
+                self._forget(TopicPartition(topic_id, PartitionIndex(index)))
             try:
                 await _in_thread(partial(self._mirror.write_topic, topic))
             except (HeadraceError, OSError) as error:
                 return error
             del self._deleted[topic_id]
         return None
+
+    def _forget(self, key: TopicPartition) -> None:
+        self._mirrored.pop(key, None)
+        self._doubted.discard(key)
 
     async def _export_all(self, partition: Partition) -> None:
         self._roll_if_late(partition)
@@ -241,29 +283,35 @@ class Exporter:
     async def _export(self, partition: Partition, start: Offset, end: Offset) -> bool:
         """Object, event, mirror. False where there is nothing to export any more."""
         chunks = await self._read(partition, start, end, DURABLE_SEGMENT_BYTES_MAX)
-        return await self._export_chunks(partition, chunks, mirrored=True)
+        stored = await self._store(partition, chunks)
+        if stored is None:
+            return False
+        await self.publish(partition, stored.descriptor, stored.previous_hash)
+        await self._mirror_up(partition)
+        return True
 
-    async def _export_chunks(self, partition: Partition, chunks: Sequence[Buffer], *, mirrored: bool) -> bool:
+    async def _store(self, partition: Partition, chunks: Sequence[Buffer]) -> Tail | None:
+        """The object alone. None where there is nothing to export any more."""
         image = self._metadata.image
         topic = image.topic_by_id(partition.topic_partition.topic_id)
         if topic is None or not chunks:
-            return False
+            return None
+        start = Offset(parse_header(chunks[0]).base_offset)
+        told = await self._producers(partition, self._catalog(partition, image), start, chunks)
         source = ExportSource(
             cluster_id=image.cluster_id,
             topic_id=topic.id,
             topic=topic.name,
             partition=partition.topic_partition.partition,
             leader_epoch=partition.leader_epoch,
-            start_offset=Offset(parse_header(chunks[0]).base_offset),
+            start_offset=start,
             limit_offset=partition.last_stable_offset,
+            producers=told,
         )
         descriptor = await _in_thread(partial(export_segment, self._objects, source, chunks))
         self._rest_until = self._clock.monotonic() + descriptor.object_bytes / self._bytes_per_second
-        before, log_start = self._catalog(partition, image), partition.log.log_start_offset
-        await self._publish(partition, descriptor, before.head, log_start)
-        if mirrored:
-            await self._mirror_up(partition)
-        return True
+        self._keep_told(partition.topic_partition, descriptor, told)
+        return Tail(descriptor=descriptor, previous_hash=self._catalog(partition, image).head)
 
     async def _read(self, partition: Partition, start: Offset, end: Offset, bytes_max: int) -> Sequence[Buffer]:
         """Whole batches of [start, end), up to so many bytes or one batch more, a little at a time."""
@@ -279,7 +327,50 @@ class Exporter:
             await asyncio.sleep(0)
         return chunks
 
-    async def _publish(self, partition: Partition, descriptor: SegmentDescriptor, head: str, log_start: Offset) -> None:
+    async def _producers(
+        self, partition: Partition, catalog: PartitionCatalog, start: Offset, chunks: Sequence[Buffer]
+    ) -> str:
+        """What the footer of these batches says, which begin at `start`: on from the footer before, or, where that does
+        not say, from what is left of what was known there."""
+        last, before = catalog.last, None
+        if last is not None:
+            object_key, told = self._told.get(partition.topic_partition, ("", ""))
+            is_kept = object_key == last.descriptor.key
+            before = await _in_thread(
+                partial(self._told_before, last.descriptor, told)
+                if is_kept
+                else partial(self._told_producers, last.descriptor)
+            )
+        if before is None:
+            before = partition.producers.as_of(start)
+        return await _in_thread(partial(producers_after, before, chunks, known=partition.producers.ids))
+
+    def _keep_told(self, key: TopicPartition, descriptor: SegmentDescriptor, told: str) -> None:
+        _, before = self._told.pop(key, ("", ""))
+        self._told[key] = descriptor.key, told
+        self._told_bytes += len(told) - len(before)
+        while self._told_bytes > EXPORTED_PRODUCERS_BYTES_MAX and len(self._told) > 1:
+            _, (_, gone) = self._told.popitem(last=False)
+            self._told_bytes -= len(gone)
+
+    def _told_before(self, segment: SegmentDescriptor, told: str) -> ProducerStates | None:
+        """As `_told_producers`, where they are remembered. In a worker thread."""
+        is_whole = self._objects.size(segment.key) == segment.object_bytes
+        return producers_of(told) if is_whole else self._told_producers(segment)
+
+    def _told_producers(self, segment: SegmentDescriptor) -> ProducerStates | None:
+        """In a worker thread. Raises FileNotFoundError: a store that lacks what was put there last is not mounted, or
+        is another one, and nothing more is put there."""
+        try:
+            return producers_of(read_footer(self._objects, segment).producers)
+        except (CorruptData, EOFError) as error:
+            log.error(
+                "durable history is damaged, and goes on: see to the object", object=segment.key, reason=str(error)
+            )
+            return None
+
+    async def publish(self, partition: Partition, descriptor: SegmentDescriptor, previous_hash: str) -> None:
+        """The event. Raises HeadraceError."""
         key = partition.topic_partition
         refusal = await self._control.submit(
             PublishSegment(
@@ -287,8 +378,8 @@ class Exporter:
                 partition=key.partition,
                 leader_epoch=partition.leader_epoch,
                 descriptor=descriptor,
-                previous_hash=head,
-                log_start_offset=log_start,
+                previous_hash=previous_hash,
+                log_start_offset=partition.log.log_start_offset,
             )
         )
         if refusal is not None:
@@ -302,15 +393,26 @@ class Exporter:
             bytes=descriptor.object_bytes,
         )
 
+    def look_again(self, key: TopicPartition) -> None:
+        """At the mirror of a partition: a leader that was deposed may have written it late."""
+        if key in self._mirrored:
+            self._doubted.add(key)
+
     async def _mirror_up(self, partition: Partition) -> None:
         """Bring the mirror up to the image, where it is behind (after a crash, at the first look)."""
         key = partition.topic_partition
         image = self._metadata.image
         topic, catalog = image.topic_by_id(key.topic_id), self._catalog(partition, image)
         known = self._mirrored.get(key)
-        if topic is None or catalog.end_offset < 0 or (known is not None and _mark(known) == _mark(catalog)):
+        is_known = known is not None and _mark(known) == _mark(catalog) and key not in self._doubted
+        if topic is None or catalog.end_offset < 0 or is_known:
             return
-        await _in_thread(lambda: self._write_mirror(topic, key, catalog, known, image))
+        self._doubted.discard(key)
+        try:
+            await _in_thread(lambda: self._write_mirror(topic, key, catalog, known, image))
+        except (HeadraceError, OSError):
+            self._doubted.add(key)
+            raise
         self._mirrored[key] = catalog
 
     def _write_mirror(

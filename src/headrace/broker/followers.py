@@ -16,12 +16,20 @@ import structlog
 
 from headrace.base.errors import CorruptData, StorageFailure
 from headrace.base.ids import NO_EPOCH, NO_OFFSET, BrokerId, ClusterId, LeaderEpoch, Offset, TopicPartition
-from headrace.base.limits import REPLICA_ANSWER_BYTES_MAX, REPLICA_IDLE_MS, REPLICA_NEWS_MS_MAX, REPLICA_TOLD_MAX
+from headrace.base.limits import (
+    REPLICA_ANSWER_BYTES_MAX,
+    REPLICA_BEGINNINGS_MAX,
+    REPLICA_IDLE_MS,
+    REPLICA_NEWS_MS_MAX,
+    REPLICA_TOLD_MAX,
+)
 from headrace.base.ports import Buffer, Clock
 from headrace.broker.deferred import Deferred
 from headrace.broker.gathering import Gathering
+from headrace.broker.opening import in_thread
 from headrace.broker.partition import Partition
 from headrace.broker.partitions import Partitions
+from headrace.broker.tasks import OnBug, started
 from headrace.broker.throttles import BrokerThrottle
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import MetadataImage
@@ -59,6 +67,14 @@ class Place(NamedTuple):
     """What it is to be sent next."""
 
 
+class Beginner(NamedTuple):
+    """A follower of one partition that is to begin anew."""
+
+    placed: Placed
+    partition: Partition
+    begin: Offset
+
+
 class FollowerSession:
     """One connection of one process of one follower."""
 
@@ -79,9 +95,14 @@ class FollowerSession:
         self._throttled: dict[TopicPartition, None] = {}
         """Of which there is more to send, once the throttle lets us."""
         self._news: dict[TopicPartition, None] = {}
-        """Whose high watermark, or start, has risen since it was told."""
+        """Whose high watermark, or start, has risen since it was told, or whose damage was found."""
         self._told: dict[TopicPartition, Copied] = {}
         """To be told once, whatever else: refusals and divergences."""
+        self._beginning: dict[TopicPartition, Beginner] = {}
+        """Those that are to begin anew, and are told once their producers are put together."""
+        self._begun: set[TopicPartition] = set()
+        """Of these, those in `_told`."""
+        self._encoder: asyncio.Task[None] | None = None
         self._gathering = Gathering(self._loop)
         self._is_behind = False
         """There was more to send than the last answer had room for."""
@@ -100,6 +121,8 @@ class FollowerSession:
                 self._forget(key)
         for placed in frame.placed:
             self._place(placed, image)
+            if len(self._told) + len(self._beginning) > REPLICA_TOLD_MAX:
+                raise CorruptData(f"broker {self.replica} wants no answer, and places more than it can be told of")
         for flushed in frame.flushed:
             self._on_flushed(flushed, may_join=may_join)
         if self._throttled:
@@ -149,8 +172,13 @@ class FollowerSession:
             found.on_unreadable(CorruptData("a follower could not take what it was sent"), placed.log_end)
         our_log = found.log
         our_start = our_log.log_start_offset
-        start_epoch = our_log.epoch_at(our_start)
-        older = is_older_than_all(placed.last_epoch, placed.log_end, start=our_start, start_epoch=start_epoch)
+        older = is_older_than_all(
+            placed.last_epoch,
+            placed.log_end,
+            start=our_start,
+            start_epoch=our_log.epoch_at(our_start),
+            epoch_before=our_log.epoch_at(Offset(our_start - 1)),
+        )
         if older and found.start_offset < our_start:  # else all that it has below our start is deleted everywhere
             self._tell_begin(placed, found)
             return
@@ -168,7 +196,7 @@ class FollowerSession:
                 self._tell(placed, begin)
                 return
             if next_offset != begin:
-                self._tell(placed, ErrorCode.OFFSET_OUT_OF_RANGE, found, begin=begin)
+                self._tell_begin(placed, found)
                 return
             next_offset = our_log.log_start_offset
         self._places[key] = Place(found, placed.generation, next_offset)
@@ -189,7 +217,38 @@ class FollowerSession:
         elif partition.log.read_only is not None:  # what was flushed here is gone: it may be what the follower has
             self._tell(placed, ErrorCode.KAFKA_STORAGE_ERROR)
         else:
+            self._begin_anew(placed, partition, begin)
+
+    def _begin_anew(self, placed: Placed, partition: Partition, begin: Offset) -> None:
+        """It is to begin there, and told of the producers from before: they are put together in a worker thread."""
+        if not len(partition.producers):
             self._tell(placed, ErrorCode.OFFSET_OUT_OF_RANGE, partition, begin=begin)
+            return
+        self._beginning[placed.key] = Beginner(placed, partition, begin)
+        self._encode_soon()
+
+    def _encode_soon(self) -> None:
+        if self._encoder is None and self._beginning and len(self._begun) < REPLICA_BEGINNINGS_MAX:
+            self._encoder = started(self._encode(), "producers for copies", self._followers.on_bug)
+
+    async def _encode(self) -> None:
+        """One after the other, as long as few of them wait to be taken: each may be large."""
+        while self._beginning and len(self._begun) < REPLICA_BEGINNINGS_MAX:
+            key, beginner = next(iter(self._beginning.items()))
+            known = beginner.partition.producers.as_of(beginner.begin)
+            snapshot = await in_thread(known.snapshot) if len(known) else b""
+            if self._beginning.get(key) is not beginner:
+                continue  # it stands elsewhere now
+            del self._beginning[key]
+            placed, partition, begin = beginner
+            if error := partition.check_epoch(placed.leader_epoch):  # who leads no more has nobody drop anything
+                self._tell(placed, error)
+                self.answer_now()
+                continue
+            self._begun.add(key)
+            self._tell(placed, ErrorCode.OFFSET_OUT_OF_RANGE, partition, begin=begin, records=snapshot)
+            self.answer_now()
+        self._encoder = None
 
     def _sent_in_vain(self, placed: Placed) -> bool:
         """Whether it stands below what it was sent on this connection, in this epoch, and has not said that it copies
@@ -222,6 +281,8 @@ class FollowerSession:
 
     def _forget(self, key: TopicPartition) -> None:
         """It is not copied any more, or stands elsewhere now."""
+        self._beginning.pop(key, None)
+        self._begun.discard(key)
         self._told.pop(key, None)
         self._ready.pop(key, None)
         self._throttled.pop(key, None)
@@ -239,25 +300,25 @@ class FollowerSession:
         diverging: EpochEnd | None = None,
         *,
         begin: Offset | None = None,
+        records: bytes = b"",
     ) -> None:
-        """`begin`: where its log is to begin; the leader's start, unless that is said."""
+        """`begin`: where its log is to begin; the leader's start, unless that is said. `records`: with what."""
         start = Offset(-1) if partition is None else partition.start_offset
-        start = start if begin is None else begin
         epoch, end = NOWHERE if diverging is None else diverging
         if diverging is not None and epoch < 0:
             epoch = NO_SUCH_EPOCH
-        row = Copied(placed.generation, error, NO_OFFSET, start, epoch, end, Offset(0), NO_OFFSET, None, b"")
+        if begin is not None and partition is not None:
+            start, epoch = begin, partition.log.epoch_at(Offset(begin - 1))
+        row = Copied(placed.generation, error, NO_OFFSET, start, epoch, end, Offset(0), NO_OFFSET, None, records)
         self._told[placed.key] = row
-        if len(self._told) > REPLICA_TOLD_MAX:
-            raise CorruptData(f"broker {self.replica} wants no answer, and places more than it can be told of")
 
     # what there is for it
 
     def take(self, bytes_max: int) -> list[Copied]:
         """All that there is to be told now, within so many bytes, but for one first batch of any size."""
         self._gathering.begun()
-        rows, self._told = list(self._told.values()), {}
-        size = 0
+        rows: list[Copied] = []
+        size = self._take_told(rows, bytes_max)
         for key in list(self._ready):
             if size >= bytes_max:
                 break
@@ -286,10 +347,23 @@ class FollowerSession:
             if is_throttled:
                 self._followers.throttle.take(len(records))
             self._news.pop(key, None)
-        self._is_behind = bool(self._ready)
+        self._is_behind = bool(self._ready) or bool(self._told)
         news, self._news = self._news, {}
         rows += [_row(self._places[key], ErrorCode.NONE, b"") for key in news]
         return rows
+
+    def _take_told(self, rows: list[Copied], bytes_max: int) -> int:
+        """The bytes of these."""
+        size = 0
+        for key in list(self._told):
+            if rows and size >= bytes_max:
+                break
+            row = self._told.pop(key)
+            self._begun.discard(key)
+            size += len(row.records)
+            rows.append(row)
+        self._encode_soon()
+        return size
 
     def _went_on(self, key: TopicPartition, next_offset: Offset) -> None:
         place = self._places[key] = self._places[key]._replace(next_offset=next_offset)
@@ -385,6 +459,9 @@ class FollowerSession:
         """The connection is over, or another has come in its place."""
         for key in list(self._places):
             self._forget(key)
+        self._beginning.clear()
+        if self._encoder is not None:
+            self._encoder.cancel()
         if self._pause is not None:
             self._pause.cancel()
         self.answer_now()
@@ -436,9 +513,11 @@ class Followers:
         image: Callable[[], MetadataImage],
         clock: Clock,
         throttle: BrokerThrottle,
+        on_bug: OnBug,
     ) -> None:
         self.partitions = partitions
         self.throttle = throttle
+        self.on_bug: Final = on_bug
         self._cluster_id = cluster_id
         self._node = node
         self._image = image

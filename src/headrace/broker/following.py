@@ -17,12 +17,14 @@ import structlog
 
 from headrace.base.errors import HeadraceError, StorageFailure
 from headrace.base.ids import NO_EPOCH, NO_LEADER, BrokerId, LeaderEpoch, Offset
+from headrace.base.limits import FRONTIER_RETRY_MS
 from headrace.base.ports import Buffer
 from headrace.broker.opening import recover_producers
 from headrace.broker.replica import Common, Replica, damaged_range
 from headrace.replica.follower import Position, cut_at
 from headrace.replica.producers import ProducerStates
 from headrace.storage.engine import NO_GAPS, EpochEnd, FlushTicket, PartitionLog
+from headrace.storage.tier.frontier import Beginning
 from headrace.wire.batches import check_batches
 from headrace.wire.errors import ErrorCode
 
@@ -75,6 +77,9 @@ class FollowerPartition(Replica):
         """A sentence, where it cannot be cut as its leader wants it: nothing is appended to it any more."""
         self.stuck_at: Offset | None = None
         """Where what the leader has cannot be had from it, for it is damaged there."""
+        self._began_at: Offset | None = None
+        """Where it was begun last, in this role."""
+        self._shuns_history_until = 0.0
         self.changing = asyncio.Lock()
         """Held while the log is cut: nothing is appended, and no other role begins, meanwhile."""
         self.is_changing = False
@@ -96,9 +101,7 @@ class FollowerPartition(Replica):
     def position(self) -> Position:
         """What the next fetch says of it."""
         end = self.log.log_end_offset
-        has_any = end > self.log.log_start_offset
-        last_epoch = self.log.epoch_at(Offset(end - 1)) if has_any else NO_EPOCH
-        return Position(self._epoch, end, last_epoch, self.log.flushed_end, self.readable_from)
+        return Position(self._epoch, end, self.log.epoch_at(Offset(end - 1)), self.log.flushed_end, self.readable_from)
 
     @property
     def availability(self) -> ErrorCode:
@@ -134,8 +137,11 @@ class FollowerPartition(Replica):
 
     @property
     def readable_from(self) -> Offset:
-        """Nothing that this copy lacks, or has damaged, is at it or above. At most the log's end."""
-        return max(self.log.log_start_offset, self._sound_from)
+        """Nothing that this copy lacks, or has damaged, is at it or above; what durable history has it does not lack.
+        At most the log's end."""
+        if self._sound_from > self.log.log_start_offset:
+            return self._sound_from
+        return min(self.start_offset, self.log.log_end_offset)
 
     def on_damage(self) -> None:
         """Some was found: consumers are to read elsewhere."""
@@ -232,6 +238,12 @@ class FollowerPartition(Replica):
         """See `cut_at`: the leader's log goes on otherwise from there."""
         return cut_at(self.log.end_offset_for_epoch(diverging.epoch), diverging, self.log.log_end_offset)
 
+    def leaves_nothing(self, offset: Offset) -> bool:
+        """Whether, cut there, it goes by durable history for all that comes before, which is not the leader's then."""
+        start = self.log.log_start_offset
+        kept = start if self.log.epoch_at(Offset(start - 1)) != NO_EPOCH else start + 1  # else nobody could compare it
+        return self.is_empty or (offset < kept and self.start_offset < start)
+
     def cut(self, offset: Offset) -> None:
         """Drop all at and above `offset`, or, where that is below our start, everything. Blocking: in a worker thread,
         with no flush under way. Raises StorageFailure; CorruptData where that is in the middle of damage, and then
@@ -270,11 +282,45 @@ class FollowerPartition(Replica):
         self._begun(Offset(0))
         self.in_doubt = None
 
-    def start_over(self, offset: Offset) -> None:
-        """Drop everything; what comes next is at `offset`, where the leader's log starts. As `cut`."""
+    def start_over(self, beginning: Beginning) -> None:
+        """Drop everything; what comes next is there. As `cut`."""
+        offset, epoch, producers = beginning
         self._tell_of_loss(offset)
-        self.log.restart_at(offset)
+        self.log.restart_at(offset, epoch=epoch, producers=producers.snapshot() if len(producers) else b"")
         self._begun(offset)
+        self.producers = producers
+        self._began_at = offset
+
+    @property
+    def may_begin_behind_history(self) -> bool:
+        """It has nothing, and durable history has what it lacks first."""
+        return self.is_empty and self.log.log_end_offset != self._began_at and self.is_behind_history
+
+    @property
+    def is_behind_history(self) -> bool:
+        """What it lacks first is in durable history, which it has not found unreadable lately."""
+        history = self.history
+        return (
+            history is not None
+            and history.last is not None
+            and self.is_exported
+            and history.next_offset > self.log.log_end_offset
+            and self._clock.monotonic() >= self._shuns_history_until
+        )
+
+    def shun_history(self) -> None:
+        """It could not be read: for a while this copy is taken from its leader alone."""
+        self._shuns_history_until = self._clock.monotonic() + FRONTIER_RETRY_MS / 1000
+
+    @property
+    def is_empty(self) -> bool:
+        """It has nothing. What is said to come before may be not what the leader has there."""
+        return self.log.log_start_offset == self.log.log_end_offset
+
+    @property
+    def has_begun(self) -> bool:
+        """It was begun where its log ends, and nothing has come since."""
+        return self._began_at == self.log.log_end_offset
 
     def _tell_of_loss(self, offset: Offset) -> None:
         """What was committed goes, as after an unclean election."""

@@ -16,7 +16,7 @@ from headrace.base.limits import PARKED_BATCHES_BYTES_MAX, PARKED_BATCHES_MAX
 class Gate:
     """See the module."""
 
-    __slots__ = ("_bytes", "_waiting", "is_proposed", "is_stopped", "takes_over")
+    __slots__ = ("_bytes", "_is_full", "_waiting", "is_proposed", "is_stopped", "takes_over")
 
     def __init__(self, *, takes_over: bool) -> None:
         self.takes_over = takes_over
@@ -26,6 +26,8 @@ class Gate:
         """What was stopped was proposed to be sealed: only another leader epoch opens it."""
         self._waiting: deque[Callable[[], object]] = deque()
         self._bytes = 0
+        self._is_full = False
+        """Something was refused: nothing that comes behind it is to overtake it."""
 
     @property
     def is_open(self) -> bool:
@@ -34,6 +36,8 @@ class Gate:
     def park(self, again: Callable[[], object], size: int) -> bool:
         """Call `again` once it is open, or another leads; False where too much waits."""
         if len(self._waiting) >= PARKED_BATCHES_MAX or self._bytes + size > PARKED_BATCHES_BYTES_MAX:
+            self._is_full = True
+        if self._is_full:
             return False
         self._waiting.append(again)
         self._bytes += size
@@ -58,10 +62,11 @@ class Gate:
 
     def release(self) -> None:
         """This leadership is over: what waits is told."""
+        self._is_full = False
         waiting, self._waiting, self._bytes = self._waiting, deque(), 0
         for again in waiting:
             again()
 
     def _let_through(self) -> None:
-        if self.is_open and self._waiting:
+        if self.is_open:
             self.release()

@@ -18,8 +18,9 @@ from headrace.base.errors import HeadraceError
 from headrace.base.ids import BrokerId, PartitionIndex, TopicId, TopicPartition
 from headrace.base.limits import GROUP_LOADS_AT_ONCE, GROUP_NAME_CHARS_MAX, GROUPS_READY_MS_MAX
 from headrace.base.ports import Clock, Random
-from headrace.broker.group_shard import GroupShard, Told
+from headrace.broker.group_shard import GroupShard
 from headrace.broker.group_topics import ClusterTopics
+from headrace.broker.group_waiters import Told
 from headrace.broker.lease import Lease
 from headrace.broker.metadata import MetadataDriver
 from headrace.broker.partition import Partition
@@ -134,12 +135,28 @@ class GroupService:
             return shard
         return await shard.ask(group_id, build)
 
-    async def ask_as_member(self, group_id: str, build: Callable[[int], Event]) -> Told:
+    async def ask_as_member(
+        self, group_id: str, build: Callable[[int], Event], *, pattern: str | None = None, surely: bool = False
+    ) -> Told:
         """As `ask`, for what tells a member that it is one. Not of a consumer group by a coordinator that the
-        controller has not heard: nothing is written for it, and another may let the session end meanwhile (0027)."""
-        await self.prepare(group_id, None)
+        controller has not heard: nothing is written for it, and another may let the session end meanwhile (0027).
+        `pattern`: that it subscribes to."""
+        await self.prepare(group_id, pattern)
         group = self.group(group_id)
-        return await self.ask(group_id, build, surely=isinstance(group, Group) and group.consumer is not None)
+        in_consumer_group = isinstance(group, Group) and group.consumer is not None
+        return await self.ask(group_id, build, surely=surely or in_consumer_group)
+
+    def ready_for_member(self, group_id: str, pattern: str | None, *, surely: bool) -> GroupShard | ErrorCode | None:
+        """Where `ask_as_member` would have nothing to wait for: whom it would ask, or why it cannot be asked. Else
+        None."""
+        shard = self.shard(group_id)
+        if isinstance(shard, ErrorCode):
+            return shard
+        group = shard.groups.get(group_id)
+        consumer = None if group is None else group.consumer
+        if pattern or (consumer is not None and consumer.patterns):
+            return None
+        return None if (surely or consumer is not None) and shard.is_in_doubt else shard
 
     def group(self, group_id: str) -> Group | ErrorCode | None:
         """A group as it stands; None where nobody has heard of it; else why it cannot be said."""

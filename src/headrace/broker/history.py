@@ -9,7 +9,6 @@ Loop-only, but for the reads.
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +21,6 @@ from headrace.base.errors import CorruptData, HeadraceError, StorageFailure
 from headrace.base.ids import NO_EPOCH, LeaderEpoch, Offset, TopicPartition
 from headrace.base.limits import (
     HISTORY_FAILURES_REMEMBERED_MAX,
-    HISTORY_PARTITIONS_REMEMBERED_MAX,
     HISTORY_READ_AHEAD_BLOCKS,
     HISTORY_READS_AT_ONCE_MAX,
     HISTORY_READS_WAITING_MAX,
@@ -53,33 +51,6 @@ class Loaded(NamedTuple):
 
 
 Loading: TypeAlias = asyncio.Future[Loaded]
-
-
-class Segments:
-    """One partition's segments in offset order. Follows the catalog at the cost of what is new in it."""
-
-    def __init__(self) -> None:
-        self._starts: list[Offset] = []
-        self._catalog: PartitionCatalog | None = None
-
-    def holding(self, catalog: PartitionCatalog, offset: int) -> SegmentDescriptor | None:
-        self._follow(catalog)
-        at = bisect_right(self._starts, offset) - 1
-        if at < 0:
-            return None
-        found = catalog.entries[self._starts[at]].descriptor
-        return found if offset <= found.end_offset else None
-
-    def _follow(self, catalog: PartitionCatalog) -> None:
-        known = self._catalog
-        if known is catalog:
-            return
-        if known is None or not self._starts or not catalog.start_offset <= known.next_offset <= catalog.next_offset:
-            self._starts = [entry.descriptor.start_offset for entry in catalog]
-        else:
-            self._starts += [entry.descriptor.start_offset for entry in catalog.above(known.end_offset)]
-            del self._starts[: bisect_left(self._starts, catalog.start_offset)]
-        self._catalog = catalog
 
 
 class Cache:
@@ -115,7 +86,6 @@ class History:
         self._objects = objects
         self._clock = clock
         self._cache = Cache(cache_bytes)
-        self._segments: OrderedDict[TopicPartition, Segments] = OrderedDict()
         self._flights: dict[Name, Loading] = {}
         self._failures: OrderedDict[str, tuple[HistoryUnavailable, float]] = OrderedDict()
         """By object: when it may be asked again, in monotonic seconds."""
@@ -138,7 +108,7 @@ class History:
     def find(self, key: TopicPartition, catalog: PartitionCatalog, offset: int) -> Block | Loading | None:
         """The block that holds `offset`, where it is in memory; else its reading, which goes on whoever waits; None:
         too much waits to be read. Raises HistoryUnavailable."""
-        segment = self._segment(key, catalog, offset)
+        segment = _holding(catalog, offset)
         plan = self._plan(segment)
         number = FIRST_LOOK if plan is None else plan.block_of(offset)
         block = None if plan is None else self._cache.get((segment.key, number))
@@ -147,15 +117,6 @@ class History:
             return block
         self._check_failures(segment.key)
         return self._load(segment, plan, number, offset)
-
-    def _segment(self, key: TopicPartition, catalog: PartitionCatalog, offset: int) -> SegmentDescriptor:
-        segments = self._segments.pop(key, None) or Segments()
-        self._segments[key] = segments
-        if len(self._segments) > HISTORY_PARTITIONS_REMEMBERED_MAX:
-            self._segments.popitem(last=False)
-        found = segments.holding(catalog, offset)
-        assert found is not None, "a catalog has no gap"
-        return found
 
     def _plan(self, segment: SegmentDescriptor) -> Plan | None:
         found = self._cache.get((segment.key, FIRST_LOOK))
@@ -256,13 +217,13 @@ class History:
 
     async def epoch_at(self, key: TopicPartition, catalog: PartitionCatalog, offset: Offset) -> LeaderEpoch:
         """Of the batch that holds `offset`."""
-        plan = await self._plan_of(self._segment(key, catalog, offset))
+        plan = await self._plan_of(_holding(catalog, offset))
         return epoch_at(plan.footer, offset)
 
     async def end_of_epoch(self, catalog: PartitionCatalog, epoch: LeaderEpoch, local_start: Offset) -> EpochEnd:
         """The largest epoch not above `epoch`, which is older than any of the log from `local_start` on, and where it
         ended. Where history has none so old, it is said to have ended where history begins, as Kafka does."""
-        starts = [entry.descriptor.start_offset for entry in catalog if entry.descriptor.start_offset < local_start]
+        starts = [start for start in catalog.entries if start < local_start]
         low, high = 0, len(starts)
         while low < high:  # the first segment that holds a later epoch
             middle = (low + high) // 2
@@ -347,3 +308,9 @@ def _load(objects: Objects, segment: SegmentDescriptor, plan: Plan | None, offse
     plan = plan or read_plan(objects, segment)
     number = plan.block_of(offset)
     return Loaded(plan, number, read_block(objects, plan, number))
+
+
+def _holding(catalog: PartitionCatalog, offset: int) -> SegmentDescriptor:
+    found = catalog.entries.holding(offset)
+    assert found is not None, "a catalog has no gap"
+    return found.descriptor

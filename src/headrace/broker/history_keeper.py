@@ -1,4 +1,5 @@
-"""Retention of durable history: what is past `retention.*` leaves the catalog, and its objects go after a grace period.
+"""Retention of durable history: what is past `retention.*` leaves the catalog, and the objects of what has left it, or
+was replaced there, go after a grace period.
 
 Promises: the event comes first and the object later, so that no catalog names what is not there, and whoever reads by
 an older image still finds it; a crash in between leaves an object that nothing refers to. Only the leader asks, and the
@@ -10,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import NamedTuple
 
@@ -25,9 +27,9 @@ from headrace.broker.partitions import Partitions
 from headrace.broker.tasks import OnBug, started
 from headrace.controller.asks import DeleteHistory
 from headrace.metadata.delta import ImageDelta
-from headrace.metadata.segments import PartitionCatalog
+from headrace.metadata.segments import PartitionCatalog, SegmentDescriptor
 from headrace.storage.engine import LogConfig, PartitionLog
-from headrace.storage.tier.mirror import deleted_in_mirror
+from headrace.storage.tier.mirror import MirroredState, read_state
 from headrace.wire.errors import ErrorCode
 
 log = structlog.get_logger(__name__)
@@ -42,6 +44,12 @@ class Doomed(NamedTuple):
     partition: TopicPartition
     next_offset: Offset
     """Behind what it holds."""
+    start_offset: Offset
+    raft_index: int
+    """Of the commit log's entry by which it had left."""
+    is_replaced: bool
+    is_seen: bool = False
+    """That the mirror names it no more, a grace ago."""
 
 
 class HistoryKeeper:
@@ -55,8 +63,11 @@ class HistoryKeeper:
         objects: Objects,
         clock: Clock,
         interval_ms: int,
+        look_again: Callable[[TopicPartition], object],
         on_bug: OnBug,
     ) -> None:
+        """`look_again`: at the mirror of a partition, for another may have written it."""
+        self._look_again = look_again
         self._partitions = partitions
         self._control = control
         self._objects = objects
@@ -90,16 +101,18 @@ class HistoryKeeper:
             for partition in () if topic is None else topic.partitions:
                 key = TopicPartition(topic_id, partition.index)
                 known, now = before.get(key), after.get(key)
-                if known is None or now is None or not known.readable_start < now.readable_start:
+                if known is None or now is None or known is now:
                     continue
                 if isinstance(self._partitions.role(key), Partition):
-                    self._doom(key, known, now)
+                    self._doom(key, known.entries.gone(now.entries), now, delta.after.index)
 
-    def _doom(self, key: TopicPartition, known: PartitionCatalog, now: PartitionCatalog) -> None:
+    def _doom(self, key: TopicPartition, gone: Iterable[SegmentDescriptor], now: PartitionCatalog, index: int) -> None:
         due = self._clock.monotonic() + HISTORY_DELETE_GRACE_MS / 1000
-        for descriptor in known.below(now.log_start_offset):
+        for descriptor in gone:
             if len(self._doomed) < HISTORY_DOOMED_MAX:
-                self._doomed.append(Doomed(due, descriptor.key, key, descriptor.next_offset))
+                replaced = now.entries.holding(descriptor.start_offset) is not None
+                start, end = descriptor.start_offset, descriptor.next_offset
+                self._doomed.append(Doomed(due, descriptor.key, key, end, start, index, replaced))
 
     async def _run(self) -> None:
         while True:
@@ -149,32 +162,56 @@ class HistoryKeeper:
     async def _delete_objects(self) -> None:
         """Those that the mirror names no more. One that cannot be deleted waits behind the others."""
         loop = asyncio.get_running_loop()
-        mirrored: dict[TopicPartition, Offset] = {}
+        mirrored: dict[TopicPartition, MirroredState | None] = {}
         for _ in range(len(self._doomed)):
             if self._doomed[0].due > self._clock.monotonic() or self._stopping.is_set():
                 return
             doomed = self._doomed[0]
+            role = self._partitions.role(doomed.partition)
+            catalog = role.history if isinstance(role, Partition) else None
+            if catalog is None and doomed.is_replaced:
+                self._doomed.popleft()  # who leads it now sweeps it
+                continue
             try:
-                is_deleted = await loop.run_in_executor(None, partial(self._delete, doomed, mirrored))
+                is_deleted = await loop.run_in_executor(None, partial(self._delete, doomed, catalog, mirrored))
             except (HeadraceError, OSError) as error:
                 is_deleted = False
                 log.warning(
                     "an object of the durable store is not deleted yet", object=doomed.object_key, reason=str(error)
                 )
             self._doomed.popleft()
-            if not is_deleted:
-                due = self._clock.monotonic() + HISTORY_DELETE_GRACE_MS / 1000
-                self._doomed.append(doomed._replace(due=due))
+            if is_deleted:
+                continue
+            self._look_again(doomed.partition)
+            due = self._clock.monotonic() + HISTORY_DELETE_GRACE_MS / 1000
+            self._doomed.append(doomed._replace(due=due, is_seen=is_deleted is None))
 
-    def _delete(self, doomed: Doomed, mirrored: dict[TopicPartition, Offset]) -> bool:
-        """In a worker thread. False: the mirror still names it. `mirrored`: what is known of that."""
+    def _delete(
+        self, doomed: Doomed, catalog: PartitionCatalog | None, mirrored: dict[TopicPartition, MirroredState | None]
+    ) -> bool | None:
+        """In a worker thread. False: the mirror still names it; None: it does not, and has to be asked again, for what
+        was replaced is still history, and a leader that was deposed may write late. `mirrored`: what is known of it."""
         key = doomed.partition
         if key not in mirrored:
-            mirrored[key] = deleted_in_mirror(self._objects, key.topic_id, key.partition)
-        if mirrored[key] < doomed.next_offset:
+            mirrored[key] = read_state(self._objects, key.topic_id, key.partition)
+        state = mirrored[key]
+        if state is None or not _is_forgotten(state, doomed, catalog):
             return False
+        stands = None if catalog is None else catalog.entries.holding(doomed.start_offset)
+        if stands is not None:
+            there = self._objects.size(stands.descriptor.key)
+            if stands.descriptor.key == doomed.object_key or there != stands.descriptor.object_bytes:
+                return False
+            if not doomed.is_seen:
+                return None
         self._objects.delete(doomed.object_key)
         return True
+
+
+def _is_forgotten(state: MirroredState, doomed: Doomed, catalog: PartitionCatalog | None) -> bool:
+    """Whether the mirror does not name it; where another leader wrote that, it may be as new at a lower index."""
+    is_new = state.raft_index >= doomed.raft_index or (catalog is not None and state.head == catalog.head)
+    return is_new or state.log_start_offset >= doomed.next_offset
 
 
 def retained_from(history: PartitionCatalog, config: LogConfig, bytes_above: int, now_ms: int) -> Offset:
@@ -203,5 +240,7 @@ def bytes_above(partition_log: PartitionLog, history: PartitionCatalog) -> int:
     size = partition_log.size_bytes - sum(exported.values())
     base = next((each for each in partition_log.segments if each not in exported), history.next_offset)
     if base < history.next_offset:
-        size -= sum(entry.descriptor.batch_bytes for entry in history if entry.descriptor.start_offset >= base)
+        size -= sum(
+            entry.descriptor.batch_bytes for entry in history.reaching(base) if entry.descriptor.start_offset >= base
+        )
     return max(0, size)

@@ -12,7 +12,8 @@ from typing import Any, ClassVar
 from headrace.base.ids import BrokerId, PartitionIndex, TopicPartition
 from headrace.base.ports import Buffer
 from headrace.broker.control import Control
-from headrace.broker.moves import Moves, Phase, bytes_from
+from headrace.broker.handing_over import bytes_from
+from headrace.broker.moves import Moves, Phase
 from headrace.broker.partition import Partition
 from headrace.broker.partitions import Partitions
 from headrace.controller.asks import MovePartitions

@@ -78,6 +78,21 @@ class Opener:
         await asyncio.gather(*(in_thread(partial(finish, share)) for share in [quick, *slow] if share))
         return [opened[at] for at in range(len(begun))]
 
+    async def open_aside(self, wanted: Wanted) -> Opened | Exception:
+        """What is under its name is of another disk or assignment: it is kept beside, and the log is empty."""
+        try:
+            kept = await in_thread(partial(self._engine.set_aside, wanted.identity))
+        except (OSError, HeadraceError) as error:
+            return error
+        log.warning(
+            "a log of another disk or assignment is kept beside, and taken anew from its leader",
+            topic=wanted.identity.topic_name,
+            partition=wanted.identity.partition,
+            kept_in=str(kept),
+        )
+        (opened,) = await self.open_all([wanted])
+        return opened
+
     def _begin(self, wanted: Wanted) -> Begun | Exception:
         """In a worker thread."""
         try:

@@ -16,9 +16,11 @@ from typing import Final, Protocol, Unpack, assert_never
 
 from headrace.base.errors import StorageFailure
 from headrace.base.ids import BrokerEpoch, BrokerId, LeaderEpoch, Offset, PartitionEpoch
-from headrace.base.limits import REPACKED_BATCH_BYTES_MAX, WALKED_ON_LOOP_BYTES_MAX
+from headrace.base.limits import CARRIED_UNTIL_MS_MAX, REPACKED_BATCH_BYTES_MAX, WALKED_ON_LOOP_BYTES_MAX
 from headrace.base.ports import Buffer
+from headrace.broker.forwarding import Done, Forward
 from headrace.broker.gate import Gate
+from headrace.broker.overtaking import Overtaking
 from headrace.broker.parking import Commit, CommitParking, FlushParking
 from headrace.broker.repacking import Overflow, Repacker, RepackLine
 from headrace.broker.replica import Common, Refusal, Replica
@@ -52,7 +54,7 @@ class Tail(Protocol):
         """There is more to copy."""
 
     def on_news(self, partition: Partition) -> None:
-        """The high watermark, or the log's start, has risen."""
+        """The high watermark, or the log's start, has risen, or damage was found in the log."""
 
     def on_epoch_end(self, partition: Partition) -> None:
         """The epoch is over; it is not watched any more."""
@@ -63,6 +65,7 @@ Propose = Callable[["Partition", ProposeIsr], None]
 
 UNUSUAL: Final = CONTROL | TRANSACTIONAL | LOG_APPEND_TIME
 """Attributes of batches that a broker refuses, of clients, or most of the time."""
+OVERTAKEN: Final = "Send again what was sent before this batch, or was refused."
 
 
 class Partition(Replica):
@@ -74,14 +77,19 @@ class Partition(Replica):
         leader: Leader,
         repacker: Repacker,
         propose: Propose,
+        forward: Forward = lambda *_: False,
         takes_over: bool = False,
+        is_unclean: bool = False,
         **common: Unpack[Common],
     ) -> None:
-        """`takes_over`: it is handed over to this broker, and nothing may be written before the move is finished."""
+        """`takes_over`: it is handed over to this broker, and nothing may be written before the move is finished.
+        `is_unclean`: it was elected so in this epoch, and what it lacks is lost.
+        `forward`: who may take what comes once it is handed over to another."""
         super().__init__(**common)
         self._leader = leader
         self._gate = Gate(takes_over=takes_over)
         self._propose = propose
+        self._forward = forward
         self._commits = CommitParking()
         self._flushes = FlushParking()
         self._line = RepackLine(repacker)
@@ -92,6 +100,11 @@ class Partition(Replica):
         self._tails: dict[Tail, None] = {}
         self._visible: _Visible | None = None
         """The last that readers of the end wait for."""
+        self._overtaking = Overtaking()
+        if not is_unclean:
+            self._overtaking.begin(self._clock.monotonic())
+        self._taken_over_at: float | None = None
+        """When the last hand-over to this broker was finished, as long as batches may be carried to it."""
         self._doubted_at: Offset | None = None
         """The high watermark when it was last doubted; None: it is not (see `doubt`)."""
         self._heed_seal()
@@ -155,13 +168,45 @@ class Partition(Replica):
             return refusal
         verdict = self.producers.check(header)
         if verdict is ACCEPT:
+            if self._taken_over_at is not None and self._may_lack_others(header):
+                return Refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, OVERTAKEN)
             return self._append(records, header, now_ms, needs_flush=needs_isr)
         if isinstance(verdict, Refuse):
+            if verdict.error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and self._has_overtaken(header):
+                return Refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, OVERTAKEN)
             return Refusal(verdict.error, verdict.message)
+        self._overtaking.on_duplicate(header.producer_id, self._clock.monotonic())
         if not needs_isr and (refusal := self.write_out()):
             return refusal
         time_ms = verdict.timestamp if self.settings.times is None else -1
         return Appended(verdict.base_offset, Offset(verdict.last_offset + 1), time_ms)
+
+    def _has_overtaken(self, header: BatchHeader) -> bool:
+        """Whether batches that its producer sent before this one, the first of it here, may have come too early, or are
+        still carried here."""
+        if not self.producers.skips(header):
+            return False
+        if self._awaits_carried:
+            return True
+        producer_id = header.producer_id
+        last = self.producers.last_offset(producer_id)
+        is_first = last is not None and last < self._leader.start_offset
+        return is_first and self._overtaking.may_be(producer_id, self._clock.monotonic())
+
+    def _may_lack_others(self, header: BatchHeader) -> bool:
+        """Whether the batch may go on from others that are still carried here, for it is not its producer's first, and
+        nothing is known of that producer. Where it was forgotten long ago, it is let in once nothing is carried."""
+        is_first = header.producer_id < 0 or header.base_sequence == 0
+        return not is_first and self.producers.last_offset(header.producer_id) is None and self._awaits_carried
+
+    @property
+    def _awaits_carried(self) -> bool:
+        """Whether the owner before this one may carry batches here that came before those which come now."""
+        if self._taken_over_at is None:
+            return False
+        if self._clock.monotonic() >= self._taken_over_at + CARRIED_UNTIL_MS_MAX / 1000:
+            self._taken_over_at = None
+        return self._taken_over_at is not None
 
     @property
     def appends_as_is(self) -> bool:
@@ -171,9 +216,11 @@ class Partition(Replica):
         as_is = settings.codec is None and not settings.compact and self._line.is_empty
         return as_is and self._ended is ErrorCode.NONE and self._gate.is_open
 
-    def take(self, records: Buffer, *, needs_isr: bool, done: Callable[[Appended | Refusal], None]) -> None:
+    def take(self, records: Buffer, *, needs_isr: bool, done: Done) -> None:
         """Append one batch of a client, in the codec that the topic wants, behind those taken before it. `done` is told
         of it: now, or, where this or an earlier batch is to be unpacked, or the partition is handed over, later."""
+        if self._is_taken_on(records, needs_isr, done):
+            return
         if self._line.is_empty:
             if self._is_held_up:
                 kept = bytes(records)
@@ -183,32 +230,33 @@ class Partition(Replica):
                 done(self.append(records, needs_isr=needs_isr))
                 return
         kept = bytes(records)
-        self._line.join(kept, lambda: self._turn(kept), partial(self._on_turn, needs_isr, done, len(kept)))
+        self._line.join(kept, lambda: self._turn(kept), partial(self._on_turn, kept, needs_isr, done))
+
+    def _is_taken_on(self, records: Buffer, needs_isr: bool, done: Done) -> bool:
+        """Whether it is somebody else's now, for this leadership is over."""
+        is_over = self._ended is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return is_over and self._forward(self.topic_partition, records, needs_isr, done)
 
     @property
     def _is_held_up(self) -> bool:
         """Whether what is to be written has to wait for the end of a hand-over."""
         return not self._gate.is_open and self._ended is ErrorCode.NONE
 
-    def _wait(self, again: Callable[[], None], size: int, done: Callable[[Appended | Refusal], None]) -> None:
+    def _wait(self, again: Callable[[], None], size: int, done: Done) -> None:
         if not self._gate.park(again, size):
             done(Refusal(ErrorCode.REQUEST_TIMED_OUT, "Too much waits until the partition is handed over; retry."))
 
     def _on_turn(
-        self,
-        needs_isr: bool,
-        done: Callable[[Appended | Refusal], None],
-        size: int,
-        result: Buffer | Repacked | CorruptBatch | Overflow,
+        self, kept: bytes, needs_isr: bool, done: Done, result: Buffer | Repacked | CorruptBatch | Overflow
     ) -> None:
         if self._is_held_up:
-            self._wait(partial(self._on_turn, needs_isr, done, size, result), size, done)
+            self._wait(partial(self.take, kept, needs_isr=needs_isr, done=done), len(kept), done)
         else:
             done(self._append_turn(result, needs_isr))
 
     def _turn(self, records: Buffer) -> Compression | None:
-        """What `_wanted` says of the batch whose turn it is; None where it is to be refused."""
-        if self._ended is not ErrorCode.NONE or isinstance(self._sound(records, self._clock.now_ms()), Refusal):
+        """What `_wanted` says of the batch whose turn it is; None where it is to be refused, or to wait."""
+        if not self.is_open or isinstance(self._sound(records, self._clock.now_ms()), Refusal):
             return None
         return self._wanted(records)
 
@@ -250,6 +298,11 @@ class Partition(Replica):
         self.log.forget_seal()
         if self.log.needs_flush:
             self._flusher.request(self)
+
+    def unpacked(self) -> asyncio.Future[None] | None:
+        """Done once the batch that is being unpacked is: of a partition that has stopped, all wait at the gate then, in
+        the order in which they came. None: there is no such batch."""
+        return self._line.over()
 
     def stop_writing(self) -> None:
         """Take no records any more, to seal what there is. Those that come wait: until `go_on_writing`, or until this
@@ -360,9 +413,12 @@ class Partition(Replica):
         """Go on leading, under a new epoch or with other replicas. What waits to be committed belongs to the old epoch
         and fails; what waits to be written is written in the new one."""
         if partition.leader_epoch == self._leader.epoch:
+            self._note_end_of_takeover(partition)
             isr, epoch, replicas = partition.isr, partition.partition_epoch, partition.replicas
             self._leader, effects = self._leader.on_isr(isr, epoch, replicas)
             self._carry_out_all(effects)
+            if self._gate.takes_over and not partition.is_sealed and not partition.is_unclean:
+                self._overtaking.begin(self._clock.monotonic())  # before what waits is written
             self._gate.on_image(takes_over=partition.is_sealed)
             return
         self._commits.refuse_all(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -380,8 +436,17 @@ class Partition(Replica):
         )
         self.wake_readers()
         self._tell_tails_of_the_end()
+        if partition.is_unclean:
+            self._overtaking.end()
+        elif not self._gate.is_open:
+            self._overtaking.begin(self._clock.monotonic())
+        self._note_end_of_takeover(partition)
         self._gate.on_epoch(takes_over=partition.is_sealed)
         self._heed_seal()
+
+    def _note_end_of_takeover(self, partition: PartitionImage) -> None:
+        if self._gate.takes_over and not partition.is_sealed:
+            self._taken_over_at = self._clock.monotonic()
 
     # followers
 
@@ -423,8 +488,13 @@ class Partition(Replica):
     def unwatch_tail(self, tail: Tail) -> None:
         self._tails.pop(tail, None)
 
+    def on_damage(self) -> None:
+        """Also followers are to know, at once: nobody leaves the ISR for a leader that has damaged the same."""
+        super().on_damage()
+        self._tell_tails()
+
     def _tell_tails(self) -> None:
-        """The high watermark, or the log's start, has risen."""
+        """Of what is news to them."""
         for tail in self._tails:
             tail.on_news(self)
 

@@ -87,7 +87,8 @@ def log_config(config: TopicConfig) -> LogConfig:
     )
 
 
-def partition_settings(config: TopicConfig) -> PartitionSettings:
+def partition_settings(config: TopicConfig, *, internal: bool = False) -> PartitionSettings:
+    """`internal`: of a topic that is read by its coordinator, from its leader's log alone, and so is never exported."""
     compact, delete = _policies(config)
     return PartitionSettings(
         max_message_bytes=config.max_message_bytes,
@@ -96,7 +97,7 @@ def partition_settings(config: TopicConfig) -> PartitionSettings:
         times=None
         if config.message_timestamp_type == "LogAppendTime"
         else TimeBounds(config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms),
-        durable=config.durable_enable and not compact,
+        durable=config.durable_enable and not compact and not internal,
         compact=compact,
         delete=delete,
         durable_lag_ms_max=config.durable_export_max_lag_ms,

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final, Protocol, TypeAlias, TypeVar
@@ -20,9 +21,11 @@ import structlog
 from headrace.base.errors import HeadraceError
 from headrace.base.ids import NO_LEADER, BrokerId, DirectoryId, Offset, PartitionIndex, TopicId, TopicPartition
 from headrace.base.limits import LOGS_CLOSED_AT_ONCE_MAX, LOGS_TAKEN_UP_PER_TURN_MAX
-from headrace.base.ports import Clock, Space
+from headrace.base.ports import Buffer, Clock, Space
+from headrace.broker.durable_wins import DurableWins, agrees, wins
 from headrace.broker.flusher import Flusher
 from headrace.broker.following import FollowerPartition
+from headrace.broker.forwarding import Done, Forward
 from headrace.broker.opening import Opened, Opener, Wanted, in_thread
 from headrace.broker.partition import Partition, Propose
 from headrace.broker.partition_settings import PartitionSettings, log_config, partition_settings
@@ -32,11 +35,12 @@ from headrace.broker.tasks import OnBug, started
 from headrace.metadata.configs import TopicConfig, topic_config
 from headrace.metadata.delta import ImageDelta, LocalPartition
 from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
+from headrace.metadata.segments import PartitionCatalog
 from headrace.metadata.values import PartitionImage, TopicImage
 from headrace.replica.leader import Leader, ProposeIsr
 from headrace.replica.producers import ProducerStates
 from headrace.replica.recovery_start import recovery_start
-from headrace.storage.engine import Damage, LogEngine, LogIdentity, PartitionLog
+from headrace.storage.engine import Damage, LogEngine, LogIdentity, PartitionLog, StampMismatch
 from headrace.storage.log.names import DAMAGED, LOG, numbered
 from headrace.wire.errors import ErrorCode
 
@@ -96,9 +100,16 @@ class Partitions:
         self._has_store = has_store
         self._on_bug = on_bug
         self._opener = Opener(engine, clock)
+        self.durable_wins = DurableWins(on_bug)
+        self.durable_wins.again = self._try_again
+        self.durable_wins.wanted = self._history_to_lead
         self.feeding: Feeding = NoFeeding()
         self.propose: Propose = _nobody_decides
         """Whom partitions tell of an ISR that they want."""
+        self.forward: Forward = _nobody_forwards
+        """Who may take a batch of a partition that is handed over, and is not led here any more, or yet."""
+        self.on_led: list[Callable[[Partition], object]] = []
+        """Told of each partition that this broker begins to lead, before anybody else finds it."""
         self._image = EMPTY_IMAGE
         """As of the last change."""
         self._serving: dict[TopicPartition, Partition] = {}
@@ -240,11 +251,17 @@ class Partitions:
 
     def _follow_history(self, delta: ImageDelta) -> None:
         """Before anything may be deleted here because the catalog has it, readers find it there."""
-        before, after = delta.before.catalog, delta.after.catalog
+        before = delta.before.catalog
         for role in self.replicas if delta.topic_ids is None else self._of_topics(delta.topic_ids):
             key = role.topic_partition
-            if (known := after.get(key)) is not before.get(key):
+            if (known := self._history(key)) is not before.get(key):
                 role.on_history(known)
+
+    def _history(self, key: TopicPartition) -> PartitionCatalog | None:
+        """None: there is none, or it does not count: an internal topic is read from its leader's log alone, and may
+        have been exported by earlier versions."""
+        topic = self._image.topics.get(key.topic_id)
+        return None if topic is None or topic.internal else self._image.catalog.get(key)
 
     def _of_topics(self, topic_ids: Iterable[TopicId]) -> Iterator[Replica]:
         for topic_id in topic_ids:
@@ -262,8 +279,10 @@ class Partitions:
             self._end(key, ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return False
         if leads and (serving := self._serving.get(key)) is not None and not serving.has_stepped_down:
-            serving.lead(image)
-            return True
+            others_led = image.leader_epoch != serving.leader_epoch
+            if not (others_led and wins(self._history(key), serving.log)):
+                serving.lead(image)
+                return True
         if not leads and (copy := self._following.get(key)) is not None and not copy.has_stepped_down:
             self._follow_on(copy, image)
             return True
@@ -352,11 +371,44 @@ class Partitions:
             await role.settled()
         async for role in _by_turns(ended):
             key = role.topic_partition
-            local = self._local(key)
-            if self.role(key) is not role or local is None:
+            if self.role(key) is not role or (local := self._local(key)) is None:
                 continue  # it is deleted
+            if self._gives_way(local, role.log) and not await self._begin_anew(local, role):
+                continue  # it serves nothing before that is done
+            if (local := self._local(key)) is None:
+                continue
             self._forget(key)
-            self._assume(local, role.log, role.producers, role.settings, role.high_watermark, failed=role.has_failed)
+            known = min(role.high_watermark, role.log.log_end_offset)  # it may have been begun anew
+            has_failed = role.has_failed or (role.log.failed and role.log.read_only is None)
+            self._assume(local, role.log, role.producers, role.settings, known, failed=has_failed)
+
+    def _gives_way(self, local: LocalPartition, partition_log: PartitionLog) -> bool:
+        """Whether it is to be led here, and durable history has more than the log, or otherwise."""
+        leads = local.partition.leader == self._node
+        return leads and wins(self._history(local.key), partition_log)
+
+    async def _begin_anew(self, local: LocalPartition, role: Replica) -> bool:
+        """See `durable_wins`. False: not now; whoever finds out more has it tried again."""
+        catalog = self._image.catalog[local.key]
+        try:
+            producers = await self.durable_wins.begin_anew(local.key, catalog, role.log, role.producers)
+        except HeadraceError as error:
+            log.error("a log could not be begun anew", log=str(role.log.directory), reason=str(error))
+            return role.log.failed  # then it is not served
+        if producers is None:
+            return False
+        role.producers = producers
+        return True
+
+    def _history_to_lead(self, key: TopicPartition) -> PartitionCatalog | None:
+        local = self._local(key)
+        leads = local is not None and local.partition.leader == self._node
+        return self._history(key) if leads else None
+
+    def _try_again(self, key: TopicPartition) -> None:
+        """What was still to be known of it is known."""
+        if not self._closing:
+            self._work = started(self._carry_out(self._work, [], [], [key]), "leading behind history", self._on_bug)
 
     async def quiet(self, logs: Sequence[PartitionLog]) -> None:
         """No flush of them is under way, and nobody else works on them, on return. Nothing may be flushed of them then:
@@ -384,22 +436,38 @@ class Partitions:
         configs = {topic_id: self._config(topic, image) async for topic_id, topic in _by_turns(topics.items())}
         asked = [self._asked(local, configs[local.topic.id]) for local in wanted]
         results = await self._opener.open_all(asked)
+        for at, (local, result) in enumerate(zip(wanted, results, strict=True)):
+            if isinstance(result, StampMismatch) and self._is_copied_anew(local.key):
+                results[at] = await self._opener.open_aside(asked[at])
         unwanted: list[PartitionLog] = []
+        giving_way: list[TopicPartition] = []
         async for local, result in _by_turns(zip(wanted, results, strict=True)):
             now = self._local(local.key)
             if now is not None and now.partition.assignment_epoch == local.partition.assignment_epoch:
+                if not isinstance(result, Exception) and self._gives_way(now, result.log):
+                    now = LocalPartition(now.topic, replace(now.partition, leader=NO_LEADER))
+                    giving_way.append(now.key)
                 self._take_up(now, configs[local.topic.id], result)
             elif not isinstance(result, Exception):  # not its any more: what comes behind this deletes its files
                 unwanted.append(result.log)
         await in_thread(partial(_close_all, unwanted, clean=True))
         if self._image is not image:
             self._reconfigure_all(topics)
+        for key in giving_way:
+            self._end(key, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if giving_way:
+            await self._change_roles(giving_way)
+
+    def _is_copied_anew(self, key: TopicPartition) -> bool:
+        """Somebody else leads, and nobody counts on what this broker has."""
+        local = self._local(key)
+        if local is None or local.partition.leader in (NO_LEADER, self._node):
+            return False
+        return self._node not in local.partition.isr
 
     def _asked(self, local: LocalPartition, config: TopicConfig) -> Wanted:
         identity = self._identity(local.topic, local.partition.index, local.partition.assignment_epoch)
-        history_end = self._image.durable(local.key).next_offset
-        start = partial(recovery_start, local.partition, self._node, history_end=history_end)
-        return Wanted(identity, log_config(config), start)
+        return Wanted(identity, log_config(config), partial(recovery_start, local.partition, self._node))
 
     async def open_again(self, key: TopicPartition) -> None:
         """What could not be opened, in case that the reason is gone; tried on return."""
@@ -425,6 +493,7 @@ class Partitions:
         for key in keys:
             self._offline.pop(key, None)
             self._crashed.discard(key)
+            self.durable_wins.forget(key)
             if (role := self._forget(key)) is not None:
                 role.step_down(error)
                 await role.settled()
@@ -484,7 +553,7 @@ class Partitions:
         tell_damage(local.topic.name, local.partition.index, partition_log, partition_log.damages)
         if not (partition_log.was_closed or partition_log.config.fsync):
             self._crashed.add(local.key)
-        settings = partition_settings(config)
+        settings = partition_settings(config, internal=local.topic.internal)
         self._assume(local, partition_log, producers, settings, partition_log.log_start_offset)
         if partition_log.damages or partition_log.read_only is not None or partition_log.has_replaced:
             self.damaged(local.key)
@@ -529,7 +598,7 @@ class Partitions:
         if failed:
             role.fail_again()
         if self._has_store:
-            role.on_history(self._image.catalog.get(local.key))
+            role.on_history(self._history(local.key))
         if isinstance(role, FollowerPartition):
             role.begin()
             self._feed(role)
@@ -538,6 +607,9 @@ class Partitions:
 
     def _lead(self, image: PartitionImage, common: Common, high_watermark: Offset) -> Partition:
         partition_log, key = common["partition_log"], common["topic_partition"]
+        catalog = self._history(key)
+        if self._has_store and catalog is not None and agrees(catalog, partition_log):
+            high_watermark = max(high_watermark, min(catalog.next_offset, partition_log.flushed_end))
         if key in self._crashed:
             self._crashed.discard(key)
             log.error(
@@ -564,10 +636,14 @@ class Partitions:
             leader=leader,
             repacker=self._repacker,
             propose=lambda which, wanted: self.propose(which, wanted),
+            forward=lambda *batch: self.forward(*batch),
             takes_over=image.is_sealed,
+            is_unclean=image.is_unclean,
         )
         self._serving[key] = self._places[key] = partition
         self._places[partition.topic, key.partition] = partition
+        for tell in self.on_led:
+            tell(partition)
         return partition
 
     def on_contact(self, heard: bool) -> None:
@@ -594,7 +670,7 @@ class Partitions:
         for partition in topic.partitions:
             role = self.role(TopicPartition(topic.id, partition.index))
             if role is not None:
-                role.settings = partition_settings(config)
+                role.settings = partition_settings(config, internal=topic.internal)
                 role.log.reconfigure(log_config(config))
 
     # ending
@@ -646,6 +722,10 @@ def _nobody_looks(_: Replica, __: Offset | None) -> bool:
 
 def _nobody_leaves(_: TopicPartition) -> None:
     """Before there is anybody."""
+
+
+def _nobody_forwards(_: TopicPartition, __: Buffer, ___: bool, ____: Done) -> bool:
+    return False
 
 
 def _nobody_decides(_: Partition, __: ProposeIsr) -> None:

@@ -24,6 +24,8 @@ from headrace.broker.examiner import Examiner
 from headrace.broker.fetch_sessions import FetchSessions
 from headrace.broker.flusher import Flusher
 from headrace.broker.followers import Followers
+from headrace.broker.forwarding import Forwarder
+from headrace.broker.frontiers import Frontiers
 from headrace.broker.groups import GroupService
 from headrace.broker.handlers import ALL
 from headrace.broker.history import History
@@ -107,6 +109,11 @@ class Parts:
             broker_configs=config.configs,
             has_store=ports.objects is not None,
         )
+        self._forwarder = Forwarder(
+            node=config.broker_id, image=lambda: metadata.image, address_of=self._address_of, on_bug=on_bug
+        )
+        self.partitions.forward = self._forwarder.take
+        self.partitions.on_led.append(lambda led: self._forwarder.on_led(led.topic_partition, led))
         self.duties = Duties(
             node=config.broker_id,
             cluster_id=identity.cluster_id,
@@ -135,6 +142,7 @@ class Parts:
             image=lambda: metadata.image,
             clock=ports.clock,
             throttle=self._throttles.leader,
+            on_bug=on_bug,
         )
         self.membership = Membership(
             identity=identity,
@@ -152,6 +160,8 @@ class Parts:
         advertised = {handler.key: handler.versions for handler in ALL if handler.advertised}
         self._counts = RequestCounts(advertised) if self._metrics_listen else None
         self.history = self._open_history()
+        self._frontiers = None if ports.objects is None else Frontiers(ports.objects, ports.clock)
+        self.partitions.durable_wins.frontiers = self._frontiers
         self._services = self._make_services(advertised)
         self._renewals = Renewals(
             node=config.broker_id,
@@ -173,6 +183,7 @@ class Parts:
                 on_bug=on_bug,
                 on_damaged=self._renewals.note,
                 begins_anew=self._renewals.begins_anew,
+                beginning=None if self._frontiers is None else self._frontiers.beginning,
             )
         )
         self.partitions.feeding = self._copying
@@ -190,6 +201,7 @@ class Parts:
         self._durable_api = DurableApi(
             image=lambda: metadata.image,
             sweeper=lambda: None if self.tiering is None else self.tiering.sweeper,
+            merger=lambda: None if self.tiering is None else self.tiering.merger,
             on_bug=on_bug,
         )
         handlers = {handler.key: handler for handler in ALL}
@@ -225,6 +237,7 @@ class Parts:
         self._throttles.on_delta(delta)
         self._services.quotas.on_delta(delta)
         self._followers.on_delta(delta)
+        self._forwarder.on_delta(delta)
         self.partitions.on_delta(delta)
 
     def _make_services(self, advertised: Mapping[int, tuple[int, int]]) -> Services:
@@ -395,15 +408,19 @@ class Parts:
         self.partitions.wake_readers()
         self._followers.answer_all()
         self._services.groups.begin_stop()
+        await self._forwarder.stop()
         await self.listener.stop()
         await self._services.groups.stop()
         await self._isr.stop()
         await self._renewals.stop()
         await self._copying.stop()
+        self.partitions.durable_wins.stop()
         await self.partitions.close(clean=clean)
         self._services.deadlines.close()
         if self.history is not None:
             self.history.stop()
+        if self._frontiers is not None:
+            self._frontiers.stop()
         await self.control.stop()
         await self.metadata.stop()
         self.peers.stop()

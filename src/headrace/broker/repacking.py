@@ -54,6 +54,15 @@ class RepackLine:
         self._places: deque[_Place] | None = None
         """None until the first one joins: most partitions never recompress."""
         self._task: asyncio.Task[None] | None = None
+        self._over: asyncio.Future[None] | None = None
+
+    def over(self) -> asyncio.Future[None] | None:
+        """Done once nothing waits; None where nothing does."""
+        if self.is_empty:
+            return None
+        if self._over is None or self._over.done():
+            self._over = asyncio.get_running_loop().create_future()
+        return self._over
 
     @property
     def is_empty(self) -> bool:
@@ -84,6 +93,8 @@ class RepackLine:
                 self._repacker.waiting_bytes -= len(place.records)
         finally:
             self._task = None
+            if self._over is not None and not self._over.done():
+                self._over.set_result(None)
 
 
 def _repack(records: Buffer, codec: Compression) -> Repacked | CorruptBatch:

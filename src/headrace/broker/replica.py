@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, TypedDict, Unpack
 import structlog
 
 from headrace.base.errors import CorruptData, StorageFailure
-from headrace.base.ids import LeaderEpoch, Offset, TopicPartition
+from headrace.base.ids import NO_EPOCH, LeaderEpoch, Offset, TopicPartition
 from headrace.base.limits import PRODUCER_SNAPSHOT_INTERVAL_BYTES
 from headrace.base.ports import Buffer, Clock
 from headrace.broker.flusher import Flusher
@@ -85,8 +85,8 @@ class Replica(ABC):
         """All that is known to be damaged of its log lies in this range of offsets; None: nothing is."""
         self.history: PartitionCatalog | None = None
         """Durable segments that can be read here; None: there are none, or there is no store."""
-        self._compared: tuple[tuple[str, Sequence[tuple[LeaderEpoch, Offset]]], Offset | None] | None = None
-        """Which catalog and epochs `differs_from` has compared, and what it found."""
+        self._compared: tuple[tuple[str, Sequence[tuple[LeaderEpoch, Offset]], bool], Offset | None] | None = None
+        """Which catalog and epochs `differs_from` has compared, whether the log reached its end, and what it found."""
         self._watchers: dict[ParkedFetch, None] = {}
         self._first_end = partition_log.log_end_offset
         has_records = partition_log.log_end_offset > partition_log.log_start_offset
@@ -166,15 +166,23 @@ class Replica(ABC):
     @property
     def differs_from(self) -> Offset | None:
         """Where the log holds records of a later epoch than that in which those offsets were exported, so that it is
-        not what the catalog has there: after an unclean election, or a loss of what was not flushed. None: nowhere, as
-        far as the epochs say."""
+        not what the catalog has there: after an unclean election, or a loss of what was not flushed; its start, where
+        only its record at history's end is seen to be of another epoch. None: nowhere, as far as the epochs say."""
         history = self.history
         if history is None:
             return None
-        looked_at = (history.head, self.log.epochs)
+        looked_at = (history.head, self.log.epochs, self.log.log_end_offset > history.end_offset)
         if self._compared is None or self._compared[0] != looked_at:
-            self._compared = (looked_at, history.differs_from(looked_at[1]))
+            self._compared = (looked_at, self._compare(history))
         return self._compared[1]
+
+    def _compare(self, history: PartitionCatalog) -> Offset | None:
+        differs_from, last, held = history.differs_from(self.log.epochs), history.last, self.log
+        if differs_from is not None or last is None or last.descriptor.last_epoch == NO_EPOCH or held.is_compacted:
+            return differs_from
+        end = last.descriptor.end_offset
+        here = held.epoch_at(end) if held.log_start_offset <= end < held.log_end_offset else NO_EPOCH
+        return None if here in (NO_EPOCH, last.descriptor.last_epoch) else held.log_start_offset
 
     def on_history(self, history: PartitionCatalog | None) -> None:
         """As committed. What was deleted of it is deleted here too."""

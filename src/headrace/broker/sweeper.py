@@ -21,7 +21,7 @@ from uuid import UUID
 import structlog
 
 from headrace.base.errors import CorruptData, HeadraceError
-from headrace.base.ids import Offset, TopicId, TopicPartition
+from headrace.base.ids import TopicId, TopicPartition
 from headrace.base.limits import (
     HISTORY_DELETE_GRACE_MS,
     SWEEP_DELETES_PER_SECOND_MAX,
@@ -37,13 +37,17 @@ from headrace.broker.tasks import OnBug, started
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.orphans import has_left, is_orphan
 from headrace.metadata.segment_keys import SegmentKey, partition_prefix, topics_prefix
+from headrace.metadata.segments import PartitionCatalog
 from headrace.storage.tier.mirror import (
     NAMES,
     TOPICS,
+    MirroredState,
     MirroredTopic,
     MirrorWriter,
-    deleted_in_mirror,
     read_document,
+    read_state,
+    remove_chunk,
+    unnamed_chunks,
 )
 from headrace.wire.durable import Stray
 
@@ -93,8 +97,11 @@ class Sweeper:
         clock: Clock,
         grace_ms: int,
         interval_ms: int,
+        look_again: Callable[[TopicPartition], object],
         on_bug: OnBug,
     ) -> None:
+        """`look_again`: at the mirror of a partition, for another may have written it."""
+        self._look_again = look_again
         self._partitions = partitions
         self._metadata = metadata
         self._objects = objects
@@ -104,7 +111,8 @@ class Sweeper:
         self._on_bug = on_bug
         self._mirror = MirrorWriter(objects, cluster_id=metadata.image.cluster_id)
         self._left: dict[TopicPartition, dict[str, float]] = {}
-        """Objects that have left their catalogs, and when they were first seen to have, in monotonic seconds."""
+        """Objects that have left their catalogs and chunks that the mirror does not name, and when they were first seen
+        to have, in monotonic seconds."""
         self._turn = asyncio.Lock()
         self._stopping = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -162,22 +170,34 @@ class Sweeper:
         image = self._metadata.image
         orphans = await _in_thread(partial(self._orphans, image, partition_prefix(image.cluster_id, key)))
         known, seen = self._left.pop(key, {}), dict[str, float]()
-        mirrored: Offset | None = None
+        mirrored: list[MirroredState | None] = []
         for meta, named in orphans:
             due = self._age_ms(meta) >= self._grace_ms
             if has_left(image, named):
-                if mirrored is None:
-                    mirrored = await _in_thread(partial(deleted_in_mirror, self._objects, *key))
+                if not mirrored:
+                    mirrored = [await _in_thread(partial(read_state, self._objects, *key))]
                 seen[meta.key] = since = known.get(meta.key, self._clock.monotonic())
-                due = due and mirrored > named.end_offset and self._is_past(since)
+                due = due and is_forgotten(mirrored[0], image.durable(key), named) and self._is_past(since)
+                due = due and await _in_thread(partial(self._stands, image.durable(key), named))
             await self._take(meta, UNREFERENCED, sweep, due=due, execute=execute)
+        for meta in await _in_thread(partial(unnamed_chunks, self._objects, *key)):
+            seen[meta.key] = since = known.get(meta.key, self._clock.monotonic())
+            due = self._age_ms(meta) >= self._grace_ms and self._is_past(since)
+            remove = partial(remove_chunk, self._objects, *key, meta)
+            await self._take(meta, UNREFERENCED, sweep, due=due, execute=execute, remove=remove)
         if seen and sum(map(len, self._left.values())) < SWEEP_REMEMBERED_MAX:
             self._left[key] = seen
+        self._look_again(key)
 
     def _orphans(self, image: MetadataImage, prefix: str) -> list[tuple[ObjectMeta, SegmentKey]]:
         """In a worker thread, for there may be very many objects."""
         named = ((meta, SegmentKey.parse(meta.key)) for meta in self._objects.list(prefix))
         return [(meta, key) for meta, key in named if key is not None and is_orphan(image, key)]
+
+    def _stands(self, catalog: PartitionCatalog, named: SegmentKey) -> bool:
+        """In a worker thread: whether what took its place is there, whole; True where nothing did."""
+        entry = catalog.entries.holding(named.start_offset)
+        return entry is None or self._objects.size(entry.descriptor.key) == entry.descriptor.object_bytes
 
     def _is_past(self, since: float) -> bool:
         """Whether nobody reads any more what has left its catalog then."""
@@ -259,14 +279,23 @@ class Sweeper:
     def _age_ms(self, meta: ObjectMeta) -> int:
         return self._clock.now_ms() - meta.modified_ms
 
-    async def _take(self, meta: ObjectMeta, reason: str, sweep: Sweep, *, due: bool, execute: bool) -> bool:
-        """Whether it is removed now."""
+    async def _take(
+        self,
+        meta: ObjectMeta,
+        reason: str,
+        sweep: Sweep,
+        *,
+        due: bool,
+        execute: bool,
+        remove: Callable[[], object] | None = None,
+    ) -> bool:
+        """Whether it is removed now; `remove`: how, where it is not just deleted."""
         stray = Stray(meta.key, meta.size, max(0, self._age_ms(meta)), reason, due=due, removed=False)
         if not due or not execute or self._stopping.is_set():
             sweep.note(stray)
             return False
         try:
-            await _in_thread(partial(self._objects.delete, meta.key))
+            await _in_thread(remove or partial(self._objects.delete, meta.key))
         except (HeadraceError, OSError) as error:
             sweep.note(stray)
             sweep.blame(error)
@@ -274,6 +303,13 @@ class Sweeper:
         sweep.note(stray._replace(removed=True))
         await self._rested(1 / SWEEP_DELETES_PER_SECOND_MAX)
         return True
+
+
+def is_forgotten(mirrored: MirroredState | None, catalog: PartitionCatalog, named: SegmentKey) -> bool:
+    """Whether the mirror does not name what has left the catalog."""
+    if mirrored is None:
+        return False
+    return mirrored.log_start_offset > named.end_offset or mirrored.head == catalog.head
 
 
 def _topic_id(text: str) -> TopicId | None:

@@ -11,6 +11,7 @@ from headrace.broker.control import Control
 from headrace.broker.exporter import Exporter
 from headrace.broker.history import History
 from headrace.broker.history_keeper import HistoryKeeper
+from headrace.broker.merger import Merger
 from headrace.broker.metadata import MetadataDriver
 from headrace.broker.moves import Moves
 from headrace.broker.partitions import Partitions
@@ -51,6 +52,7 @@ class Tiering:
             objects=objects,
             clock=clock,
             interval_ms=number("log.retention.check.interval.ms"),
+            look_again=self._exporter.look_again,
             on_bug=on_bug,
         )
         self.sweeper = Sweeper(
@@ -60,9 +62,16 @@ class Tiering:
             clock=clock,
             grace_ms=number("durable.sweep.grace.ms"),
             interval_ms=number("durable.sweep.interval.ms"),
+            look_again=self._exporter.look_again,
             on_bug=on_bug,
         )
-
+        self.merger = Merger(
+            partitions=partitions,
+            metadata=metadata,
+            control=control,
+            objects=objects,
+            turn_of=self._exporter.turn_of,
+        )
         self.moves = Moves(
             node=node,
             broker_epoch=broker_epoch,

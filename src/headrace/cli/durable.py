@@ -1,4 +1,4 @@
-"""`headrace durable`: what is durable, proof of it, and the sweep of what nothing refers to."""
+"""`headrace durable`: what is durable, proof of it, the merging of it, and the sweep of what nothing refers to."""
 
 from __future__ import annotations
 
@@ -175,6 +175,34 @@ def sweep(
             f"--execute removes the {due} that are past their grace"
         )
     if swept.problems:
+        raise typer.Exit(1)
+
+
+@durable.command()
+def merge(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Its name.", show_default=False)],
+    partition: OnePartition = None,
+    execute: Annotated[
+        bool, typer.Option("--execute/--dry-run", help="Do it; else it is only said what would be merged.")
+    ] = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    json: Json = False,
+) -> None:
+    """Put one durable segment in the place of several small ones that follow on one another.
+
+    Who reads meanwhile is not disturbed: the objects that are replaced go a minute later.
+    """
+    from headrace.cli import durable_views as views
+
+    merged = _run(views.merge(bootstrap, topic, partition, execute=execute))
+    if json:
+        print_json(asdict(merged))
+    else:
+        for problem in merged.problems:
+            print_line(problem)
+        told = f"{merged.before} segments of topic '{topic}', {merged.bytes} bytes"
+        note(f"merged {told}, into {merged.after}" if execute else f"{told}, would become {merged.after}")
+    if merged.problems:
         raise typer.Exit(1)
 
 

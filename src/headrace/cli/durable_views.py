@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 from uuid import UUID
 
 from headrace.base.errors import CorruptData, HeadraceError, UsageError
@@ -22,11 +22,13 @@ from headrace.net.client.errors import ClientError
 from headrace.net.client.members import BrokerView, Members
 from headrace.net.client.offsets import LATEST, list_offsets
 from headrace.storage.tier.mirror import MirroredState, MirroredTopic
-from headrace.storage.tier.reader import Store, rebuilt
+from headrace.storage.tier.reader import DamagedHistory, Store, rebuilt
 from headrace.storage.tier.verifying import mirror_problems, seam_problems, segment_problems, sentence
 
 EARLIEST_LOCAL: Final = -4
 DURABLE_URL: Final = "durable.url"
+Pages: TypeAlias = Callable[[UUID, int, int], Awaitable[Mapping[str, Any]]]
+"""Of a partition's catalog, from the entry on that holds an offset."""
 COMPARE_AGAIN_S: Final = 0.5
 """Before a broker that may lag is asked for a catalog again."""
 
@@ -94,6 +96,25 @@ class Verdict:
             "end_offset": self.end,
             "problems": self.problems,
         }
+
+
+@dataclass(slots=True)
+class MergedHistory:
+    """What all brokers made of a topic's small segments."""
+
+    partitions: list[int] = field(default_factory=list)
+    before: int = 0
+    after: int = 0
+    bytes: int = 0
+    problems: list[str] = field(default_factory=list)
+
+    def add(self, answer: Mapping[str, Any]) -> None:
+        """What one broker did."""
+        self.partitions = sorted({*self.partitions, *answer["partitions"]})
+        self.before += answer["before"]
+        self.after += answer["after"]
+        self.bytes += answer["bytes"]
+        self.problems.extend(answer["problems"])
 
 
 @dataclass(slots=True)
@@ -173,7 +194,7 @@ def verified(found: Sequence[History], url: str) -> list[Verdict]:
             except CorruptData as error:
                 verdict.problems.append(sentence(error))
                 continue
-            verdict.problems += _lasting(found_wrong, now)
+            verdict.problems += _lasting(found_wrong, catalog, now)
     return verdicts
 
 
@@ -187,9 +208,10 @@ def _prove(
     return list(segment_problems(store, history.topic, PartitionIndex(history.partition), catalog, on_read))
 
 
-def _lasting(found_wrong: Sequence[tuple[Offset, str]], now: PartitionCatalog) -> list[str]:
+def _lasting(found_wrong: Sequence[tuple[Offset, str]], catalog: PartitionCatalog, now: PartitionCatalog) -> list[str]:
     """Without those of segments that have left the catalog since, whose objects may be gone."""
-    return [text for start, text in found_wrong if start in now.entries]
+    there = {start: entry.descriptor for start, _ in found_wrong if (entry := now.entries.get(start)) is not None}
+    return [text for start, text in found_wrong if there.get(start) == catalog.entries[start].descriptor]
 
 
 @contextmanager
@@ -268,26 +290,38 @@ async def catalog(bootstrap: str, history: History) -> PartitionCatalog:
 
 async def _catalog(cluster: Cluster, history: History) -> PartitionCatalog:
     async with DurableLink(_address((await _brokers(cluster))[0])) as link:
-        for _ in range(DURABLE_CATALOG_TRIES_MAX):
-            whole = await _whole(link, history)
-            if whole is not None:
-                state, entries = whole
-                numbered = [(int(entry.descriptor.start_offset), entry) for entry in entries]
-                return rebuilt(history.mirrored_topic, PartitionIndex(history.partition), state, numbered)
+        return await steady(link.catalog, history)
+
+
+async def steady(pages: Pages, history: History) -> PartitionCatalog:
+    """The catalog of one moment. Raises CorruptData."""
+    for _ in range(DURABLE_CATALOG_TRIES_MAX):
+        whole = await _whole(pages, history)
+        if whole is None:
+            continue
+        state, entries, has_moved = whole
+        numbered = [(int(entry.descriptor.start_offset), entry) for entry in entries]
+        try:
+            return rebuilt(history.mirrored_topic, PartitionIndex(history.partition), state, numbered)
+        except DamagedHistory:
+            if not has_moved:
+                raise
     raise HeadraceError(f"The catalog of {history.topic}-{history.partition} changes too fast to be read: ask again.")
 
 
-async def _whole(link: DurableLink, history: History) -> tuple[MirroredState, list[CatalogEntry]] | None:
-    """The state and entries of one moment; None: what was asked for next was deleted meanwhile."""
-    page = await link.catalog(history.topic_id, history.partition, -1)
+async def _whole(pages: Pages, history: History) -> tuple[MirroredState, list[CatalogEntry], bool] | None:
+    """The state and entries, and whether they are of more than one moment; None: what was asked for next was deleted
+    meanwhile."""
+    page = await pages(history.topic_id, history.partition, -1)
     state = MirroredState.from_json(page["state"])
-    entries = [CatalogEntry.from_json(each) for each in page["entries"]]
+    entries, has_moved = [CatalogEntry.from_json(each) for each in page["entries"]], False
     while entries and entries[-1].descriptor.start_offset < state.last_start:
-        page = await link.catalog(history.topic_id, history.partition, entries[-1].descriptor.next_offset)
+        page = await pages(history.topic_id, history.partition, entries[-1].descriptor.next_offset)
         if not page["entries"]:
             return None
         entries += [CatalogEntry.from_json(each) for each in page["entries"]]
-    return state, [each for each in entries if each.descriptor.start_offset <= state.last_start]
+        has_moved |= MirroredState.from_json(page["state"]).head != state.head
+    return state, [each for each in entries if each.descriptor.start_offset <= state.last_start], has_moved
 
 
 async def verified_of(bootstrap: str, found: Sequence[History]) -> list[Verdict]:
@@ -308,7 +342,7 @@ async def verified_of(bootstrap: str, found: Sequence[History]) -> list[Verdict]
                 except CorruptData as error:
                     verdict.problems.append(sentence(error))
                     continue
-                verdict.problems += _lasting(found_wrong, now)
+                verdict.problems += _lasting(found_wrong, catalog, now)
     return verdicts
 
 
@@ -360,4 +394,27 @@ async def sweep(bootstrap: str, *, execute: bool) -> Swept:
                 total.add(answer)
     if not has_store and not total.problems:
         raise UsageError("No broker has a durable store (durable.url): there is nothing to sweep.")
+    return total
+
+
+async def merge(bootstrap: str, topic: str, partition: int | None, *, execute: bool) -> MergedHistory:
+    """By the brokers that lead its partitions. Raises UsageError where there is no such topic, or partition."""
+    total, has_store = MergedHistory(), False
+    async with Cluster(bootstrap) as cluster:
+        found = [each for each in await _known(cluster, [topic]) if partition in (None, each.partition)]
+        if not found:
+            raise UsageError(f"Topic '{topic}' has no durable history there; see 'headrace durable list'.")
+        for broker in await _brokers(cluster):
+            try:
+                async with DurableLink(_address(broker)) as link:
+                    answer = await link.merge(found[0].topic_id, partition, execute=execute)
+            except ClientError as error:
+                total.problems.append(f"Broker {broker.id}: {error}")
+                continue
+            if answer["has_store"]:
+                has_store = True
+                total.add(answer)
+    lacking = sorted({each.partition for each in found}.difference(total.partitions))
+    if has_store and lacking and not total.problems:
+        total.problems.append(f"Partition {lacking[0]} is led by no broker that answered: ask again.")
     return total

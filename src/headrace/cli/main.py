@@ -22,6 +22,7 @@ from headrace.cli.demo import demo
 from headrace.cli.doctor import doctor
 from headrace.cli.durable import durable
 from headrace.cli.group import group
+from headrace.cli.pipeline import pipeline
 from headrace.cli.produce import produce
 from headrace.cli.quorum import quorum
 from headrace.cli.sim import sim
@@ -69,6 +70,7 @@ app.command()(sim)
 app.add_typer(topic)
 app.add_typer(group)
 app.add_typer(durable)
+app.add_typer(pipeline)
 app.command()(produce)
 app.command()(consume)
 app.command()(demo)

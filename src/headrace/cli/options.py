@@ -29,6 +29,15 @@ NoBootstrap = Annotated[
         help="Taken by every command; this one asks no broker that runs already.",
     ),
 ]
+FilesBootstrap = Annotated[
+    str,
+    typer.Option(
+        "--bootstrap",
+        envvar="HEADRACE_BOOTSTRAP",
+        metavar="HOST:PORT[,HOST:PORT]",
+        help="Taken by every command; this one asks the brokers that its file names.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line, on standard output.")]
 LogLevel = Annotated[
     str, typer.Option("--log-level", metavar="LEVEL", help="The least that is logged: debug, info, warning or error.")

@@ -13,7 +13,7 @@ import typing
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Generic, TypeVar
+from typing import Any, ClassVar, Final, Generic, TypedDict, TypeVar
 
 from headrace.base.errors import CorruptData
 from headrace.base.ids import (
@@ -34,7 +34,7 @@ from headrace.base.ids import (
 from headrace.controller.brokers import allocate_producer_ids
 from headrace.controller.configs import ResourceAlteration, alter_configs
 from headrace.controller.decision import Decision, Refusal
-from headrace.controller.durable import delete_history, publish_segment
+from headrace.controller.durable import delete_history, publish_segment, replace_segments
 from headrace.controller.isr import IsrProposal, alter_isr, leave_isr
 from headrace.controller.leaders import Election, ElectionOutcome, PartitionRef, elect_leaders
 from headrace.controller.moves import HandsOver, Seal, fail_target, finish_move, give_up_move, prove_move, seal_move
@@ -244,7 +244,7 @@ def _handing_over(image: MetadataImage, setting: Setting) -> HandsOver:
     """Whether a topic's history is durable, so that a partition of it can be handed over."""
 
     def hands_over(topic: TopicImage) -> bool:
-        if not setting.has_store:
+        if not setting.has_store or topic.internal:
             return False
         config = topic_config(image, topic, setting.broker_configs, node=setting.node)
         return config.durable_enable and "compact" not in config.cleanup_policy
@@ -305,6 +305,26 @@ class DeleteHistory(Command[None]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReplaceSegments(Command[None]):
+    RESULT: ClassVar[Any] = None
+    topic_id: TopicId
+    partition: PartitionIndex
+    leader_epoch: LeaderEpoch
+    descriptor: SegmentDescriptor
+    removed: tuple[str, ...]
+
+    def decide(self, image: MetadataImage, setting: Setting) -> Decision[Refusal | None]:
+        return replace_segments(
+            image,
+            topic_id=self.topic_id,
+            partition=self.partition,
+            leader_epoch=self.leader_epoch,
+            descriptor=self.descriptor,
+            removed=self.removed,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProveMove(Command[None]):
     """As `prove_move`."""
 
@@ -335,73 +355,63 @@ class SealMove(Command[None]):
         return seal_move(image, self.seal)
 
 
+class Standing(TypedDict):
+    """Who asks something of a move: the leader of the partition in that epoch, in that incarnation."""
+
+    topic_id: TopicId
+    partition: PartitionIndex
+    leader_epoch: LeaderEpoch
+    broker_id: BrokerId
+    broker_epoch: BrokerEpoch
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FinishMove(Command[None]):
+class MoveStep(Command[None]):
+    """What the leader of a partition asks of its move."""
+
+    RESULT: ClassVar[Any] = None
+    topic_id: TopicId
+    partition: PartitionIndex
+    leader_epoch: LeaderEpoch
+    broker_id: BrokerId
+    broker_epoch: BrokerEpoch
+
+    @property
+    def standing(self) -> Standing:
+        return Standing(
+            topic_id=self.topic_id,
+            partition=self.partition,
+            leader_epoch=self.leader_epoch,
+            broker_id=self.broker_id,
+            broker_epoch=self.broker_epoch,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinishMove(MoveStep):
     """As `finish_move`."""
 
-    RESULT: ClassVar[Any] = None
-    topic_id: TopicId
-    partition: PartitionIndex
-    leader_epoch: LeaderEpoch
-    broker_id: BrokerId
-    broker_epoch: BrokerEpoch
-
     def decide(self, image: MetadataImage, setting: Setting) -> Decision[Refusal | None]:
-        return finish_move(
-            image,
-            topic_id=self.topic_id,
-            partition=self.partition,
-            leader_epoch=self.leader_epoch,
-            broker_id=self.broker_id,
-            broker_epoch=self.broker_epoch,
-        )
+        return finish_move(image, **self.standing)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FailTarget(Command[None]):
+class FailTarget(MoveStep):
     """As `fail_target`."""
 
-    RESULT: ClassVar[Any] = None
-    topic_id: TopicId
-    partition: PartitionIndex
-    leader_epoch: LeaderEpoch
-    broker_id: BrokerId
-    broker_epoch: BrokerEpoch
-
     def decide(self, image: MetadataImage, setting: Setting) -> Decision[Refusal | None]:
-        return fail_target(
-            image,
-            topic_id=self.topic_id,
-            partition=self.partition,
-            leader_epoch=self.leader_epoch,
-            broker_id=self.broker_id,
-            broker_epoch=self.broker_epoch,
-        )
+        return fail_target(image, **self.standing)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GiveUpMove(Command[None]):
+class GiveUpMove(MoveStep):
     """As `give_up_move`."""
 
-    RESULT: ClassVar[Any] = None
-    topic_id: TopicId
-    partition: PartitionIndex
-    leader_epoch: LeaderEpoch
-    broker_id: BrokerId
-    broker_epoch: BrokerEpoch
     for_good: bool = True
     """Else the move itself stays, and begins anew."""
 
     def decide(self, image: MetadataImage, setting: Setting) -> Decision[Refusal | None]:
-        return give_up_move(
-            image,
-            for_good=self.for_good,
-            topic_id=self.topic_id,
-            partition=self.partition,
-            leader_epoch=self.leader_epoch,
-            broker_id=self.broker_id,
-            broker_epoch=self.broker_epoch,
-        )
+        return give_up_move(image, **self.standing, for_good=self.for_good)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -543,6 +553,7 @@ ASKS: Final[Mapping[str, type[Ask[Any]]]] = {
             AllocateProducerIds,
             PublishSegment,
             DeleteHistory,
+            ReplaceSegments,
             ProveMove,
             SealMove,
             FinishMove,

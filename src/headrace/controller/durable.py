@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headrace.base.ids import FIRST_OFFSET, LeaderEpoch, Offset, PartitionIndex, TopicId, TopicPartition
-from headrace.base.limits import SEGMENTS_DELETED_AT_ONCE_MAX
+from headrace.base.limits import CATALOG_LINKS_MAX, SEGMENTS_DELETED_AT_ONCE_MAX
 from headrace.controller.decision import Decision, Refusal, decided
-from headrace.metadata.events import SegmentPublished, SegmentsDeleted
+from headrace.metadata.events import SegmentPublished, SegmentsDeleted, SegmentsReplaced
 from headrace.metadata.image import MetadataImage
-from headrace.metadata.segment_keys import is_misnamed
+from headrace.metadata.segment_keys import SegmentKey, is_misnamed
 from headrace.metadata.segments import PartitionCatalog, SegmentDescriptor
 from headrace.metadata.values import PartitionImage
 from headrace.wire.errors import ErrorCode
@@ -66,6 +66,51 @@ def _deleted(
     )
 
 
+def replace_segments(
+    image: MetadataImage,
+    *,
+    topic_id: TopicId,
+    partition: PartitionIndex,
+    leader_epoch: LeaderEpoch,
+    descriptor: SegmentDescriptor,
+    removed: Sequence[str],
+) -> Decision[Refusal | None]:
+    """One segment is to take the place of those (by their SHA-256, in order) that hold its offsets. Accepted only from
+    the current leader epoch, in which its object was made, as its key says, and never while the partition is handed
+    over. One that is there already is accepted, and changes nothing."""
+    key = TopicPartition(topic_id, partition)
+    known = image.partition(key)
+    if known is None:
+        message = f"Partition {partition} of the topic with id {topic_id} does not exist"
+        return decided(Refusal(ErrorCode.UNKNOWN_TOPIC_ID, message))
+    catalog = image.durable(key)
+    there = catalog.entries.get(descriptor.start_offset)
+    if there is not None and there.descriptor == descriptor:
+        return decided([])
+    if leader_epoch != known.leader_epoch:
+        return decided(_of_another_epoch("replaced", leader_epoch, known))
+    if known.move is not None:
+        return decided(Refusal(ErrorCode.INVALID_REQUEST, "The partition is being handed over: ask again after that."))
+    if descriptor.key != str(SegmentKey.of(image.cluster_id, key, descriptor, made_in=leader_epoch)):
+        problem = (
+            f"Object '{descriptor.key}' is not named as one that was made of others in leader epoch {leader_epoch}."
+        )
+        return decided(Refusal(ErrorCode.INVALID_REQUEST, problem))
+    if len(catalog.deletions) >= CATALOG_LINKS_MAX:
+        problem = f"{len(catalog.deletions)} changes are linked behind the last segment: ask again after the next one."
+        return decided(Refusal(ErrorCode.INVALID_REQUEST, problem))
+    if problem := catalog.replacement_refusal(descriptor, removed) or "":
+        return decided(Refusal(ErrorCode.INVALID_REQUEST, problem))
+    replaced = SegmentsReplaced(
+        topic_id=topic_id,
+        partition=partition,
+        descriptor=descriptor,
+        removed=tuple(removed),
+        previous_hash=catalog.head,
+    )
+    return decided([replaced])
+
+
 def delete_history(
     image: MetadataImage,
     *,
@@ -82,13 +127,7 @@ def delete_history(
         message = f"Partition {partition} of the topic with id {topic_id} does not exist"
         return decided(Refusal(ErrorCode.UNKNOWN_TOPIC_ID, message))
     if leader_epoch != known.leader_epoch:
-        return decided(
-            Refusal(
-                ErrorCode.FENCED_LEADER_EPOCH if leader_epoch < known.leader_epoch else ErrorCode.UNKNOWN_LEADER_EPOCH,
-                f"History is to be deleted in leader epoch {leader_epoch}, but the partition is in "
-                f"{known.leader_epoch}.",
-            )
-        )
+        return decided(_of_another_epoch("deleted", leader_epoch, known))
     catalog = image.durable(key)
     start = min(log_start_offset, catalog.next_offset)
     gone = catalog.below(start)
@@ -98,6 +137,13 @@ def delete_history(
     if start <= catalog.log_start_offset:
         return decided([])
     return decided([_deleted(key, catalog, start, gone)])
+
+
+def _of_another_epoch(what: str, leader_epoch: LeaderEpoch, known: PartitionImage) -> Refusal:
+    return Refusal(
+        ErrorCode.FENCED_LEADER_EPOCH if leader_epoch < known.leader_epoch else ErrorCode.UNKNOWN_LEADER_EPOCH,
+        f"History is to be {what} in leader epoch {leader_epoch}, but the partition is in {known.leader_epoch}.",
+    )
 
 
 def _stale(leader_epoch: LeaderEpoch, descriptor: SegmentDescriptor, known: PartitionImage) -> Refusal:

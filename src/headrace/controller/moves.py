@@ -24,6 +24,7 @@ from headrace.base.ids import (
     TopicPartition,
 )
 from headrace.controller.decision import Decision, Refusal, decided, stale
+from headrace.controller.durable import publish_segment
 from headrace.metadata.events import (
     LeaderChanged,
     MetadataEvent,
@@ -37,6 +38,7 @@ from headrace.metadata.events import (
 )
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.moves import Move, StorageStateSealed
+from headrace.metadata.segments import SegmentDescriptor
 from headrace.metadata.values import PartitionImage, TopicImage
 from headrace.wire.errors import ErrorCode
 
@@ -50,6 +52,15 @@ def never(_: TopicImage) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Tail:
+    """The last durable segment of an owner: in the store, and published with its seal."""
+
+    descriptor: SegmentDescriptor
+    previous_hash: str
+    """The head of the catalog that it goes on from."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Seal:
     """What an owner proposes: the state in which it leaves the partition, and for whom."""
 
@@ -59,6 +70,7 @@ class Seal:
     """Of the owner."""
     target: BrokerId
     state: StorageStateSealed
+    tail: Tail | None = None
 
 
 def is_live(image: MetadataImage, broker: BrokerId) -> bool:
@@ -91,14 +103,18 @@ def prove_move(
 
 
 def seal_move(image: MetadataImage, seal: Seal) -> Decision[Refusal | None]:
-    """The owner has written its last: the target is the owner from this entry on."""
+    """The owner has written its last: the target is the owner from this entry on, in which the owner's last segment
+    joins durable history too."""
     key, state = TopicPartition(seal.topic_id, seal.partition), seal.state
     known = image.partition(key)
     if known is None:
         return decided(_not_moving(seal.partition))
     if known.move is not None and known.move.state == state:
         return decided([])
-    problem = _unsealable(image, key, known, seal)
+    published = _published(image, seal)
+    if isinstance(published.result, Refusal):
+        return published
+    problem = _unsealable(image.replay(published.events), key, known, seal)
     if problem is not None:
         return decided(problem)
     sealed = MoveSealed(
@@ -108,7 +124,21 @@ def seal_move(image: MetadataImage, seal: Seal) -> Decision[Refusal | None]:
         assignment_epoch=known.leader_epoch + 1,
         state=state,
     )
-    return decided([sealed, *_owned_by(key, known, seal.target, after=sealed.partition_epoch)])
+    return decided([*published.events, sealed, *_owned_by(key, known, seal.target, after=sealed.partition_epoch)])
+
+
+def _published(image: MetadataImage, seal: Seal) -> Decision[Refusal | None]:
+    if seal.tail is None:
+        return decided([])
+    return publish_segment(
+        image,
+        topic_id=seal.topic_id,
+        partition=seal.partition,
+        leader_epoch=seal.state.leader_epoch,
+        descriptor=seal.tail.descriptor,
+        previous_hash=seal.tail.previous_hash,
+        log_start_offset=seal.state.log_start_offset,
+    )
 
 
 def _unsealable(image: MetadataImage, key: TopicPartition, known: PartitionImage, seal: Seal) -> Refusal | None:

@@ -25,9 +25,10 @@ from headrace.base.ids import (
     ProducerId,
     TopicId,
 )
+from headrace.metadata.descriptors import SegmentDescriptor
 from headrace.metadata.moves import UNLIMITED_RATE, StorageStateSealed
+from headrace.metadata.pieces import Piece
 from headrace.metadata.quotas import QuotaEntity
-from headrace.metadata.segments import SegmentDescriptor
 from headrace.metadata.values import Endpoint, PartitionImage
 
 
@@ -227,10 +228,11 @@ class MoveCancelled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentPublished:
-    """A durable segment joined the catalog. `previous_hash` is the chain's head that it continues."""
+    """A durable segment joined the catalog. `previous_hash` is the chain's head that it continues. Version 1: the
+    descriptor may say of which epoch its last batch is."""
 
     TYPE: ClassVar[int] = 16
-    VERSION: ClassVar[int] = 0
+    VERSION: ClassVar[int] = 1
     topic_id: TopicId
     partition: PartitionIndex
     descriptor: SegmentDescriptor
@@ -261,6 +263,33 @@ class SegmentsDeleted:
     topic_id: TopicId
     partition: PartitionIndex
     log_start_offset: Offset
+    removed: tuple[str, ...]
+    previous_hash: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogListed:
+    """What a catalog holds behind what was told of it before, and what has happened behind its last entry. In snapshots
+    alone: it is what earlier events came to."""
+
+    TYPE: ClassVar[int] = 30
+    VERSION: ClassVar[int] = 0
+    topic_id: TopicId
+    partition: PartitionIndex
+    piece: Piece
+    links: tuple[tuple[str, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentsReplaced:
+    """One segment takes the place of those (by their SHA-256, in order) that hold its offsets; their objects go later.
+    `previous_hash` is the chain's head that this continues."""
+
+    TYPE: ClassVar[int] = 31
+    VERSION: ClassVar[int] = 0
+    topic_id: TopicId
+    partition: PartitionIndex
+    descriptor: SegmentDescriptor
     removed: tuple[str, ...]
     previous_hash: str
 
@@ -341,6 +370,8 @@ MetadataEvent: TypeAlias = (
     | SegmentPublished
     | CatalogAnchored
     | SegmentsDeleted
+    | SegmentsReplaced
+    | CatalogListed
     | ProducerIdsAllocated
     | QuotaChanged
     | QuorumGrown

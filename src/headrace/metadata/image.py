@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 import immutables
@@ -22,11 +23,12 @@ from headrace.base.ids import (
     TopicId,
     TopicPartition,
 )
-from headrace.base.limits import SNAPSHOT_PARTITIONS_PER_EVENT_MAX
+from headrace.base.limits import CATALOG_CHUNK_ENTRIES, SNAPSHOT_PARTITIONS_PER_EVENT_MAX
 from headrace.metadata.events import (
     BrokerRegistered,
     BrokerUnfenced,
     CatalogAnchored,
+    CatalogListed,
     ClusterBorn,
     ConfigChanged,
     MetadataEvent,
@@ -34,14 +36,13 @@ from headrace.metadata.events import (
     ProducerIdsAllocated,
     QuorumGrown,
     QuotaChanged,
-    SegmentPublished,
-    SegmentsDeleted,
     TopicCreated,
 )
 from headrace.metadata.moves import Move
+from headrace.metadata.pieces import piece_of
 from headrace.metadata.quotas import QuotaEntity
 from headrace.metadata.replay import ImageBuilder
-from headrace.metadata.segments import PartitionCatalog, Removed, deleted_hash
+from headrace.metadata.segments import PartitionCatalog
 from headrace.metadata.values import BrokerImage, Endpoint, PartitionImage, TopicImage
 
 __all__ = ["EMPTY_IMAGE", "BrokerImage", "MetadataImage", "PartitionImage", "TopicImage"]
@@ -143,12 +144,15 @@ class MetadataImage:
 
     # changing, and keeping
 
-    def replay(self, events: Iterable[MetadataEvent], *, index: int | None = None) -> MetadataImage:
+    def replay(
+        self, events: Iterable[MetadataEvent], *, index: int | None = None, is_snapshot: bool = False
+    ) -> MetadataImage:
         """The image after one committed entry, at `index` where given. An entry at or below `self.index` is old news
-        and gives this image back."""
+        and gives this image back. Raises CorruptData where it `is_snapshot` and what it says of durable history does
+        not hold: were that left out, its objects would be taken for orphans."""
         if index is not None and index <= self.index:
             return self
-        builder = ImageBuilder(self)
+        builder = ImageBuilder(self, is_snapshot=is_snapshot)
         for event in events:
             builder.apply(event)
         return MetadataImage(
@@ -222,25 +226,11 @@ def _snapshot_of_history(key: TopicPartition, catalog: PartitionCatalog) -> Iter
             log_start_offset=anchor.log_start_offset,
         )
 
-    def deleted(before: str, deletions: Iterable[Removed]) -> Iterator[MetadataEvent]:
-        for removed in deletions:
-            yield SegmentsDeleted(
-                topic_id=topic_id,
-                partition=partition,
-                log_start_offset=catalog.log_start_offset,
-                removed=removed,
-                previous_hash=before,
-            )
-            before = deleted_hash(before, removed)
-
-    head = anchor.head
-    for entry in catalog:
-        yield from deleted(head, entry.deletions)
-        yield SegmentPublished(
-            topic_id=topic_id, partition=partition, descriptor=entry.descriptor, previous_hash=entry.previous_hash
-        )
-        head = entry.hash
-    yield from deleted(head, catalog.deletions)
+    entries = iter(catalog)
+    while piece := list(islice(entries, CATALOG_CHUNK_ENTRIES)):
+        is_last = piece[-1].descriptor.start_offset == catalog.last_start
+        links = catalog.deletions if is_last else ()
+        yield CatalogListed(topic_id=topic_id, partition=partition, piece=piece_of(piece), links=links)
 
 
 def _pieces(partitions: tuple[PartitionImage, ...]) -> list[tuple[PartitionImage, ...]]:

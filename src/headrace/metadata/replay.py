@@ -1,7 +1,9 @@
 """How each event changes the image: a mutable working copy of one image, for one committed entry.
 
-Promises: `apply` is total: an event that names what is not there, or is older than what is, changes nothing. A
-thousand changes to one topic in one entry copy its partitions once. Used by `MetadataImage.replay` alone.
+Promises: `apply` is total: an event that names what is not there, or is older than what is, changes nothing; but for
+a snapshot, where what is refused of durable history raises CorruptData. A committed event of a catalog is taken also
+where a link of the chain before it is lost: its offsets say where it belongs. A thousand changes to one topic in one
+entry copy its partitions once. Used by `MetadataImage.replay` alone.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar, assert_never
 
 import immutables
 
+from headrace.base.errors import CorruptData
 from headrace.base.ids import NO_LEADER, BrokerEpoch, BrokerId, PartitionIndex, TopicId, TopicPartition
 from headrace.metadata.events import (
     BrokerFenced,
@@ -18,6 +21,7 @@ from headrace.metadata.events import (
     BrokerRemoved,
     BrokerUnfenced,
     CatalogAnchored,
+    CatalogListed,
     ClusterBorn,
     ConfigChanged,
     IsrChanged,
@@ -36,10 +40,12 @@ from headrace.metadata.events import (
     ReplicasChanged,
     SegmentPublished,
     SegmentsDeleted,
+    SegmentsReplaced,
     TopicCreated,
     TopicDeleted,
 )
 from headrace.metadata.moves import Move
+from headrace.metadata.pieces import run_of
 from headrace.metadata.segments import PartitionCatalog
 from headrace.metadata.values import BrokerImage, PartitionImage, TopicImage
 
@@ -59,7 +65,8 @@ MoveEvent: TypeAlias = MoveStarted | MoveProven | MoveSealed | MoveFinished | Mo
 class ImageBuilder:
     """One image being changed. `partitions` holds the lists of the topics whose partitions changed."""
 
-    def __init__(self, image: MetadataImage) -> None:
+    def __init__(self, image: MetadataImage, *, is_snapshot: bool = False) -> None:
+        self.is_snapshot = is_snapshot
         self.cluster_id = image.cluster_id
         self.next_producer_id = image.next_producer_id
         self.quorum_grown = image.quorum_grown
@@ -126,6 +133,10 @@ class ImageBuilder:
                 self._anchor_catalog(event)
             case SegmentsDeleted():
                 self._delete_segments(event)
+            case SegmentsReplaced():
+                self._replace_segments(event)
+            case CatalogListed():
+                self._list_catalog(event)
             case ProducerIdsAllocated():
                 self.next_producer_id = max(self.next_producer_id, event.end)
             case QuotaChanged():
@@ -281,24 +292,61 @@ class ImageBuilder:
         key = TopicPartition(event.topic_id, event.partition)
         if not self._exists(key):
             return
-        catalog = self.catalog.get(key) or PartitionCatalog.empty(*key)
-        if catalog.refusal(event.descriptor, event.previous_hash) is None:
+        catalog = (self.catalog.get(key) or PartitionCatalog.empty(*key)).at(event.previous_hash)
+        if (problem := catalog.refusal(event.descriptor, event.previous_hash)) is None:
             self.catalog[key] = catalog.published(event.descriptor)
+        else:
+            self._refuse(key, problem)
 
     def _anchor_catalog(self, event: CatalogAnchored) -> None:
         key = TopicPartition(event.topic_id, event.partition)
         if self._exists(key) and key not in self.catalog:
             self.catalog[key] = PartitionCatalog(
                 head=event.head,
-                entries=immutables.Map(),
                 end_offset=event.end_offset,
                 log_start_offset=event.log_start_offset,
             )
 
     def _delete_segments(self, event: SegmentsDeleted) -> None:
         catalog = self.catalog.get(key := TopicPartition(event.topic_id, event.partition))
-        if catalog is not None and catalog.head == event.previous_hash:
-            self.catalog[key] = catalog.deleted(event.log_start_offset, event.removed)
+        if catalog is None:
+            return
+        deletes = min(event.log_start_offset, catalog.next_offset) > catalog.log_start_offset
+        there = catalog.at(event.previous_hash)
+        if catalog.head == event.previous_hash or (deletes and there.head == event.previous_hash):
+            self.catalog[key] = there.deleted(event.log_start_offset, event.removed)
+
+    def _replace_segments(self, event: SegmentsReplaced) -> None:
+        catalog = self.catalog.get(key := TopicPartition(event.topic_id, event.partition))
+        if catalog is None or catalog.replacement_refusal(event.descriptor, event.removed) is not None:
+            return
+        there = catalog.at(event.previous_hash)
+        is_new = event.descriptor.sha256 not in event.removed
+        if catalog.head == event.previous_hash or (is_new and there.head == event.previous_hash):
+            self.catalog[key] = there.replaced(event.descriptor)
+
+    def _list_catalog(self, event: CatalogListed) -> None:
+        key = TopicPartition(event.topic_id, event.partition)
+        if not self._exists(key):
+            return
+        try:
+            joined = (self.catalog.get(key) or PartitionCatalog.empty(*key)).joined(run_of(event.piece))
+        except CorruptData as error:
+            self._refuse(key, str(error))
+            return
+        if joined is None:
+            self._refuse(key, f"Its segments do not go on from {event.piece.previous_hash[:16]}.")
+            return
+        self.catalog[key] = joined.with_links(event.links)
+
+    def _refuse(self, key: TopicPartition, problem: str) -> None:
+        """Raises CorruptData in a snapshot."""
+        if self.is_snapshot:
+            raise CorruptData(
+                f"What the metadata snapshot says of durable history of partition {key.partition} of topic "
+                f"{key.topic_id} does not hold: {problem} Put back a copy "
+                "of the metadata directory, or begin with an empty one where other brokers have it."
+            )
 
     def _exists(self, key: TopicPartition) -> bool:
         topic = self.topics.get(key.topic_id)

@@ -10,12 +10,11 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from headrace.base.ids import ClusterId, LeaderEpoch, Offset, PartitionIndex, TopicId, TopicPartition
-from headrace.metadata.segments import SegmentDescriptor
+from headrace.metadata.descriptors import DIGEST_CHARS, SegmentDescriptor
 
-DIGEST_CHARS: Final = 16
-"""Of the SHA-256 of the object, at the end of its name."""
 _KEY: Final = re.compile(
-    r"clusters/([^/]+)/topics/([0-9a-f-]{36})/([0-9]{1,10})/([0-9]{20})-([0-9]{20})-([0-9]{10})-([0-9a-f]{16})\.segment"
+    r"clusters/([^/]+)/topics/([0-9a-f-]{36})/([0-9]{1,10})/"
+    r"([0-9]{20})-([0-9]{20})-([0-9]{10})(?:-([0-9]{10}))?-([0-9a-f]{16})\.segment"
 )
 
 
@@ -30,11 +29,14 @@ class SegmentKey(NamedTuple):
     """Inclusive."""
     leader_epoch: LeaderEpoch
     digest: str
+    made_in: LeaderEpoch | None = None
+    """Of one that was made of others: the leader epoch in which."""
 
     def __str__(self) -> str:
         offsets = f"{self.start_offset:020d}-{self.end_offset:020d}"
         directory = partition_prefix(self.cluster_id, TopicPartition(self.topic_id, self.partition))
-        return f"{directory}{offsets}-{self.leader_epoch:010d}-{self.digest}.segment"
+        made_in = "" if self.made_in is None else f"-{self.made_in:010d}"
+        return f"{directory}{offsets}-{self.leader_epoch:010d}{made_in}-{self.digest}.segment"
 
     @classmethod
     def parse(cls, key: str) -> SegmentKey | None:
@@ -42,7 +44,7 @@ class SegmentKey(NamedTuple):
         found = _KEY.fullmatch(key)
         if found is None:
             return None
-        cluster, topic, partition, start, end, epoch, digest = found.groups()
+        cluster, topic, partition, start, end, epoch, made_in, digest = found.groups()
         try:
             topic_id = TopicId(UUID(topic))
         except ValueError:
@@ -55,11 +57,19 @@ class SegmentKey(NamedTuple):
             Offset(int(end)),
             LeaderEpoch(int(epoch)),
             digest,
+            None if made_in is None else LeaderEpoch(int(made_in)),
         )
         return named if str(named) == key else None
 
     @classmethod
-    def of(cls, cluster_id: ClusterId, partition: TopicPartition, segment: SegmentDescriptor) -> SegmentKey:
+    def of(
+        cls,
+        cluster_id: ClusterId,
+        partition: TopicPartition,
+        segment: SegmentDescriptor,
+        *,
+        made_in: LeaderEpoch | None = None,
+    ) -> SegmentKey:
         """What the key of this segment has to be."""
         return cls(
             cluster_id,
@@ -68,6 +78,7 @@ class SegmentKey(NamedTuple):
             segment.end_offset,
             segment.leader_epoch,
             segment.sha256[:DIGEST_CHARS],
+            made_in,
         )
 
 
@@ -81,6 +92,6 @@ def partition_prefix(cluster_id: ClusterId, key: TopicPartition) -> str:
 
 
 def is_misnamed(cluster_id: ClusterId, partition: TopicPartition, segment: SegmentDescriptor) -> bool:
-    """Whether its key is that of another segment. One that is no segment's key at all is never swept."""
+    """Whether its key is not that of an export of it. One that is no segment's key at all is never swept."""
     named = SegmentKey.parse(segment.key)
     return named is not None and named != SegmentKey.of(cluster_id, partition, segment)

@@ -1,161 +1,50 @@
-"""Durable segments as the metadata knows them: descriptors, one partition's catalog and its hash chain.
+"""One partition's catalog of durable segments, and its hash chain.
 
 Promises: a catalog has no gap and no overlap, and each of its segments is bound by SHA-256 to all that came before.
-Never reads or writes an object: that is `headrace.storage.tier`.
+Never reads or writes an object: that is `headrace.storage.tier`. `descriptors` says what a segment is, `runs` how the
+entries are kept.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any, Final, TypeAlias
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
-import immutables
+from headrace.base.ids import FIRST_OFFSET, NO_EPOCH, NO_OFFSET, LeaderEpoch, Offset, PartitionIndex, TopicId
+from headrace.base.limits import SEGMENTS_REPLACED_AT_ONCE_MAX
+from headrace.metadata.descriptors import (
+    CatalogEntry,
+    Link,
+    SegmentDescriptor,
+    Voucher,
+    deleted_hash,
+    genesis_hash,
+    is_hash,
+    linked,
+    links_from_json,
+    lost_link,
+    published_hash,
+    replaced_hash,
+    vouchers_of,
+)
+from headrace.metadata.runs import Entries, Run
+from headrace.metadata.vouchers import unvouched
 
-from headrace.base.errors import CorruptData
-from headrace.base.ids import FIRST_OFFSET, NO_OFFSET, LeaderEpoch, Offset, PartitionIndex, TopicId
-
-CHAIN_VERSION: Final = 1
-_SHA256_HEX: Final = re.compile(r"[0-9a-f]{64}\Z")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SegmentDescriptor:
-    """What one durable segment holds, and how to prove it. Immutable, as the object is.
-
-    Invariants: ``0 <= start_offset <= end_offset``; ``0 < batch_bytes < object_bytes``.
-    """
-
-    key: str
-    """The object's key in the store."""
-    start_offset: Offset
-    end_offset: Offset
-    """Inclusive."""
-    leader_epoch: LeaderEpoch
-    """Of the leader that exported it; the batches inside keep the epochs under which they were appended."""
-    first_timestamp_ms: int
-    """Of the first record."""
-    last_timestamp_ms: int
-    """The largest in the segment."""
-    records: int
-    batch_bytes: int
-    """Length of the record batches, which are the object's beginning."""
-    object_bytes: int
-    """Length of the whole object, footer included."""
-    crc32c: int
-    """CRC32C of the record batches."""
-    sha256: str
-    """SHA-256 of the whole object, 64 lower-case hexadecimal digits."""
-
-    @property
-    def next_offset(self) -> Offset:
-        return Offset(self.end_offset + 1)
-
-    def to_json(self) -> dict[str, Any]:
-        """A dict of strings and ints that `from_json` reads back to an equal descriptor."""
-        return {name: getattr(self, name) for name in SegmentDescriptor.__slots__}
-
-    @classmethod
-    def from_json(cls, value: object) -> SegmentDescriptor:
-        """Raises CorruptData where a field is missing, of another type, or contradicts another."""
-        if not isinstance(value, Mapping):
-            raise CorruptData(f"A segment descriptor is not a JSON object: {value!r:.100}.")
-        known: dict[str, Any] = {}
-        for field in fields(cls):
-            item = value.get(field.name)
-            wanted = str if field.name in ("key", "sha256") else int
-            if type(item) is not wanted:
-                raise CorruptData(f"A segment descriptor's {field.name} is {item!r:.100}, not {wanted.__name__}.")
-            known[field.name] = item
-        descriptor = cls(**known)
-        if problem := descriptor.contradiction():
-            raise CorruptData(f"Segment descriptor {descriptor.key!r:.200}: {problem}.")
-        return descriptor
-
-    def contradiction(self) -> str | None:
-        """What in this descriptor cannot be, in a few words; None where all can."""
-        if not 0 <= self.start_offset <= self.end_offset:
-            return f"offsets {self.start_offset} to {self.end_offset} are no range"
-        if not 0 < self.batch_bytes < self.object_bytes:
-            return f"{self.batch_bytes} bytes of batches do not fit in {self.object_bytes} bytes of object"
-        if not 0 <= self.records <= self.end_offset - self.start_offset + 1:
-            return f"{self.records} records do not fit in offsets {self.start_offset} to {self.end_offset}"
-        if not 0 <= self.crc32c < 2**32 or not _SHA256_HEX.match(self.sha256):
-            return "a checksum is out of range"
-        return None
-
-
-# The hash chain. Each catalog event's hash covers the one before it, so the head proves the whole history.
-
-
-def genesis_hash(topic_id: TopicId, partition: PartitionIndex) -> str:
-    """The hash before the first event of a partition's catalog: 64 hexadecimal digits."""
-    return hashlib.sha256(f"headrace catalog {CHAIN_VERSION}\n{topic_id}\n{partition}".encode()).hexdigest()
-
-
-def published_hash(previous: str, descriptor: SegmentDescriptor) -> str:
-    """The head after a segment was appended to the catalog."""
-    return _link(previous, "published", [descriptor.to_json()])
-
-
-def replaced_hash(previous: str, removed: Sequence[str], added: Sequence[SegmentDescriptor]) -> str:
-    """The head after segments (by their SHA-256) were replaced by others that hold the same range (compaction)."""
-    return _link(previous, "replaced", [list(removed), [descriptor.to_json() for descriptor in added]])
-
-
-def deleted_hash(previous: str, removed: Sequence[str]) -> str:
-    """The head after segments (by their SHA-256) were dropped at the catalog's beginning (retention)."""
-    return _link(previous, "deleted", [list(removed)])
-
-
-def _link(previous: str, kind: str, content: list[Any]) -> str:
-    """SHA-256 over the canonical JSON (sorted keys, no spaces, ASCII) of ``[previous, kind, ...content]``."""
-    text = json.dumps([previous, kind, *content], sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return hashlib.sha256(text.encode("ascii")).hexdigest()
-
-
-Removed: TypeAlias = tuple[str, ...]
-"""What one deletion took from the catalog's beginning: segments by their SHA-256, in offset order."""
-
-
-def deletions_from_json(value: object) -> tuple[Removed, ...]:
-    """Raises CorruptData."""
-    if not isinstance(value, list) or not all(
-        isinstance(removed, list) and all(isinstance(each, str) for each in removed) for removed in value
-    ):
-        raise CorruptData(f"Deletions of a catalog are malformed: {value!r:.100}.")
-    return tuple(tuple(removed) for removed in value)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CatalogEntry:
-    """One published segment with its place in the chain: ``hash = published_hash(previous_hash, descriptor)``."""
-
-    descriptor: SegmentDescriptor
-    previous_hash: str
-    hash: str
-    deletions: tuple[Removed, ...] = ()
-    """What was deleted since the entry before this one was published: `previous_hash` is that entry's hash with these
-    linked to it. Empty for a catalog's first."""
-
-    def to_json(self) -> dict[str, Any]:
-        known = {"descriptor": self.descriptor.to_json(), "previous_hash": self.previous_hash, "hash": self.hash}
-        return {**known, "deletions": [list(removed) for removed in self.deletions]} if self.deletions else known
-
-    @classmethod
-    def from_json(cls, value: object) -> CatalogEntry:
-        """Raises CorruptData where the entry is malformed or its hash is not the one of its content."""
-        if not isinstance(value, Mapping):
-            raise CorruptData(f"A catalog entry is not a JSON object: {value!r:.100}.")
-        descriptor = SegmentDescriptor.from_json(value.get("descriptor"))
-        previous, claimed = value.get("previous_hash"), value.get("hash")
-        if not isinstance(previous, str) or published_hash(previous, descriptor) != claimed:
-            raise CorruptData(f"The catalog entry of {descriptor.key!r:.200} does not match its hash.")
-        deletions = deletions_from_json(value.get("deletions", []))
-        return cls(descriptor=descriptor, previous_hash=previous, hash=claimed, deletions=deletions)
+__all__ = [
+    "CatalogEntry",
+    "Entries",
+    "Link",
+    "PartitionCatalog",
+    "Run",
+    "SegmentDescriptor",
+    "Voucher",
+    "deleted_hash",
+    "genesis_hash",
+    "linked",
+    "links_from_json",
+    "published_hash",
+    "replaced_hash",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,11 +53,12 @@ class PartitionCatalog:
 
     Invariants: each entry starts one above the end of the one before it and holds its hash, with the deletions since
     then linked to it, as `previous_hash`; `head` is the last entry's hash with `deletions` linked to it; no entry lies
-    whole below `log_start_offset`, which is at most `next_offset`.
+    whole below `log_start_offset`, which is at most `next_offset`; a substitute is vouched for by the last replacement
+    of its range, and all that are vouched for are here.
     """
 
     head: str
-    entries: immutables.Map[Offset, CatalogEntry]
+    entries: Entries = field(default_factory=Entries)
     """By start offset."""
     start_offset: Offset = NO_OFFSET
     """Of the first segment; -1 while there is none."""
@@ -178,14 +68,14 @@ class PartitionCatalog:
     """The durable frontier: the last offset that was ever held, inclusive; -1 where none was."""
     log_start_offset: Offset = FIRST_OFFSET
     """What lies below is deleted: no reader is given it, though the first segment may still hold it."""
-    deletions: tuple[Removed, ...] = ()
-    """Since the last entry was published."""
+    deletions: tuple[Link, ...] = ()
+    """And replacements, since the last entry was published."""
     batch_bytes: int = 0
     """Of all entries."""
 
     @classmethod
     def empty(cls, topic_id: TopicId, partition: PartitionIndex) -> PartitionCatalog:
-        return cls(head=genesis_hash(topic_id, partition), entries=immutables.Map())
+        return cls(head=genesis_hash(topic_id, partition))
 
     @property
     def next_offset(self) -> Offset:
@@ -209,22 +99,21 @@ class PartitionCatalog:
 
     def __iter__(self) -> Iterator[CatalogEntry]:
         """The entries in offset order."""
-        return self._from(self.start_offset)
+        return self.entries.reaching(-1)
 
     def above(self, offset: Offset) -> Iterator[CatalogEntry]:
         """The entries that begin above `offset`, which is the end of one of them or below all."""
-        return self._from(max(self.start_offset, Offset(offset + 1)))
+        return self.entries.reaching(offset + 1)
 
-    def _from(self, at: Offset) -> Iterator[CatalogEntry]:
-        while (entry := self.entries.get(at)) is not None:
-            yield entry
-            at = entry.descriptor.next_offset
+    def reaching(self, offset: int) -> Iterator[CatalogEntry]:
+        """From the entry on that holds `offset`, or begins above it."""
+        return self.entries.reaching(offset)
 
     def differs_from(self, epochs: Sequence[tuple[LeaderEpoch, Offset]]) -> Offset | None:
         """Where a log with these epochs, in order, has records that cannot be those which are here: from the first
         epoch on that begins below the end, in a segment that was exported in an older one."""
         begins = [(epoch, start) for epoch, start in epochs if self.start_offset <= start < self.next_offset]
-        for entry in self if begins else ():
+        for entry in self.reaching(begins[0][1]) if begins else ():
             while begins and begins[0][1] < entry.descriptor.next_offset:
                 epoch, start = begins.pop(0)
                 if epoch > entry.descriptor.leader_epoch:
@@ -260,13 +149,108 @@ class PartitionCatalog:
         )
         return PartitionCatalog(
             head=head,
-            entries=self.entries.set(descriptor.start_offset, entry),
+            entries=self.entries.with_run(Run.of([entry])),
             start_offset=self.start_offset if self.entries else descriptor.start_offset,
             last_start=descriptor.start_offset,
             end_offset=descriptor.end_offset,
             log_start_offset=self.log_start_offset,
             batch_bytes=self.batch_bytes + descriptor.batch_bytes,
         )
+
+    def joined(self, run: Run) -> PartitionCatalog | None:
+        """This catalog with these behind its end; None where they do not go on from there, with its head. That their
+        hashes are right has been seen to."""
+        links = run.links if self.entries else ()
+        goes_on = run.start_offset == self.next_offset if self.entries else run.start_offset >= self.next_offset
+        if not goes_on or run.links != links or linked(self.head, links) != run.previous_hash:
+            return None
+        return PartitionCatalog(
+            head=run.hash,
+            entries=self.entries.with_run(run),
+            start_offset=self.start_offset if self.entries else run.start_offset,
+            last_start=run.start_of(len(run) - 1),
+            end_offset=run.end_offset,
+            log_start_offset=self.log_start_offset,
+            batch_bytes=self.batch_bytes + run.batch_bytes,
+        )
+
+    def with_links(self, links: Sequence[Link]) -> PartitionCatalog:
+        """With what has happened behind its last entry, but for what that did to the entries."""
+        return replace(self, head=linked(self.head, links), deletions=(*self.deletions, *links))
+
+    def at(self, head: str) -> PartitionCatalog:
+        """This catalog where a committed event says that its head was this one: where it is another, links are lost
+        here, and what was committed behind them is not refused for that."""
+        return self if head == self.head or not is_hash(head) else self.with_links([lost_link(head)])
+
+    def unvouched(self) -> str | None:
+        """Why its substitutes are not those that the chain vouches for, in a few words; None where they are."""
+        return unvouched(self.start_offset, self.entries.unusual(), self.deletions)
+
+    # one segment in the place of others
+
+    def replacement_refusal(self, descriptor: SegmentDescriptor, removed: Sequence[str]) -> str | None:
+        """Why this segment may not take the place of those (by their SHA-256, in order), as one sentence; None where it
+        may. They are of the same exporter's epoch, by which one sees where a log differs; and the last one stays, for
+        its footer is what a log begins behind."""
+        if problem := descriptor.contradiction():
+            return f"The segment's descriptor is impossible: {problem}."
+        if len(removed) > SEGMENTS_REPLACED_AT_ONCE_MAX:
+            return f"{len(removed)} segments are too many to be replaced at once."
+        there = self.between(descriptor.start_offset, descriptor.end_offset)
+        if not there or [each.descriptor.sha256 for each in there] != list(removed):
+            return f"Offsets {descriptor.start_offset} to {descriptor.end_offset} are not just what is to be replaced."
+        last = there[-1].descriptor
+        if last.start_offset == self.last_start:
+            return f"The last segment, which begins at {self.last_start}, is not replaced."
+        if {each.descriptor.leader_epoch for each in there} != {descriptor.leader_epoch}:
+            return f"Not all that is to be replaced was exported in leader epoch {descriptor.leader_epoch}."
+        if last.last_epoch not in (NO_EPOCH, descriptor.last_epoch) or descriptor.records > sum(
+            each.descriptor.records for each in there
+        ):
+            return "The segment holds what those that it is to replace do not."
+        return None
+
+    def between(self, start: int, end: int) -> list[CatalogEntry]:
+        """The entries that hold these offsets (inclusive) and no others; none where they hold others. No more than may
+        be replaced at once, and one."""
+        found: list[CatalogEntry] = []
+        for entry in self.reaching(start):
+            found.append(entry)
+            if entry.descriptor.end_offset >= end or len(found) > SEGMENTS_REPLACED_AT_ONCE_MAX:
+                break
+        fits = found and (found[0].descriptor.start_offset, found[-1].descriptor.end_offset) == (start, end)
+        return found if fits else []
+
+    def replaced(self, descriptor: SegmentDescriptor) -> PartitionCatalog:
+        """This catalog with the segment in the place of all those in its range. The caller has checked
+        `replacement_refusal`."""
+        there = self.between(descriptor.start_offset, descriptor.end_offset)
+        assert there, descriptor
+        first, last = there[0], there[-1]
+        assert last.descriptor.start_offset != self.last_start, descriptor
+        substitute = CatalogEntry(
+            descriptor=descriptor,
+            previous_hash=first.previous_hash,
+            hash=last.hash,
+            deletions=first.deletions,
+            is_substitute=True,
+        )
+        hung = [voucher for entry in there[1:] for link in entry.deletions for voucher in vouchers_of(link)]
+        carried = dict.fromkeys(
+            str(each) for each in hung if self._wants(each) and each.end_offset < descriptor.start_offset
+        )
+        link = (str(substitute.voucher), *carried)
+        size = sum(entry.descriptor.batch_bytes for entry in there)
+        return replace(
+            self.with_links([link]),
+            entries=self.entries.with_substitute(substitute),
+            batch_bytes=self.batch_bytes - size + descriptor.batch_bytes,
+        )
+
+    def _wants(self, voucher: Voucher) -> bool:
+        entry = self.entries.holding(voucher.start_offset)
+        return entry is not None and entry.is_substitute and entry.voucher == voucher
 
     # deleting from the beginning
 
@@ -279,18 +263,13 @@ class PartitionCatalog:
             found.append(entry.descriptor)
         return found
 
-    def deleted(self, log_start_offset: Offset, removed: Removed) -> PartitionCatalog:
+    def deleted(self, log_start_offset: Offset, removed: Link) -> PartitionCatalog:
         """This catalog with its beginning moved up to `log_start_offset`, at most its end, where it is below; `removed`
         is linked to the chain, and are those that lie whole below it, where they are still here."""
         start = max(self.log_start_offset, min(log_start_offset, self.next_offset))
         gone = self.below(start)
-        entries = self.entries.mutate()
-        for descriptor in gone:
-            del entries[descriptor.start_offset]
         first = gone[-1].next_offset if gone else self.start_offset
-        if gone and (entry := entries.get(first)) is not None:
-            entries[first] = replace(entry, deletions=())  # they are linked to an entry that is gone
-        left = entries.finish()
+        left = self.entries.since(first) if gone else self.entries
         return PartitionCatalog(
             head=deleted_hash(self.head, removed) if removed else self.head,
             entries=left,
@@ -298,7 +277,7 @@ class PartitionCatalog:
             last_start=self.last_start if left else NO_OFFSET,
             end_offset=self.end_offset,
             log_start_offset=start,
-            deletions=(*self.deletions, removed) if removed and left else (),
+            deletions=(*self.deletions, *([removed] if removed else [])) if left else (),
             batch_bytes=self.batch_bytes - sum(descriptor.batch_bytes for descriptor in gone),
         )
 
@@ -310,7 +289,6 @@ class PartitionCatalog:
             return self
         return PartitionCatalog(
             head=first.previous_hash,
-            entries=immutables.Map(),
             end_offset=Offset(self.start_offset - 1) if self.log_start_offset else NO_OFFSET,
             log_start_offset=self.log_start_offset,
         )

@@ -18,7 +18,7 @@ class Position(NamedTuple):
     """That the follower follows."""
     log_end: Offset
     last_epoch: LeaderEpoch
-    """Of its last batch; -1 where it has none."""
+    """Of the record before `log_end`, in its log or, where that begins there, before it; -1 where it is not known."""
     flushed_end: Offset
     """Everything below is durable. At most `log_end`."""
     readable_from: Offset
@@ -55,8 +55,13 @@ def diverges(leaders: End, last_epoch: LeaderEpoch, log_end: Offset) -> bool:
     return last_epoch >= 0 and (leaders.epoch != last_epoch or leaders.end < log_end)
 
 
-def is_older_than_all(last_epoch: LeaderEpoch, log_end: Offset, *, start: Offset, start_epoch: LeaderEpoch) -> bool:
-    """Leader: whether a follower's last batch is older than all that our log still has, which begins at `start` in
+def is_older_than_all(
+    last_epoch: LeaderEpoch, log_end: Offset, *, start: Offset, start_epoch: LeaderEpoch, epoch_before: LeaderEpoch
+) -> bool:
+    """Leader: whether a follower's last batch is older than all that is known of our log, which begins at `start` in
     `start_epoch`, though it reaches as far. Where such a log is to be cut lies below `start`, and the epochs from there
-    are gone with their records: the two cannot be compared, and the copy is to be begun anew."""
-    return 0 <= last_epoch < start_epoch and log_end >= start > 0
+    are gone with their records: the two cannot be compared, and the copy is to be begun anew. `epoch_before`: of the
+    record before `start`; -1 where that is not known. Whoever has that epoch there has all that was here below, and is
+    cut at `start` at the lowest: nothing of a common history is dropped because our log begins later."""
+    oldest = start_epoch if epoch_before < 0 else epoch_before
+    return 0 <= last_epoch < oldest and log_end >= start > 0

@@ -91,8 +91,10 @@ class Leader(NamedTuple):
         replicas: tuple[BrokerId, ...] = (),
         now: float = 0.0,
     ) -> Self:
-        """Begin an epoch. Followers count from the high watermark until they report in this epoch."""
+        """Begin an epoch. Followers count from the high watermark until they report in this epoch. Who was not in sync
+        knows one that is above what it has flushed itself: where it is elected uncleanly, that counts no more."""
         assert node in isr, "a leader is in its ISR"
+        high_watermark = min(high_watermark, flushed_end)
         ends = dict.fromkeys(isr, high_watermark) | {node: flushed_end}
         return cls(
             node=node,

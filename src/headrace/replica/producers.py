@@ -94,6 +94,19 @@ class ProducerStates:
             f"Producer {header.producer_id} sent sequence {header.base_sequence} where {expected} was next.",
         )
 
+    def skips(self, header: BatchHeader) -> bool:
+        """Whether a batch that is out of order leaves others out; else it lies before what is known."""
+        state = self._states.get(header.producer_id)
+        if state is None or header.producer_epoch < state.epoch:
+            return False
+        expected = state.next_sequence if header.producer_epoch == state.epoch else 0
+        return expected is not None and 0 < (header.base_sequence - expected) & SEQUENCE_MAX <= SEQUENCE_MAX // 2
+
+    def last_offset(self, producer_id: int) -> Offset | None:
+        """Of what it has appended, as far as it is known."""
+        state = self._states.get(producer_id)
+        return None if state is None else Offset(state.batches[-1].last_offset)
+
     def on_appended(self, header: BatchHeader, base_offset: Offset, now_ms: int) -> None:
         """The batch is in the log at `base_offset`. What expires is reckoned from `now_ms`, not from the times of its
         records: these may be of any age, and a producer of old records is not to be forgotten while it writes."""
@@ -124,6 +137,20 @@ class ProducerStates:
         for producer_id, state in self._states.items():
             yield ProducerEntry(producer_id, state.epoch, tuple(state.batches))
 
+    @property
+    def ids(self) -> frozenset[int]:
+        """Of all that are known."""
+        return frozenset(self._states)
+
+    def as_of(self, offset: int) -> ProducerStates:
+        """What is left of what was known when the log ended at `offset`. Whoever has written more than
+        PRODUCER_BATCHES_CACHED batches since is not among them."""
+        before = ProducerStates()
+        for producer_id, state in self._states.items():
+            if batches := [batch for batch in state.batches if batch.last_offset < offset]:
+                before._states[producer_id] = _state(state.epoch, batches)
+        return before
+
     def remembered(self) -> frozenset[int]:
         """The last offsets of all batches that are remembered: compaction keeps them, or a recovery would not know
         them any more."""
@@ -134,11 +161,13 @@ class ProducerStates:
         return encode_snapshot(self.entries())
 
     @classmethod
-    def restore(cls, data: bytes) -> Self:
-        """Raises CorruptData where the bytes are no snapshot."""
+    def restore(cls, data: bytes, *, unknown_ms: int = -1) -> Self:
+        """Raises CorruptData where the bytes are no snapshot. `unknown_ms`: for batches of which it is not known when
+        they were appended."""
         states = cls()
         for entry in sorted(decode_snapshot(data), key=lambda entry: entry.batches[-1].timestamp):
-            states._states[entry.producer_id] = _state(entry.epoch, entry.batches)
+            batches = [each if each.timestamp >= 0 else each._replace(timestamp=unknown_ms) for each in entry.batches]
+            states._states[entry.producer_id] = _state(entry.epoch, batches)
         return states
 
 

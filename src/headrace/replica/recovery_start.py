@@ -8,7 +8,7 @@ First that applies:
 | it is the target of a sealed, unfinished move         | behind the last committed offset, in a log of its own |
 | the directory's stamp is of the image's assignment    | the local log, whatever leader epochs it holds        |
 | another leads                                         | local files aside; a copy, begun where that one does  |
-| it leads by an unclean election, after a hand-over    | behind durable history: what is not there is given up |
+| it leads by an unclean election, after a hand-over    | 0, which gives way to durable history before it leads |
 | it was never handed over, and there is no directory   | a new topic: 0                                        |
 | otherwise                                             | offline                                               |
 
@@ -62,8 +62,8 @@ LOST: Final = (
 )
 
 
-def recovery_start(partition: PartitionImage, node: BrokerId, stamped: int | None, history_end: Offset) -> Start:
-    """`history_end`: where durable history is gone on with. `stamped`: the assignment epoch on the directory of this
+def recovery_start(partition: PartitionImage, node: BrokerId, stamped: int | None) -> Start:
+    """`stamped`: the assignment epoch on the directory of this
     partition; None: there is no such directory. What is stamped otherwise than the image says is to be set aside, where
     the answer is not `Offline`."""
     is_assigned = stamped == partition.assignment_epoch
@@ -75,7 +75,7 @@ def recovery_start(partition: PartitionImage, node: BrokerId, stamped: int | Non
     if partition.leader not in (node, NO_LEADER) or node not in partition.isr:
         return Anew(FIRST_OFFSET)
     if partition.is_unclean and partition.leader == node and partition.assignment_epoch > 0:
-        return Anew(history_end)
+        return Anew(FIRST_OFFSET)  # `broker.durable_wins` reads of the store what is to be known where that ends
     if partition.assignment_epoch == 0 and stamped is None:
         return Anew(FIRST_OFFSET)
     return Offline(LOST)

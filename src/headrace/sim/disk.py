@@ -40,6 +40,8 @@ class SimDisk:
         self.locks: dict[Path, Process] = {}
         self.full: Path | None = None
         """What lies below is on a volume without room."""
+        self.stuck: Path | None = None
+        """Directories below it cannot be renamed."""
         self.slowness = 1.0
         """By how much each sync takes longer."""
         self._sound_syncs = self._failing_syncs = 0
@@ -56,8 +58,8 @@ class SimDisk:
         self._trigger = None
 
     def heal(self) -> None:
-        """No trigger, no failing sync, room again."""
-        self._trigger, self._failing_syncs, self.full = None, 0, None
+        """No trigger, no failing sync, room again, and names that can be changed."""
+        self._trigger, self._failing_syncs, self.full, self.stuck = None, 0, None, None
 
     def has_room(self, path: Path) -> bool:
         """Whether the volume with this path does."""
@@ -306,6 +308,9 @@ class Mount:
         node = old.names.get(source.name)
         if node is None:
             raise FileNotFoundError(errno.ENOENT, "no such file", str(source))
+        stuck = self.disk.stuck
+        if stuck is not None and isinstance(node, DirectoryNode) and source.is_relative_to(stuck):
+            raise OSError(errno.EIO, "simulated failure", str(source))
         replaced = new.names.get(target.name)
         if isinstance(replaced, DirectoryNode) and replaced.names:
             raise OSError(errno.ENOTEMPTY, "directory not empty", str(target))

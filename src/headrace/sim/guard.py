@@ -1,5 +1,5 @@
 """Keeps the real world out: a simulated process that reads a real clock, draws real chance, opens a real file or
-starts a real thread is stopped in the act. Its locks are the simulator's.
+starts a real thread is stopped in the act. Its locks and pools of threads are the simulator's.
 
 The simulator itself, the tests and the interpreter's own imports are left alone: only code that runs as a `Process`
 is refused.
@@ -20,8 +20,9 @@ from types import SimpleNamespace
 from typing import Any, Final
 from unittest.mock import patch
 
+from headrace.broker import frontiers, history
 from headrace.sim.process import CURRENT
-from headrace.sim.workers import Mutex
+from headrace.sim.workers import Mutex, Pool
 from headrace.storage import objects
 from headrace.storage.log import compaction
 
@@ -38,6 +39,8 @@ DOORS: Final = (
 
 LOCKING: Final = (compaction, objects)
 """Modules whose functions, in worker threads, hold locks while they wait for a disk."""
+POOLED: Final = (frontiers, history)
+"""Modules that have threads of their own."""
 
 
 class RealWorldUsed(AssertionError):  # noqa: N818 - an accusation
@@ -55,6 +58,8 @@ def guarded() -> Iterator[None]:
                 )
         for module in LOCKING:
             stack.enter_context(patch.object(module, "threading", SimpleNamespace(Lock=Mutex)))
+        for module in POOLED:
+            stack.enter_context(patch.object(module, "ThreadPoolExecutor", Pool))
         yield
 
 

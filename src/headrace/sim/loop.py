@@ -19,7 +19,7 @@ from typing import Any, Final, NoReturn, TypeVar
 from headrace.base.ports import Random
 from headrace.sim.network import Network
 from headrace.sim.process import Process, ProcessDied, owner
-from headrace.sim.workers import Workers
+from headrace.sim.workers import Pool, Workers
 
 T = TypeVar("T")
 
@@ -187,11 +187,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
     # the rest of the world
 
     def run_in_executor(  # type: ignore[override]
-        self, executor: None, func: Callable[..., T], *args: Any
+        self, executor: Pool | None, func: Callable[..., T], *args: Any
     ) -> asyncio.Future[T]:
-        if executor is not None:
-            raise RuntimeError("an executor of its own: only the loop's default one is simulated")
-        return self.workers.submit(func, *args)
+        if executor is not None and not isinstance(executor, Pool):
+            raise RuntimeError("an executor of its own: only the loop's default one and simulated ones are known")
+        return self.workers.submit(func, *args, pool=executor)
 
     async def create_server(self, protocol_factory: Any, host: Any = None, port: Any = None, **options: Any) -> Any:
         return await self.network.create_server(protocol_factory, host, port, options)

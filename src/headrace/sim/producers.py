@@ -29,7 +29,9 @@ THINK_SECONDS_MAX: Final = 0.06
 RETRY_SECONDS_MAX: Final = 0.05
 BURSTS_MAX: Final = 25
 """Bursts after which a lane ends, and another may begin elsewhere."""
-TRIES_WHILE_WINDING_DOWN_MAX: Final = 200
+TRIES_WHILE_WINDING_DOWN_MAX: Final = 400
+"""About ten seconds, at RETRY_SECONDS_MAX: a producer that lacks what a leader alone had acknowledged is told so only
+OVERTAKING_MS_MAX after the leader's beginning, and the clients of users are patient for two minutes."""
 TIMEOUT_MS: Final = 3_000
 HASTY_EVERY: Final = 4
 """Of the idempotent lanes about one in so many asks for acks=1, and resends what is in doubt all the same."""

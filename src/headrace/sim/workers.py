@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import threading
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -54,6 +55,38 @@ class Mutex:
         self.release()
 
 
+class Pool:
+    """As `ThreadPoolExecutor`: so many functions at a time, those that come later in their order behind them."""
+
+    def __init__(self, max_workers: int, thread_name_prefix: str = "") -> None:
+        self._free = max_workers
+        self._waiting: deque[_Job] = deque()
+
+    def take(self, job: _Job) -> bool:
+        """Whether it may start; else it waits."""
+        if self._free == 0:
+            self._waiting.append(job)
+            return False
+        self._free -= 1
+        return True
+
+    def give_back(self) -> _Job | None:
+        """One has ended; whose turn it is now."""
+        while self._waiting:
+            job = self._waiting.popleft()
+            if not job.future.cancelled():
+                return job
+        self._free += 1
+        return None
+
+    def shutdown(self, *, wait: bool = True, cancel_futures: bool = False) -> None:
+        """What has not begun is cancelled, where that is wanted. Nobody waits for the rest: the loop would stand."""
+        assert not wait, "waiting for threads on the event loop would block the broker"
+        if cancel_futures:
+            for job in self._waiting:
+                job.future.cancel()
+
+
 _in_turn: Workers | None = None
 """Those of whom one has its turn now."""
 
@@ -61,9 +94,10 @@ _in_turn: Workers | None = None
 class _Job:
     """One function given to the executor."""
 
-    def __init__(self, future: asyncio.Future[Any], call: Callable[[], Any]) -> None:
+    def __init__(self, future: asyncio.Future[Any], call: Callable[[], Any], pool: Pool | None) -> None:
         self.future = future
         self.call = call
+        self.pool = pool
         self.context = contextvars.copy_context()
         self.process = CURRENT.get()
         self.result: Any = None
@@ -118,12 +152,22 @@ class Workers:
         self._busy: dict[_Thread, _Job] = {}
         self.running: _Thread | None = None
 
-    def submit(self, func: Callable[..., T], *args: Any) -> asyncio.Future[T]:
+    def submit(self, func: Callable[..., T], *args: Any, pool: Pool | None = None) -> asyncio.Future[T]:
         """Run it at a random moment from now, and deliver its result at a random moment after it ended."""
         future: asyncio.Future[T] = self._loop.create_future()
-        job = _Job(future, lambda: func(*args))
-        self._loop.call_later(self._random.random() * START_SECONDS_MAX, self._start, job)
+        job = _Job(future, lambda: func(*args), pool)
+        if pool is None or pool.take(job):
+            self._start_soon(job)
         return future
+
+    def _start_soon(self, job: _Job) -> None:
+        self._loop.call_later(self._random.random() * START_SECONDS_MAX, self._start, job, context=job.context.copy())
+
+    def _end(self, job: _Job) -> None:
+        """Another of its pool may start."""
+        following = None if job.pool is None else job.pool.give_back()
+        if following is not None:
+            self._start_soon(following)
 
     def pause(self, seconds: float) -> None:
         """Let virtual time pass inside a worker. On the loop itself it returns at once: there nothing may wait."""
@@ -153,6 +197,7 @@ class Workers:
 
     def _start(self, job: _Job) -> None:
         if job.future.cancelled():
+            self._end(job)
             return
         thread = self._idle.pop() if self._idle else _Thread()
         thread.job = job
@@ -168,6 +213,7 @@ class Workers:
         if job.done:
             del self._busy[thread]
             self._idle.append(thread)
+            self._end(job)
             if job.process is None or job.process.alive:
                 delay = self._random.random() * FINISH_SECONDS_MAX
                 self._loop.call_later(delay, _deliver, job, context=job.context)

@@ -1,20 +1,17 @@
-"""From slices of durable segments to Arrow: read, check, unpack, decode.
+"""From record batches to Arrow: unpack, decode.
 
-Promises every record of the slices' offsets once, in order, control batches left out, in batches of up to 32,768 rows;
-and that any damage stops with `DamagedHistory`, which names topic, partition, offset and object. Never unpacks a batch
-beyond DECOMPRESSED_BATCH_BYTES_MAX.
+Promises every record of the offsets wanted once, in order, in batches of up to 32,768 rows; and that damage raises
+CorruptData. Never unpacks a batch beyond DECOMPRESSED_BATCH_BYTES_MAX.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
-from headrace.base.errors import CorruptData
 from headrace.base.limits import DECOMPRESSED_BATCH_BYTES_MAX
 from headrace.base.ports import Buffer
 from headrace.spark.columns import Columns
-from headrace.storage.tier.reader import SegmentSlice, Store
 from headrace.wire.batches import HEADER_BYTES, BatchHeader, encode_batch, parse_header
 from headrace.wire.compression import decompress
 from headrace.wire.records import Record
@@ -30,6 +27,8 @@ class Rows(Protocol):
 
     def take(self) -> Any: ...
 
+    def fresh(self) -> Rows: ...
+
 
 def rows_for(columns: Columns, topic: str, partition: int) -> Rows:
     """The fastest gatherer that this machine has."""
@@ -42,28 +41,16 @@ def rows_for(columns: Columns, topic: str, partition: int) -> Rows:
     return NativeRows(columns, topic, partition)
 
 
-def arrow_batches(store: Store, slices: Sequence[SegmentSlice], rows: Rows) -> Iterator[Any]:
-    """pyarrow.RecordBatch of the slices, all of one partition and in offset order, through `rows`."""
-    for part in slices:
-        for buffer, batches in store.read(part):
-            view = memoryview(buffer)
-            for at, header in batches:
-                if header.is_control or header.next_offset <= part.first_offset:
-                    continue
-                if header.base_offset >= part.next_offset:
-                    break
-                packed = view[at + HEADER_BYTES : at + header.size]
-                try:
-                    data = decompress(header.compression, packed, DECOMPRESSED_BATCH_BYTES_MAX)
-                    yield from rows.add(data, header, part.first_offset, part.next_offset)
-                except CorruptData as error:
-                    raise part.damaged(header.base_offset, error) from error
-    if rows.rows:
-        try:
-            last = rows.take()
-        except CorruptData as error:
-            raise slices[-1].damaged(slices[-1].base_offset, error) from error
-        yield last
+def added(view: memoryview, at: int, header: BatchHeader, start: int, end: int) -> Callable[[Rows], Iterator[Any]]:
+    """Adds the records of one checked batch, at `at` of `view`, to rows: those from offset `start` up to `end`. What it
+    returns raises CorruptData."""
+
+    def add(rows: Rows) -> Iterator[Any]:
+        packed = view[at + HEADER_BYTES : at + header.size]
+        data = decompress(header.compression, packed, DECOMPRESSED_BATCH_BYTES_MAX)
+        yield from rows.add(data, header, start, end)
+
+    return add
 
 
 def warm_up() -> None:

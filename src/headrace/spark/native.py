@@ -105,6 +105,10 @@ class NativeRows:
         )
         return status
 
+    def fresh(self) -> NativeRows:
+        """Another one for the same partition, without rows."""
+        return NativeRows(self._columns, self._topic, self._partition)
+
     @property
     def rows(self) -> int:
         return int(self._state[kernel.ROW])

@@ -59,6 +59,10 @@ class PlainRows:
                 raise CorruptData("A record's timestamp is out of the range of Spark's.")
         return record
 
+    def fresh(self) -> PlainRows:
+        """Another one for the same partition, without rows."""
+        return PlainRows(self._columns, self._topic, self._partition)
+
     @property
     def rows(self) -> int:
         return len(self._rows)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from headrace.base.errors import UsageError
+from headrace.spark.home import home_without_archives
 from headrace.spark.java import find_java
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ def spark_session(
     Returns the running session where there is one. Raises UsageError where PySpark or Java is missing.
     """
     try:
+        import pyspark
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise UsageError("Spark is not installed: pip install 'headrace[spark]'.") from error
@@ -47,4 +50,6 @@ def spark_session(
     if master.startswith("local"):
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        if "SPARK_HOME" not in os.environ and (home := home_without_archives(Path(pyspark.__file__).parent)):
+            os.environ["SPARK_HOME"] = str(home)
     return builder.master(master).getOrCreate()

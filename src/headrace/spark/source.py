@@ -1,31 +1,41 @@
-"""The data source ``headrace`` of PySpark: durable segments as rows (batch).
+"""The data source ``headrace`` of PySpark: durable history from the store, and what lies above it from the brokers.
 
-Promises: the driver fixes the offset range of every partition once; each task reads its part straight from the store,
-with no broker; the rows are those that a Kafka consumer gets for the same offsets. Damage fails the job with a text
-that names topic, partition, offset and object. Workers import numba only when they read.
+Promises: the driver fixes the offset range of every partition once; each task reads its part, durable segments straight
+from the store; the rows are those that a Kafka consumer gets for the same offsets. Damage and loss fail the job with a
+text that names topic, partition, offset and object. Rows are written at least once, by `headrace.spark.writers`.
+Workers import numba only when they read or write.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    Filter,
+    InputPartition,
+)
 from pyspark.sql.types import StructType
 
 from headrace.base.errors import UsageError
 from headrace.spark.columns import Columns
-from headrace.spark.plan import ReadOptions, TaskPlan, parse_options, plan_read
-from headrace.storage.tier.reader import Store
+from headrace.spark.extent import Sources
+from headrace.spark.filters import ALL, wanted_by
+from headrace.spark.options import ReadOptions, parse_options
+from headrace.spark.plan import Task, plan_tasks
 
 
-class HeadraceSource(DataSource):
-    """``spark.read.format("headrace").option("store", URL).option("topic", NAME).load()``
+class HeadraceDataSource(DataSource):
+    """``spark.read.format("headrace").option("store", URL).option("topic", NAME).load()``, and ``spark.readStream``;
+    ``df.write.format("headrace").option("bootstrap", HOST).option("topic", NAME).mode("append").save()``, and
+    ``df.writeStream``.
 
-    Options: `store` (URL of the store) and `topic` (names or ids, with commas) must be given. `startingOffsets`
-    (earliest) and `endingOffsets` (latest, exclusive): or JSON as in Spark's Kafka source, ``{"topic": {"0": 23}}``,
-    with -2 for earliest and -1 for latest. `includeHeaders` (false). `columns` (all): only these are decoded, with
-    commas. `sliceBytes` (16 MiB): bytes that one task reads, about.
+    The options are those of docs/SPARK.md.
     """
 
     @classmethod
@@ -36,11 +46,32 @@ class HeadraceSource(DataSource):
         return parse_options(self.options).columns.sql
 
     def reader(self, schema: StructType) -> HeadraceReader:
-        options = parse_options(self.options)
-        columns = Columns.select(schema.fieldNames(), headers=True)
-        if schema.simpleString() != columns.simple_string:
-            raise UsageError(f"The schema asked for is {schema.simpleString()}, but must be {columns.simple_string}.")
-        return HeadraceReader(options, columns)
+        options = parse_options(self.options, streaming=False)
+        kind = FilteringReader if options.push_filters else HeadraceReader
+        return kind(options, columns_of(schema))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        from headrace.spark.streaming import HeadraceStreamReader
+
+        return HeadraceStreamReader(parse_options(self.options, streaming=True), columns_of(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from headrace.spark.writers import HeadraceWriter, plan_write
+
+        return HeadraceWriter(plan_write(self.options, schema, overwrite, streaming=False))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's name
+        from headrace.spark.writers import HeadraceStreamWriter, plan_write
+
+        return HeadraceStreamWriter(plan_write(self.options, schema, overwrite, streaming=True))
+
+
+def columns_of(schema: StructType) -> Columns:
+    """Raises UsageError where Spark asks for columns that are not ours."""
+    columns = Columns.select(schema.fieldNames(), headers=True)
+    if schema.simpleString() != columns.simple_string:
+        raise UsageError(f"The schema asked for is {schema.simpleString()}, but must be {columns.simple_string}.")
+    return columns
 
 
 class HeadraceReader(DataSourceReader):
@@ -49,18 +80,37 @@ class HeadraceReader(DataSourceReader):
     def __init__(self, options: ReadOptions, columns: Columns) -> None:
         self._options = options
         self._columns = columns
+        self._wanted = ALL
 
     def partitions(self) -> Sequence[InputPartition]:
         """One per task; Spark makes one of None where there is nothing to read."""
-        tasks = plan_read(self._options, Store.open(self._options.store))
+        sources = Sources(self._options)
+        try:
+            tasks = plan_tasks(sources, sources.ranges(), self._wanted)
+        finally:
+            sources.close()
         return [InputPartition(task) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """pyarrow.RecordBatch of up to 32,768 rows."""
-        from headrace.spark.decode import arrow_batches, rows_for
+        return rows_of(self._options, self._columns, partition)
 
-        task: TaskPlan | None = partition.value
-        if task is None:
-            return
-        rows = rows_for(self._columns, task.topic, task.partition)
-        yield from arrow_batches(Store.open(task.store), task.slices, rows)
+
+class FilteringReader(HeadraceReader):
+    """One to which Spark tells a query's filters. Spark refuses it unless spark.sql.python.filterPushdown.enabled."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        """All go back: Spark looks at the rows again, so that only what is read depends on this."""
+        self._wanted = wanted_by(filters)
+        return filters
+
+
+def rows_of(options: ReadOptions, columns: Columns, partition: InputPartition) -> Iterator[Any]:
+    """In a worker: what its task yields."""
+    from headrace.spark.reading import TaskReader
+
+    task: Task | None = partition.value
+    if task is None:
+        return
+    with TaskReader(options, columns) as reader:
+        yield from reader.read(task)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 
 from headrace.base.errors import CorruptData, StorageFailure
-from headrace.base.ids import DirectoryId, LeaderEpoch, Offset, PartitionIndex, TopicId
+from headrace.base.ids import NO_EPOCH, DirectoryId, LeaderEpoch, Offset, PartitionIndex, TopicId
 from headrace.base.ports import Buffer, Space
 from headrace.wire.batches import BatchHeader
 
@@ -314,8 +314,14 @@ class PartitionLog(Protocol):
         """Cut all batches that reach above `offset`, durably, and forget epochs that begin at the end. Blocking: in a
         worker thread, with no other call to this log under way and no ticket out. Raises StorageFailure."""
 
-    def restart_at(self, offset: Offset) -> None:
-        """Drop everything, durably; the next append is at `offset`. As `truncate_to`."""
+    def restart_at(self, offset: Offset, *, epoch: LeaderEpoch = NO_EPOCH, producers: bytes = b"") -> None:
+        """Drop everything, durably; the next append is at `offset`, behind a record of `epoch`, with `producers` as the
+        latest snapshot. A crash in between leaves a beginning of what the log was, or one that is begun at `offset`
+        with its producers. As `truncate_to`."""
+
+    def give_way(self, offset: Offset, *, epoch: LeaderEpoch = NO_EPOCH, producers: bytes = b"") -> Path | None:
+        """As `restart_at`, but what it had is set aside, durably and for good: where; None: it had nothing. A crash in
+        between leaves the log as it was, or one that is begun at `offset`, all of it kept."""
 
     def begin_anew(self) -> None:
         """Drop everything, damage too, durably; the next append is at 0, also where it was for reading only. What it

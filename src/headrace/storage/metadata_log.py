@@ -22,7 +22,7 @@ def image_of_snapshot(snapshot: Snapshot | None) -> MetadataImage:
     """Raises CorruptData."""
     if snapshot is None:
         return EMPTY_IMAGE
-    return EMPTY_IMAGE.replay(map(decode_line, snapshot.lines), index=snapshot.mark.index)
+    return EMPTY_IMAGE.replay(map(decode_line, snapshot.lines), index=snapshot.mark.index, is_snapshot=True)
 
 
 def snapshot_lines(image: MetadataImage) -> Iterator[bytes]:

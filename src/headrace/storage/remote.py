@@ -40,10 +40,13 @@ _SECRET_CHARS_MIN: Final = 4
 class RemoteObjects:
     """See the module. Made by `open`."""
 
-    def __init__(self, store: ObjectStore, url: str) -> None:
-        import obstore
+    def __init__(self, store: ObjectStore, url: str, *, api: Any = None) -> None:
+        """`api`: what stands for the package obstore; None: itself."""
+        if api is None:
+            import obstore
 
-        self._api: Any = obstore
+            api = obstore
+        self._api: Any = api
         self._store = store
         self._url = url
 

@@ -324,6 +324,35 @@ def encode_batch(
     return _sealed(header, payload)
 
 
+def seal_records(
+    room: memoryview,
+    *,
+    count: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    compression: Compression,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+) -> Buffer:
+    """The batch of `count` records that lie packed in `room`, behind HEADER_BYTES that are free and are written to.
+
+    What does not become smaller by `compression` goes as it is, and what comes back then is `room` itself.
+    """
+    records = room[HEADER_BYTES:]
+    payload: Buffer = records if compression is Compression.NONE else compress(compression, records)
+    if len(payload) >= len(records):
+        payload, compression = records, Compression.NONE
+    length = HEADER_BYTES - LENGTH_END + len(payload)
+    times, producer = (base_timestamp, max_timestamp), (producer_id, producer_epoch, base_sequence)
+    header = HEADER.pack(0, length, -1, MAGIC, 0, int(compression), count - 1, *times, *producer, count)
+    if compression is not Compression.NONE:
+        return _sealed(header, payload)
+    room[:HEADER_BYTES] = header
+    room[CRC_START - 4 : CRC_START] = crc32c(room[CRC_START:]).to_bytes(4, "big")
+    return room
+
+
 def _sealed(header: bytes, payload: Buffer) -> bytes:
     """With its checksum in the header."""
     crc = crc32c(payload, crc32c(header[CRC_START:]))

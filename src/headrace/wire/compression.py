@@ -123,9 +123,18 @@ def _snappy_unpacked_length(block: memoryview) -> int:
 
 
 def _decompress_lz4(data: Buffer, limit: int) -> Buffer:
+    """Piece by piece, for lz4 makes room for all that it may unpack to: usually one piece."""
     reader = lz4.frame.LZ4FrameDecompressor()
+    size = max(FIRST_GUESS_BYTES, 8 * len(data))
     try:
-        unpacked: bytes = reader.decompress(data, max_length=limit + 1)
+        unpacked: bytes | bytearray = reader.decompress(data, max_length=min(size, limit + 1))
+        while not (reader.eof or reader.needs_input or len(unpacked) > limit):
+            size *= 4
+            piece = reader.decompress(b"", max_length=min(size, limit + 1 - len(unpacked)))
+            if not piece and not reader.eof:
+                break
+            unpacked = bytearray(unpacked) if isinstance(unpacked, bytes) else unpacked
+            unpacked += piece
     except (RuntimeError, ValueError) as error:
         raise CorruptData(f"A batch's lz4 frame is damaged: {error}.") from error
     if len(unpacked) > limit:

@@ -21,6 +21,8 @@ SUMMARIES: Final = "summaries"
 CATALOG: Final = "catalog"
 """A part of one."""
 SWEEP: Final = "sweep"
+MERGE: Final = "merge"
+"""Of a topic's small segments."""
 
 
 class Stray(NamedTuple):

@@ -69,7 +69,7 @@ class Placed(NamedTuple):
     """That the follower follows."""
     log_end: Offset
     last_epoch: LeaderEpoch
-    """Of its last batch; -1 where it has none."""
+    """Of the record before `log_end`, if only it is known; else -1."""
     flushed_end: Offset
     readable_from: Offset
     """Nothing that it lacks, or has damaged, is at it or above."""
@@ -104,7 +104,7 @@ class Copied(NamedTuple):
     """Of the leader's log; where the follower is out of its range: where a copy is to begin."""
     diverging_epoch: LeaderEpoch
     """-1: it does not diverge. Else the leader's largest epoch not above that of the follower's last batch; -2: it has
-    none so old."""
+    none so old. Where the follower is to begin anew: that of the leader's record before, where it is known."""
     diverging_end: Offset
     gaps_below: Offset
     """Below it the leader's log was compacted: batches and records may be missing."""
@@ -114,7 +114,8 @@ class Copied(NamedTuple):
     """Between these (the second not among them) lies all that is known to be damaged of the leader's log; None: nothing
     is."""
     records: Buffer
-    """Whole batches that follow on those sent before."""
+    """Whole batches that follow on those sent before. Where a copy is to begin anew: a snapshot of the producers as of
+    `log_start`, or nothing where none is known."""
 
 
 def encode_who(who: Who) -> bytes:

@@ -22,7 +22,7 @@ FOUND: Final[dict[str, int]] = {
     "no-truncation-on-a-new-epoch": 2,
     "isr-used-before-commit": 2,
     "join-at-a-stale-high-watermark": 84,
-    "no-epoch-for-a-new-incarnation": 0,
+    "no-epoch-for-a-new-incarnation": 10,
     "stale-leader-serves-reads": 15,
     "wiped-disk-stays-in-the-isr": 19,
     "parked-request-survives-its-epoch": 12,

@@ -10,16 +10,18 @@ from headrace.sim.cluster.records.run import run_rotten
 from headrace.sim.cluster.replica_plants import ROT_PLANTS
 from tests.sim.cluster.hunting import HUNT_SECONDS_MAX, hunted
 
+FIRST: Final = 4
+"""Seed 3 takes a minute and a half: it is for `make swarm`."""
 SEEDS: Final = 8
 SEEDS_AT_A_TIME: Final = 4
 FOUND: Final[dict[str, int]] = {
-    "damaged-copy-dropped-while-counted": 3,
+    "damaged-copy-dropped-while-counted": 1,
     "damaged-copy-dropped-in-an-epoch-it-spoke-in": 5,
 }
 """The first seed that finds each: `headrace.sim --cluster --part rot --plant NAME --runs 100`."""
 
 
-@pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_AT_A_TIME))
+@pytest.mark.parametrize("first", range(FIRST, FIRST + SEEDS, SEEDS_AT_A_TIME))
 def test_nothing_promised_is_lost_and_what_is_damaged_is_mended(first: int) -> None:
     damaged = 0
     for seed in range(first, first + SEEDS_AT_A_TIME):

@@ -11,7 +11,6 @@ from typing import Final
 
 from headrace.broker.context import Handler, RequestContext
 from headrace.broker.handlers.describe_groups import ALL_OPERATIONS, NOT_ASKED
-from headrace.coordinators.groups.consumer.heartbeats import preferred_assignor
 from headrace.coordinators.groups.consumer.model import (
     NO_PARTITIONS,
     ConsumerGroup,
@@ -19,6 +18,7 @@ from headrace.coordinators.groups.consumer.model import (
     Partitions,
     by_topic,
 )
+from headrace.coordinators.groups.consumer.targets import preferred_assignor
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.consumer_group_describe import (
@@ -59,7 +59,9 @@ def _described(group_id: str, context: RequestContext) -> DescribedGroup:
         group_state=group.state,
         group_epoch=group.consumer.epoch,
         assignment_epoch=group.consumer.target_epoch,
-        assignor_name=preferred_assignor(group.consumer, context.services.groups.config.consumer),
+        assignor_name=preferred_assignor(
+            group.consumer, context.services.groups.config.consumer.group_consumer_assignors
+        ),
         members=tuple(_member(group.consumer, member, context) for _, member in sorted(group.consumer.members.items())),
     )
 

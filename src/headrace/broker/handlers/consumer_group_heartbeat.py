@@ -11,11 +11,15 @@ chooses its member id (KIP-1082); before, the coordinator gave it.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import Final
 
 from headrace.base.ids import PartitionIndex, TopicId, TopicPartition
 from headrace.base.limits import GROUP_NAME_CHARS_MAX, GROUP_SUBSCRIPTION_BYTES_MAX
 from headrace.broker.context import Handler, RequestContext
+from headrace.broker.deferred import Deferred
+from headrace.broker.group_answers import answered_as_member
+from headrace.broker.group_waiters import Told
 from headrace.coordinators.groups.consumer.heartbeats import ConsumerHeartbeat
 from headrace.coordinators.groups.consumer.model import (
     JOINING_EPOCH,
@@ -36,17 +40,24 @@ from headrace.wire.messages.consumer_group_heartbeat import (
 CLIENT_IDS_VERSION: Final = 1
 
 
-async def handle(request: ConsumerGroupHeartbeatRequest, context: RequestContext) -> ConsumerGroupHeartbeatResponse:
+def handle(
+    request: ConsumerGroupHeartbeatRequest, context: RequestContext
+) -> ConsumerGroupHeartbeatResponse | Awaitable[ConsumerGroupHeartbeatResponse] | Deferred:
     problem = _problem(request, context.version)
     if problem is not None:
         return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=problem)
-    await context.services.groups.prepare(request.group_id, request.subscribed_topic_regex)
     member_id = request.member_id or context.services.groups.new_member_id(context.client_id)
-    told = await context.services.groups.ask(
+    return answered_as_member(
+        context.services.groups,
         request.group_id,
         lambda waiter: _event(request, context, waiter, member_id),
+        _response,
+        pattern=request.subscribed_topic_regex,
         surely=True,  # else another may let the session end that the answer prolongs
     )
+
+
+def _response(told: Told) -> ConsumerGroupHeartbeatResponse:
     if isinstance(told, ErrorCode):
         return ConsumerGroupHeartbeatResponse(error_code=told, error_message=told.message)
     assert isinstance(told, ConsumerHeartbeatReply)

@@ -6,25 +6,39 @@ by their instance id; v4 flexible.
 
 from __future__ import annotations
 
-from headrace.broker.context import Handler, RequestContext
+from collections.abc import Awaitable
+
+from headrace.broker.context import Handler, RequestContext, Services, Shortcut
+from headrace.broker.deferred import Deferred
+from headrace.broker.group_answers import Build, Caller, Respond, answered_as_member
+from headrace.broker.group_waiters import Told
+from headrace.broker.handlers import plain_groups
 from headrace.coordinators.groups.events import Heartbeat, HeartbeatReply
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from headrace.wire.plain_groups import HEARTBEAT_VERSIONS, read_plain_heartbeat, write_plain_heartbeat
 
 
-async def handle(request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
+def handle(
+    request: HeartbeatRequest, context: RequestContext
+) -> HeartbeatResponse | Awaitable[HeartbeatResponse] | Deferred:
     if not request.group_id:
         return HeartbeatResponse(error_code=ErrorCode.INVALID_GROUP_ID)
-    told = await context.services.groups.ask_as_member(
-        request.group_id,
-        lambda waiter: Heartbeat(
-            waiter=waiter,
-            member_id=request.member_id,
-            instance_id=request.group_instance_id,
-            generation=request.generation_id,
-        ),
+    groups = context.services.groups
+    return answered_as_member(groups, request.group_id, lambda waiter: _event(request, waiter), _response)
+
+
+def _event(request: HeartbeatRequest, waiter: int) -> Heartbeat:
+    return Heartbeat(
+        waiter=waiter,
+        member_id=request.member_id,
+        instance_id=request.group_instance_id,
+        generation=request.generation_id,
     )
+
+
+def _response(told: Told) -> HeartbeatResponse:
     if isinstance(told, ErrorCode):
         loading = told is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         return HeartbeatResponse(error_code=ErrorCode.NONE if loading else told)
@@ -32,4 +46,13 @@ async def handle(request: HeartbeatRequest, context: RequestContext) -> Heartbea
     return HeartbeatResponse(error_code=told.error)
 
 
-HANDLER = Handler(int(ApiKey.HEARTBEAT), (0, 4), handle)
+def _plainly(request: HeartbeatRequest, _: Caller) -> tuple[Build, Respond]:
+    return lambda waiter: _event(request, waiter), _response
+
+
+def _shortcuts(services: Services) -> dict[int, Shortcut]:
+    way = plain_groups.Way(ApiKey.HEARTBEAT, read_plain_heartbeat, _plainly, write_plain_heartbeat)
+    return plain_groups.shortcuts(services, way, HEARTBEAT_VERSIONS)
+
+
+HANDLER = Handler(int(ApiKey.HEARTBEAT), (0, 4), handle, shortcuts=_shortcuts)

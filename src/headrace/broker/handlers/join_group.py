@@ -12,34 +12,57 @@ need not share out (KIP-814).
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import Final
 
 from headrace.base.limits import GROUP_NAME_CHARS_MAX, GROUP_REASON_CHARS_MAX, GROUP_SUBSCRIPTION_BYTES_MAX
-from headrace.broker.context import Handler, RequestContext
+from headrace.broker.context import Handler, RequestContext, Services, Shortcut
+from headrace.broker.deferred import Deferred
+from headrace.broker.group_answers import Build, Caller, Respond, answered_as_member
+from headrace.broker.group_waiters import Told
+from headrace.broker.handlers import plain_groups
 from headrace.coordinators.groups.events import Join, JoinReply
 from headrace.coordinators.groups.model import Protocol
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
+from headrace.wire.plain_groups import JOIN_VERSIONS, PLAIN_NAME_BYTES_MAX, read_plain_join, write_plain_join
 
 MEMBER_ID_REQUIRED_VERSION: Final = 4
 NULL_PROTOCOL_VERSION: Final = 7
 SKIP_ASSIGNMENT_VERSION: Final = 9
+assert PLAIN_NAME_BYTES_MAX <= GROUP_NAME_CHARS_MAX, "a plain request has no fault of its own"
 
 
-async def handle(request: JoinGroupRequest, context: RequestContext) -> JoinGroupResponse:
+def handle(
+    request: JoinGroupRequest, context: RequestContext
+) -> JoinGroupResponse | Awaitable[JoinGroupResponse] | Deferred:
     groups = context.services.groups
     error = _error(request)
     if error is not ErrorCode.NONE:
         return _refused(error, request.member_id, context.version)
+    build, respond = _asked(request, Caller(context.version, context.client_id, context.client_host, groups))
+    return answered_as_member(groups, request.group_id, build, respond)
+
+
+def _asked(request: JoinGroupRequest, caller: Caller) -> tuple[Build, Respond]:
+    """Of a request that has no fault of its own."""
     instance_id = request.group_instance_id
-    new_member_id = groups.new_member_id(context.client_id if instance_id is None else instance_id)
-    told = await groups.ask_as_member(request.group_id, lambda waiter: _event(request, context, waiter, new_member_id))
+    new_member_id = ""
+    if not request.member_id:
+        new_member_id = caller.groups.new_member_id(caller.client_id if instance_id is None else instance_id)
+    return (
+        lambda waiter: _event(request, caller, waiter, new_member_id),
+        lambda told: _response(told, request.member_id, caller.version),
+    )
+
+
+def _response(told: Told, member_id: str, version: int) -> JoinGroupResponse:
     if isinstance(told, ErrorCode):
-        return _refused(told, request.member_id, context.version)
+        return _refused(told, member_id, version)
     assert isinstance(told, JoinReply)
     if told.error is not ErrorCode.NONE:
-        return _refused(told.error, told.member_id, context.version)
+        return _refused(told.error, told.member_id, version)
     return JoinGroupResponse(
         error_code=told.error,
         generation_id=told.generation,
@@ -66,21 +89,21 @@ def _error(request: JoinGroupRequest) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def _event(request: JoinGroupRequest, context: RequestContext, waiter: int, new_member_id: str) -> Join:
+def _event(request: JoinGroupRequest, caller: Caller, waiter: int, new_member_id: str) -> Join:
     timeout_ms = request.rebalance_timeout_ms
     return Join(
         waiter=waiter,
         member_id=request.member_id,
         instance_id=request.group_instance_id,
         new_member_id=new_member_id,
-        require_known_id=context.version >= MEMBER_ID_REQUIRED_VERSION,
-        client_id=context.client_id,
-        client_host=f"/{context.client_host}",
+        require_known_id=caller.version >= MEMBER_ID_REQUIRED_VERSION,
+        client_id=caller.client_id,
+        client_host=f"/{caller.client_host}",
         session_timeout_ms=request.session_timeout_ms,
         rebalance_timeout_ms=timeout_ms if timeout_ms >= 0 else request.session_timeout_ms,
         protocol_type=request.protocol_type,
         protocols=tuple(Protocol(protocol.name, bytes(protocol.metadata)) for protocol in request.protocols),
-        skips_assignment=context.version >= SKIP_ASSIGNMENT_VERSION,
+        skips_assignment=caller.version >= SKIP_ASSIGNMENT_VERSION,
         reason=(request.reason or "")[:GROUP_REASON_CHARS_MAX],
     )
 
@@ -90,4 +113,9 @@ def _refused(error: ErrorCode, member_id: str, version: int) -> JoinGroupRespons
     return JoinGroupResponse(error_code=error, member_id=member_id, protocol_name=protocol)
 
 
-HANDLER = Handler(int(ApiKey.JOIN_GROUP), (0, 9), handle)
+def _shortcuts(services: Services) -> dict[int, Shortcut]:
+    way = plain_groups.Way(ApiKey.JOIN_GROUP, read_plain_join, _asked, write_plain_join)
+    return plain_groups.shortcuts(services, way, JOIN_VERSIONS)
+
+
+HANDLER = Handler(int(ApiKey.JOIN_GROUP), (0, 9), handle, shortcuts=_shortcuts)

@@ -6,10 +6,14 @@ members by their instance id alone); v4 flexible; v5 a reason, for the log (KIP-
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Sequence
 from typing import Final
 
 from headrace.base.limits import GROUP_REASON_CHARS_MAX
 from headrace.broker.context import Handler, RequestContext
+from headrace.broker.deferred import Deferred
+from headrace.broker.group_answers import answered
+from headrace.broker.group_waiters import Told
 from headrace.coordinators.groups.events import Leave, Leaver, LeaveReply
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
@@ -18,7 +22,9 @@ from headrace.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResp
 BATCH_VERSION: Final = 3
 
 
-async def handle(request: LeaveGroupRequest, context: RequestContext) -> LeaveGroupResponse:
+def handle(
+    request: LeaveGroupRequest, context: RequestContext
+) -> LeaveGroupResponse | Awaitable[LeaveGroupResponse] | Deferred:
     if not request.group_id:
         return LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
     batch = context.version >= BATCH_VERSION
@@ -27,7 +33,15 @@ async def handle(request: LeaveGroupRequest, context: RequestContext) -> LeaveGr
         Leaver(member.member_id, member.group_instance_id, (member.reason or "")[:GROUP_REASON_CHARS_MAX])
         for member in members
     )
-    told = await context.services.groups.ask(request.group_id, lambda waiter: Leave(waiter=waiter, members=leavers))
+    return answered(
+        context.services.groups,
+        request.group_id,
+        lambda waiter: Leave(waiter=waiter, members=leavers),
+        lambda told: _response(told, members, batch=batch),
+    )
+
+
+def _response(told: Told, members: Sequence[MemberIdentity], *, batch: bool) -> LeaveGroupResponse:
     if isinstance(told, ErrorCode):
         return LeaveGroupResponse(error_code=told)
     assert isinstance(told, LeaveReply)

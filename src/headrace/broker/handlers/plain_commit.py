@@ -7,17 +7,19 @@ where a partition is not known, or the group not kept here, nothing is done and 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from functools import partial
 from uuid import UUID
 
 from headrace.base.ids import LeaderEpoch, Offset, TopicId
 from headrace.base.limits import PLACES_REMEMBERED_MAX
 from headrace.broker.context import Services, Shortcut
-from headrace.broker.group_shard import GroupShard, Told
+from headrace.broker.group_answers import PlainAnswer
+from headrace.broker.group_shard import GroupShard
+from headrace.broker.group_waiters import Told
 from headrace.coordinators.groups.events import CommitOffsets, CommitReply, NewOffset
 from headrace.coordinators.groups.model import NamedPartition
 from headrace.metadata.image import MetadataImage
-from headrace.net.listener import Answer
+from headrace.net.listener import Answer, Connection
 from headrace.wire.apis import ApiKey
 from headrace.wire.codec import new
 from headrace.wire.errors import ErrorCode
@@ -50,7 +52,7 @@ class _Road:
         """That they are of."""
         self.on_error = services.on_error
 
-    def serve(self, frame: memoryview) -> _Answer | None:
+    def serve(self, frame: memoryview, _: Connection) -> PlainAnswer | None:
         """`Shortcut`."""
         wanted = read_plain_commit(frame)
         if wanted is None:
@@ -61,9 +63,9 @@ class _Road:
         offsets = self._offsets(wanted)
         if offsets is None:
             return None
-        answer = _Answer(self, wanted)
+        answer = PlainAnswer(partial(self.answer_to, wanted))
         commit = (shard.registered(answer), wanted.member_id, wanted.epoch, offsets, wanted.instance_id)
-        shard.commit(wanted.group_id, new(CommitOffsets, commit))
+        shard.gather(wanted.group_id, new(CommitOffsets, commit))
         return answer
 
     def _offsets(self, wanted: PlainCommit) -> tuple[NewOffset, ...] | None:
@@ -107,38 +109,3 @@ class _Road:
             if error:
                 self.on_error(ApiKey.OFFSET_COMMIT, error)
         return [write_plain_answer(wanted.correlation_id, wanted.topics, errors)]
-
-
-class _Answer:
-    """A `Later`, and the `Waiter` of its commit."""
-
-    __slots__ = ("_callback", "_cancelled", "_road", "_told", "_wanted")
-    pipelined: ClassVar[bool] = False
-
-    def __init__(self, road: _Road, wanted: PlainCommit) -> None:
-        self._road = road
-        self._wanted = wanted
-        self._told: Told | None = None
-        self._cancelled = False
-        self._callback: Callable[[Any], object] | None = None
-
-    def done(self) -> bool:
-        return self._cancelled or self._told is not None
-
-    def set_result(self, told: Told, /) -> None:
-        """`Waiter`."""
-        self._told = told
-        if self._callback is not None:
-            self._callback(self)
-
-    def cancel(self) -> None:
-        """The commit stands, and counts once it is committed; nobody is told."""
-        self._cancelled = True
-        self._callback = None
-
-    def add_done_callback(self, callback: Callable[[Any], object], /) -> None:
-        self._callback = callback
-
-    def answer(self) -> Answer:
-        assert self._told is not None
-        return self._road.answer_to(self._wanted, self._told)

@@ -1,5 +1,5 @@
-"""Fetch by a shorter road: partitions of a consumer without a session, all of them served here and read from the log
-without error, and no other replica to read from.
+"""Fetch by a shorter road: partitions of a consumer without a session, all of them served here and read without error
+from the log, or from durable history that is in memory, and no other replica to read from.
 
 It gives exactly what `headrace.broker.handlers.fetch` gives, which has all rules and all errors: whatever is in the
 way, at once or after the wait, leaves the whole request to that.
@@ -17,11 +17,13 @@ from headrace.base.limits import FETCH_BYTES_MAX, PLACES_REMEMBERED_MAX
 from headrace.base.ports import Buffer
 from headrace.broker.context import Services, Shortcut
 from headrace.broker.deferred import Deferred
+from headrace.broker.history import HistoryUnavailable
 from headrace.broker.parking import ParkedFetch
 from headrace.broker.partition import Partition
 from headrace.broker.replica import Replica
 from headrace.metadata.image import MetadataImage
-from headrace.net.listener import Answer
+from headrace.net.listener import Answer, Connection
+from headrace.storage.tier.blocks import Block
 from headrace.wire.errors import ErrorCode
 from headrace.wire.plain_fetch import (
     TOPIC_ID_VERSION,
@@ -72,13 +74,13 @@ class _Road:
         for known in (self._known, self._known_to_racks):
             services.partitions.on_departure.append(known.clear)
 
-    def serve(self, frame: memoryview) -> Answer | Deferred | None:
+    def serve(self, frame: memoryview, _: Connection) -> Answer | Deferred | None:
         """`Shortcut`."""
         wanted = read_plain_fetch(frame)
         places = None if wanted is None else self._find_all(wanted)
         if wanted is None or places is None or (wanted.rack and self._has_nearer(wanted.rack.decode(), places)):
             return None
-        attempt = _read_all(wanted, places)
+        attempt = self._read_all(wanted, places)
         if attempt is None:
             return None
         missing = min(wanted.bytes_min, wanted.bytes_max, FETCH_BYTES_MAX) - attempt.size
@@ -88,7 +90,7 @@ class _Road:
         kept, image = bytes(frame), self._services.metadata.image
 
         def read_on() -> Answer:
-            again = _read_all(wanted, places)
+            again = self._read_all(wanted, places)
             if again is None:
                 return self._long_road(memoryview(kept), self._services, image)
             return _answer(wanted, again)
@@ -141,33 +143,58 @@ class _Road:
         role = services.partitions.find_readable(TopicPartition(found.id, PartitionIndex(index)), image)
         return None if isinstance(role, ErrorCode) else role
 
+    def _read_all(self, wanted: PlainFetch, places: list[_Place]) -> _Attempt | None:
+        """What every partition has, in order, until the request's bytes are reached; None where there is an error, or
+        something is still to be read from the store."""
+        bytes_max = min(wanted.bytes_max, FETCH_BYTES_MAX)
+        committed_only = wanted.isolation_level == READ_COMMITTED
+        found: list[PlainFound] = []
+        size = 0
+        for partition, (index, leader_epoch, offset, limit) in places:
+            if partition.check_position(Offset(offset), leader_epoch):
+                return None
+            high_watermark = partition.visible_end
+            records: Buffer = b""
+            if offset < high_watermark:
+                room = min(limit, bytes_max - size)
+                if room > 0 or not size:
+                    read = _read if offset >= partition.log.log_start_offset else self._read_history
+                    there = read(partition, Offset(offset), max(room, 0), committed_only, not size)
+                    if there is None:
+                        return None
+                    records = there
+                    size += len(records)
+            found.append((index, high_watermark, partition.last_stable_offset, partition.start_offset, records))
+        return _Attempt(found, size)
 
-def _read_all(wanted: PlainFetch, places: list[_Place]) -> _Attempt | None:
-    """What every partition has, in order, until the request's bytes are reached; None where there is an error."""
-    bytes_max = min(wanted.bytes_max, FETCH_BYTES_MAX)
-    committed_only = wanted.isolation_level == READ_COMMITTED
-    found: list[PlainFound] = []
-    size = 0
-    for partition, (index, leader_epoch, offset, limit) in places:
-        if partition.check_position(Offset(offset), leader_epoch) or offset < partition.log.log_start_offset:
+    def _read_history(
+        self, partition: Replica, offset: Offset, bytes_max: int, committed_only: bool, at_least_one: bool
+    ) -> Buffer | None:
+        """As `_read`, below the log's start; None, too, where it is not in memory."""
+        history, catalog = self._services.history, partition.history
+        if history is None or catalog is None:
             return None
-        high_watermark = partition.visible_end
-        records: Buffer = b""
-        if offset < high_watermark:
-            room = min(limit, bytes_max - size)
-            if room > 0 or not size:
-                try:
-                    records = partition.read(
-                        Offset(offset), max(room, 0), committed_only=committed_only, at_least_one=not size
-                    )
-                except StorageFailure as error:  # which may be met but once
-                    partition.on_unreadable(error, Offset(offset))
-                    return None
-                except (CorruptData, OSError):
-                    return None
-                size += len(records)
-        found.append((index, high_watermark, partition.last_stable_offset, partition.start_offset, records))
-    return _Attempt(found, size)
+        try:
+            block = history.find(partition.topic_partition, catalog, offset)
+        except HistoryUnavailable:
+            return None
+        if not isinstance(block, Block):
+            return None
+        end = partition.last_stable_offset if committed_only else partition.visible_end
+        return block.read(offset, bytes_max, end, at_least_one=at_least_one)
+
+
+def _read(
+    partition: Replica, offset: Offset, bytes_max: int, committed_only: bool, at_least_one: bool
+) -> Buffer | None:
+    """What one partition's log has; None where it cannot be read."""
+    try:
+        return partition.read(offset, bytes_max, committed_only=committed_only, at_least_one=at_least_one)
+    except StorageFailure as error:  # which may be met but once
+        partition.on_unreadable(error, offset)
+        return None
+    except (CorruptData, OSError):
+        return None
 
 
 def _answer(wanted: PlainFetch, attempt: _Attempt) -> Answer:

@@ -17,7 +17,7 @@ from headrace.broker.context import Services, Shortcut
 from headrace.broker.current_leaders import MOVED, told_in_produce
 from headrace.broker.partition import Partition
 from headrace.broker.replica import Refusal
-from headrace.net.listener import Answer, Later
+from headrace.net.listener import Answer, Connection, Later
 from headrace.storage.engine import Appended
 from headrace.wire.apis import Api, ApiKey, api
 from headrace.wire.codec import new
@@ -59,7 +59,7 @@ class _Road:
         self.on_error = services.on_error
         services.partitions.on_departure.append(self._known.clear)
 
-    def serve(self, frame: memoryview) -> Answer | Later | None:
+    def serve(self, frame: memoryview, _: Connection) -> Answer | Later | None:
         """`Shortcut`."""
         wanted = read_plain_produce(frame)
         if wanted is None or wanted.acks not in (ACKS_ALL, ACKS_LEADER):

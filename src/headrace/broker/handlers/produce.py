@@ -21,6 +21,7 @@ from headrace.base.ports import Buffer
 from headrace.broker.context import Handler, RequestContext
 from headrace.broker.current_leaders import told_in_produce
 from headrace.broker.deferred import Deferred
+from headrace.broker.forwarding import Forwarded
 from headrace.broker.handlers.plain_produce import ACKS_ALL, shortcuts
 from headrace.broker.partition import Partition
 from headrace.broker.replica import Refusal
@@ -54,11 +55,22 @@ class Unanswerable(HeadraceError):  # noqa: N818 - a state, not a mistake
 class Outcome:
     """What became of one partition's batch. At acks=all it is told when the batch is committed."""
 
-    __slots__ = ("_job", "base_offset", "error", "index", "log_append_time_ms", "log_start_offset", "message")
+    __slots__ = (
+        "_job",
+        "base_offset",
+        "error",
+        "index",
+        "log_append_time_ms",
+        "log_start_offset",
+        "message",
+        "tells_leader",
+    )
 
     def __init__(self, job: ProduceJob, index: int) -> None:
         self._job = job
         self.index = index
+        self.tells_leader = False
+        """The new leader has taken it, and its producer is to go there."""
         self.error = ErrorCode.NONE
         self.message: str | None = None
         self.base_offset = NO_OFFSET
@@ -134,11 +146,27 @@ class ProduceJob:
             TopicPartition(topic_id, PartitionIndex(data.index)), self._context.image
         )
         if isinstance(found, ErrorCode):
-            outcome.refuse(found)
+            if found is not ErrorCode.NOT_LEADER_OR_FOLLOWER or not self._is_carried(topic_id, data, outcome):
+                outcome.refuse(found)
         elif data.records is None:
             outcome.refuse(ErrorCode.INVALID_RECORD, "The request carries no records for the partition.")
         else:
             self._append(found, data.records, outcome)
+
+    def _is_carried(self, topic_id: TopicId, data: PartitionProduceData, outcome: Outcome) -> bool:
+        """Whether the partition is handed over, and who leads it now is given the batch."""
+        if data.records is None or self._acks == ACKS_NONE:
+            return False
+        partitions, key = self._context.services.partitions, TopicPartition(topic_id, PartitionIndex(data.index))
+
+        def done(appended: Appended | Forwarded | Refusal) -> None:
+            self._on_appended(partitions.called(key), outcome, appended)
+
+        self._awaited[outcome] = None
+        if partitions.forward(key, data.records, self._acks == ACKS_ALL, done):
+            return True
+        del self._awaited[outcome]
+        return False
 
     def _append(self, partition: Partition, records: Buffer, outcome: Outcome) -> None:
         self._awaited[outcome] = None
@@ -148,7 +176,9 @@ class ProduceJob:
             done=lambda appended: self._on_appended(partition, outcome, appended),
         )
 
-    def _on_appended(self, partition: Partition, outcome: Outcome, appended: Appended | Refusal) -> None:
+    def _on_appended(
+        self, partition: Partition | None, outcome: Outcome, appended: Appended | Forwarded | Refusal
+    ) -> None:
         """Told at once, or later and perhaps too late."""
         if outcome not in self._awaited:
             return
@@ -159,6 +189,11 @@ class ProduceJob:
             return
         outcome.base_offset = appended.base_offset
         outcome.log_append_time_ms = appended.log_append_time_ms
+        if isinstance(appended, Forwarded):
+            outcome.log_start_offset, outcome.tells_leader = appended.log_start_offset, appended.tells
+            self.on_settled(outcome)
+            return
+        assert partition is not None, "it has just taken the batch"
         outcome.log_start_offset = partition.start_offset
         if self._acks == ACKS_ALL:
             partition.park_commit(Offset(appended.end), outcome)
@@ -230,7 +265,15 @@ class ProduceJob:
         ]
         context = self._context
         return told_in_produce(
-            ProduceResponse(responses=tuple(responses)), version=context.version, image=context.services.metadata.image
+            ProduceResponse(responses=tuple(responses)),
+            version=context.version,
+            image=context.services.metadata.image,
+            carried=[
+                (name or TopicId(topic_id), outcome.index)
+                for name, topic_id, outcomes in self._topics
+                for outcome in outcomes
+                if outcome.tells_leader
+            ],
         )
 
 

@@ -7,17 +7,30 @@ where it is given (KIP-559).
 
 from __future__ import annotations
 
-from headrace.broker.context import Handler, RequestContext
+from collections.abc import Awaitable
+
+from headrace.broker.context import Handler, RequestContext, Services, Shortcut
+from headrace.broker.deferred import Deferred
+from headrace.broker.group_answers import Build, Caller, Respond, answered_as_member
+from headrace.broker.group_waiters import Told
+from headrace.broker.handlers import plain_groups
 from headrace.coordinators.groups.events import Sync, SyncReply
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from headrace.wire.plain_groups import SYNC_VERSIONS, read_plain_sync, write_plain_sync
 
 
-async def handle(request: SyncGroupRequest, context: RequestContext) -> SyncGroupResponse:
+def handle(
+    request: SyncGroupRequest, context: RequestContext
+) -> SyncGroupResponse | Awaitable[SyncGroupResponse] | Deferred:
     if not request.group_id:
         return SyncGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
-    told = await context.services.groups.ask_as_member(request.group_id, lambda waiter: _event(request, waiter))
+    groups = context.services.groups
+    return answered_as_member(groups, request.group_id, lambda waiter: _event(request, waiter), _response)
+
+
+def _response(told: Told) -> SyncGroupResponse:
     if told is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
         told = ErrorCode.REBALANCE_IN_PROGRESS
     if isinstance(told, ErrorCode):
@@ -43,4 +56,13 @@ def _event(request: SyncGroupRequest, waiter: int) -> Sync:
     )
 
 
-HANDLER = Handler(int(ApiKey.SYNC_GROUP), (0, 5), handle)
+def _plainly(request: SyncGroupRequest, _: Caller) -> tuple[Build, Respond]:
+    return lambda waiter: _event(request, waiter), _response
+
+
+def _shortcuts(services: Services) -> dict[int, Shortcut]:
+    way = plain_groups.Way(ApiKey.SYNC_GROUP, read_plain_sync, _plainly, write_plain_sync)
+    return plain_groups.shortcuts(services, way, SYNC_VERSIONS)
+
+
+HANDLER = Handler(int(ApiKey.SYNC_GROUP), (0, 5), handle, shortcuts=_shortcuts)

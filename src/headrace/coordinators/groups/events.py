@@ -21,17 +21,14 @@ from headrace.wire.errors import ErrorCode
 # --- events ---
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Join:
+class Join(NamedTuple):
     """JoinGroup (KIP-62, KIP-345, KIP-394)."""
 
     waiter: int
     member_id: str
     """Empty: the client has none yet."""
-    instance_id: str | None = None
-    """`group.instance.id` of a static member."""
     new_member_id: str
-    """What it is called if it has none: chosen by the driver, unique."""
+    """What it is called if it has none: chosen by the driver, unique. Empty where it has one."""
     require_known_id: bool
     """JoinGroup 4+: a newcomer is told its id first and joins with that (KIP-394)."""
     client_id: str
@@ -40,32 +37,32 @@ class Join:
     rebalance_timeout_ms: int
     protocol_type: str
     protocols: tuple[Protocol, ...]
+    instance_id: str | None = None
+    """`group.instance.id` of a static member."""
     skips_assignment: bool = False
     """JoinGroup 9+: a leader knows what it means that it need not share out (KIP-814)."""
     reason: str = ""
     """The client's own words (KIP-800)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sync:
+class Sync(NamedTuple):
     """SyncGroup; `assignments` (member id to bytes) counts only from the leader."""
 
     waiter: int
     member_id: str
-    instance_id: str | None = None
     generation: int
+    assignments: Mapping[str, bytes]
+    instance_id: str | None = None
     protocol_type: str | None = None
     """None: the version does not say (KIP-559)."""
     protocol: str | None = None
-    assignments: Mapping[str, bytes]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Heartbeat:
+class Heartbeat(NamedTuple):
     waiter: int
     member_id: str
-    instance_id: str | None = None
     generation: int
+    instance_id: str | None = None
 
 
 class Leaver(NamedTuple):
@@ -108,6 +105,14 @@ class Commits:
     """Several of them that came together: each as if it came by itself, in this order, and in one append."""
 
     commits: tuple[CommitOffsets, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerHeartbeats:
+    """Several that came together, of members that are all different: as if one came after the other, and in one
+    append."""
+
+    heartbeats: tuple[ConsumerHeartbeat, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +173,9 @@ class WriteRefused:
 
 
 Request: TypeAlias = Join | Sync | Heartbeat | Leave | CommitOffsets | Delete | DeleteOffsets | ConsumerHeartbeat
-Event: TypeAlias = Request | Commits | ForgetTopics | Expire | Tick | PutOff | Written | WriteRefused
+Event: TypeAlias = (
+    Request | Commits | ConsumerHeartbeats | ForgetTopics | Expire | Tick | PutOff | Written | WriteRefused
+)
 
 # --- replies ---
 
@@ -181,8 +188,7 @@ class Subscriber(NamedTuple):
     subscription: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JoinReply:
+class JoinReply(NamedTuple):
     error: ErrorCode
     member_id: str
     generation: int = -1
@@ -195,16 +201,14 @@ class JoinReply:
     """It leads, and what it shared out before stands (KIP-814)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SyncReply:
+class SyncReply(NamedTuple):
     error: ErrorCode
     protocol_type: str | None = None
     protocol: str | None = None
     assignment: bytes = b""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeartbeatReply:
+class HeartbeatReply(NamedTuple):
     error: ErrorCode
 
 
@@ -323,4 +327,11 @@ class Rebalancing:
     reason: str
 
 
-Effect: TypeAlias = Reply | Append | Wake | Rebalancing
+@dataclass(frozen=True, slots=True)
+class Again:
+    """Deliver these again, in their order and in two halves: together they are too large for the log."""
+
+    heartbeats: tuple[ConsumerHeartbeat, ...]
+
+
+Effect: TypeAlias = Reply | Append | Wake | Rebalancing | Again

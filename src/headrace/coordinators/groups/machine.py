@@ -16,6 +16,7 @@ from headrace.coordinators.groups.consumer.model import Topics
 from headrace.coordinators.groups.events import (
     CommitOffsets,
     Commits,
+    ConsumerHeartbeats,
     Delete,
     DeleteOffsets,
     Effect,
@@ -64,6 +65,14 @@ def _dispatch(turn: Turn, event: Event) -> None:
             classic.on_heartbeat(turn, event)
         case Heartbeat():
             membership.on_heartbeat(turn, event)
+        case Join() if turn.group.consumer is not None:
+            classic.on_join(turn, event)
+        case Join():
+            membership.on_join(turn, event)
+        case Sync() if turn.group.consumer is not None:
+            classic.on_sync(turn, event)
+        case Sync():
+            membership.on_sync(turn, event)
         case CommitOffsets():
             offsets.on_commits(turn, (event,))
         case Commits(commits):
@@ -73,15 +82,9 @@ def _dispatch(turn: Turn, event: Event) -> None:
         case WriteRefused():
             _on_refused(turn, event)
         case ConsumerHeartbeat():
-            consumer.on_heartbeat(turn, event)
-        case Join() if turn.group.consumer is not None:
-            classic.on_join(turn, event)
-        case Join():
-            membership.on_join(turn, event)
-        case Sync() if turn.group.consumer is not None:
-            classic.on_sync(turn, event)
-        case Sync():
-            membership.on_sync(turn, event)
+            consumer.on_heartbeats(turn, (event,))
+        case ConsumerHeartbeats(heartbeats):
+            consumer.on_heartbeats(turn, heartbeats)
         case Leave() if turn.group.consumer is not None:
             classic.on_leave(turn, event)
         case Leave():
@@ -144,7 +147,7 @@ def _on_refused(turn: Turn, event: WriteRefused) -> None:
         case ForgetWrite():
             offsets.on_forget_settled(turn, write, event.error)
         case ConsumerWrite():
-            consumer.on_refused(turn, write, _of_membership(event.error))
+            consumer.on_refused(turn, write, event.error)
         case EmptyWrite():
             pass
         case _:

@@ -7,8 +7,8 @@ generation gets an assignment or keeps its session.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
+from headrace.base.values import replaced
 from headrace.coordinators.groups import rebalance, static
 from headrace.coordinators.groups.events import (
     Heartbeat,
@@ -125,10 +125,12 @@ def _rejoin(turn: Turn, event: Join, member: Member) -> None:
         turn.reply(event.waiter, rebalance.joined(group, member))
         return
     again = ErrorCode.REBALANCE_IN_PROGRESS
-    turn.reply(member.join_waiter, JoinReply(error=again, member_id=member.id))
-    turn.reply(member.sync_waiter, SyncReply(error=again))
+    if member.join_waiter is not None:
+        turn.reply(member.join_waiter, JoinReply(error=again, member_id=member.id))
+    if member.sync_waiter is not None:
+        turn.reply(member.sync_waiter, SyncReply(error=again))
     turn.put(
-        replace(
+        replaced(
             member,
             client_id=event.client_id,
             client_host=event.client_host,
@@ -159,10 +161,11 @@ def on_sync(turn: Turn, event: Sync) -> None:
         turn.reply(event.waiter, SyncReply(error=error))
     elif group.state is GroupState.STABLE:
         turn.reply(event.waiter, rebalance.assigned(group, member))
-        turn.put(replace(member, synced=True, deadline_ms=turn.session(member)))
+        turn.put(replaced(member, synced=True, deadline_ms=turn.session(member)))
     else:
-        turn.reply(member.sync_waiter, SyncReply(error=ErrorCode.REBALANCE_IN_PROGRESS))
-        turn.put(replace(member, synced=True, sync_waiter=event.waiter, deadline_ms=None))
+        if member.sync_waiter is not None:
+            turn.reply(member.sync_waiter, SyncReply(error=ErrorCode.REBALANCE_IN_PROGRESS))
+        turn.put(replaced(member, synced=True, sync_waiter=event.waiter, deadline_ms=None))
         if member.id == group.leader:
             _write_assignment(turn, event)
 
@@ -213,7 +216,7 @@ def renewed(turn: Turn, members: Iterable[Member]) -> dict[str, Mapping[str, Mem
         if member.join_waiter is None and member.sync_waiter is None:
             due = turn.session(member)
             turn.wake(due)
-            alive[member.id] = member.renewed(due)
+            alive[member.id] = replaced(member, deadline_ms=due)
     return {"members": {**turn.group.members, **alive}} if alive else {}
 
 

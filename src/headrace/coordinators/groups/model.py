@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import immutables
 
 from headrace.base.ids import NO_EPOCH, NO_TOPIC_ID, LeaderEpoch, Offset, TopicId
-from headrace.coordinators.groups.consumer.heartbeats import ConsumerConfig
+from headrace.coordinators.groups.consumer.heartbeats import ConsumerConfig, ConsumerHeartbeat
 from headrace.coordinators.groups.consumer.model import ConsumerGroup
 from headrace.wire.errors import ErrorCode
 
@@ -138,21 +138,9 @@ class Member:
     deadline_ms: int | None = None
     """Monotonic; when its session ends. None while it waits in a request, for then it cannot send heartbeats."""
 
-    def renewed(self, deadline_ms: int) -> Member:
-        """`replace` of the deadline alone: with each commit, so by hand."""
-        member = object.__new__(Member)
-        for name in _MEMBERS_FIELDS:
-            _set(member, name, getattr(self, name))
-        _set(member, "deadline_ms", deadline_ms)
-        return member
-
     def metadata(self, protocol: str | None) -> bytes:
         """Its subscription under one protocol, empty where it does not offer that."""
         return next((offer.metadata for offer in self.protocols if offer.name == protocol), b"")
-
-
-_MEMBERS_FIELDS: Final = tuple(field.name for field in fields(Member))
-_set: Final = object.__setattr__
 
 
 class CommitPart(NamedTuple):
@@ -239,6 +227,8 @@ class ConsumerWrite:
     """The same, of waiters that wait on if it is refused."""
     recorded: bool | None = None
     """Whether the log holds a classic group's record after it; None: as before."""
+    heartbeats: tuple[ConsumerHeartbeat, ...] = ()
+    """Those that it was decided for, where there are several: one may be too many for the log."""
 
 
 Write: TypeAlias = (

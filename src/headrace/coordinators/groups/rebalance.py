@@ -9,9 +9,9 @@ Behaviour follows Kafka's classic coordinator (KIP-62, KIP-134 initial delay, KI
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Final
 
+from headrace.base.values import replaced
 from headrace.coordinators.groups.events import GroupFormed, JoinReply, MemberRecord, Subscriber, SyncReply
 from headrace.coordinators.groups.model import EmptyWrite, Group, GroupState, Member
 from headrace.coordinators.groups.turn import Turn
@@ -95,10 +95,12 @@ def _form(turn: Turn) -> None:
     due = turn.now.monotonic_ms + turn.group.rebalance_timeout_ms
     turn.update(state=GroupState.COMPLETING, protocol=protocol, sync_deadline_ms=due)
     turn.wake(due)
+    members = []
     for member in turn.group.members.values():
         due_ms = member.deadline_ms if member.join_waiter is None else turn.session(member)
         turn.reply(member.join_waiter, joined(turn.group, member))
-        turn.put(replace(member, join_waiter=None, new=False, synced=False, assignment=b"", deadline_ms=due_ms))
+        members.append(replaced(member, join_waiter=None, new=False, synced=False, assignment=b"", deadline_ms=due_ms))
+    turn.put_all(members)
 
 
 def joined(group: Group, member: Member) -> JoinReply:
@@ -130,13 +132,17 @@ def choose_protocol(group: Group) -> str:
 
 def hand_out(turn: Turn, assignments: Mapping[str, bytes], error: ErrorCode) -> None:
     """Give every member its assignment and answer those who wait for it; their sessions begin anew."""
+    members = []
     for member in turn.group.members.values():
-        served = replace(member, assignment=assignments.get(member.id, b""))
-        if member.sync_waiter is not None:
+        waits = member.sync_waiter is not None
+        due_ms = turn.session(member) if waits else member.deadline_ms
+        share = assignments.get(member.id, b"")
+        served = replaced(member, assignment=share, sync_waiter=None, deadline_ms=due_ms)
+        if waits:
             told = assigned(turn.group, served) if error is ErrorCode.NONE else SyncReply(error=error)
             turn.reply(member.sync_waiter, told)
-            served = replace(served, sync_waiter=None, deadline_ms=turn.session(member))
-        turn.put(served)
+        members.append(served)
+    turn.put_all(members)
 
 
 def assigned(group: Group, member: Member) -> SyncReply:

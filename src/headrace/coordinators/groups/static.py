@@ -96,5 +96,5 @@ def _resumed(turn: Turn, write: ReplacementWrite, member: Member) -> JoinReply:
     if turn.group.generation != write.generation or member.id != turn.group.leader:
         return reply
     if write.skips_assignment:
-        return replace(reply, skip_assignment=True)
-    return replace(reply, leader=write.leader_before, members=())
+        return reply._replace(skip_assignment=True)
+    return reply._replace(leader=write.leader_before, members=())

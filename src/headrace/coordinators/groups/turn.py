@@ -5,9 +5,11 @@ Promises: the group that went in is never touched; the effects keep their order,
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
+from headrace.base.values import replaced
 from headrace.coordinators.groups.consumer.model import Topics
 from headrace.coordinators.groups.events import AnyReply, Append, Effect, GroupRecord, Rebalancing, Reply, Wake
 from headrace.coordinators.groups.model import Group, GroupConfig, Member, Moment, Write
@@ -29,7 +31,7 @@ class Turn:
         return self.group, self.effects
 
     def update(self, **changes: Any) -> None:
-        self.group = replace(self.group, **changes)
+        self.group = replaced(self.group, **changes)
 
     def reply(self, waiter: int | None, reply: AnyReply) -> None:
         if waiter is not None:
@@ -55,8 +57,15 @@ class Turn:
 
     def put(self, member: Member) -> None:
         """Add a member or change one; its deadline is asked for."""
-        self.update(members={**self.group.members, member.id: member})
-        self.wake(member.deadline_ms)
+        self.put_all((member,))
+
+    def put_all(self, members: Iterable[Member]) -> None:
+        """As `put`, with one copy of the group."""
+        after = dict(self.group.members)
+        for member in members:
+            after[member.id] = member
+            self.wake(member.deadline_ms)
+        self.update(members=after)
 
     def rename(self, old_id: str, member: Member) -> None:
         """Give a member another id, and what else it brings. It keeps its place in the order, and leads if it did."""

@@ -83,10 +83,10 @@ class Cluster:
     # connections
 
     async def any_connection(self) -> Connection:
-        """A connection to any broker: an open one, or else the first that answers of the known and the bootstrap
-        brokers, in that order. Raises NoBrokerError where nobody answers."""
-        for task in self._connections.values():
-            if _is_open(task):
+        """A connection to any broker, in no lane: an open one, or else the first that answers of the known and the
+        bootstrap brokers, in that order. Raises NoBrokerError where nobody answers."""
+        for (_, lane), task in self._connections.items():
+            if not lane and _is_open(task):  # in a lane it would wait for what waits there
                 return task.result()
         rounds = 1 if self._was_connected else BOOTSTRAP_ROUNDS
         last: ClientError | None = None
@@ -202,6 +202,14 @@ class Cluster:
             raise RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}'", "it does not exist")
         check(cached.error_code, f"Topic '{name}'")
         return cached
+
+    def known_topic(self, name: str) -> TopicView | None:
+        """What brokers said last; None: not asked yet, or dropped since."""
+        return self._topics.get(name)
+
+    def is_known(self, broker: BrokerId) -> bool:
+        """Whether it was there when metadata was last asked for."""
+        return self._view is not None and broker in self._view.brokers
 
     async def existing_topic(self, name: str) -> TopicView:
         """One topic, fresh, for a user who named it: a topic that does not exist is final, not retried, and the

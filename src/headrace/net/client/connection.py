@@ -133,6 +133,19 @@ class Connection(asyncio.Protocol):
                 self._fail(ConnectionLostError(text))
                 raise (ConnectionLostError if answer is None else AnswerLostError)(text) from None
 
+    async def writable(self) -> None:
+        """Until what was sent is on its way, as far as can be known here, or the connection is lost."""
+        await self._may_write.wait()
+
+    def post(self, key: ApiKey, message: Any, *, version: int) -> asyncio.Future[Any]:
+        """Send one request at once, so that requests go out in the order of the calls; the future has its decoded
+        answer, or fails with AnswerLostError. Bounds nothing: see `writable`. Raises ConnectionLostError."""
+        known = api(key)
+        assert known is not None, key
+        answer = self._send(known, version, message, answered=True)
+        assert answer is not None
+        return answer
+
     async def close(self) -> None:
         """Close it and wait until it is closed; what still waits fails. Idempotent."""
         self._fail(ConnectionLostError(f"The connection to {self.address} was closed by this client."), flush=True)

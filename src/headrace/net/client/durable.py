@@ -13,7 +13,7 @@ from headrace.base.limits import DURABLE_TIMEOUT_MS, SWEEP_ASK_EVERY_MS
 from headrace.net.client.address import Address
 from headrace.net.client.errors import ConnectionLostError
 from headrace.net.copylink import CopyLink, open_link
-from headrace.wire.durable import CATALOG, SUMMARIES, SWEEP, decode_answer, encode_request
+from headrace.wire.durable import CATALOG, MERGE, SUMMARIES, SWEEP, decode_answer, encode_request
 
 
 class DurableLink:
@@ -56,6 +56,16 @@ class DurableLink:
         name = str(uuid4())
         while True:
             answer = await self._ask({"op": SWEEP, "id": name, "execute": execute})
+            if answer["done"]:
+                return answer
+            await asyncio.sleep(SWEEP_ASK_EVERY_MS / 1000)
+
+    async def merge(self, topic_id: UUID, partition: int | None, *, execute: bool) -> dict[str, Any]:
+        """Of a topic's partitions that this broker leads, or of one, until it is done."""
+        name = str(uuid4())
+        about = {"op": MERGE, "id": name, "topic_id": str(topic_id), "partition": partition, "execute": execute}
+        while True:
+            answer = await self._ask(about)
             if answer["done"]:
                 return answer
             await asyncio.sleep(SWEEP_ASK_EVERY_MS / 1000)

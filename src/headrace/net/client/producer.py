@@ -256,14 +256,8 @@ class Producer:
             return NO_PRODUCER_ID, -1
         async with self._identity_lock:
             if self._producer is None:
-                self._producer = await self._cluster.retried(self._init_producer_id)
+                self._producer = await new_producer_id(self._cluster)
         return self._producer
-
-    async def _init_producer_id(self) -> tuple[int, int]:
-        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
-        response = await self._cluster.ask_any(ApiKey.INIT_PRODUCER_ID, request)
-        check(response.error_code, "A producer id")
-        return response.producer_id, response.producer_epoch
 
     def _settle(self, batch: _Batch, error: ClientError) -> None:
         self._release(batch)
@@ -280,6 +274,18 @@ class Producer:
     def _fail_all(self, writer: _Writer, error: ClientError) -> None:
         while writer.batches:
             self._settle(writer.batches.popleft(), error)
+
+
+async def new_producer_id(cluster: Cluster) -> tuple[int, int]:
+    """A producer id that nobody has, and its epoch. Raises ClientError."""
+
+    async def ask() -> tuple[int, int]:
+        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
+        response = await cluster.ask_any(ApiKey.INIT_PRODUCER_ID, request)
+        check(response.error_code, "A producer id")
+        return response.producer_id, response.producer_epoch
+
+    return await cluster.retried(ask)
 
 
 def _size(record: Record) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from headrace.base.ids import BrokerId
+from headrace.base.ports import Objects
 from headrace.broker.boot import Broker
 from headrace.broker.config import BrokerConfig
 from headrace.broker.identity import FILE_NAME, born, encode
@@ -62,4 +63,8 @@ class BrokerPrograms:
             configs=self._configs,
             journal=JournalSettings(files_max=0),
         )
-        return BrokerProgram(Broker(config, clock=clock, random=chance, disk=disk))
+        return BrokerProgram(Broker(config, clock=clock, random=chance, disk=disk, objects=self._objects(host)))
+
+    def _objects(self, host: Host) -> Objects | None:
+        """The durable store as this process reaches it; None: there is none."""
+        return None

@@ -6,7 +6,7 @@ Each is what a plausible mistake in one function would do, and is taken out agai
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any, Final
 from unittest.mock import patch
@@ -15,16 +15,17 @@ from weakref import WeakKeyDictionary
 import immutables
 
 from headrace.base.ids import PartitionIndex, TopicPartition
-from headrace.broker import group_shard, membership
+from headrace.broker import membership
 from headrace.broker.duties import Duties
 from headrace.broker.group_shard import GroupShard
+from headrace.broker.group_writes import Entry, batch
 from headrace.broker.groups import OFFSETS_TOPIC, GroupService
 from headrace.broker.lease import Lease
 from headrace.broker.settling import Settling
 from headrace.controller.asks import Heartbeat
 from headrace.controller.decision import Refusal
 from headrace.coordinators.groups import offsets, rebalance
-from headrace.coordinators.groups.consumer import heartbeats
+from headrace.coordinators.groups.consumer import heartbeats, model
 from headrace.coordinators.groups.consumer.model import ConsumerGroup, ConsumerMember
 from headrace.coordinators.groups.consumer.reconciliation import reconcile
 from headrace.coordinators.groups.events import CommitOffsets, GroupFormed, Written
@@ -38,9 +39,9 @@ from headrace.wire.errors import ErrorCode
 def commit_acknowledged_when_appended() -> Iterator[None]:
     """What is appended counts, whoever else has it."""
 
-    def hasty(self: GroupShard, entries: list[group_shard._Entry]) -> None:
+    def hasty(self: GroupShard, entries: list[Entry]) -> None:
         if not self.lost:
-            self.partition.append(group_shard._batch(entries, self._clock.now_ms()), needs_isr=True)
+            self.partition.append(batch(entries, self._clock.now_ms()), needs_isr=True)
             for entry in entries:
                 self.send(entry.group_id, Written(write=entry.write, error=ErrorCode.NONE))
 
@@ -176,14 +177,13 @@ def given_before_released() -> Iterator[None]:
     def at_once(member: ConsumerMember, **options: Any) -> ConsumerMember:
         return reconcile(member, **{**options, "owners": {}})
 
-    def put(self: ConsumerGroup, member: ConsumerMember) -> ConsumerGroup:
-        members = self.members.set(member.id, member)
-        owners: dict[TopicPartition, str] = {}
-        for each in members.values():
-            owners.update(dict.fromkeys(each.assigned | each.revoking, each.id))
-        return replace(self, members=members, owners=immutables.Map(owners))
+    def pass_on(owners: immutables.MapMutation[TopicPartition, str], _: object, after: ConsumerMember) -> None:
+        owners.update(dict.fromkeys(after.assigned | after.revoking, after.id))
 
-    with patch.object(heartbeats, "reconcile", at_once), patch.object(ConsumerGroup, "put", put):
+    with ExitStack() as patches:
+        patches.enter_context(patch.object(heartbeats, "reconcile", at_once))
+        for module in (heartbeats, model):
+            patches.enter_context(patch.object(module, "pass_on", pass_on))
         yield
 
 

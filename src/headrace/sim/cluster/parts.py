@@ -1,5 +1,6 @@
 """A seed of the cluster's simulator, in two parts: the metadata of a cluster, and the records of replicated partitions;
-and, where they are asked for, two more: such records on disks that damage what lies on them, and consumer groups.
+and, where they are asked for, more: such records on disks that damage what lies on them, consumer groups, hand-overs of
+partitions, and replicas behind durable history.
 
 They are runs of their own, so that each has a mixture that suits it, and a change of one leaves the other as it was.
 """
@@ -10,8 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Final
 
+from headrace.sim.cluster.copies.run import run_copies
+from headrace.sim.cluster.copy_plants import COPY_PLANTS
 from headrace.sim.cluster.group_plants import GROUP_PLANTS
 from headrace.sim.cluster.groups.run import run_groups
+from headrace.sim.cluster.move_plants import MOVE_PLANTS
+from headrace.sim.cluster.moves.run import run_moves
 from headrace.sim.cluster.plants import CLUSTER_PLANTS
 from headrace.sim.cluster.records.run import run_records, run_rotten
 from headrace.sim.cluster.replica_plants import REPLICA_PLANTS, ROT_PLANTS
@@ -22,6 +27,8 @@ PARTS: Final[Mapping[str, Callable[[int], ClusterOutcome]]] = {
     "records": run_records,
     "rot": run_rotten,
     "groups": run_groups,
+    "moves": run_moves,
+    "copies": run_copies,
 }
 USUAL: Final = ("metadata", "records")
 """What a seed is where no part is named."""
@@ -30,6 +37,8 @@ ALL_PLANTS: Final[Mapping[str, Callable[[], AbstractContextManager[None]]]] = {
     **REPLICA_PLANTS,
     **ROT_PLANTS,
     **GROUP_PLANTS,
+    **MOVE_PLANTS,
+    **COPY_PLANTS,
 }
 
 

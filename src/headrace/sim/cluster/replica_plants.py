@@ -11,7 +11,7 @@ from typing import Any, Final
 from unittest.mock import patch
 from weakref import WeakKeyDictionary
 
-from headrace.base.ids import BrokerId, DirectoryId, LeaderEpoch, Offset, TopicPartition
+from headrace.base.ids import BrokerId, DirectoryId, Offset, TopicPartition
 from headrace.broker import followers
 from headrace.broker.copying import Source
 from headrace.broker.following import FollowerPartition
@@ -66,8 +66,7 @@ def fetch_offset_counted() -> Iterator[None]:
 
     def position(self: FollowerPartition) -> Position:
         end = self.log.log_end_offset
-        last = self.log.epoch_at(Offset(end - 1)) if end > self.log.log_start_offset else LeaderEpoch(-1)
-        return Position(self.leader_epoch, end, last, end, self.readable_from)
+        return Position(self.leader_epoch, end, self.log.epoch_at(Offset(end - 1)), end, self.readable_from)
 
     def told(self: Source, key: TopicPartition) -> Flushed:
         copy = self._copies[key]

@@ -49,11 +49,12 @@ class LeaderEpochs:
         return len(self.entries) != before
 
     def cut_below(self, offset: Offset) -> None:
-        """The log durably starts at `offset`: keep the epoch in force there, as starting there. Not before that is
-        durable: a crash may bring the old start back."""
-        keep = bisect_right(self.entries, offset, key=_start_of)
+        """The log durably starts at `offset`: keep the epoch of the record before it, as starting with that, so that
+        whoever ends there can be compared. Not before that is durable: a crash may bring the old start back."""
+        before = Offset(max(0, offset - 1))
+        keep = bisect_right(self.entries, before, key=_start_of)
         if keep:
-            self.entries[:keep] = [(self.entries[keep - 1][0], offset)]
+            self.entries[:keep] = [(self.entries[keep - 1][0], before)]
 
     def at(self, offset: Offset) -> LeaderEpoch:
         """The epoch in force at `offset`; -1 where none is known."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from headrace.base.errors import CorruptData, StorageFailure
-from headrace.base.ids import NO_OFFSET, LeaderEpoch, Offset
+from headrace.base.ids import NO_EPOCH, NO_OFFSET, LeaderEpoch, Offset
 from headrace.base.ports import Buffer, Disk
 from headrace.storage.engine import (
     NO_GAPS,
@@ -48,10 +48,18 @@ from headrace.storage.log.epochs import LeaderEpochs
 from headrace.storage.log.files import SegmentFiles
 from headrace.storage.log.flush import Ticket, Unsynced
 from headrace.storage.log.journal import Journal, JournalEntry
-from headrace.storage.log.names import CHECKPOINT, SEALED, SNAPSHOT, STAMP, key_of, numbered, segment_paths
+from headrace.storage.log.names import CHECKPOINT, EPOCHS, SEALED, SNAPSHOT, STAMP, key_of, numbered, segment_paths
 from headrace.storage.log.newest import Newest, NewestOfAll
 from headrace.storage.log.recovery import Recovered
-from headrace.storage.log.replaced import drop_replaced, finish_begun_anew, keeps_replaced, mark_begun_anew
+from headrace.storage.log.replaced import (
+    REPLACED,
+    Mark,
+    drop_replaced,
+    finish_begun_anew,
+    free_place,
+    keeps_replaced,
+    mark_begun_anew,
+)
 from headrace.storage.log.segment import Segment
 from headrace.storage.log.snapshots import ProducerSnapshots
 from headrace.wire.batches import BatchHeader, CorruptBatch
@@ -287,12 +295,15 @@ class LocalLog:
         if self._exists:
             mark_doubt(self._disk, self.directory)
 
+    def _make_directory(self) -> None:
+        self._disk.make_directory(self.directory)
+        stamp = Stamp(identity=self.identity, birth=self.log_end_offset)
+        write_file(self._disk, self.directory / STAMP, encode_stamp(stamp), sync=False)
+        self._exists = self._unsynced.birth = True
+
     def _open_segment(self, now_ms: int) -> None:
         if not self._exists:
-            self._disk.make_directory(self.directory)
-            stamp = Stamp(identity=self.identity, birth=self.log_end_offset)
-            write_file(self._disk, self.directory / STAMP, encode_stamp(stamp), sync=False)
-            self._exists = self._unsynced.birth = True
+            self._make_directory()
         self._contents.open_segment(self.log_end_offset, now_ms)
         self._unsynced.names = True
 
@@ -668,39 +679,56 @@ class LocalLog:
             return
         self._cutting(lambda: self._truncate(offset))
 
-    def restart_at(self, offset: Offset) -> None:
+    def restart_at(self, offset: Offset, *, epoch: LeaderEpoch = NO_EPOCH, producers: bytes = b"") -> None:
         assert self._ticket is None, "no flush is under way"
-        self._cutting(lambda: self._restart(offset))
+        self._cutting(lambda: self._restart(offset, epoch, producers))
 
     def begin_anew(self) -> None:
         assert self._ticket is None, "no flush is under way"
         if self.failed and self.read_only is None:
             raise StorageFailure(f"The disk of {self.directory.name} has failed: it cannot be begun anew there.")
-        self._cutting(self._begin_anew)
+        keeps = self._exists and not keeps_replaced(self._disk, self.directory)
+        self._cutting(lambda: self._begin_anew(Mark(self._lineage + 1, REPLACED if keeps else "")))
+        self.has_replaced = self.has_replaced or self._exists
+        self.read_only, self.failed = None, False
 
-    def _begin_anew(self) -> None:
+    def give_way(self, offset: Offset, *, epoch: LeaderEpoch = NO_EPOCH, producers: bytes = b"") -> Path | None:
+        assert self._ticket is None, "no flush is under way"
+        if not self._contents.segments:
+            self.restart_at(offset, epoch=epoch, producers=producers)
+            return None
+        place = free_place(self._disk, self.directory)
+        self._cutting(lambda: self._give_way(Mark(self._lineage + 1, place, offset, epoch), producers))
+        return self.directory / place
+
+    def _give_way(self, mark: Mark, producers: bytes) -> None:
+        if producers:  # above the log's end: without the mark it is nothing
+            write_file(self._disk, numbered(self.directory, mark.at, SNAPSHOT), producers)
+            self._disk.sync_directory(self.directory)
+        self._begin_anew(mark)
+        self._snapshots = ProducerSnapshots(self.directory, [mark.at] if producers else [])
+
+    def _begin_anew(self, mark: Mark) -> None:
         """See `replaced`. What only the journal may have reaches the files first, for these are kept."""
         self._contents.write_out(self.config.index_interval_bytes)
         self._drop_collected()
         if self._exists:
             self._sync_unsynced()
             self._make_birth_durable()
-            mark_begun_anew(
-                self._disk, self.directory, self._lineage + 1, keeps=not keeps_replaced(self._disk, self.directory)
-            )
-            self._lineage += 1
+            mark_begun_anew(self._disk, self.directory, mark)
+            self._lineage = mark.lineage
         self._contents.cut(-1, 0, 0)
         if self._exists:
             finish_begun_anew(self._disk, self.directory)
-            self.has_replaced = True
         self._compaction.forget()
-        self._epochs, self._epochs_changed = LeaderEpochs(), True
+        self._epochs = LeaderEpochs([(mark.epoch, Offset(mark.at - 1))] if mark.epoch >= 0 else ())
+        self._epochs_changed = True
         self._snapshots = ProducerSnapshots(self.directory, [])
-        self._checkpoint = Checkpoint.at_segment(Offset(0), Offset(0), self._lineage) if self._exists else None
-        self._unsynced, self._collected = Unsynced(), Collected(Offset(0))
-        self.log_start_offset = self.log_end_offset = self.flushed_end = self._owed = Offset(0)
+        self._checkpoint = Checkpoint.at_segment(mark.at, mark.at, self._lineage) if self._exists else None
+        self._unsynced, self._collected = Unsynced(), Collected(mark.at)
+        self.log_start_offset = self.log_end_offset = self.flushed_end = self._owed = mark.at
         self._flushed_position = 0
-        self.read_only, self.failed, self._is_journaled = None, False, False
+        self._is_journaled = False
         if self._journal is not None:
             self._journal.settle(self.key)
 
@@ -720,21 +748,28 @@ class LocalLog:
                 mark_doubt(self._disk, self.directory)
             raise StorageFailure(f"The log of {self.directory.name} cannot be cut: {error}.") from error
 
-    def _restart(self, offset: Offset) -> None:
-        """First empty, where it is, and only then elsewhere: a crash in between leaves an empty log."""
+    def _restart(self, offset: Offset, epoch: LeaderEpoch, producers: bytes) -> None:
+        """First empty, where it is, and only then elsewhere, by the checkpoint: a crash in between leaves an empty
+        log."""
         self._truncate(self.log_start_offset)
         for path in self._snapshots.cut_above(NO_OFFSET):
             if self._disk.exists(path):
                 self._disk.remove(path)
         self._unsynced.snapshots = []
-        self._epochs_changed = self._epochs.cut_from(Offset(0)) or self._epochs_changed
-        if self._exists:
-            self._compaction.lower(offset)
+        if not self._exists:
+            self._make_directory()
+        self._make_birth_durable()
+        self._compaction.lower(offset)
+        self._snapshots = ProducerSnapshots(self.directory, [offset] if producers else [])
+        if producers:
+            write_file(self._disk, numbered(self.directory, offset, SNAPSHOT), producers)
+        self._epochs, self._epochs_changed = LeaderEpochs([(epoch, Offset(offset - 1))] if epoch >= 0 else ()), False
+        write_file(self._disk, self.directory / EPOCHS, self._epochs.encode())
         self.log_start_offset = self.log_end_offset = self.flushed_end = self._owed = offset
         self._flushed_position = 0
         self._collected = Collected(offset)
-        if self._exists:
-            self._lower_checkpoint(offset, all_gone=True)
+        self._disk.sync_directory(self.directory)
+        self._lower_checkpoint(offset, all_gone=True)
 
     def _truncate(self, offset: Offset) -> None:
         """Lower the recovery point, then cut, all of it durably: what is appended below the old recovery point must be

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from operator import itemgetter
 from struct import Struct
@@ -19,9 +20,9 @@ from typing import Final, NamedTuple
 from crc32c import crc32c
 
 from headrace.base.errors import CorruptData
-from headrace.base.ids import LeaderEpoch, Offset
+from headrace.base.ids import NO_EPOCH, LeaderEpoch, Offset
 from headrace.base.limits import HISTORY_BLOCK_BYTES
-from headrace.base.ports import Objects
+from headrace.base.ports import Objects, ReadableObjects
 from headrace.metadata.segments import SegmentDescriptor
 from headrace.storage.engine import FoundOffset
 from headrace.storage.tier.format import TAIL_GUESS_BYTES, SegmentFooter, decode_footer, footer_length
@@ -89,7 +90,7 @@ class Block(NamedTuple):
             at += LENGTH_END + length
 
 
-def read_plan(objects: Objects, segment: SegmentDescriptor) -> Plan:
+def read_footer(objects: ReadableObjects, segment: SegmentDescriptor) -> SegmentFooter:
     """One range read, two where the footer is long. Raises CorruptData where it is not the segment's,
     FileNotFoundError, EOFError, StorageFailure."""
     size = segment.object_bytes
@@ -98,6 +99,15 @@ def read_plan(objects: Objects, segment: SegmentDescriptor) -> Plan:
         tail = _range(objects, segment, size - min(length, size))
     footer = decode_footer(tail)
     check_footer(segment, footer)
+    return footer
+
+
+def read_plan(objects: Objects, segment: SegmentDescriptor) -> Plan:
+    """As `read_footer`, but for the producers: a plan is kept, and they may be many."""
+    return plan_of(segment, replace(read_footer(objects, segment), producers=None))
+
+
+def plan_of(segment: SegmentDescriptor, footer: SegmentFooter) -> Plan:
     starts, begun = [0], 0
     for number, entry in enumerate(footer.index):
         if entry.position - begun >= HISTORY_BLOCK_BYTES:
@@ -106,18 +116,21 @@ def read_plan(objects: Objects, segment: SegmentDescriptor) -> Plan:
     return Plan(segment, footer, starts)
 
 
-def _range(objects: Objects, segment: SegmentDescriptor, start: int) -> bytes:
+def _range(objects: ReadableObjects, segment: SegmentDescriptor, start: int) -> bytes:
     return objects.get_range(segment.key, start, segment.object_bytes - start)
 
 
 def check_footer(segment: SegmentDescriptor, footer: SegmentFooter) -> None:
     """Raises CorruptData where the footer is another segment's than the catalog says."""
+    last_epoch = footer.leader_epochs[-1].leader_epoch if footer.leader_epochs else NO_EPOCH
+    if segment.last_epoch not in (NO_EPOCH, last_epoch):
+        raise CorruptData(f"its footer's last epoch is {last_epoch}, the catalog's {segment.last_epoch}")
     for name in ("start_offset", "end_offset", "leader_epoch", "records", "batch_bytes", "crc32c"):
         if getattr(segment, name) != getattr(footer, name):
             raise CorruptData(f"its footer's {name} is {getattr(footer, name)}, the catalog's {getattr(segment, name)}")
 
 
-def read_block(objects: Objects, plan: Plan, number: int) -> Block:
+def read_block(objects: ReadableObjects, plan: Plan, number: int) -> Block:
     """One range read, proven. Raises as `read_plan`."""
     footer = plan.footer
     first = plan.starts[number]

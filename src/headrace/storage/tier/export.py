@@ -45,22 +45,28 @@ class ExportSource:
     limit_offset: Offset
     """Exclusive: the high watermark, or the last stable offset. No batch may reach it."""
     producers: Any = None
-    """Producer snapshot after the last batch: any JSON value."""
+    """After the last batch, as `storage.tier.producers` says it; None: not known."""
     aborted_transactions: tuple[AbortedTransaction, ...] = ()
 
 
-def export_segment(objects: Objects, source: ExportSource, batches: Buffer | Iterable[Buffer]) -> SegmentDescriptor:
+def export_segment(
+    objects: Objects,
+    source: ExportSource,
+    batches: Buffer | Iterable[Buffer],
+    *,
+    made_in: LeaderEpoch | None = None,
+) -> SegmentDescriptor:
     """Store whole batches (one buffer, or chunks of whole batches) as one durable segment. Blocking: never on the loop.
 
     The caller bounds the bytes by DURABLE_SEGMENT_BYTES_MAX; they are held in memory once. Exporting the same again
-    stores nothing and returns the same descriptor. Raises CorruptData where the batches are not what `source` says,
-    StorageFailure where the store refuses.
+    stores nothing and returns the same descriptor. `made_in`: of other segments, in that leader epoch. Raises
+    CorruptData where the batches are not what `source` says, StorageFailure where the store refuses.
     """
     chunks = [batches] if isinstance(batches, (bytes, bytearray, memoryview)) else list(batches)
     footer = _describe(source, chunks)
     body = b"".join([*chunks, encode_footer(footer)])
     digest = hashlib.sha256(body).hexdigest()
-    key = segment_key(footer, digest)
+    key = segment_key(footer, digest, made_in)
     if not objects.put(key, body) and hashlib.sha256(objects.get(key)).hexdigest() != digest:
         raise CorruptData(f"Object '{key}' is in the store already and does not hold what its name says: remove it.")
     return SegmentDescriptor(
@@ -75,6 +81,7 @@ def export_segment(objects: Objects, source: ExportSource, batches: Buffer | Ite
         object_bytes=len(body),
         crc32c=footer.crc32c,
         sha256=digest,
+        last_epoch=LeaderEpoch(footer.leader_epochs[-1].leader_epoch),
     )
 
 

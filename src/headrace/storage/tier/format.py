@@ -18,10 +18,10 @@ name at the export); ``partition``; ``start_offset`` and ``end_offset`` (inclusi
 ``first_timestamp_ms`` and ``last_timestamp_ms`` (of the first record; the largest); ``records``; ``batch_bytes``;
 ``crc32c`` of the batches; ``leader_epochs``: ``[epoch, first offset here]``; ``index``: ``[base offset, position,
 largest timestamp up to and in this batch]``, the first batch and then one per 64 KiB or more; ``producers``: the
-producer snapshot after the last batch, as the log's own snapshot file holds it; ``aborted_transactions``:
-``[producer id, first offset, last offset, last stable offset]`` of each that ends in this segment; ``checksums``: for
-each of ``index``, the CRC32C of all bytes from that batch up to the next one there, so that a part of the object is
-proven without the rest (absent in the oldest segments).
+producer snapshot after the last batch, as the log's own snapshot file holds it, in Base64 and without times (null in
+the oldest segments); ``aborted_transactions``: ``[producer id, first offset, last offset, last stable offset]`` of each
+that ends in this segment; ``checksums``: for each of ``index``, the CRC32C of all bytes from that batch up to the next
+one there, so that a part of the object is proven without the rest (absent in the oldest segments).
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ from crc32c import crc32c
 from headrace.base.errors import CorruptData
 from headrace.base.ids import ClusterId, LeaderEpoch, Offset, PartitionIndex, TopicId
 from headrace.base.limits import SEGMENT_FOOTER_BYTES_MAX
-from headrace.metadata.segment_keys import DIGEST_CHARS, SegmentKey
+from headrace.metadata.descriptors import DIGEST_CHARS
+from headrace.metadata.segment_keys import SegmentKey
 
 FORMAT: Final = "headrace durable segment"
 FORMAT_VERSION: Final = 1
@@ -147,7 +148,7 @@ def _footer_from(fields: Mapping[str, Any]) -> SegmentFooter:
     return SegmentFooter(**known)
 
 
-def segment_key(footer: SegmentFooter, sha256: str) -> str:
+def segment_key(footer: SegmentFooter, sha256: str, made_in: LeaderEpoch | None = None) -> str:
     """The key of the object that holds this segment: unique by content."""
     return str(
         SegmentKey(
@@ -158,5 +159,22 @@ def segment_key(footer: SegmentFooter, sha256: str) -> str:
             footer.end_offset,
             footer.leader_epoch,
             sha256[:DIGEST_CHARS],
+            made_in,
         )
     )
+
+
+def cuts_of(footer: SegmentFooter, start: int, end: int, slice_bytes: int) -> list[tuple[int, int]]:
+    """(base offset, position) of the slices' beginnings and of the last one's end, by the footer's index."""
+    first = footer.floor(start)
+    tail = (int(footer.end_offset) + 1, footer.batch_bytes)
+    within = [(e.base_offset, e.position) for e in footer.index if first.base_offset < e.base_offset] + [tail]
+    last = next(index for index, (base, _) in enumerate(within) if base >= min(end, tail[0]))
+    within = within[: last + 1]
+    total = within[-1][1] - first.position
+    step = total / max(1, round(total / slice_bytes))
+    cuts = [(first.base_offset, first.position)]
+    for base, position in within[:-1]:
+        if position - cuts[-1][1] >= step:
+            cuts.append((base, position))
+    return [*cuts, within[-1]]

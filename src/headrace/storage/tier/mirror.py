@@ -1,28 +1,40 @@
 """The catalog's mirror: JSON documents beside the objects, so that history can be read with no broker running.
 
 Promises: a mirror is a projection of the metadata image and never its source; a document says at which Raft index it
-was true; a writer that is behind leaves what is ahead of it alone. A segment's document is written before `state`
-counts it, so that a reader between two writes sees an older catalog, never a broken one.
+was true; a writer that is behind leaves what is ahead of it alone. A segment's document, or the chunk that holds it
+(`chunks`), is written before `state` counts it, so that a reader between two writes sees an older catalog, never a
+broken one. Chunks that `state` names no more stay until a sweep, for those who have read an older one.
 Never read by a broker that has an image, but to find out what is missing in it.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import UUID
 
 from headrace.base.errors import CorruptData, StorageFailure
 from headrace.base.ids import FIRST_OFFSET, ClusterId, Offset, PartitionIndex, TopicId
-from headrace.base.limits import CATALOG_DOCUMENT_BYTES_MAX
-from headrace.base.ports import Objects
-from headrace.metadata.segments import CatalogEntry, PartitionCatalog, Removed, deletions_from_json
+from headrace.base.limits import CATALOG_DOCUMENT_BYTES_MAX, MIRROR_CHUNK_TRIES_MAX
+from headrace.base.ports import ObjectMeta, Objects
+from headrace.metadata.segments import CatalogEntry, Link, PartitionCatalog, SegmentDescriptor, links_from_json
+from headrace.storage.tier.chunks import (
+    TOPICS,
+    VERSION,
+    ChunkRef,
+    Stretch,
+    chunk_key,
+    chunks_prefix,
+    encode_chunk,
+    is_there,
+    stretches,
+)
 
-VERSION: Final = 1
+__all__ = ["TOPICS", "MirrorWriter", "MirroredState", "MirroredTopic", "read_document", "read_state"]
+
 NAMES: Final = "storage/names/"
-TOPICS: Final = "storage/topics/"
 
 
 def topic_document_key(topic_id: TopicId) -> str:
@@ -88,32 +100,42 @@ class MirroredState:
     raft_index: int
     log_start_offset: Offset = FIRST_OFFSET
     """What lies below is deleted, though the first segment may still hold it."""
-    deletions: tuple[Removed, ...] = ()
-    """What was deleted since the last segment was published, linked to its hash to give `head`."""
+    deletions: tuple[Link, ...] = ()
+    """What was deleted or replaced since the last segment was published, linked to its hash to give `head`."""
+    chunks: tuple[ChunkRef, ...] = field(default=(), compare=False)
+    """Where the entries are, in order, the first of which retention may have taken the beginning of."""
+    singles: tuple[Offset, ...] | None = field(default=None, compare=False)
+    """Where those start that are behind all chunks, each in a document of its own; None: it is not known, as in mirrors
+    of earlier versions."""
 
     def to_json(self) -> dict[str, Any]:
-        known = {name: getattr(self, name) for name in MirroredState.__slots__}
-        return {**known, "deletions": [list(removed) for removed in self.deletions], "version": VERSION}
+        known: dict[str, Any] = {name: getattr(self, name) for name in MirroredState.__slots__}
+        if self.singles is None:
+            del known["chunks"], known["singles"]
+        else:
+            known |= {"chunks": [list(ref) for ref in self.chunks], "singles": list(self.singles)}
+        return {**known, "deletions": [list(link) for link in self.deletions], "version": VERSION}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> MirroredState:
         """Raises CorruptData."""
         try:
-            known = {"log_start_offset": 0, "deletions": [], **value}
-            state = cls(
-                **{name: known[name] for name in MirroredState.__slots__ if name != "deletions"},
-                deletions=deletions_from_json(known["deletions"]),
-            )
+            known = {"log_start_offset": 0, "deletions": [], "chunks": [], "singles": None, **value}
+            known["deletions"] = links_from_json(known["deletions"])
+            known["chunks"] = tuple(map(ChunkRef.from_json, known["chunks"]))
+            known["singles"] = None if known["singles"] is None else tuple(known["singles"])
+            state = cls(**{name: known[name] for name in MirroredState.__slots__})
         except (KeyError, TypeError) as error:
             raise CorruptData(f"A partition's state is malformed: {error!r}.") from error
         numbers = [state.start_offset, state.end_offset, state.last_start, state.segments, state.raft_index]
-        numbers.append(state.log_start_offset)
+        numbers += [state.log_start_offset, *(state.singles or ())]
         if any(type(number) is not int for number in numbers) or type(state.head) is not str:
             raise CorruptData("A partition's state is malformed: a field is of another type.")
         return state
 
     @classmethod
-    def of(cls, catalog: PartitionCatalog, raft_index: int) -> MirroredState:
+    def of(cls, catalog: PartitionCatalog, raft_index: int, chunks: Sequence[ChunkRef] | None = None) -> MirroredState:
+        """`chunks`: where the entries are; None: it is not known."""
         return cls(
             start_offset=catalog.start_offset,
             end_offset=catalog.end_offset,
@@ -123,7 +145,14 @@ class MirroredState:
             raft_index=raft_index,
             log_start_offset=catalog.log_start_offset,
             deletions=catalog.deletions,
+            chunks=tuple(chunks or ()),
+            singles=None if chunks is None else tuple(_behind(catalog, chunks)),
         )
+
+
+def _behind(catalog: PartitionCatalog, chunks: Sequence[ChunkRef]) -> Iterator[Offset]:
+    """Where the entries start that no chunk holds."""
+    return catalog.entries.starts(chunks[-1].end_offset + 1 if chunks else 0)
 
 
 def read_document(objects: Objects, key: str) -> dict[str, Any] | None:
@@ -143,10 +172,38 @@ def read_document(objects: Objects, key: str) -> dict[str, Any] | None:
     return value
 
 
-def deleted_in_mirror(objects: Objects, topic_id: TopicId, partition: PartitionIndex) -> Offset:
-    """Nothing that lies whole below it is named by the mirror's state any more. Raises as `read_document`."""
+def read_state(objects: Objects, topic_id: TopicId, partition: PartitionIndex) -> MirroredState | None:
+    """None: there is none. Raises as `read_document`."""
     document = read_document(objects, state_key(topic_id, partition))
-    return FIRST_OFFSET if document is None else MirroredState.from_json(document).log_start_offset
+    return None if document is None else MirroredState.from_json(document)
+
+
+def named_chunks(objects: Objects, topic_id: TopicId, partition: PartitionIndex) -> set[str]:
+    """Keys of those that `state` names. Raises as `read_document`."""
+    state = read_state(objects, topic_id, partition)
+    return {chunk_key(topic_id, partition, ref) for ref in (state.chunks if state is not None else ())}
+
+
+def unnamed_chunks(objects: Objects, topic_id: TopicId, partition: PartitionIndex) -> list[ObjectMeta]:
+    """Those that `state` does not name: of a catalog that was, or is being written. Raises as `read_document`."""
+    there = list(objects.list(chunks_prefix(topic_id, partition)))
+    named = named_chunks(objects, topic_id, partition) if there else set()
+    return [meta for meta in there if meta.key not in named]
+
+
+def remove_chunk(objects: Objects, topic_id: TopicId, partition: PartitionIndex, meta: ObjectMeta) -> None:
+    """One that `state` does not name, unless it does meanwhile, or was written again. Who writes a state looks for its
+    chunks behind that, so that one of the two sees what the other does. Raises as `read_document`, StorageFailure."""
+    key = meta.key
+    try:
+        data = objects.get(key)
+        if any(each.key == key and each.modified_ms != meta.modified_ms for each in objects.list(key)):
+            return
+    except FileNotFoundError:
+        return
+    objects.delete(key)
+    if key in named_chunks(objects, topic_id, partition):
+        objects.put(key, data)
 
 
 class MirrorWriter:
@@ -189,58 +246,104 @@ class MirrorWriter:
 
         Nothing is written where the mirror's state is already at a higher index.
         """
-        state = MirroredState.of(catalog, raft_index)
         there = self._readable(state_key(topic_id, partition))
         if there is not None and _raft_index(there) > raft_index:
             return 0
-        stamp = {"raft_index": raft_index, "version": VERSION}
-        written = 0
-        for entry in self._missing(topic_id, partition, catalog, known):
-            self._write(
-                segment_document_key(topic_id, partition, entry.descriptor.start_offset), entry.to_json() | stamp
-            )
-            written += 1
-        if last := catalog.last:
-            current = {"start_offset": catalog.last_start, "key": last.descriptor.key, "hash": last.hash} | stamp
-            written += self._update(current_key(topic_id, partition), current)
-        written += self._update(state_key(topic_id, partition), state.to_json())
-        self._drop_deleted(topic_id, partition, catalog, known)
-        return written
+        if known is not None and (there is None or there.get("head") != known.head):
+            known = None  # somebody else has written, or damaged it: all is looked at
+        if known is None:
+            return self._write_all(topic_id, partition, catalog, raft_index, there)
+        gone = list(known.entries.gone(catalog.entries))
+        replaced = [each for each in gone if each.start_offset >= catalog.start_offset]
+        kept = [ref for ref in _chunks_of(there) if not any(_overlap(ref, each) for each in replaced)]
+        missing = [entry for entry in catalog.above(known.end_offset) if not entry.is_substitute]
+        names = [segment_document_key(topic_id, partition, each.start_offset) for each in gone]
+        return self._write_state(topic_id, partition, catalog, raft_index, kept, missing, names)
 
-    def _drop_deleted(
-        self, topic_id: TopicId, partition: PartitionIndex, catalog: PartitionCatalog, known: PartitionCatalog | None
-    ) -> None:
-        """The documents of segments that left the catalog, once `state` does not count them any more."""
-        if known is not None:
-            gone = [
-                segment_document_key(topic_id, partition, each.start_offset) for each in known.below(_first(catalog))
-            ]
-        elif not catalog.log_start_offset:
-            return
-        else:
-            low = segment_document_key(topic_id, partition, _first(catalog))
-            gone = [meta.key for meta in self._objects.list(segments_prefix(topic_id, partition)) if meta.key < low]
-        for key in gone:
-            self._objects.delete(key)
-
-    def _missing(
+    def _write_all(
         self,
         topic_id: TopicId,
         partition: PartitionIndex,
         catalog: PartitionCatalog,
-        known: PartitionCatalog | None,
-    ) -> list[CatalogEntry]:
-        """The entries whose documents must be written: those above `known`, or all that are not there as they are."""
-        if known is not None and known.entries and catalog.start_offset <= known.next_offset:
-            return list(catalog.above(known.end_offset))
+        raft_index: int,
+        there: Mapping[str, Any] | None,
+    ) -> int:
+        """Whatever is there: documents that are missing, damaged or other ones are written, what is too much goes."""
+        kept = [ref for ref in _chunks_of(there) if self._is_right(topic_id, partition, catalog, ref)]
+        covered = max((each.end_offset for each in stretches(catalog, kept)), default=-1)
         names = {meta.key for meta in self._objects.list(segments_prefix(topic_id, partition))}
+        names.discard(current_key(topic_id, partition))
         missing = []
         for entry in catalog:
             key = segment_document_key(topic_id, partition, entry.descriptor.start_offset)
-            there = self._readable(key) if key in names else None
-            if there is None or {name: there.get(name) for name in entry.to_json()} != entry.to_json():
+            is_named = key in names and not entry.is_substitute
+            if is_named:
+                names.remove(key)
+            is_read = is_named and (
+                entry.descriptor.start_offset <= covered or _holds(self._readable(key), entry.to_json())
+            )
+            if not is_read and not entry.is_substitute:
                 missing.append(entry)
-        return missing
+        end = segment_document_key(topic_id, partition, catalog.next_offset)
+        gone = sorted(name for name in names if name < end)
+        return self._write_state(topic_id, partition, catalog, raft_index, kept, missing, gone)
+
+    def _is_right(self, topic_id: TopicId, partition: PartitionIndex, catalog: PartitionCatalog, ref: ChunkRef) -> bool:
+        """Whether a chunk is there, and is what the catalog would have for these offsets."""
+        if not ref.start_offset <= ref.end_offset <= catalog.end_offset:
+            return False
+        if catalog.entries.holding(ref.start_offset) is None:
+            return False
+        wanted, _ = encode_chunk(topic_id, partition, catalog, ref.start_offset, ref.end_offset)
+        return wanted == ref and is_there(self._objects, topic_id, partition, ref)
+
+    def _write_state(
+        self,
+        topic_id: TopicId,
+        partition: PartitionIndex,
+        catalog: PartitionCatalog,
+        raft_index: int,
+        kept: Sequence[ChunkRef],
+        missing: Sequence[CatalogEntry],
+        gone: Sequence[str],
+        tries: int = MIRROR_CHUNK_TRIES_MAX,
+    ) -> int:
+        """`missing`: entries whose single documents are written; `gone`: documents that nobody needs once `state` does
+        not count them. The number of documents written."""
+        stamp = {"raft_index": raft_index, "version": VERSION}
+        written = 0
+        for entry in missing:
+            key = segment_document_key(topic_id, partition, entry.descriptor.start_offset)
+            self._write(key, entry.to_json() | stamp)
+            written += 1
+        chunks = []
+        for each in stretches(catalog, kept) if catalog.entries else ():
+            chunks.append(each.there or self._write_chunk(topic_id, partition, catalog, each))
+            written += each.there is None
+        if last := catalog.last:
+            current = {"start_offset": catalog.last_start, "key": last.descriptor.key, "hash": last.hash} | stamp
+            written += self._update(current_key(topic_id, partition), current)
+        there = self._readable(state_key(topic_id, partition))
+        if there is not None and _raft_index(there) > raft_index:
+            return written  # another leads it by now
+        state = MirroredState.of(catalog, raft_index, chunks)
+        written += self._update(state_key(topic_id, partition), state.to_json())
+        found = {meta.key for meta in self._objects.list(chunks_prefix(topic_id, partition))} if chunks else set()
+        left = [ref for ref in chunks if chunk_key(topic_id, partition, ref) in found]
+        if len(left) < len(chunks):  # a sweep took some meanwhile
+            if not tries:
+                raise StorageFailure("Chunks of the mirror go as they are written; it is tried again.")
+            return written + self._write_state(topic_id, partition, catalog, raft_index, left, (), gone, tries - 1)
+        for name in gone:
+            self._objects.delete(name)
+        return written
+
+    def _write_chunk(
+        self, topic_id: TopicId, partition: PartitionIndex, catalog: PartitionCatalog, new: Stretch
+    ) -> ChunkRef:
+        ref, data = encode_chunk(topic_id, partition, catalog, new.start_offset, new.end_offset)
+        self._objects.put(chunk_key(topic_id, partition, ref), data, if_absent=False)  # what is there may be damaged
+        return ref
 
     def _readable(self, key: str) -> dict[str, Any] | None:
         """A document, or None where it is missing or damaged: both are repaired by writing it."""
@@ -262,9 +365,20 @@ class MirrorWriter:
         self._objects.put(key, text.encode(), if_absent=False)
 
 
-def _first(catalog: PartitionCatalog) -> Offset:
-    """Where the first segment starts; where the next one will, where there is none."""
-    return catalog.start_offset if catalog.entries else catalog.next_offset
+def _chunks_of(state: Mapping[str, Any] | None) -> list[ChunkRef]:
+    """None where it names none, or is damaged."""
+    try:
+        return [] if state is None else list(MirroredState.from_json(state).chunks)
+    except CorruptData:
+        return []
+
+
+def _overlap(ref: ChunkRef, segment: SegmentDescriptor) -> bool:
+    return segment.start_offset <= ref.end_offset and ref.start_offset <= segment.end_offset
+
+
+def _holds(document: Mapping[str, Any] | None, wanted: Mapping[str, Any]) -> bool:
+    return document is not None and {name: document.get(name) for name in wanted} == wanted
 
 
 def _raft_index(document: Mapping[str, Any]) -> int:

@@ -16,14 +16,15 @@ from typing import Final, NamedTuple, TypeAlias
 from crc32c import crc32c
 
 from headrace.base.errors import CorruptData, UsageError
-from headrace.base.ids import Offset, PartitionIndex
-from headrace.base.limits import CATALOG_READS_AT_ONCE_MAX
+from headrace.base.ids import Offset, PartitionIndex, TopicId
+from headrace.base.limits import CATALOG_READS_AT_ONCE_MAX, MIRROR_READ_TRIES_MAX
 from headrace.base.ports import Disk, Objects
-from headrace.metadata.segments import CatalogEntry, PartitionCatalog, SegmentDescriptor
+from headrace.metadata.segments import CatalogEntry, PartitionCatalog, Run, SegmentDescriptor
 from headrace.storage.disk import ReadOnlyDisk
 from headrace.storage.objects import open_objects
 from headrace.storage.tier.blocks import check_footer
-from headrace.storage.tier.format import TAIL_GUESS_BYTES, SegmentFooter, decode_footer, footer_length
+from headrace.storage.tier.chunks import ChunkRef, read_chunk
+from headrace.storage.tier.format import TAIL_GUESS_BYTES, SegmentFooter, cuts_of, decode_footer, footer_length
 from headrace.storage.tier.mirror import (
     NAMES,
     MirroredState,
@@ -32,6 +33,7 @@ from headrace.storage.tier.mirror import (
     segment_document_key,
     segments_prefix,
     state_key,
+    topic_document_key,
 )
 from headrace.wire.batches import BatchHeader, CorruptBatch, check_batch, check_batches, whole_batches
 
@@ -56,6 +58,10 @@ class DamagedHistory(CorruptData):
         )
 
 
+class SegmentGone(DamagedHistory):
+    """An object that a catalog named, when it was read, is not in the store."""
+
+
 class SegmentSlice(NamedTuple):
     """Whole batches of one segment, to be read on their own: cheap to pickle. Bytes and offsets, ends exclusive."""
 
@@ -76,7 +82,8 @@ class SegmentSlice(NamedTuple):
     """Of these bytes, where they are a whole segment's."""
 
     def damaged(self, offset: int, reason: object) -> DamagedHistory:
-        return DamagedHistory(self.topic, self.partition, offset, self.key, reason)
+        kind = SegmentGone if isinstance(reason, FileNotFoundError) else DamagedHistory
+        return kind(self.topic, self.partition, offset, self.key, reason)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +112,11 @@ class Store:
         """Raises UsageError where the URL names no store. The right to read is enough."""
         return cls(open_objects(url, disk or ReadOnlyDisk()), url)
 
+    @property
+    def objects(self) -> Objects:
+        """All that is in it."""
+        return self._objects
+
     def topics(self) -> list[MirroredTopic]:
         """All topics that are not deleted, by name. Raises CorruptData."""
         found = []
@@ -126,39 +138,80 @@ class Store:
             raise UsageError(f"The store {self._url} holds several topics '{name}': name one by its id ({ids}).")
         return found[0]
 
-    def catalog(self, topic: MirroredTopic, partition: PartitionIndex) -> PartitionCatalog:
-        """One partition's catalog, chain and continuity verified; empty where nothing was exported yet."""
-        key = state_key(topic.topic_id, partition)
-        try:
-            document = read_document(self._objects, key)
-            if document is None:
-                return PartitionCatalog.empty(topic.topic_id, partition)
-            state = MirroredState.from_json(document)
-        except CorruptData as error:
-            raise DamagedHistory(topic.name, partition, 0, key, error) from error
-        return rebuilt(topic, partition, state, self._entries(topic, partition, state))
+    def topic_of(self, topic_id: TopicId) -> MirroredTopic | None:
+        """By id; None where there is nothing of it. Raises CorruptData."""
+        document = read_document(self._objects, topic_document_key(topic_id))
+        return None if document is None else MirroredTopic.from_json(document)
 
-    def _entries(
+    def catalog(self, topic: MirroredTopic, partition: PartitionIndex) -> PartitionCatalog:
+        """One partition's catalog, chain and continuity verified; empty where nothing was exported yet. Where the
+        mirror is written meanwhile, what it says then. Raises DamagedHistory."""
+        document = self._state_document(topic, partition)
+        for left in reversed(range(MIRROR_READ_TRIES_MAX)):
+            if document is None:
+                break
+            try:
+                state = MirroredState.from_json(document)
+                return rebuilt(topic, partition, state, self._pieces(topic, partition, state))
+            except CorruptData as error:
+                now = self._state_document(topic, partition)
+                if not left or now == document:
+                    raise _as_damage(topic, partition, error) from error
+                document = now
+        return PartitionCatalog.empty(topic.topic_id, partition)
+
+    def _state_document(self, topic: MirroredTopic, partition: PartitionIndex) -> dict[str, object] | None:
+        """Raises DamagedHistory."""
+        try:
+            return read_document(self._objects, state_key(topic.topic_id, partition))
+        except CorruptData as error:
+            raise _as_damage(topic, partition, error) from error
+
+    def _pieces(
         self, topic: MirroredTopic, partition: PartitionIndex, state: MirroredState
-    ) -> Iterator[tuple[int, CatalogEntry]]:
-        """Start offset (as the document's name says) and entry, in order; those that `state` does not count are left
-        out: they are being written."""
+    ) -> Iterator[tuple[int, CatalogEntry | Run]]:
+        """Where it starts (as the document's name says), and what of the catalog is in it, in order; what `state` does
+        not count is left out: it is being written."""
         if not state.segments:
             return
-        prefix = segments_prefix(topic.topic_id, partition)
-        low, high = (
-            segment_document_key(topic.topic_id, partition, offset) for offset in (state.start_offset, state.last_start)
-        )
-        keys = [meta.key for meta in self._objects.list(prefix) if low <= meta.key <= high]
         with ThreadPoolExecutor(CATALOG_READS_AT_ONCE_MAX) as pool:
-            for key, document in zip(keys, pool.map(self._document_of, keys), strict=True):
-                at = int(key.removeprefix(prefix))
-                try:
-                    if isinstance(document, CorruptData):
-                        raise document
-                    yield at, CatalogEntry.from_json(document)
-                except CorruptData as error:
-                    raise DamagedHistory(topic.name, partition, at, key, error) from error
+            chunks = pool.map(lambda ref: self._chunk_of(topic, partition, ref), state.chunks)
+            for ref, run in zip(state.chunks, chunks, strict=True):
+                if run is None:
+                    low = max(ref.start_offset, state.start_offset)
+                    lost = self._listed(topic, partition, low, ref.end_offset)
+                    yield from self._singles(topic, partition, lost, pool)
+                elif (first := run.floor(state.start_offset - 1) + 1) < len(run):
+                    yield run.start_of(first), run.part(first)
+            behind: Sequence[Offset] | None = state.singles
+            if behind is None:
+                behind = self._listed(topic, partition, state.start_offset, state.last_start)
+            yield from self._singles(topic, partition, behind, pool)
+
+    def _chunk_of(self, topic: MirroredTopic, partition: PartitionIndex, ref: ChunkRef) -> Run | None:
+        """None: it is lost or damaged, and what it held has to be looked for elsewhere."""
+        try:
+            return read_chunk(self._objects, topic.topic_id, partition, ref)
+        except CorruptData:
+            return None
+
+    def _listed(self, topic: MirroredTopic, partition: PartitionIndex, low: int, high: int) -> list[Offset]:
+        """Where the entries start that have a document of their own, from `low` to `high`."""
+        prefix = segments_prefix(topic.topic_id, partition)
+        names = (meta.key.removeprefix(prefix) for meta in self._objects.list(prefix))
+        return [Offset(int(name)) for name in names if name.isdecimal() and low <= int(name) <= high]
+
+    def _singles(
+        self, topic: MirroredTopic, partition: PartitionIndex, starts: Sequence[Offset], pool: ThreadPoolExecutor
+    ) -> Iterator[tuple[int, CatalogEntry]]:
+        keys = [segment_document_key(topic.topic_id, partition, start) for start in starts]
+        for at, key, document in zip(starts, keys, pool.map(self._document_of, keys), strict=True):
+            try:
+                if isinstance(document, CorruptData):
+                    raise document
+                yield at, CatalogEntry.from_json(document)
+            except CorruptData as error:
+                raise DamagedHistory(topic.name, partition, at, key, error) from error
 
     def _document_of(self, key: str) -> dict[str, object] | CorruptData | None:
         try:
@@ -174,7 +227,9 @@ class Store:
                 tail = self._tail(descriptor, min(length, descriptor.object_bytes))
             footer = decode_footer(tail)
             check_footer(descriptor, footer)
-        except (CorruptData, EOFError, FileNotFoundError) as error:
+        except FileNotFoundError as error:
+            raise SegmentGone(topic, partition, descriptor.start_offset, descriptor.key, error) from error
+        except (CorruptData, EOFError) as error:
             raise DamagedHistory(topic, partition, descriptor.start_offset, descriptor.key, error) from error
         return footer
 
@@ -189,15 +244,15 @@ class Store:
         Reads the footers of those segments alone that must be cut. The range must lie within the catalog.
         """
         found: list[SegmentSlice] = []
-        for entry in catalog:
+        for entry in catalog.reaching(start):
             segment = entry.descriptor
-            if segment.end_offset < start or segment.start_offset >= end:
-                continue
+            if segment.start_offset >= end:
+                break
             whole = start <= segment.start_offset and segment.next_offset <= end
             if whole and segment.batch_bytes <= slice_bytes + slice_bytes // 2:
                 cuts = [(int(segment.start_offset), 0), (int(segment.next_offset), segment.batch_bytes)]
             else:
-                cuts = _cuts(self.footer(topic, partition, segment), start, end, slice_bytes)
+                cuts = cuts_of(self.footer(topic, partition, segment), start, end, slice_bytes)
             for (base, position), (after, end_position) in pairwise(cuts):
                 complete = position == 0 and end_position == segment.batch_bytes
                 found.append(
@@ -239,6 +294,13 @@ class Store:
             raise part.damaged(expected, f"Its batches end before offset {part.end_offset}.")
         if part.crc32c not in (None, checksum):
             raise part.damaged(part.base_offset, "The segment fails its CRC32C.")
+
+    def read_bytes(self, part: SegmentSlice, position: int, length: int) -> bytes:
+        """Bytes of its object as they are: nothing of them is checked. Raises SegmentGone, DamagedHistory."""
+        try:
+            return self._objects.get_range(part.key, position, length)
+        except (EOFError, FileNotFoundError) as error:
+            raise part.damaged(part.base_offset, error) from error
 
     def _whole_batches(self, part: SegmentSlice, position: int, read_bytes: int) -> bytes:
         wanted = min(read_bytes, part.end_position - position)
@@ -299,42 +361,64 @@ class Store:
     def verify_segment(self, topic: str, partition: int, segment: SegmentDescriptor) -> None:
         """Read one object and prove it: SHA-256, CRC32C, footer, batches, offsets. Raises DamagedHistory."""
         try:
-            body = self._objects.get(segment.key)
-            if len(body) != segment.object_bytes or hashlib.sha256(body).hexdigest() != segment.sha256:
-                raise CorruptData("it fails its SHA-256")
-            check_footer(segment, decode_footer(body))
-            batches = memoryview(body)[: segment.batch_bytes]
-            if crc32c(batches) != segment.crc32c:
-                raise CorruptData("its batches fail their CRC32C")
-            _check_contents(segment, check_batches(batches))
+            check_object(segment, self._objects.get(segment.key))
         except (CorruptData, FileNotFoundError) as error:
             raise DamagedHistory(topic, partition, segment.start_offset, segment.key, error) from error
 
 
+def check_object(segment: SegmentDescriptor, body: bytes) -> CheckedBatches:
+    """Prove a whole object: SHA-256, CRC32C, footer, batches, offsets; its batches. Raises CorruptData."""
+    if len(body) != segment.object_bytes or hashlib.sha256(body).hexdigest() != segment.sha256:
+        raise CorruptData("it fails its SHA-256")
+    check_footer(segment, decode_footer(body))
+    batches = memoryview(body)[: segment.batch_bytes]
+    if crc32c(batches) != segment.crc32c:
+        raise CorruptData("its batches fail their CRC32C")
+    found = check_batches(batches)
+    _check_contents(segment, found)
+    return found
+
+
+def _as_damage(topic: MirroredTopic, partition: PartitionIndex, error: CorruptData) -> DamagedHistory:
+    """Of the mirror's state, where it is not known of what."""
+    if isinstance(error, DamagedHistory):
+        return error
+    return DamagedHistory(topic.name, partition, 0, state_key(topic.topic_id, partition), error)
+
+
 def rebuilt(
-    topic: MirroredTopic, partition: PartitionIndex, state: MirroredState, entries: Iterable[tuple[int, CatalogEntry]]
+    topic: MirroredTopic,
+    partition: PartitionIndex,
+    state: MirroredState,
+    pieces: Iterable[tuple[int, CatalogEntry | Run]],
 ) -> PartitionCatalog:
-    """The catalog of which `state` tells the ends, of its entries and their start offsets, in order; its chain and its
-    continuity hold. Raises DamagedHistory."""
+    """The catalog of which `state` tells the ends, of its entries, alone or in runs, with their start offsets, in
+    order; its chain and its continuity hold. Raises DamagedHistory."""
     catalog = PartitionCatalog.empty(topic.topic_id, partition)
     if state.log_start_offset:  # what came before is not there to be proven
         catalog = replace(catalog, log_start_offset=state.log_start_offset, end_offset=state.end_offset)
         catalog = replace(catalog, head=state.head)
-    for at, entry in entries:
+    for at, piece in pieces:
+        run = (piece if isinstance(piece, Run) else Run.of([piece])) if catalog.entries else _first(piece)
         if not catalog.entries and state.log_start_offset:
-            catalog = replace(catalog, head=entry.previous_hash, end_offset=Offset(at - 1))
-        for removed in entry.deletions if catalog.entries else ():
-            catalog = catalog.deleted(state.log_start_offset, removed)
-        reason = catalog.refusal(entry.descriptor, entry.previous_hash)
-        if reason or entry.descriptor.start_offset != at:
-            raise DamagedHistory(topic.name, partition, at, entry.descriptor.key, reason or "It is misplaced.")
-        catalog = catalog.published(entry.descriptor)
-    for removed in state.deletions:
-        catalog = catalog.deleted(state.log_start_offset, removed)
-    if MirroredState.of(catalog, state.raft_index) != state:
+            catalog = replace(catalog, head=run.previous_hash, end_offset=Offset(at - 1))
+        joined = catalog.joined(run) if run.start_offset == at else None
+        if joined is None:
+            reason = f"It continues {run.previous_hash[:16]}, and does not go on from {catalog.head[:16]}."
+            raise DamagedHistory(topic.name, partition, at, run.entry(0).descriptor.key, reason)
+        catalog = joined
+    catalog = catalog.with_links(state.deletions)
+    problem = catalog.unvouched()
+    if problem or MirroredState.of(catalog, state.raft_index) != state:
         at, key = catalog.end_offset + 1, state_key(topic.topic_id, partition)
-        raise DamagedHistory(topic.name, partition, at, key, "The segments listed are not those that it counts.")
+        reason = problem or "The segments listed are not those that it counts."
+        raise DamagedHistory(topic.name, partition, at, key, reason)
     return catalog
+
+
+def _first(piece: CatalogEntry | Run) -> Run:
+    """Of a catalog: what was linked before it is nobody's."""
+    return (piece if isinstance(piece, Run) else Run.of([piece])).without_links()
 
 
 def _check_contents(segment: SegmentDescriptor, batches: Sequence[tuple[int, BatchHeader]]) -> None:
@@ -345,19 +429,3 @@ def _check_contents(segment: SegmentDescriptor, batches: Sequence[tuple[int, Bat
         expected = header.next_offset
     if expected != segment.next_offset or sum(header.count for _, header in batches) != segment.records:
         raise CorruptData(f"its batches end at offset {expected - 1}")
-
-
-def _cuts(footer: SegmentFooter, start: int, end: int, slice_bytes: int) -> list[tuple[int, int]]:
-    """(base offset, position) of the slices' beginnings and of the last one's end, by the footer's index."""
-    first = footer.floor(start)
-    tail = (int(footer.end_offset) + 1, footer.batch_bytes)
-    within = [(e.base_offset, e.position) for e in footer.index if first.base_offset < e.base_offset] + [tail]
-    last = next(index for index, (base, _) in enumerate(within) if base >= min(end, tail[0]))
-    within = within[: last + 1]
-    total = within[-1][1] - first.position
-    step = total / max(1, round(total / slice_bytes))
-    cuts = [(first.base_offset, first.position)]
-    for base, position in within[:-1]:
-        if position - cuts[-1][1] >= step:
-            cuts.append((base, position))
-    return [*cuts, within[-1]]

@@ -35,7 +35,9 @@ def mirror_problems(
         yield f"{where} is ahead of what the brokers know: look for what else writes to this store."
         return
     for entry in mirrored:
-        known = catalog.entries.get(entry.descriptor.start_offset)
+        known = catalog.entries.holding(entry.descriptor.start_offset)
+        if known is not None and known.is_substitute and known.descriptor != entry.descriptor:
+            continue  # it was replaced since
         if known is None and entry.descriptor.end_offset < catalog.log_start_offset:
             continue  # it was deleted since
         if known is None or known.hash != entry.hash:

@@ -22,6 +22,7 @@ from headrace.coordinators.groups.consumer.model import (
     MemberState,
     without,
 )
+from headrace.coordinators.groups.consumer.targets import look_at_topics
 from headrace.coordinators.groups.events import (
     Heartbeat,
     HeartbeatReply,
@@ -97,7 +98,7 @@ def _moved(
         classic=ClassicMembership(event.session_timeout_ms, event.protocols),
     )
     now_ms, config = turn.now.monotonic_ms, turn.config.consumer
-    return heartbeats.followed(group, before, after, said.owned, turn.topics, now_ms, config)
+    return heartbeats.joined(group, before, after, said.owned, turn.topics, now_ms, config)
 
 
 def _join_error(whole: Group, group: ConsumerGroup, event: Join, config: GroupConfig) -> ErrorCode:
@@ -152,7 +153,7 @@ def on_heartbeat(turn: Turn, event: Heartbeat) -> None:
         turn.reply(event.waiter, HeartbeatReply(error=error))
         return
     if turn.topics.version != group.topics_version:
-        group = heartbeats.look_at_topics(group, turn.topics, bump=False)
+        group = look_at_topics(group, turn.topics, bump=False)
     group = _renewed(turn, group, member)
     if _is_to_join(group, member):
         group, error = _asked_again(turn, group, member), ErrorCode.REBALANCE_IN_PROGRESS

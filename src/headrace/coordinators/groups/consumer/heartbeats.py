@@ -6,18 +6,15 @@ changes nothing. Who is silent for a session, or takes longer than its rebalance
 
 from __future__ import annotations
 
-import hashlib
-from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
-from typing import Final, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 import immutables
 
-from headrace.base.ids import TopicId
-from headrace.coordinators.groups.consumer.assignors import ASSIGNORS, Subscriber
+from headrace.base.values import replaced
 from headrace.coordinators.groups.consumer.model import (
     JOINING_EPOCH,
     LEAVING_EPOCH,
@@ -30,10 +27,11 @@ from headrace.coordinators.groups.consumer.model import (
     MemberState,
     Partitions,
     Topics,
-    TopicShape,
+    pass_on,
     without,
 )
 from headrace.coordinators.groups.consumer.reconciliation import reconcile
+from headrace.coordinators.groups.consumer.targets import look_at_topics, retargeted
 from headrace.wire.errors import ErrorCode
 
 
@@ -71,19 +69,44 @@ class ConsumerHeartbeat:
 NOT_MET: Final = ConsumerHeartbeatReply(error=ErrorCode.UNKNOWN_MEMBER_ID)
 
 
-def on_heartbeat(
-    group: ConsumerGroup, event: ConsumerHeartbeat, topics: Topics, now_ms: int, config: ConsumerConfig
-) -> tuple[ConsumerGroup, ConsumerHeartbeatReply]:
-    """The group after it, and the answer. Of a heartbeat without `refusal`."""
-    if event.epoch in (LEAVING_EPOCH, LEAVING_FOR_NOW_EPOCH):
-        return _on_leave(group, event)
-    refused = _refusal(group, event, config)
-    if refused is not None:
-        return group, refused
-    group, before = entered(group, event.member_id, event.instance_id, joins=event.epoch == JOINING_EPOCH)
-    group, member = followed(group, before, _updated(before, event), event.owned, topics, now_ms, config)
+def on_heartbeats(
+    group: ConsumerGroup, events: Sequence[ConsumerHeartbeat], topics: Topics, now_ms: int, config: ConsumerConfig
+) -> tuple[ConsumerGroup, list[ConsumerHeartbeatReply]]:
+    """The group after them, and the answer to each. Heartbeats without `refusal`, of members that are all different.
+
+    As if they came one after the other, those who give something up first; but shares are made out once, when all have
+    said what they want, and nobody is given what the next of them takes away again.
+    """
+    replies = [NOT_MET] * len(events)
+    following: list[tuple[int, ConsumerMember]] = []
+    changed = new = False
+    for at, event in enumerate(events):
+        if event.epoch in (LEAVING_EPOCH, LEAVING_FOR_NOW_EPOCH):
+            group, replies[at] = _on_leave(group, event)
+        elif (refused := _refusal(group, event, config)) is not None:
+            replies[at] = refused
+        else:
+            group, before = entered(group, event.member_id, event.instance_id, joins=event.epoch == JOINING_EPOCH)
+            after = _updated(before, event)
+            group = group.put(after)
+            if _wants_anew(before, after):
+                changed, new = True, new or _is_new_to(group, before, after)
+            following.append((at, before))
+    if following:
+        group = _looked(group, topics, changed=changed, new=new)
+    following = [(at, before) for at, before in following if events[at].member_id in group.members]
+    following.sort(key=lambda each: events[each[0]].owned is None)
+    group = followed(group, [(events[at].member_id, events[at].owned) for at, _ in following], topics, now_ms, config)
+    for at, before in following:
+        replies[at] = _answer(events[at], before, group.members[events[at].member_id], config)
+    return group, replies
+
+
+def _answer(
+    event: ConsumerHeartbeat, before: ConsumerMember, member: ConsumerMember, config: ConsumerConfig
+) -> ConsumerHeartbeatReply:
     whole = event.epoch == JOINING_EPOCH or _is_full(event)
-    return group, ConsumerHeartbeatReply(
+    return ConsumerHeartbeatReply(
         member_id=member.id,
         epoch=member.epoch,
         interval_ms=config.group_consumer_heartbeat_interval_ms,
@@ -91,37 +114,70 @@ def on_heartbeat(
     )
 
 
-def followed(
+def _looked(group: ConsumerGroup, topics: Topics, *, changed: bool, new: bool) -> ConsumerGroup:
+    """At the topics, where members have `changed` what they want, or these have; `new`: so that shares are to be made
+    out anew."""
+    if changed or topics.version != group.topics_version:
+        return look_at_topics(group, topics, bump=new)
+    return group
+
+
+def _wants_anew(before: ConsumerMember, after: ConsumerMember) -> bool:
+    return before.epoch == JOINING_EPOCH or (before.topics, before.pattern) != (after.topics, after.pattern)
+
+
+def joined(
     group: ConsumerGroup,
     before: ConsumerMember,
     after: ConsumerMember,
-    owned: Partitions | None,
+    owned: Partitions,
     topics: Topics,
     now_ms: int,
     config: ConsumerConfig,
 ) -> tuple[ConsumerGroup, ConsumerMember]:
-    """The group once a member is what it says now, and the member as far on its way as it can be. `owned`: what it says
-    to have; None where it does not say."""
-    group = group.put(after)
-    changed = before.epoch == JOINING_EPOCH or (before.topics, before.pattern) != (after.topics, after.pattern)
-    if changed or topics.version != group.topics_version:
-        group = look_at_topics(group, topics, bump=changed and _is_new_to(group, before, after))
+    """The group once a member wants what it says now and has what it says, and the member as far as it can be."""
+    group, changed = group.put(after), _wants_anew(before, after)
+    group = _looked(group, topics, changed=changed, new=changed and _is_new_to(group, before, after))
+    group = followed(group, [(after.id, owned)], topics, now_ms, config)
+    return group, group.members[after.id]
+
+
+Heard: TypeAlias = tuple[str, Partitions | None]
+"""A member's id, and what it says to have; None where it does not say."""
+
+
+def followed(
+    group: ConsumerGroup, heard: Sequence[Heard], topics: Topics, now_ms: int, config: ConsumerConfig
+) -> ConsumerGroup:
+    """The group with each of these, in this order, as far on its way as it can be, and its time begun anew."""
+    if not heard:
+        return group
     if group.epoch > group.target_epoch:
-        group = _retarget(group, topics, config)
-    member = reconcile(
-        after,
-        owned=owned,
-        target_epoch=group.target_epoch,
-        target=group.targets.get(after.id, NO_PARTITIONS),
-        owners=group.owners,
-    )
-    return _timed(group.put(member), after, member, now_ms, config), member
+        group = retargeted(group, topics, config.group_consumer_assignors)
+    moved = []
+    with group.members.mutate() as members, group.owners.mutate() as owners:
+        for member_id, owned in heard:
+            after = members[member_id]
+            member = reconcile(
+                after,
+                owned=owned,
+                target_epoch=group.target_epoch,
+                target=group.targets.get(member_id, NO_PARTITIONS),
+                owners=owners,
+            )
+            if member is not after:
+                pass_on(owners, after, member)
+                members[member_id] = member
+            moved.append((after, member))
+        if any(after is not member for after, member in moved):
+            group = replaced(group, members=members.finish(), owners=owners.finish())
+    return _timed(group, moved, now_ms, config)
 
 
 def _is_full(event: ConsumerHeartbeat) -> bool:
     """A client that cannot tell what has reached the coordinator says all again, and is told all again."""
     subscribes = event.subscribed is not None or event.pattern is not None
-    return event.rebalance_timeout_ms is not None and subscribes and event.owned is not None
+    return subscribes and event.rebalance_timeout_ms is not None and event.owned is not None
 
 
 # who may
@@ -189,7 +245,7 @@ def entered(
     with all that belongs to it, but what its former life was still to give up; and no commit of that life counts."""
     held = None if instance_id is None else group.static_member(instance_id)
     if joins and held is not None and (held.epoch == LEAVING_FOR_NOW_EPOCH or held.id != member_id):
-        back = replace(
+        back = replaced(
             held,
             id=member_id,
             epoch=JOINING_EPOCH,
@@ -200,7 +256,7 @@ def entered(
         )
         target = group.targets.get(held.id)
         group = group.drop(held.id).put(back)
-        return (group if target is None else replace(group, targets=group.targets.set(back.id, target))), back
+        return (group if target is None else replaced(group, targets=group.targets.set(back.id, target))), back
     member = group.members.get(member_id)
     return group, ConsumerMember(id=member_id) if member is None else member
 
@@ -218,7 +274,7 @@ def _updated(member: ConsumerMember, event: ConsumerHeartbeat) -> ConsumerMember
     )
     if known and all(one is None for one in said):  # as most say
         return member
-    return replace(
+    return replaced(
         member,
         instance_id=_or(event.instance_id, member.instance_id),
         rack_id=_or(event.rack_id, member.rack_id),
@@ -244,82 +300,26 @@ def _is_new_to(group: ConsumerGroup, before: ConsumerMember, after: ConsumerMemb
     return after.id not in group.targets or (before.topics, before.pattern) != (after.topics, after.pattern)
 
 
-# what there is to read, and who is to read it
-
-
-def look_at_topics(group: ConsumerGroup, topics: Topics, *, bump: bool) -> ConsumerGroup:
-    """Resolve what is subscribed to. The epoch rises where the topics are not what they were, or with `bump`."""
-    patterns = {member.pattern for member in group.members.values() if member.pattern}
-    resolved = {pattern: topics.matching(pattern) or frozenset() for pattern in patterns}
-    if dict(group.patterns) != resolved:
-        bump = True
-        changed = group.patterns
-        for pattern in set(group.patterns) - patterns:
-            changed = changed.delete(pattern)
-        group = replace(group, patterns=changed.update(resolved))
-    metadata_hash = _hash_of(group.subscribed_topics(), topics)
-    if metadata_hash != group.metadata_hash or bump:
-        group = replace(group, epoch=group.epoch + 1, metadata_hash=metadata_hash)
-    return replace(group, topics_version=topics.version)
-
-
-def _hash_of(names: Iterable[str], topics: Topics) -> int:
-    """Of the topics among these that exist; the same after a restart and on every broker. 0: there are none."""
-    shapes = _shapes(names, topics)
-    if not shapes:
-        return 0
-    text = "\n".join(f"{name} {shape.id} {shape.partitions}" for name, shape in sorted(shapes.items()))
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), signed=True)
-
-
-def _shapes(names: Iterable[str], topics: Topics) -> dict[str, TopicShape]:
-    found = ((name, topics.shape(name)) for name in names)
-    return {name: shape for name, shape in found if shape is not None}
-
-
-def _retarget(group: ConsumerGroup, topics: Topics, config: ConsumerConfig) -> ConsumerGroup:
-    """Make the shares out anew, for the group's epoch."""
-    shapes = _shapes(group.subscribed_topics(), topics)
-    wanted: dict[tuple[tuple[str, ...], str | None], frozenset[TopicId]] = {}
-    subscribers = []
-    for member in group.members.values():
-        subscription = member.topics, member.pattern
-        ids = wanted.get(subscription)
-        if ids is None:  # most want the same
-            ids = frozenset(shapes[name].id for name in group.names_of(*subscription) if name in shapes)
-            wanted[subscription] = ids
-        before = group.targets.get(member.id, NO_PARTITIONS)
-        subscribers.append(Subscriber(id=member.id, instance_id=member.instance_id, topics=ids, before=before))
-    sizes: dict[TopicId, int] = {shape.id: shape.partitions for shape in shapes.values()}
-    shares = ASSIGNORS[preferred_assignor(group, config)](subscribers, sizes)
-    changed = {member_id: share for member_id, share in shares.items() if group.targets.get(member_id) != share}
-    return replace(group, targets=group.targets.update(changed), target_epoch=group.epoch)
-
-
-def preferred_assignor(group: ConsumerGroup, config: ConsumerConfig) -> str:
-    """That which most members ask for; else the first that the broker has."""
-    offered = config.group_consumer_assignors
-    wishes = Counter(member.assignor for member in group.members.values() if member.assignor in offered)
-    return min(offered, key=lambda name: (-wishes[name], offered.index(name)))
-
-
 # time
 
 
 def _timed(
-    group: ConsumerGroup, before: ConsumerMember, member: ConsumerMember, now_ms: int, config: ConsumerConfig
+    group: ConsumerGroup, moved: Iterable[tuple[ConsumerMember, ConsumerMember]], now_ms: int, config: ConsumerConfig
 ) -> ConsumerGroup:
-    """Its session begins anew; so does the time to give partitions up, with each new demand. A classic member has the
-    time for its next step instead."""
-    sessions = group.sessions.set(member.id, now_ms + session_ms(member, config))
-    revocations = group.revocations
-    if member.classic is None:
-        group = replace(group, joins=without(group.joins, member.id), syncs=without(group.syncs, member.id))
-    if member.state is not MemberState.UNREVOKED_PARTITIONS or member.classic is not None:
-        revocations = without(revocations, member.id)
-    elif member.id not in revocations or (member.epoch, member.revoking) != (before.epoch, before.revoking):
-        revocations = revocations.set(member.id, now_ms + member.rebalance_timeout_ms)
-    return replace(group, sessions=sessions, revocations=revocations)
+    """The sessions of these members begin anew; so does the time to give partitions up, with each new demand. A classic
+    member has the time for its next step instead. Each as it was before it moved on, and as it is."""
+    joins, syncs = group.joins, group.syncs
+    with group.sessions.mutate() as sessions, group.revocations.mutate() as revocations:
+        for before, member in moved:
+            sessions[member.id] = now_ms + session_ms(member, config)
+            if member.classic is None:
+                joins, syncs = without(joins, member.id), without(syncs, member.id)
+            if member.state is not MemberState.UNREVOKED_PARTITIONS or member.classic is not None:
+                revocations.pop(member.id, None)
+            elif member.id not in revocations or (member.epoch, member.revoking) != (before.epoch, before.revoking):
+                revocations[member.id] = now_ms + member.rebalance_timeout_ms
+        times = sessions.finish(), revocations.finish()
+    return replaced(group, sessions=times[0], revocations=times[1], joins=joins, syncs=syncs)
 
 
 def session_ms(member: ConsumerMember, config: ConsumerConfig) -> int:
@@ -338,7 +338,7 @@ def postponed(group: ConsumerGroup, now_ms: int, by_ms: int) -> ConsumerGroup:
         values.update({member_id: now_ms + by_ms for member_id, due in values.items() if due <= now_ms})
         for values in group.deadlines
     )
-    return replace(group, sessions=sessions, revocations=revocations, joins=joins, syncs=syncs)
+    return replaced(group, sessions=sessions, revocations=revocations, joins=joins, syncs=syncs)
 
 
 def put_off(group: ConsumerGroup, now_ms: int, by_ms: int, config: ConsumerConfig) -> ConsumerGroup:
@@ -357,7 +357,7 @@ def put_off(group: ConsumerGroup, now_ms: int, by_ms: int, config: ConsumerConfi
             (group.syncs, attrgetter("rebalance_timeout_ms")),
         )
     )
-    return replace(group, sessions=sessions, revocations=revocations, joins=joins, syncs=syncs)
+    return replaced(group, sessions=sessions, revocations=revocations, joins=joins, syncs=syncs)
 
 
 # going
@@ -373,14 +373,14 @@ def _on_leave(group: ConsumerGroup, event: ConsumerHeartbeat) -> tuple[ConsumerG
         if held.id != event.member_id:
             return group, _refused(ErrorCode.FENCED_INSTANCE_ID)
         if event.epoch == LEAVING_FOR_NOW_EPOCH:
-            away = replace(
+            away = replaced(
                 held,
                 epoch=LEAVING_FOR_NOW_EPOCH,
                 state=MemberState.STABLE,
                 revoking=NO_PARTITIONS,
                 since=immutables.Map((each, held.since[each]) for each in held.assigned),
             )
-            return replace(group.put(away), revocations=without(group.revocations, held.id)), done
+            return replaced(group.put(away), revocations=without(group.revocations, held.id)), done
     if member is None:
         return group, NOT_MET
     return without_members(group, [member.id]), done
@@ -395,5 +395,5 @@ def without_members(group: ConsumerGroup, member_ids: Iterable[str]) -> Consumer
         return group
     patterns = {member.pattern for member in group.members.values()}
     for pattern in set(group.patterns) - patterns:
-        group = replace(group, patterns=group.patterns.delete(pattern))
-    return replace(group, epoch=group.epoch + 1)
+        group = replaced(group, patterns=group.patterns.delete(pattern))
+    return replaced(group, epoch=group.epoch + 1)

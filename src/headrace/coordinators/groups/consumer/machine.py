@@ -8,16 +8,19 @@ keeps its offsets, and its members where the policy has it so (`migration`).
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 from typing import Final, TypeAlias
 
 from headrace.base.ids import PartitionIndex, TopicPartition
+from headrace.base.values import replaced
 from headrace.coordinators.groups import rebalance
 from headrace.coordinators.groups.consumer import heartbeats, migration
 from headrace.coordinators.groups.consumer.changes import ConsumerRecord, changes
 from headrace.coordinators.groups.consumer.heartbeats import ConsumerHeartbeat
 from headrace.coordinators.groups.consumer.model import JOINING_EPOCH, ConsumerGroup, ConsumerHeartbeatReply
 from headrace.coordinators.groups.events import (
+    Again,
     AnyReply,
     CommitOffsets,
     GroupForgotten,
@@ -39,6 +42,8 @@ UNWRITABLE_RETRY_MS: Final = 60_000
 """The same for a classic group that the log has no room for: to write it all is dear."""
 PASSING: Final = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_ENOUGH_REPLICAS)
 """What the log refuses that it may take a moment later."""
+UNWRITABLE: Final = (ErrorCode.INVALID_COMMIT_OFFSET_SIZE, ErrorCode.INVALID_REQUEST)
+"""What it will never take: a record, or all of them together, is too large."""
 
 Replies: TypeAlias = tuple[tuple[int, AnyReply], ...]
 
@@ -51,22 +56,33 @@ def state_of(group: ConsumerGroup) -> GroupState:
     return GroupState.STABLE if group.is_reconciled else GroupState.RECONCILING
 
 
-def on_heartbeat(turn: Turn, event: ConsumerHeartbeat) -> None:
-    refused = heartbeats.refusal(event, turn.topics, turn.config.consumer)
-    if refused is not None:
-        turn.reply(event.waiter, refused)
-        return
-    before = _joined(turn, event)
-    if isinstance(before, ErrorCode):
-        turn.reply(event.waiter, ConsumerHeartbeatReply(error=before))
+def on_heartbeats(turn: Turn, events: Sequence[ConsumerHeartbeat]) -> None:
+    """All of them are one change of the group: of members that are all different. Who is refused beside others that are
+    taken is told with them: it may be for what the log has not taken yet."""
+    before, taken = turn.group.consumer, []
+    upgraded = cache(partial(migration.upgraded, turn.group, turn.topics, turn.now, turn.config))
+    for event in events:
+        refused = heartbeats.refusal(event, turn.topics, turn.config.consumer)
+        found = _joined(turn, event, upgraded) if before is None or turn.group.state is GroupState.DEAD else before
+        if refused is not None:
+            turn.reply(event.waiter, refused)
+        elif isinstance(found, ErrorCode):
+            turn.reply(event.waiter, ConsumerHeartbeatReply(error=found))
+        else:
+            before = found
+            taken.append(event)
+    if before is None or not taken:
         return
     now_ms = turn.now.monotonic_ms
-    after, reply = heartbeats.on_heartbeat(before, event, turn.topics, now_ms, turn.config.consumer)
-    if reply.error is not ErrorCode.NONE:
-        turn.reply(event.waiter, reply)
+    after, told = heartbeats.on_heartbeats(before, taken, turn.topics, now_ms, turn.config.consumer)
+    replies = tuple((event.waiter, reply) for event, reply in zip(taken, told, strict=True))
+    if all(reply.error is not ErrorCode.NONE for reply in told):
+        for waiter, reply in replies:
+            turn.reply(waiter, reply)
         return
-    change(turn, after, ((event.waiter, reply),))
-    wake_for(turn, after, event.member_id)
+    change(turn, after, replies, tuple(taken))
+    for event in taken:
+        wake_for(turn, after, event.member_id)
 
 
 def wake_for(turn: Turn, group: ConsumerGroup, member_id: str) -> None:
@@ -75,8 +91,10 @@ def wake_for(turn: Turn, group: ConsumerGroup, member_id: str) -> None:
         turn.wake(deadlines.get(member_id))
 
 
-def _joined(turn: Turn, event: ConsumerHeartbeat) -> ConsumerGroup | ErrorCode:
-    """The group that it is for; whoever joins has it made, also of a classic one."""
+def _joined(
+    turn: Turn, event: ConsumerHeartbeat, upgraded: Callable[[], ConsumerGroup | None]
+) -> ConsumerGroup | ErrorCode:
+    """The group that it is for; whoever joins has it made, also of a classic one, which is `upgraded`."""
     group = turn.group
     if group.state is GroupState.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -91,7 +109,7 @@ def _joined(turn: Turn, event: ConsumerHeartbeat) -> ConsumerGroup | ErrorCode:
         return ErrorCode.UNKNOWN_MEMBER_ID if changed else ErrorCode.GROUP_ID_NOT_FOUND
     if not group.members:
         return ConsumerGroup(epoch=group.generation, target_epoch=group.generation)  # a number is used once
-    return migration.upgraded(group, turn.topics, turn.now, turn.config) or ErrorCode.GROUP_ID_NOT_FOUND
+    return upgraded() or ErrorCode.GROUP_ID_NOT_FOUND
 
 
 def on_tick(turn: Turn) -> None:
@@ -112,8 +130,8 @@ def on_put_off(turn: Turn, event: PutOff) -> None:
         turn.wake(after.earliest_deadline_ms())
 
 
-def change(turn: Turn, after: ConsumerGroup, replies: Replies) -> None:
-    """Make it the group, and tell once that is durable."""
+def change(turn: Turn, after: ConsumerGroup, replies: Replies, heard: tuple[ConsumerHeartbeat, ...] = ()) -> None:
+    """Make it the group, and tell once that is durable. `heard`: the heartbeats that it is for."""
     group = turn.group
     records: tuple[GroupRecord, ...] = changes(group.id, group.consumer, after)
     turn.update(consumer=after)
@@ -126,7 +144,7 @@ def change(turn: Turn, after: ConsumerGroup, replies: Replies) -> None:
         turn.wake(after.earliest_deadline_ms())
     if converts and (group.protocol_type or group.recorded):
         records = (GroupForgotten(group=group.id), *records)
-    _write(turn, group, records, replies, recorded=False if converts else None)
+    _write(turn, group, records, replies, recorded=False if converts else None, heard=heard)
     turn.update(
         state=state_of(after),
         generation=0,
@@ -158,19 +176,29 @@ def become_classic(turn: Turn, consumer: ConsumerGroup) -> None:
     classic = migration.downgraded(group, consumer, turn.topics, turn.now)
     record = rebalance.formed(classic, {member.id: member.assignment for member in classic.members.values()})
     # that nobody leads yet says, to who reads it after a failover, that the members are still to join again
-    records = (*tombstones(group), replace(record, leader=None))
+    records = (*tombstones(group), replaced(record, leader=None))
     _write(turn, group, records, (), recorded=True)
-    turn.group = replace(classic, writes=turn.group.writes, next_write=turn.group.next_write)
+    turn.group = replaced(classic, writes=turn.group.writes, next_write=turn.group.next_write)
     if classic.members:
         rebalance.prepare(turn, "nobody speaks the consumer protocol any more")
     turn.wake(turn.group.earliest_deadline_ms())
 
 
 def _write(
-    turn: Turn, before: Group, records: tuple[GroupRecord, ...], replies: Replies, *, recorded: bool | None
+    turn: Turn,
+    before: Group,
+    records: tuple[GroupRecord, ...],
+    replies: Replies,
+    *,
+    recorded: bool | None,
+    heard: tuple[ConsumerHeartbeat, ...] = (),
 ) -> None:
     write = ConsumerWrite(
-        before=replace(before, writes={}), replies=replies, released=_released(before), recorded=recorded
+        before=replaced(before, writes={}),
+        replies=replies,
+        released=_released(before),
+        recorded=recorded,
+        heartbeats=heard if len(heard) > 1 else (),
     )
     turn.append(records, write)
 
@@ -197,7 +225,7 @@ def _answer_when_durable(turn: Turn, replies: Replies) -> None:
         return
     write = writes[last]
     assert isinstance(write, ConsumerWrite)
-    turn.update(writes={**writes, last: replace(write, replies=(*write.replies, *replies))})
+    turn.update(writes={**writes, last: replaced(write, replies=(*write.replies, *replies))})
 
 
 def on_written(turn: Turn, write: ConsumerWrite, error: ErrorCode) -> None:
@@ -211,18 +239,23 @@ def on_written(turn: Turn, write: ConsumerWrite, error: ErrorCode) -> None:
 
 def on_refused(turn: Turn, write: ConsumerWrite, error: ErrorCode) -> None:
     """Back to what stood before: a refusal is told at once, so nothing was built on what it refuses. Whose time was up
-    has a little more, so that a log that takes nothing is not asked without end."""
+    has a little more, so that a log that takes nothing is not asked without end. Heartbeats that
+    the log does not take together are decided again, in halves."""
     group, before = turn.group, write.before
     if before.consumer is not None:
         now_ms = turn.now.monotonic_ms
         consumer = heartbeats.postponed(before.consumer, now_ms, RETRY_MS)
         if group.consumer is None:
             wait_ms = RETRY_MS if error in PASSING else UNWRITABLE_RETRY_MS
-            consumer = replace(consumer, converts_from_ms=now_ms + wait_ms)
-        before = replace(before, consumer=consumer)
-    turn.group = replace(before, writes=group.writes, next_write=group.next_write)
+            consumer = replaced(consumer, converts_from_ms=now_ms + wait_ms)
+        before = replaced(before, consumer=consumer)
+    turn.group = replaced(before, writes=group.writes, next_write=group.next_write)
     turn.wake(turn.group.earliest_deadline_ms())
-    _answer(turn, write, error)
+    if write.heartbeats and error in UNWRITABLE:
+        turn.effects.append(Again(write.heartbeats))
+    else:  # no commit is too large, and there is no word for what is
+        told = ErrorCode.UNKNOWN_SERVER_ERROR if error is ErrorCode.INVALID_COMMIT_OFFSET_SIZE else error
+        _answer(turn, write, told)
 
 
 def _answer(turn: Turn, write: ConsumerWrite, error: ErrorCode) -> None:

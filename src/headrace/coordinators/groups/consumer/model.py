@@ -8,13 +8,14 @@ target's says for which of these the shares were made out, and a member's says u
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import immutables
 
 from headrace.base.ids import TopicId, TopicPartition
+from headrace.base.values import replaced
 from headrace.wire.errors import ErrorCode
 
 JOINING_EPOCH: Final = 0
@@ -176,24 +177,16 @@ class ConsumerGroup:
         before = self.members.get(member.id)
         if before is member or before == member:
             return self
-        held = NO_PARTITIONS if before is None else before.assigned | before.revoking
-        holds = member.assigned | member.revoking
-        owners = self.owners
-        if held != holds:
-            with owners.mutate() as changed:
-                for partition in held - holds:
-                    del changed[partition]
-                for partition in holds - held:
-                    assert partition not in changed, "a partition has one owner"
-                    changed[partition] = member.id
-                owners = changed.finish()
-        return replace(self, members=self.members.set(member.id, member), owners=owners)
+        with self.owners.mutate() as owners:
+            pass_on(owners, before, member)
+            changed = owners.finish()
+        return replaced(self, members=self.members.set(member.id, member), owners=changed)
 
     def drop(self, member_id: str) -> ConsumerGroup:
         """Take a member out with all that is its own."""
         member = self.members[member_id]
-        freed = self.put(replace(member, assigned=NO_PARTITIONS, revoking=NO_PARTITIONS, since=NOTHING_SINCE))
-        return replace(
+        freed = self.put(replaced(member, assigned=NO_PARTITIONS, revoking=NO_PARTITIONS, since=NOTHING_SINCE))
+        return replaced(
             freed,
             members=freed.members.delete(member_id),
             targets=without(freed.targets, member_id),
@@ -252,6 +245,21 @@ class ConsumerGroup:
             assert member.epoch <= self.epoch
             assert set(member.since) == member.assigned | member.revoking
             assert all(0 <= epoch <= self.epoch for epoch in member.since.values())
+
+
+def pass_on(
+    owners: immutables.MapMutation[TopicPartition, str], before: ConsumerMember | None, after: ConsumerMember
+) -> None:
+    """Have partitions be whose they are once a member is what it is `after`."""
+    held = NO_PARTITIONS if before is None else before.assigned | before.revoking
+    holds = after.assigned | after.revoking
+    if held == holds:
+        return
+    for partition in held - holds:
+        del owners[partition]
+    for partition in holds - held:
+        assert partition not in owners, "a partition has one owner"
+        owners[partition] = after.id
 
 
 _V = TypeVar("_V")

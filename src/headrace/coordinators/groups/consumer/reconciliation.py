@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import replace
 
 import immutables
 
 from headrace.base.ids import TopicPartition
+from headrace.base.values import replaced
 from headrace.coordinators.groups.consumer.model import NO_PARTITIONS, ConsumerMember, MemberState, Partitions, Since
 
 
@@ -23,7 +23,7 @@ def reconcile(
     owned: Partitions | None,
     target_epoch: int,
     target: Partitions,
-    owners: Mapping[TopicPartition, str],
+    owners: Mapping[TopicPartition, str] | immutables.MapMutation[TopicPartition, str],
 ) -> ConsumerMember:
     """The member after a heartbeat. `owned`: what it says to have; None where it does not say."""
     epoch = member.epoch
@@ -41,12 +41,12 @@ def reconcile(
     if given_up and (owned is None or owned & given_up):
         state = MemberState.UNREVOKED_PARTITIONS
         since = _since(member, member.assigned, NO_PARTITIONS, target_epoch)
-        return replace(_at_epoch(member, epoch), state=state, assigned=kept, revoking=given_up, since=since)
+        return replaced(_at_epoch(member, epoch), state=state, assigned=kept, revoking=given_up, since=since)
     missing = target - kept
     free = frozenset(partition for partition in missing if owners.get(partition, member.id) == member.id)
     state = MemberState.STABLE if free == missing else MemberState.UNRELEASED_PARTITIONS
     since = _since(member, kept, free, target_epoch)
-    return replace(
+    return replaced(
         _at_epoch(member, target_epoch), state=state, assigned=kept | free, revoking=NO_PARTITIONS, since=since
     )
 
@@ -54,6 +54,8 @@ def reconcile(
 def _since(member: ConsumerMember, kept: Partitions, given: Partitions, epoch: int) -> Since:
     """What it is given, and what a former life of it had, is its own from this epoch on; of the rest nothing changes.
     What it gave up and is given again is given anew: others may have read it meanwhile."""
+    if not given and len(kept) == len(member.since) and kept == member.assigned:  # nothing was given or taken away
+        return member.since
     return immutables.Map(
         itertools.chain(((each, member.since.get(each, epoch)) for each in kept), ((each, epoch) for each in given))
     )
@@ -62,4 +64,4 @@ def _since(member: ConsumerMember, kept: Partitions, given: Partitions, epoch: i
 def _at_epoch(member: ConsumerMember, epoch: int) -> ConsumerMember:
     if epoch == member.epoch:
         return member
-    return replace(member, epoch=epoch, previous_epoch=member.epoch)
+    return replaced(member, epoch=epoch, previous_epoch=member.epoch)

@@ -27,6 +27,12 @@ def anomalies(history: RecordsHistory, contents: Contents) -> Iterator[Problem]:
     yield from _polls(history, contents)
 
 
+def of_content(history: RecordsHistory, contents: Contents) -> Iterator[Problem]:
+    """Those that hold of partitions, too, that have lost what was acknowledged and polled."""
+    yield from _content(history, contents)
+    yield from _duplicates(RecordsHistory(sent=history.sent), contents)
+
+
 def _content(history: RecordsHistory, contents: Contents) -> Iterator[Problem]:
     for partition, records in contents.items():
         last: dict[str, int] = {}

@@ -5,6 +5,7 @@ Every record's value is unique in its run, so that a value stands for the record
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -45,6 +46,12 @@ class RecordsHistory:
     acked: dict[bytes, Acked] = field(default_factory=dict)
     polls: list[Poll] = field(default_factory=list)
     """In the order in which they came; of one reader in its order."""
+
+    def of(self, partitions: Container[PartitionKey]) -> RecordsHistory:
+        """What became of these alone, of all that was sent."""
+        acked = {value: acked for value, acked in self.acked.items() if self.sent[value].partition in partitions}
+        polls = [poll for poll in self.polls if poll.partition in partitions]
+        return RecordsHistory(sent=self.sent, acked=acked, polls=polls)
 
     def acknowledge(self, values: list[bytes], base_offset: int, *, on_all: bool) -> None:
         """A batch was acknowledged at `base_offset` (-1: as a duplicate, place unknown)."""

@@ -250,7 +250,8 @@ class RecordsJudge(Judge):
         key = seen.partition
         first = -1 if seen.shown is None else seen.shown.partition_epoch
         states = [state for epoch, state in self._states[key].items() if epoch >= first]
-        holders = {node for state in states for node in state.isr if self._has(node, key, base, data)}
+        counted = {node for state in states for node in state.isr}
+        holders = {node for node in counted if self._has(node, key, base, data)}
         if not any(holders.issuperset(state.isr) for state in states):
             isrs = " or ".join(str(state.isr) for state in states)
             text = f"offset {base} of {_name(key)} is acknowledged by {seen.node}, durable on {sorted(holders)}"
@@ -273,8 +274,11 @@ class RecordsJudge(Judge):
     def _has(self, node: int, key: PartitionKey, base: int, data: bytes) -> bool:
         if self._is_excused(node, self.newest) or self.is_rotten(node, key):
             return True
+        written = data[VERBATIM:]
         return any(
-            batch.base == base or base < 0 for batch in self.log(node, key) if batch.data[VERBATIM:] == data[VERBATIM:]
+            len(batch.data) == len(data) and batch.data.endswith(written)
+            for batch in self.log(node, key)
+            if base < 0 or base == batch.base
         )
 
 

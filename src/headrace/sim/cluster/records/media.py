@@ -38,17 +38,23 @@ class Media:
 
     def log(self, disk: SimDisk, directory: str) -> list[Batch]:
         """The batches of the log in this directory that follow on one another, from the first one on."""
+        return next(iter(self.runs(disk, directory)), [])
+
+    def runs(self, disk: SimDisk, directory: str) -> list[list[Batch]]:
+        """All of its batches, those together that follow on one another. Of segments that were deleted, and whose names
+        were not synced, some may be there again, and some not."""
         node = directory_of(disk, directory)
         if node is None:
             return []
-        found: list[Batch] = []
+        found: list[list[Batch]] = []
         for name in sorted(each for each in node.durable if each.endswith(SUFFIX)):
             file = node.durable[name]
             assert isinstance(file, FileNode)
             batches = self._batches(file)
-            if found and batches and batches[0].base != found[-1].end:
-                break
-            found += batches
+            if found and batches and batches[0].base == found[-1][-1].end:
+                found[-1] += batches
+            elif batches:
+                found.append(list(batches))
         return found
 
     def _batches(self, file: FileNode) -> list[Batch]:

@@ -133,8 +133,9 @@ class Lane:
         """It is in doubt, or was not taken. The first of these may be refused for reasons of the moment only."""
         self._route.is_wrong()
         self.waits_for = error.name
-        if self._idempotent and self._acks == 1 and error in GONE and not self._open:
-            self._world.tell(f"{self.name} ends: what the leader alone acknowledged is lost")
+        may_be_lost = self._acks == 1 or self._stage.may_lose
+        if self._idempotent and may_be_lost and error in GONE and not self._open:
+            self._world.tell(f"{self.name} ends: what was acknowledged to it is lost")
             self._open, self._bursts = [], 0
             return
         if not self._open and not error.retriable:
@@ -220,4 +221,7 @@ class Producers:
         acks = -1 if chance.random() < 0.7 else 1
         kind = f"{'idem' if idempotent else 'plain'}-{'all' if acks < 0 else 'one'}"
         partition = chance.choice(list(self._stage.partitions))
-        return Lane(self._stage, f"{kind}-{self._count}", partition, idempotent=idempotent, acks=acks)
+        return self._lane(f"{kind}-{self._count}", partition, idempotent=idempotent, acks=acks)
+
+    def _lane(self, name: str, partition: PartitionKey, *, idempotent: bool, acks: int) -> Lane:
+        return Lane(self._stage, name, partition, idempotent=idempotent, acks=acks)

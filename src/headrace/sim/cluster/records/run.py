@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 from unittest.mock import patch
 
 from headrace.base.limits import REPLICA_ANSWER_BYTES_MAX
@@ -25,7 +25,7 @@ from headrace.sim.cluster.brokers import CONFIGS, BrokerPrograms
 from headrace.sim.cluster.host import Host
 from headrace.sim.cluster.judges import watching
 from headrace.sim.cluster.play import LIVENESS_SECONDS_MAX, Over, Play
-from headrace.sim.cluster.records.anomalies import anomalies
+from headrace.sim.cluster.records.anomalies import Contents, anomalies
 from headrace.sim.cluster.records.consumers import Reader
 from headrace.sim.cluster.records.judge import RecordsJudge
 from headrace.sim.cluster.records.nemesis import RecordsNemesis
@@ -35,7 +35,7 @@ from headrace.sim.cluster.records.stage import APIS, Stage
 from headrace.sim.cluster.run import ClusterOutcome, logs_in
 from headrace.sim.cluster.world import PORT, ClusterWorld, address_of
 from headrace.sim.guard import guarded
-from headrace.sim.history import PartitionKey
+from headrace.sim.history import PartitionKey, Problem
 from headrace.sim.loop import Stuck, VirtualLoop
 from headrace.sim.run import close, garbage_kept
 from headrace.wire.apis import ApiKey, api
@@ -68,15 +68,16 @@ TOPIC: Final = "records"
 
 def run_records(seed: int) -> ClusterOutcome:
     """Simulate one seed. Never raises for what the brokers did."""
-    return _run(seed, "records ", RecordsRun)
+    return play(seed, "records ", RecordsRun)
 
 
 def run_rotten(seed: int) -> ClusterOutcome:
     """The same on disks that damage what lies on them; another run than `run_records` of the same seed."""
-    return _run(seed, "rot ", partial(RecordsRun, rots=True))
+    return play(seed, "rot ", partial(RecordsRun, rots=True))
 
 
-def _run(seed: int, kind: str, make: Callable[[ClusterWorld], RecordsRun]) -> ClusterOutcome:
+def play(seed: int, kind: str, make: Callable[[ClusterWorld], RecordsRun]) -> ClusterOutcome:
+    """A run of this kind. Never raises for what the brokers did."""
     for key in APIS:
         api(key)
     loop = VirtualLoop(random.Random(f"{kind}loop {seed}"))
@@ -103,6 +104,8 @@ class RecordsRun(Play):
     """See the module."""
 
     judge: RecordsJudge
+    sizes: ClassVar[Sequence[int]] = SIZES
+    """Of clusters, one of these."""
 
     def __init__(self, world: ClusterWorld, *, rots: bool = False) -> None:
         """`rots`: disks damage what lies on them, and brokers soon read all that they keep."""
@@ -115,17 +118,29 @@ class RecordsRun(Play):
             "replica.lag.time.max.ms": str(pick(LAG_MS)),
             **(OFTEN_EXAMINED if rots else {}),
         }
-        size = pick(SIZES)
-        programs = BrokerPrograms(range(1, size + 1), configs)
+        size = pick(self.sizes)
+        programs = self._programs(range(1, size + 1), configs)
         self.hosts = [Host(world, node, programs) for node in range(1, size + 1)]
         programs.birth(self.hosts)
-        self.judge = RecordsJudge(world.problem, world.tell_of, self.hosts)
+        self.judge = self._make_judge()
         self._replicas = min(size, pick(REPLICAS))
         self._answer_bytes = pick(ANSWER_BYTES)
         self._stage = Stage(world, self.hosts, self.judge)
-        self._nemesis = RecordsNemesis(world, self.hosts, self.judge, self._stage.partitions)
-        self._producers = Producers(self._stage, pick(LANES))
+        self._nemesis = self._make_nemesis()
+        self._producers = self._make_producers(pick(LANES))
         self._rot = Rot(world, self.hosts, self.judge, self._stage.partitions) if rots else None
+
+    def _programs(self, nodes: Sequence[int], configs: Mapping[str, str]) -> BrokerPrograms:
+        return BrokerPrograms(nodes, configs)
+
+    def _make_judge(self) -> RecordsJudge:
+        return RecordsJudge(self._world.problem, self._world.tell_of, self.hosts)
+
+    def _make_nemesis(self) -> RecordsNemesis:
+        return RecordsNemesis(self._world, self.hosts, self.judge, self._stage.partitions)
+
+    def _make_producers(self, lanes: int) -> Producers:
+        return Producers(self._stage, lanes)
 
     def watching(self) -> AbstractContextManager[None]:
         """Have the judge see everything."""
@@ -135,13 +150,11 @@ class RecordsRun(Play):
         world = self._world
         for host in self.hosts:
             host.boot()
-        await self._within("no topic is made", self._make_topic())
+        await self._within("no topic is made", self._make_topics())
         async with asyncio.TaskGroup() as group:
             clients = [group.create_task(client) for client in self._clients()]
             await self._faults()
-            if world.random.random() < LOSES_A_DISK:
-                await self._quietly(self._lose_a_disk)
-                await self._faults()
+            await self._more_faults()
             world.winding_down = True
             await self._quietly(lambda: self._until_all_end(clients))
         for host in self.hosts:
@@ -150,6 +163,12 @@ class RecordsRun(Play):
         for host in self.hosts:
             host.boot()
         await self._quietly(self._judge)
+
+    async def _more_faults(self) -> None:
+        """Of some runs: one broker loses its disk."""
+        if self._world.random.random() < LOSES_A_DISK:
+            await self._quietly(self._lose_a_disk)
+            await self._faults()
 
     def _clients(self) -> list[Coroutine[Any, Any, None]]:
         partitions = list(self._stage.partitions)
@@ -187,7 +206,7 @@ class RecordsRun(Play):
             self._world.problem("liveness", f"{otherwise} in {LIVENESS_SECONDS_MAX} s: {self._apart()}")
             raise Over from None
 
-    async def _make_topic(self) -> None:
+    async def _make_topics(self) -> None:
         pick = self._world.random.choice
         configs = (
             CreatableTopicConfig("min.insync.replicas", str(pick(MIN_INSYNC_REPLICAS))),
@@ -196,11 +215,14 @@ class RecordsRun(Play):
         )
         count = pick(PARTITIONS)
         topic = CreatableTopic(name=TOPIC, num_partitions=count, replication_factor=self._replicas, configs=configs)
+        await self._make_topic(topic)
+
+    async def _make_topic(self, topic: CreatableTopic) -> None:
         client = Client("admin", (address_of(1), PORT))
         while True:
             try:
                 await client.call(ApiKey.CREATE_TOPICS, 7, CreateTopicsRequest((topic,), 3_000))
-                asked = MetadataRequest((MetadataRequestTopic(name=TOPIC),), allow_auto_topic_creation=False)
+                asked = MetadataRequest((MetadataRequestTopic(name=topic.name),), allow_auto_topic_creation=False)
                 answer = await client.call(ApiKey.METADATA, 12, asked)
             except Lost:
                 await self._world.think(0.5)
@@ -210,9 +232,10 @@ class RecordsRun(Play):
             await self._world.think(0.5)
         client.close()
         topic_id = answer.topics[0].topic_id
-        self._stage.partitions.update({PartitionKey(topic_id, number): TOPIC for number in range(count)})
-        told = ", ".join(f"{each.name}={each.value}" for each in configs)
-        self._world.tell(f"topic {TOPIC} has {count} partitions of {self._replicas} replicas, {told}")
+        count = topic.num_partitions
+        self._stage.partitions.update({PartitionKey(topic_id, number): topic.name for number in range(count)})
+        told = ", ".join(f"{each.name}={each.value}" for each in topic.configs)
+        self._world.tell(f"topic {topic.name} has {count} partitions of {topic.replication_factor} replicas, {told}")
 
     async def _lose_a_disk(self) -> None:
         """One of all copies, while the others are whole: with less nobody promises anything."""
@@ -259,8 +282,12 @@ class RecordsRun(Play):
         await self._all_in_sync()
         await self._within("not all replicas are equal", self._until(lambda: self._apart() is None))
         self.judge.check_all()
-        for kind, what in anomalies(self._stage.history, contents):
+        for kind, what in self._anomalies(contents):
             self._world.problem(kind, what)
+
+    def _anomalies(self, contents: Contents) -> Iterator[Problem]:
+        """What is wrong with all that was read in the end."""
+        return anomalies(self._stage.history, contents)
 
     def figures(self) -> dict[str, float]:
         """For the table of a swarm."""

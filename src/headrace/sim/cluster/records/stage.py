@@ -41,6 +41,8 @@ class Stage:
         self.produce_version = world.random.choice(PRODUCE_VERSIONS)
         self.fetch_version = world.random.choice(FETCH_VERSIONS)
         self.producer_ids: set[int] = set()
+        self.may_lose = False
+        """Leaders may be elected uncleanly: what was acknowledged by all of an ISR may be lost."""
 
     @property
     def winding_down(self) -> bool:

@@ -1,0 +1,192 @@
+"""What `make bench-spark` measures; `catalog.py` has the list."""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Protocol
+
+import psutil
+
+from benchmarks.load.cases import About, Entrant, Figures, Measurable
+from benchmarks.load.rivals import Rival
+from benchmarks.spark.data import Data
+from benchmarks.spark.producer import BATCH_RECORDS, PacedProducer
+from benchmarks.spark.queries import Action, Count, Session, frame, options, rows_in
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+REST_S: Final = 2.0
+PRODUCER_S: Final = 6.0
+"""At least so long a producer is heard, alone and beside scans."""
+MICRO_BATCHES: Final = 15
+STREAM_TIMEOUT_S: Final = 120
+
+
+class SparkCase(Measurable, Protocol):
+    """One that reads a topic, which others may read too."""
+
+    @property
+    def data(self) -> Data: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Read:
+    """One batch read of all records of a topic; the rate is records per second, from `load` to the end."""
+
+    about: About
+    session: Session
+    data: Data
+    action: Action
+    tuned: bool
+    hot: bool = False
+    _idle: dict[str, float] = field(default_factory=dict)
+    """Processor time of a broker at rest, for each second."""
+
+    def run(self, entrant: Entrant) -> Figures:
+        rival = entrant.rival
+        self.data.fill(entrant)
+        self.session.spark  # noqa: B018 - started before the time runs
+        if rival.name not in self._idle:
+            before = cpu_s(rival)
+            time.sleep(REST_S)
+            self._idle[rival.name] = (cpu_s(rival) - before) / REST_S
+        with directory() as out:
+            before, begun = cpu_s(rival), time.perf_counter()
+            rows = self.action.run(
+                frame(self.session, rival, self.data, self.action, tuned=self.tuned, hot=self.hot), out
+            )
+            seconds = time.perf_counter() - begun
+            used = cpu_s(rival) - before
+            rows = rows_in(out) if rows < 0 else rows
+        assert rows == self.data.records, f"{rows} rows were read instead of {self.data.records}"
+        figures = {
+            "seconds": seconds,
+            "mb_per_s": self.data.megabytes / seconds,
+            "seconds_per_gb": seconds / self.data.megabytes * 1024,
+            "broker_cpu_s": used,
+            "broker_cpu_above_idle_s": max(0.0, used - self._idle[rival.name] * seconds),
+        }
+        return Figures(rate=rows / seconds, others=figures)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BesideProducer:
+    """A producer of 100 records of 1 KB a second, acks=all, one in flight, alone and then while the topic is counted
+    over and over; the rate is its p99 then, by that alone."""
+
+    about: About
+    session: Session
+    data: Data
+    tuned: bool
+
+    def run(self, entrant: Entrant) -> Figures:
+        rival = entrant.rival
+        self.data.fill(entrant)
+        action, scans = Count(), 0
+        frame(self.session, rival, self.data, action, tuned=self.tuned)  # Spark is up
+        with PacedProducer(entrant, f"{self.about.name}-{rival.name}-hot") as producer:
+            time.sleep(PRODUCER_S)
+            alone, begun = producer.taken(), time.perf_counter()
+            while time.perf_counter() - begun < PRODUCER_S:
+                with directory() as out:
+                    action.run(frame(self.session, rival, self.data, action, tuned=self.tuned), out)
+                scans += 1
+            beside = producer.taken()
+        figures = {
+            "idle_p50_ms": 1000 * statistics.median(alone),
+            "idle_p99_ms": 1000 * p99(alone),
+            "latency_p50_ms": 1000 * statistics.median(beside),
+            "latency_p99_ms": 1000 * p99(beside),
+            "scans": float(scans),
+        }
+        return Figures(rate=figures["latency_p99_ms"] / figures["idle_p99_ms"], others=figures)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AvailableNow:
+    """A stream that reads all there is and ends; records per second, from `load` to the end."""
+
+    about: About
+    session: Session
+    data: Data
+    tuned: bool
+
+    def run(self, entrant: Entrant) -> Figures:
+        rival = entrant.rival
+        self.data.fill(entrant)
+        spark = self.session.spark
+        kind, chosen = options(rival, self.data, tuned=self.tuned, columns="value")
+        with directory() as out:
+            begun = time.perf_counter()
+            rows = spark.readStream.format(kind).options(**chosen).load()
+            writer = rows.writeStream.format("noop").option("checkpointLocation", str(out))
+            query = writer.trigger(availableNow=True).start()
+            assert query.awaitTermination(STREAM_TIMEOUT_S), "the stream does not end"
+            seconds = time.perf_counter() - begun
+            read = sum(int(progress["numInputRows"]) for progress in query.recentProgress)
+        assert read == self.data.records, f"{read} rows were read instead of {self.data.records}"
+        return Figures(rate=read / seconds, others={"seconds": seconds})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MicroBatch:
+    """A stream that is caught up and gets some hundred records, again and again; milliseconds of a micro-batch."""
+
+    about: About
+    session: Session
+    data: Data
+    """Which it does not read; its neighbours do."""
+    tuned: bool
+
+    def run(self, entrant: Entrant) -> Figures:
+        rival, spark = entrant.rival, self.session.spark
+        grown = BATCH_RECORDS * (MICRO_BATCHES + 1)
+        with PacedProducer(entrant, f"{self.about.name}-{rival.name}", per_s=0) as producer, directory() as out:
+            kind, chosen = options(rival, producer.data, tuned=self.tuned, columns="value")
+            rows = spark.readStream.format(kind).options(**chosen).load()
+            query = rows.writeStream.format("noop").option("checkpointLocation", str(out)).start()
+            try:
+                for _ in range(MICRO_BATCHES + 1):
+                    producer.send()
+                    query.processAllAvailable()
+                taken, read = batches(query)
+            finally:
+                query.stop()
+        assert read == grown, f"{read} rows were read instead of {grown}"
+        return Figures(rate=statistics.median(taken[1:]), others={"longest_ms": max(taken[1:]), "batches": len(taken)})
+
+
+def batches(query: StreamingQuery) -> tuple[list[float], int]:
+    """Milliseconds of those that read something, and all that they read."""
+    found = [progress for progress in query.recentProgress if progress["numInputRows"]]
+    return [float(each["durationMs"]["triggerExecution"]) for each in found], sum(
+        each["numInputRows"] for each in found
+    )
+
+
+@contextmanager
+def directory() -> Iterator[Path]:
+    """A new one, removed afterwards."""
+    made = Path(tempfile.mkdtemp(prefix="headrace-bench-spark-"))
+    try:
+        yield made
+    finally:
+        shutil.rmtree(made)
+
+
+def cpu_s(rival: Rival) -> float:
+    """That its processes have used."""
+    times = [psutil.Process(pid).cpu_times() for pid in rival.pids]
+    return float(sum(each.user + each.system for each in times))
+
+
+def p99(values: list[float]) -> float:
+    return statistics.quantiles(values, n=100)[98]

@@ -1,0 +1,46 @@
+"""Values that are changed often, by making others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from functools import cache
+from itertools import repeat
+from operator import attrgetter, call
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+__all__ = ["replaced"]
+
+_T = TypeVar("_T")
+
+if TYPE_CHECKING:
+    from dataclasses import replace as replaced
+else:
+
+    def replaced(value: _T, **changes: Any) -> _T:
+        """As `dataclasses.replace`, in half of its time, for frozen dataclasses with slots and without `__post_init__`:
+        fields are copied as they are, and no `__init__` is called."""
+        layout = _layout(type(value))
+        made = object.__new__(type(value))
+        any(map(call, layout.setters, repeat(made), layout.read(value)))  # a loop in C: none of them returns anything
+        for name, each in changes.items():
+            layout.by_name[name](made, each)
+        return made
+
+
+class _Layout(NamedTuple):
+    """Of a class: its slots."""
+
+    read: Callable[[Any], tuple[Any, ...]]
+    """All of them."""
+    setters: tuple[Callable[[Any, Any], None], ...]
+    """In the same order."""
+    by_name: Mapping[str, Callable[[Any, Any], None]]
+
+
+@cache
+def _layout(kind: type[Any]) -> _Layout:
+    by_name = {field.name: getattr(kind, field.name).__set__ for field in fields(kind)}
+    assert len(by_name) > 1
+    assert not hasattr(kind, "__post_init__")
+    return _Layout(attrgetter(*by_name), tuple(by_name.values()), by_name)

@@ -1,0 +1,109 @@
+"""Who waits for what a group of one partition says: by number, up to a time where it is the disk that is waited for.
+
+Promises: each is told once, at the latest when the time for the disk is up; who waits for other members has no time
+here, for the group has one for it. Bounded by the requests in flight of all connections.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Any, Protocol, TypeAlias
+
+from headrace.coordinators.groups.events import AnyReply
+from headrace.wire.errors import ErrorCode
+
+Told: TypeAlias = AnyReply | ErrorCode
+"""A group's own answer, or why it cannot be asked."""
+
+
+class Waiter(Protocol):
+    """Who is told the answer: a future, or the like."""
+
+    def done(self) -> bool: ...
+
+    def set_result(self, told: Any, /) -> object: ...
+
+
+class Waiters:
+    """See the module. Loop-only."""
+
+    def __init__(self, timeout_ms: int) -> None:
+        self._timeout_s = timeout_ms / 1000
+        self._loop = asyncio.get_running_loop()
+        self._waiters: dict[int, Waiter] = {}
+        self._parked: set[int] = set()
+        """Of them, those that wait for other members rather than for the disk."""
+        self._writing: deque[tuple[float, int]] = deque()
+        """Of them, those that wait for the disk, with the time when they are told to ask again; by that."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._next = 0
+        self._closed: Told | None = None
+        """What all are told from now on."""
+
+    def __len__(self) -> int:
+        """Who waits."""
+        return len(self._waiters)
+
+    def number(self) -> int:
+        """One that nobody had."""
+        number, self._next = self._next, self._next + 1
+        return number
+
+    def add(self, number: int, waiting: Waiter, *, parked: bool) -> None:
+        """It waits; `parked`: for other members."""
+        if self._closed is not None:
+            waiting.set_result(self._closed)
+            return
+        self._waiters[number] = waiting
+        if parked:
+            self._parked.add(number)
+
+    def forget(self, number: int) -> None:
+        self._parked.discard(number)
+        self._waiters.pop(number, None)
+
+    def await_disk(self, number: int, waiting: Waiter) -> None:
+        """It waits for the disk, up to a time."""
+        if self._closed is not None:
+            waiting.set_result(self._closed)
+            return
+        self._waiters[number] = waiting
+        self._writing.append((self._loop.time() + self._timeout_s, number))
+        self._watch()
+
+    def is_parked(self, number: int) -> bool:
+        return number in self._parked
+
+    def answer(self, number: int, told: Told) -> None:
+        """A client that is gone meanwhile has cancelled its future."""
+        self._parked.discard(number)
+        waiting = self._waiters.pop(number, None)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(told)
+
+    def answer_parked(self, told: Told) -> None:
+        for number in list(self._parked):
+            self.answer(number, told)
+
+    def close(self, told: Told) -> None:
+        """Tell all of them, and whoever comes later."""
+        self._closed = told
+        if self._timer is not None:
+            self._timer.cancel()
+        for number in list(self._waiters):
+            self.answer(number, told)
+
+    def _watch(self) -> None:
+        """Have the oldest that waits for the disk looked at when its time is up."""
+        while self._writing and self._writing[0][1] not in self._waiters:
+            self._writing.popleft()
+        if self._writing and self._timer is None and self._closed is None:
+            self._timer = self._loop.call_at(self._writing[0][0], self._give_up)
+
+    def _give_up(self) -> None:
+        """Tell who has waited too long to ask again. What was appended stands, and counts once it is committed."""
+        self._timer = None
+        while self._writing and self._writing[0][0] <= self._loop.time():
+            self.answer(self._writing.popleft()[1], ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        self._watch()

@@ -1,0 +1,63 @@
+"""JoinGroup, SyncGroup and Heartbeat by a shorter road: of a group that is kept here and can be asked at once.
+
+It puts to the group what the general handler puts to it, and says what that would say. Where nobody can be asked here
+and now, nothing is done and the request is left to that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, NamedTuple
+
+from headrace.base.ports import Buffer
+from headrace.broker.context import Services, Shortcut
+from headrace.broker.group_answers import Build, Caller, PlainAnswer, Respond
+from headrace.broker.group_shard import GroupShard
+from headrace.broker.group_waiters import Told
+from headrace.net.listener import Answer, Connection
+from headrace.wire.apis import ApiKey
+from headrace.wire.plain_groups import PlainHeader, PlainRequest
+
+
+class Way(NamedTuple):
+    """One API's."""
+
+    key: ApiKey
+    read: Callable[[memoryview], PlainRequest | None]
+    asked: Callable[[Any, Caller], tuple[Build, Respond]]
+    """The event of a request, and its response: the general handler's."""
+    write: Callable[[PlainHeader, Any], Buffer]
+
+
+def shortcuts(services: Services, way: Way, versions: Iterable[int]) -> dict[int, Shortcut]:
+    """By version."""
+    return dict.fromkeys(versions, _Road(services, way).serve)
+
+
+class _Road:
+    def __init__(self, services: Services, way: Way) -> None:
+        self._groups = services.groups
+        self._key, self._read, self._asked, self._write = way
+        self._on_error = services.on_error
+
+    def serve(self, frame: memoryview, connection: Connection) -> Answer | PlainAnswer | None:
+        """`Shortcut`."""
+        wanted = self._read(frame)
+        if wanted is None:
+            return None
+        header, request = wanted
+        shard = self._groups.ready_for_member(request.group_id, None, surely=False)
+        if not isinstance(shard, GroupShard):
+            return None
+        caller = Caller(header.version, header.client_id, connection.peer_host, self._groups)
+        build, respond = self._asked(request, caller)
+        answer = PlainAnswer(partial(self._say, header, respond))
+        shard.put(request.group_id, build, answer)
+        return answer.answer() if answer.done() else answer
+
+    def _say(self, header: PlainHeader, respond: Respond, told: Told) -> Answer:
+        response = respond(told)
+        if response.error_code:
+            self._on_error(self._key, response.error_code)
+        return [self._write(header, response)]

@@ -1,0 +1,107 @@
+"""Part of a catalog as JSON: some 200 bytes for each segment, and of the chain the hashes at both ends.
+
+Promises: `run_of(piece_of(run))` gives the same entries; a piece whose rows do not give its last hash, or contradict
+themselves or one another, is refused. Snapshots of the image and the mirror's chunks are made of these.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from headrace.base.errors import CorruptData
+from headrace.metadata.descriptors import (
+    CatalogEntry,
+    Row,
+    contradiction,
+    is_hash,
+    linked,
+    published_hash_of,
+    segment_name,
+)
+from headrace.metadata.runs import ROW, Run, Unusual
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnusualRow:
+    """What of a row is not as of nearly all."""
+
+    at: int
+    key: str | None = None
+    """Where it is not the directory and the usual name."""
+    links: tuple[tuple[str, ...], ...] = ()
+    """Deletions and replacements since the row before."""
+    hash: str | None = None
+    """Of a substitute: of the last segment that it replaces."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """Entries that follow on one another, at least one."""
+
+    directory: str
+    """What the keys of the objects begin with."""
+    previous_hash: str
+    """Of the first row, with its links in it."""
+    hash: str
+    """Of the last row."""
+    rows: tuple[Row, ...]
+    unusual: tuple[UnusualRow, ...] = ()
+
+
+def piece_of(entries: list[CatalogEntry]) -> Piece:
+    directory = entries[0].descriptor.key[: entries[0].descriptor.key.rfind("/") + 1]
+    return Piece(
+        directory=directory,
+        previous_hash=entries[0].previous_hash,
+        hash=entries[-1].hash,
+        rows=tuple(entry.descriptor.row for entry in entries),
+        unusual=tuple(_unusual_rows(directory, entries)),
+    )
+
+
+def _unusual_rows(directory: str, entries: list[CatalogEntry]) -> Iterator[UnusualRow]:
+    for at, entry in enumerate(entries):
+        one = entry.descriptor
+        usual = directory + segment_name(one.start_offset, one.end_offset, one.leader_epoch, one.sha256)
+        key = None if one.key == usual else one.key
+        if key is not None or entry.deletions or entry.is_substitute:
+            hash_ = entry.hash if entry.is_substitute else None
+            yield UnusualRow(at=at, key=key, links=entry.deletions, hash=hash_)
+
+
+USUAL: Final = UnusualRow(at=-1)
+
+
+def run_of(piece: Piece) -> Run:
+    """Raises CorruptData. That substitutes are vouched for is for the whole catalog to show. No object is made of a
+    row, for a planner reads very many."""
+    odd_rows = {each.at: each for each in piece.unusual}
+    if any(not 0 <= at < len(piece.rows) or not is_hash(odd.hash or piece.hash) for at, odd in odd_rows.items()):
+        raise CorruptData("What is unusual of a catalog's rows is of none of them.")
+    packed = bytearray()
+    previous, following = piece.previous_hash, -1
+    try:
+        for at, row in enumerate(piece.rows):
+            start, end, epoch, last_epoch, first_ms, last_ms, records, batches, size, crc32c, sha256 = row
+            odd = odd_rows.get(at, USUAL) if odd_rows else USUAL
+            key = piece.directory + segment_name(start, end, epoch, sha256) if odd.key is None else odd.key
+            problem = contradiction(*row)
+            if problem is not None or following not in (-1, start):
+                raise CorruptData(f"Segment descriptor {key!r:.200}: {problem or f'it is not due at {start}'}.")
+            if odd.links and at:
+                previous = linked(previous, odd.links)
+            previous = published_hash_of(previous, key, *row) if odd.hash is None else odd.hash
+            digests = bytes.fromhex(sha256), bytes.fromhex(previous)
+            packed += ROW.pack(
+                start, end, first_ms, last_ms, records, batches, size, epoch, last_epoch, crc32c, *digests
+            )
+            following = end + 1
+    except (TypeError, ValueError, struct.error) as error:
+        raise CorruptData(f"A row of a catalog is malformed: {error}.") from error
+    if not packed or previous != piece.hash:
+        raise CorruptData(f"Rows of a catalog do not give their hash, {piece.hash:.16}.")
+    unusual = {at: Unusual(odd.key, odd.links, odd.hash is not None) for at, odd in odd_rows.items()}
+    return Run(piece.directory, piece.previous_hash, bytes(packed), unusual)

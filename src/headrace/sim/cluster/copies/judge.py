@@ -1,0 +1,169 @@
+"""What must hold of replicas whose history is in a durable store, besides all that must hold of replicas and of history
+(`records.judge`, `moves.judge`).
+
+A copy is judged by what it would serve: what its own log has, and below that what history has. Promises in one line
+each: two members of an ISR would serve the same; who is in the ISR has nothing of its own that differs from history;
+what was acknowledged is served by all of the ISR at the end, for as long as leaders are elected cleanly, and whatever
+happens once it is in history. Where a leader is elected uncleanly, and what it has is longer than history and differs
+from it, it is kept, and history below its start is all that is left of the other branch (decision 0033): then what it
+serves is what counts from there on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from headrace.metadata.image import MetadataImage
+from headrace.metadata.values import PartitionImage
+from headrace.sim.cluster.moves.judge import MovesJudge
+from headrace.sim.cluster.records.judge import Glimpse
+from headrace.sim.cluster.records.media import SUFFIX, VERBATIM, Batch, directory_of, parse
+from headrace.sim.history import PartitionKey
+from headrace.sim.nodes import FileNode
+
+
+class CopiesJudge(MovesJudge):
+    """See the module."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._unclean: dict[PartitionKey, int] = {}
+        """By partition: the leader epoch of its last unclean election."""
+        self._parted: set[PartitionKey] = set()
+        """Where a log is kept that is not what was exported."""
+        self._kept: dict[PartitionKey, list[bytes]] = {}
+        """Batches that were acknowledged at acks=all, and may not be gone."""
+        self.unclean_elections = self.gave_way = self.parted = 0
+
+    @property
+    def under_way(self) -> list[PartitionKey]:
+        """Partitions with a reassignment that is not over."""
+        return [key for key in self._states if (state := self.state(key)) is not None and state.is_reassigned]
+
+    def has_lost(self, key: PartitionKey) -> bool:
+        """Whether its leader was ever elected uncleanly."""
+        return key in self._unclean
+
+    def frontier(self, key: PartitionKey) -> int:
+        """The end of history; exclusive."""
+        history = self.history(key)
+        return history[-1].end if history else 0
+
+    # elections
+
+    def _on_state(self, key: PartitionKey, state: PartitionImage, image: MetadataImage) -> None:
+        if state.is_unclean and state.leader_epoch > self._unclean.get(key, -1):
+            self._on_unclean(key, state)
+        super()._on_state(key, state, image)
+
+    def _on_unclean(self, key: PartitionKey, state: PartitionImage) -> None:
+        """What its leader has is what there is, and what history has where that is more."""
+        self._unclean[key] = state.leader_epoch
+        self.unclean_elections += 1
+        history, frontier = self.history(key), self.frontier(key)
+        written = self._appended(state.leader, key)
+        flushed = self._last_run(state.leader, key)
+        served = _joined(history, written)
+        end = written[-1].end if written else 0
+        if end >= frontier and _differ(history, written):
+            self._parted.add(key)
+            self.parted += 1
+        else:
+            self._parted.discard(key)
+            self.gave_way += end < frontier
+        sure = max(frontier, flushed[-1].end if flushed else 0)
+        self._promised[key] = min(sure, self._promised.get(key, 0))
+        there = {batch.data[VERBATIM:] for batch in served if batch.end <= sure}
+        self._kept[key] = [data for data in self._kept.get(key, []) if data in there]
+        self._tell(f"{state.leader} leads partition {key.number} uncleanly with {end} records, history has {frontier}")
+
+    def _counts(self, seen: Glimpse) -> bool:
+        """Whether an answer is of who leads since the last unclean election, as far as is known."""
+        if seen.partition not in self._unclean:
+            return True
+        return seen.shown is not None and seen.shown.leader_epoch >= self._unclean[seen.partition]
+
+    # answers
+
+    def on_acknowledged(self, seen: Glimpse, data: bytes, base: int, count: int) -> None:
+        key = seen.partition
+        before = self._promised.get(key, 0)
+        super().on_acknowledged(seen, data, base, count)
+        if self._counts(seen):
+            self._kept.setdefault(key, []).append(data[VERBATIM:])
+        else:
+            self._promised[key] = before
+
+    def on_shown(self, key: PartitionKey, end: int) -> None:
+        """Of what a deposed leader has shown nothing is known once others were elected uncleanly."""
+        if key not in self._unclean:
+            super().on_shown(key, end)
+
+    # what a broker serves
+
+    def log(self, node: int, key: PartitionKey) -> list[Batch]:
+        return _joined(self.history(key), self._last_run(node, key))
+
+    def _last_run(self, node: int, key: PartitionKey) -> Sequence[Batch]:
+        """Its log, durably: what lies before it was deleted, and some of it may be there again."""
+        runs = self._runs(node, key)
+        return runs[-1] if runs else []
+
+    def _appended(self, node: int, key: PartitionKey) -> Sequence[Batch]:
+        """The same with what is not flushed yet."""
+        host = next(host for host in self._hosts if host.node == node)
+        directory = directory_of(host.disk, f"{self._topics[key].name}-{key.number}")
+        found: list[Batch] = []
+        for name in sorted(() if directory is None else directory.names):
+            assert directory is not None
+            file = directory.names[name]
+            if not name.endswith(SUFFIX) or not isinstance(file, FileNode):
+                continue
+            batches = parse(bytes(file.data))
+            if found and batches and batches[0].base != found[-1].end:
+                found = []
+            found += batches
+        return found
+
+    def _check_in_sync(self, key: PartitionKey, state: PartitionImage, image: MetadataImage) -> None:
+        super()._check_in_sync(key, state, image)
+        history = self.history(key)
+        for node in state.isr if key not in self._parted else ():
+            run = self._last_run(node, key)
+            if not run or run[-1].end <= self.frontier(key) or not _differ(history, run):
+                continue
+            if key in self._unclean:  # what it had not flushed when it was elected
+                self._parted.add(key)
+            else:
+                text = f"{node} is in the ISR {state.isr} of partition {key.number}, and its log from {run[0].base} on"
+                self._accuse("history-differs", f"{text} is not what was exported")
+            return
+
+    def check_kept(self) -> None:
+        """Nothing that was acknowledged, and could be kept, is gone from anybody in sync."""
+        for key, kept in self._kept.items():
+            state = self.state(key)
+            assert state is not None
+            for node in state.isr:
+                there = {batch.data[VERBATIM:] for batch in self.log(node, key)}
+                if lost := [data for data in kept if data not in there]:
+                    text = f"{node} has not {len(lost)} of {len(kept)} batches of partition {key.number} that were"
+                    self._accuse("acknowledged-gone", f"{text} acknowledged, and could be kept")
+                    return
+
+
+def _joined(history: Sequence[Batch], log: Sequence[Batch]) -> list[Batch]:
+    """What is served of both: the log from where it starts, and history before that, or where the log ends below it."""
+    if not history:
+        return list(log)
+    if not log or log[-1].end <= history[-1].end or log[0].base > history[-1].end:
+        return list(history)
+    return [*(batch for batch in history if batch.end <= log[0].base), *log]
+
+
+def _differ(history: Sequence[Batch], log: Sequence[Batch]) -> bool:
+    """Whether the log has another batch than history where both have one."""
+    known = {batch.base: batch for batch in history}
+    end = history[-1].end if history else 0
+    return any(known.get(batch.base) != batch for batch in log if batch.base < end)

@@ -1,0 +1,124 @@
+"""Who breaks what copies behind durable history rely on: as the moves' nemesis, with a store that lacks objects for a
+while; and, where leaders may be elected uncleanly, with a plot that has somebody lead whom nobody counted on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final
+
+from headrace.sim.cluster.copies.judge import CopiesJudge
+from headrace.sim.cluster.host import Host
+from headrace.sim.cluster.moves.nemesis import MovesNemesis
+from headrace.sim.cluster.nemesis import Act
+from headrace.sim.history import PartitionKey
+from headrace.sim.links import Link
+
+LACKING_SECONDS_MAX: Final = 1.5
+USURPED_SECONDS_MAX: Final = 14.0
+"""Of one such plot."""
+OUT_SECONDS_MAX: Final = 4.0
+"""In which who is cut off has left the ISR, or else is let be."""
+EXPORTED_SECONDS_MAX: Final = 2.0
+ELECTED_SECONDS_MAX: Final = 4.0
+COPIED_SECONDS_MAX: Final = 2.0
+DETHRONED: Final = 0.6
+"""Of those who come to lead uncleanly, how many have led before, and written what nobody has copied."""
+
+
+class CopiesNemesis(MovesNemesis):
+    """See the module. `may_lose`: leaders may be elected uncleanly."""
+
+    _moves: CopiesJudge
+
+    def __init__(self, *args: Any, may_lose: bool) -> None:
+        self._may_lose = may_lose
+        super().__init__(*args)
+
+    def _plots(self) -> list[tuple[Act, float]]:
+        pick = self._random.choice
+        lacks, usurps = pick((0.0, 1.0, 2.0)), pick((0.0, 4.0, 12.0))
+        return [(self.store_lacks, lacks), (self.usurp, usurps if self._may_lose else 0.0)]
+
+    def store_lacks(self) -> None:
+        """Some objects, or all, are not there for a while."""
+        objects = sorted(self._store.objects)
+        count = len(objects) if self._random.random() < 0.3 else self._random.randrange(1 + min(3, len(objects)))
+        self._store.lacking = frozenset(self._random.sample(objects, count))
+        self._world.tell(f"the store lacks {count} of {len(objects)} objects")
+        self._later(self._within(LACKING_SECONDS_MAX), self._store.heal)
+
+    async def usurp(self) -> None:
+        """Somebody who is in sync is cut off until it is not, and others write on without it, and export. Then those
+        die, and it leads: a follower that lacks what is in history, or a leader of before that has something else
+        there. A new replica is to copy from it, and may come to lead in its turn. Then the dead come back. Nothing else
+        happens meanwhile."""
+        if not await self._gathered():
+            return
+        keys = [key for key in self._partitions if self._in_sync_followers(key)]
+        if keys:
+            await self._played(self._usurp(self._random.choice(keys)), USURPED_SECONDS_MAX)
+            self.heal()
+            for host in self._hosts:
+                self._boot(host)
+
+    async def _usurp(self, key: PartitionKey) -> None:
+        chance, leader = self._random, self._leader_of(key)
+        if leader is None or not (followers := self._in_sync_followers(key)):
+            return
+        usurper = leader if chance.random() < DETHRONED else chance.choice(followers)
+        apart = [leader] if usurper is not leader else [host for host in self._hosts if host is not usurper]
+        cut = {link for other in apart for link in _between(usurper, other)}
+        if not await self._while_cut(cut, lambda: self._is_out(usurper, key), OUT_SECONDS_MAX):
+            return
+        frontier = self._moves.frontier(key)
+        await self._while_cut(cut, lambda: self._moves.frontier(key) > frontier, EXPORTED_SECONDS_MAX)
+        owners = [host for host in self._hosts if self._is_in_sync(host, key)]
+        self._world.tell(f"broker {usurper.node} is to lead partition {key.number}")
+        for owner in owners:
+            if owner.is_up and not owner.is_paused:
+                self.acts += 1
+                chance.choice((Host.kill, Host.power_cut))(owner)
+        if not await self._while_cut(set(), lambda: self._leader_of(key) is usurper, ELECTED_SECONDS_MAX):
+            return
+        await asyncio.sleep(chance.random() * chance.choice((0.05, 0.5)))
+        await self._follow_up(key, usurper, [host for host in self._hosts if host not in (usurper, *owners)])
+
+    async def _follow_up(self, key: PartitionKey, usurper: Host, others: list[Host]) -> None:
+        """Somebody new copies from it, and may lead after it."""
+        chance = self._random
+        if not others:
+            return
+        newcomer = chance.choice(others)
+        replicas = chance.choice(((usurper.node, newcomer.node), (newcomer.node, usurper.node)))
+        if not await self._mover.place(key, replicas, through=usurper.node):
+            return
+        if not await self._while_cut(set(), lambda: self._is_in_sync(newcomer, key), COPIED_SECONDS_MAX):
+            return
+        await asyncio.sleep(chance.random() * chance.choice((0.05, 1.0)))
+        if chance.random() < 0.4 and usurper.is_up and not usurper.is_paused:
+            self.acts += 1
+            usurper.kill()
+            self._boot_later(usurper)
+
+    def _is_out(self, host: Host, key: PartitionKey) -> bool:
+        state = self._moves.state(key)
+        return state is not None and host.node not in state.isr
+
+    async def _while_cut(self, cut: set[Link], holds: Callable[[], bool], seconds: float) -> bool:
+        """Whether it holds before long; until then these are cut, whoever heals them."""
+        links = self._world.loop.network.links
+        end = self._world.loop.time() + seconds
+        while not holds():
+            if self._world.loop.time() > end:
+                return False
+            if links.cut != cut:
+                self._world.tell(f"cut: {', '.join(f'{one[7:]}>{other[7:]}' for one, other in sorted(cut))}")
+                links.set_cut(cut)
+            await asyncio.sleep(0.01)
+        return True
+
+
+def _between(one: Host, other: Host) -> tuple[Link, Link]:
+    return (one.address, other.address), (other.address, one.address)

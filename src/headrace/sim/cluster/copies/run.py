@@ -1,0 +1,134 @@
+"""One run of replicas behind durable history: reassignments, load and faults, then calm and progress, then all power
+lost.
+
+As `moves.run`, with a topic of two or three replicas, whose segments are exported and soon deleted locally: what a new
+replica lacks first is in history, and it begins behind that. In half of the runs leaders may be elected uncleanly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import ClassVar, Final
+from unittest.mock import patch
+
+from headrace.broker.following import FollowerPartition
+from headrace.sim.cluster.copies.judge import CopiesJudge
+from headrace.sim.cluster.copies.nemesis import CopiesNemesis
+from headrace.sim.cluster.copies.producers import AbsentProducers
+from headrace.sim.cluster.moves.operator import APIS, Mover
+from headrace.sim.cluster.moves.run import LOCAL_BYTES, MovesRun
+from headrace.sim.cluster.records.anomalies import Contents, anomalies, of_content
+from headrace.sim.cluster.records.judge import RecordsJudge
+from headrace.sim.cluster.records.nemesis import RecordsNemesis
+from headrace.sim.cluster.records.producers import Producers
+from headrace.sim.cluster.records.run import play
+from headrace.sim.cluster.run import ClusterOutcome
+from headrace.sim.consumers import records_from
+from headrace.sim.history import PartitionKey, Problem
+from headrace.storage.tier.frontier import Beginning
+from headrace.wire.apis import api
+from headrace.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig
+
+TOPIC: Final = "copied"
+PARTITIONS: Final = (1, 1, 2)
+REPLICAS: Final = (2, 2, 3)
+"""Two where one is to lead whom nobody counted on."""
+SEGMENT_BYTES: Final = (1024, 1024, 4096)
+LAG_MS: Final = (100, 300)
+"""durable.export.max.lag.ms: so short that most of what there is has been exported."""
+MAY_LOSE: Final = 0.5
+
+
+def run_copies(seed: int) -> ClusterOutcome:
+    """Simulate one seed. Never raises for what the brokers did."""
+    for key in APIS:
+        api(key)
+    return play(seed, "copies ", CopiesRun)
+
+
+class CopiesRun(MovesRun):
+    """See the module."""
+
+    judge: CopiesJudge
+    sizes: ClassVar[Sequence[int]] = (3, 3, 4)
+
+    def _make_judge(self) -> RecordsJudge:
+        return CopiesJudge(self._world.problem, self._world.tell_of, self.hosts, self._store)
+
+    def _make_nemesis(self) -> RecordsNemesis:
+        self._stage.may_lose = self._world.chance("losses").random() < MAY_LOSE
+        self._begun_elsewhere = 0
+        self._mover = Mover(self._stage, self.judge)
+        partitions = self._stage.partitions
+        return CopiesNemesis(
+            self._world, self.hosts, self.judge, partitions, self._store, self._mover, may_lose=self._stage.may_lose
+        )
+
+    def _make_producers(self, lanes: int) -> Producers:
+        return AbsentProducers(self._stage, lanes)
+
+    @contextmanager
+    def _watching(self) -> Iterator[None]:
+        start_over = FollowerPartition.start_over
+
+        def counted(copy: FollowerPartition, beginning: Beginning) -> None:
+            self._begun_elsewhere += beginning.offset > 0
+            start_over(copy, beginning)
+
+        with patch.object(FollowerPartition, "start_over", counted), super()._watching():
+            yield
+
+    async def _make_topics(self) -> None:
+        pick = self._world.random.choice
+        count, may_lose = pick(PARTITIONS), self._stage.may_lose
+        replicas = 2 if may_lose else min(len(self.hosts), pick(REPLICAS))
+        configs = (
+            CreatableTopicConfig("durable.enable", "true"),
+            CreatableTopicConfig("min.insync.replicas", "1" if may_lose else str(pick((1, 2)))),
+            CreatableTopicConfig("unclean.leader.election.enable", "true" if may_lose else "false"),
+            CreatableTopicConfig("segment.bytes", str(pick(SEGMENT_BYTES))),
+            CreatableTopicConfig("durable.export.max.lag.ms", str(pick(LAG_MS))),
+            CreatableTopicConfig("local.retention.bytes", str(pick(LOCAL_BYTES))),
+            CreatableTopicConfig("message.timestamp.after.max.ms", str(1 << 60)),  # clocks jump
+        )
+        await self._make_topic(
+            CreatableTopic(TOPIC, num_partitions=count, replication_factor=replicas, configs=configs)
+        )
+
+    async def _judge(self) -> None:
+        await super()._judge()
+        self.judge.check_kept()
+
+    def _anomalies(self, contents: Contents) -> Iterator[Problem]:
+        judge, history = self.judge, self._stage.history
+        sound = {key: records for key, records in contents.items() if not judge.has_lost(key)}
+        yield from anomalies(history.of(sound), sound)
+        yield from of_content(history, {key: contents[key] for key in contents if key not in sound})
+        for key in contents:
+            if (problem := self._not_one_stream(key, contents)) is not None:
+                yield problem
+
+    def _not_one_stream(self, key: PartitionKey, contents: Contents) -> Problem | None:
+        """Where what was read is not what history and the first replica's log have."""
+        state = self.judge.state(key)
+        assert state is not None
+        stored = (records_from(batch.data, batch.base) for batch in self.judge.log(state.replicas[0], key))
+        served = [(each.offset, each.value) for records in stored for each in records]
+        read = [(each.offset, each.value) for each in contents[key]]
+        if read == served:
+            return None
+        at = next((at for at, (one, other) in enumerate(zip(read, served, strict=False)) if one != other), -1)
+        text = f"partition {key.number} was read with {len(read)} records, and has {len(served)}; they differ at {at}"
+        return Problem("not-one-stream", text)
+
+    def figures(self) -> dict[str, float]:
+        """For the table of a swarm."""
+        judge = self.judge
+        return {
+            **super().figures(),
+            "copies begun above 0": self._begun_elsewhere,
+            "unclean elections": judge.unclean_elections,
+            "of these below the frontier": judge.gave_way,
+            "of these with another history": judge.parted,
+        }

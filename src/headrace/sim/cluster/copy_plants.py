@@ -1,0 +1,75 @@
+"""Bugs to plant in replicas behind durable history, one at a time, to show that simulated clusters find them.
+
+Each is what a plausible mistake in one function would do, and is taken out again at the end of the `with`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Final
+from unittest.mock import patch
+
+from headrace.base.ids import NO_EPOCH
+from headrace.broker import frontiers, partitions
+from headrace.broker.following import FollowerPartition
+from headrace.broker.frontiers import Frontiers
+from headrace.metadata.segments import PartitionCatalog
+from headrace.replica.follower import Position
+from headrace.replica.producers import ProducerStates
+from headrace.storage.tier import frontier
+from headrace.storage.tier.frontier import Beginning, NotTold
+
+
+@contextmanager
+def copy_is_not_compared() -> Iterator[None]:
+    """A copy that has nothing says of no epoch what comes before it: it begins at the frontier, though its leader has
+    another history there."""
+    position: Any = FollowerPartition.__dict__["position"]
+
+    def silent(self: FollowerPartition) -> Position:
+        known: Position = position.fget(self)
+        return known._replace(last_epoch=NO_EPOCH) if self.is_empty else known
+
+    with patch.object(FollowerPartition, "position", property(silent)):
+        yield
+
+
+@contextmanager
+def gives_way_without_the_store() -> Iterator[None]:
+    """A leader whose log ends below history begins behind it with the producers that it knows; the store is not
+    asked."""
+
+    async def unread(self: Frontiers, catalog: PartitionCatalog) -> Beginning:
+        raise NotTold("nobody has looked")
+
+    with patch.object(Frontiers, "read", unread):
+        yield
+
+
+@contextmanager
+def producers_of_the_footer_are_not_taken() -> Iterator[None]:
+    """Who begins behind history knows no producers."""
+    read_beginning = frontier.read_beginning
+
+    def forgets(*args: Any, **options: Any) -> Beginning:
+        return read_beginning(*args, **options)._replace(producers=ProducerStates())
+
+    with patch.object(frontiers, "read_beginning", forgets):
+        yield
+
+
+@contextmanager
+def durable_history_does_not_win() -> Iterator[None]:
+    """A leader goes on at the end of its log, though history goes on above that."""
+    with patch.object(partitions, "wins", lambda *_: False):
+        yield
+
+
+COPY_PLANTS: Final[dict[str, Callable[[], AbstractContextManager[None]]]] = {
+    "copy-is-not-compared": copy_is_not_compared,
+    "gives-way-without-the-store": gives_way_without_the_store,
+    "producers-of-the-footer-are-not-taken": producers_of_the_footer_are_not_taken,
+    "durable-history-does-not-win": durable_history_does_not_win,
+}
+"""Found by the copies' part of a seed (`copies.run.run_copies`)."""

@@ -1,0 +1,290 @@
+"""What must hold of partitions that are handed over, besides all that must hold of replicated ones (`records.judge`).
+
+Judged by images, and by the bytes in the store and on the disks; nothing of the storage engine, the exporter or the
+reader is used. Promises in one line each: what a catalog names was in the store before anybody showed it, whole, with
+the hashes that it claims; a catalog has no gap, and its chain is that of its content; what a seal says is all there is;
+who takes over appends nothing before the move is finished, and then where the owner ended; a batch in an owner's log is
+of a leader epoch in which it led, and is what history has there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from itertools import chain
+from typing import Any, Final
+
+from headrace.base.ids import PartitionIndex, TopicId, TopicPartition
+from headrace.metadata.image import MetadataImage
+from headrace.metadata.segments import PartitionCatalog, SegmentDescriptor
+from headrace.metadata.values import PartitionImage, TopicImage
+from headrace.sim.cluster.host import Host
+from headrace.sim.cluster.moves.store import SimStore
+from headrace.sim.cluster.records.judge import Glimpse, RecordsJudge
+from headrace.sim.cluster.records.media import SUFFIX, Batch, directory_of, parse
+from headrace.sim.history import PartitionKey
+from headrace.sim.nodes import FileNode
+from headrace.sim.process import Process
+
+DESCRIBED: Final = (
+    "key",
+    "start_offset",
+    "end_offset",
+    "leader_epoch",
+    "first_timestamp_ms",
+    "last_timestamp_ms",
+    "records",
+    "batch_bytes",
+    "object_bytes",
+    "crc32c",
+    "sha256",
+)
+"""What a link of the chain holds of a segment."""
+
+
+class MovesJudge(RecordsJudge):
+    """See the module."""
+
+    def __init__(
+        self,
+        accuse: Callable[[str, str], object],
+        tell: Callable[[str], object],
+        hosts: Sequence[Host],
+        store: SimStore,
+    ) -> None:
+        super().__init__(accuse, tell, hosts)
+        self._store = store
+        self._catalogs: dict[PartitionKey, PartitionCatalog] = {}
+        """The newest that was looked at."""
+        self._segments: dict[str, list[Batch]] = {}
+        """By object: what it holds."""
+        self._history: dict[PartitionKey, tuple[str, list[Batch]]] = {}
+        """By partition: at a catalog's head, all that it names."""
+        self.moves_started = self.moves_sealed = self.moves_finished = self.moves_cancelled = 0
+        self.moves_retargeted = 0
+        self._handed_over: set[tuple[PartitionKey, int]] = set()
+        """By whom."""
+        self.on_step: Callable[[PartitionKey, PartitionImage], object] = _nobody
+        """Told of each step of a move, for whoever makes use of the moment."""
+        self.on_proposal: Callable[[PartitionKey], object] = _none
+        """Told of each seal that is about to be proposed."""
+
+    # images
+
+    def on_image(self, process: Process, image: MetadataImage) -> None:
+        if image.index > self.newest.index:
+            for key, catalog in image.catalog.items():
+                self._look_at(PartitionKey(key.topic_id, key.partition), catalog)
+        super().on_image(process, image)
+
+    def _on_state(self, key: PartitionKey, state: PartitionImage, image: MetadataImage) -> None:
+        before = [epoch for epoch in self._states[key] if epoch < state.partition_epoch]
+        known = self._states[key][max(before)] if before else None
+        super()._on_state(key, state, image)
+        if known is not None and state.partition_epoch == max(self._states[key]):
+            self._on_change(key, known, state, image)
+        if self.is_single(key):
+            self._check_owners(key)
+
+    def is_single(self, key: PartitionKey) -> bool:
+        """Whether nobody ever copies it."""
+        return all(len(state.replicas) == 1 for state in self._states[key].values())
+
+    def _on_change(
+        self, key: PartitionKey, before: PartitionImage, state: PartitionImage, image: MetadataImage
+    ) -> None:
+        if (before.move, before.leader_epoch) == (state.move, state.leader_epoch):
+            return
+        if state.move is not None and not state.is_sealed and before.move != state.move:
+            self.moves_started += before.move is None
+        elif state.is_sealed and not before.is_sealed:
+            self.moves_sealed += 1
+            self._on_sealed(key, state, image)
+        elif state.is_sealed and before.is_sealed and _target(before) != _target(state):
+            self.moves_retargeted += 1
+            self._nothing_appended(key, before)
+        elif before.is_sealed and state.move is None:
+            self.moves_finished += 1
+            self._nothing_appended(key, before)
+        elif before.move is not None and state.move is None:
+            self.moves_cancelled += 1
+        self.on_step(key, state)
+
+    def _on_sealed(self, key: PartitionKey, state: PartitionImage, image: MetadataImage) -> None:
+        """History has all that the owner's disk has."""
+        assert state.move is not None
+        assert state.move.state is not None
+        sealed = state.move.state
+        self._handed_over.add((key, sealed.broker_id))
+        end = _catalog(image, key).end_offset
+        if end != sealed.last_committed_offset and sealed.last_committed_offset >= 0:
+            text = f"{_name(key)} is sealed at {sealed.last_committed_offset}, history ends at {end}"
+            self._accuse("seal-without-history", text)
+        runs = self._runs(sealed.broker_id, key)
+        if runs and runs[-1][-1].end > sealed.next_offset:
+            text = f"{_name(key)} is sealed at {sealed.last_committed_offset} by {sealed.broker_id}"
+            self._accuse("sealed-too-early", f"{text}, whose log goes on to {runs[-1][-1].end - 1}")
+
+    def _nothing_appended(self, key: PartitionKey, sealed: PartitionImage) -> None:
+        """The move has just been finished, or aimed elsewhere: until then the target was to write nothing."""
+        target = _target(sealed)  # who may be dead, so that nobody leads
+        host = next(host for host in self._hosts if host.node == target)
+        directory = directory_of(host.disk, f"{self._topics[key].name}-{key.number}")
+        for name, file in {} if directory is None else directory.names.items():
+            if name.endswith(SUFFIX) and isinstance(file, FileNode):
+                for batch in parse(bytes(file.data)):
+                    if batch.leader_epoch >= sealed.leader_epoch:
+                        text = f"{target} has appended {batch.base} to {_name(key)} in epoch"
+                        self._accuse("appended-unfinished", f"{text} {batch.leader_epoch}, and the move is not over")
+                        return
+
+    def _check_owners(self, key: PartitionKey) -> None:
+        """Nobody wrote in an epoch that is another's, and what all wrote is what history has."""
+        history = {batch.base: batch for batch in self.history(key)}
+        for host in self._hosts:
+            for batch in chain.from_iterable(self._runs(host.node, key)):
+                leader = self._leaders.get((key, batch.leader_epoch), host.node)
+                if leader != host.node:
+                    text = f"{host.node} has {batch.base} of {_name(key)} in epoch {batch.leader_epoch}"
+                    self._accuse("two-owners", f"{text}, which {leader} leads")
+                    return
+                if history.get(batch.base, batch) != batch:
+                    text = f"{host.node} has at offset {batch.base} of {_name(key)} another batch than history"
+                    self._accuse("two-owners", f"{text}, in epoch {batch.leader_epoch}")
+                    return
+
+    # answers
+
+    def on_served(self, seen: Glimpse, what: str, epoch: int = -1) -> None:
+        """Who has handed a partition over carries on to the new owner what producers send to it; that it writes none of
+        it itself is seen on its disk."""
+        if what != "takes a batch" or (seen.partition, seen.node) not in self._handed_over:
+            super().on_served(seen, what, epoch)
+
+    # catalogs
+
+    def _look_at(self, key: PartitionKey, catalog: PartitionCatalog) -> None:
+        known = self._catalogs.get(key)
+        if known is catalog or (known is not None and known.head == catalog.head):
+            return
+        if problem := self._broken(key, catalog, known):
+            self._accuse("catalog-broken", f"{_name(key)}: {problem}")
+        self._catalogs[key] = catalog
+
+    def _broken(self, key: PartitionKey, catalog: PartitionCatalog, known: PartitionCatalog | None) -> str | None:
+        """The first thing that does not hold. Of what was looked at before only that it is still there."""
+        head = hashlib.sha256(f"headrace catalog 1\n{key.topic_id}\n{key.number}".encode()).hexdigest()
+        following = 0
+        for start in sorted(catalog.entries):
+            entry = catalog.entries[start]
+            segment = entry.descriptor
+            if start != following or segment.start_offset != start:
+                return f"a segment starts at {start}, where {following} is due"
+            if entry.previous_hash != head:
+                return f"the segment at {start} is linked to {entry.previous_hash[:8]}, and follows on {head[:8]}"
+            head = entry.hash
+            following = segment.end_offset + 1
+            if known is not None and known.entries.get(start) == entry:
+                continue
+            if entry.hash != _linked(entry.previous_hash, segment):
+                return f"the segment at {start} has a hash that is not its own"
+            if problem := self.object_problem(segment):
+                return problem
+        if catalog.head != head:
+            return "its head is not its last segment's"
+        if known is not None and not set(known.entries) <= set(catalog.entries):
+            return "segments are gone"
+        return None
+
+    def object_problem(self, segment: SegmentDescriptor) -> str | None:
+        """What is wrong with the object that a descriptor names."""
+        stored = self._store.objects.get(segment.key)
+        if stored is None:
+            return f"object '{segment.key}' is named, and not there"
+        if len(stored.data) != segment.object_bytes or hashlib.sha256(stored.data).hexdigest() != segment.sha256:
+            return f"object '{segment.key}' holds something else"
+        batches = parse(stored.data[: segment.batch_bytes])
+        if not batches or (batches[0].base, batches[-1].end) != (segment.start_offset, segment.end_offset + 1):
+            return f"object '{segment.key}' does not hold {segment.start_offset} to {segment.end_offset}"
+        if batches[-1].leader_epoch != segment.last_epoch:
+            return f"object '{segment.key}' ends in epoch {batches[-1].leader_epoch}, not {segment.last_epoch}"
+        self._segments[segment.key] = batches
+        return None
+
+    def check_catalogs(self) -> None:
+        """Everything that is named now, anew."""
+        for key in self._states:
+            if problem := self._broken(key, _catalog(self.newest, key), None):
+                self._accuse("catalog-broken", f"{_name(key)}: {problem}")
+            if self.is_single(key):
+                self._check_owners(key)
+
+    # what a broker has, with what history has for it
+
+    def history(self, key: PartitionKey) -> list[Batch]:
+        """What the store holds of a partition, as far as it is in the newest catalog that anybody showed."""
+        catalog = self._catalogs.get(key)
+        if catalog is None:
+            return []
+        known = self._history.get(key)
+        if known is None or known[0] != catalog.head:
+            names = [catalog.entries[start].descriptor.key for start in sorted(catalog.entries)]
+            known = catalog.head, [batch for name in names for batch in self._segments.get(name, [])]
+            self._history[key] = known
+        return known[1]
+
+    def log(self, node: int, key: PartitionKey) -> list[Batch]:
+        """History, and what this broker's disk has behind it without a gap."""
+        history = self.history(key)
+        if not history:
+            return super().log(node, key)
+        end = history[-1].end
+        for run in self._runs(node, key):
+            behind = [batch for batch in run if batch.base >= end]
+            if behind and behind[0].base == end:
+                return [*history, *behind]
+        return history
+
+    def _runs(self, node: int, key: PartitionKey) -> list[list[Batch]]:
+        """What is durable on its disk."""
+        host = next(host for host in self._hosts if host.node == node)
+        return self._media.runs(host.disk, f"{self._topics[key].name}-{key.number}")
+
+    @property
+    def under_way(self) -> list[PartitionKey]:
+        """Partitions with a move that is not over."""
+        return [key for key in self._states if (state := self.state(key)) is not None and state.move is not None]
+
+    def topic_of(self, key: PartitionKey) -> TopicImage:
+        return self._topics[key]
+
+
+def _linked(previous: str, segment: SegmentDescriptor) -> str:
+    """The documented link: SHA-256 over canonical JSON."""
+    content: dict[str, Any] = {name: getattr(segment, name) for name in DESCRIBED}
+    content["last_epoch"] = segment.last_epoch
+    text = json.dumps([previous, "published", content], sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
+def _catalog(image: MetadataImage, key: PartitionKey) -> PartitionCatalog:
+    return image.durable(TopicPartition(TopicId(key.topic_id), PartitionIndex(key.number)))
+
+
+def _target(state: PartitionImage) -> int:
+    """Of its move."""
+    assert state.move is not None
+    return state.move.target
+
+
+def _nobody(key: PartitionKey, state: PartitionImage) -> None:
+    """Nobody wants to know."""
+
+
+def _none(key: PartitionKey) -> None:
+    """The same."""
+
+
+def _name(key: PartitionKey) -> str:
+    return f"partition {key.number}"

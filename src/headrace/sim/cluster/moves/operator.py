@@ -1,0 +1,152 @@
+"""Who has partitions moved: to a broker, to another one before that is done, back, nowhere; and brokers drained.
+
+Asks any broker, as `headrace topic move` and Kafka's own tools do; a refusal is a refusal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from headrace.sim.client import Client, Lost
+from headrace.sim.cluster.moves.judge import MovesJudge
+from headrace.sim.cluster.records.stage import Stage
+from headrace.sim.cluster.world import PORT, address_of
+from headrace.sim.history import PartitionKey
+from headrace.sim.network import Transport
+from headrace.wire.apis import ApiKey
+from headrace.wire.errors import error_of
+from headrace.wire.frames import FrameSplitter
+from headrace.wire.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from headrace.wire.moves import MOVE, MoveRequest, decode_answer, encode_request
+
+APIS: Final = (ApiKey.ALTER_PARTITION_REASSIGNMENTS,)
+TIMEOUT_MS: Final = 3_000
+DRAIN_SECONDS_MAX: Final = 3.0
+PACES: Final = (0.15, 0.4, 1.0)
+"""Longest between two wishes, in seconds."""
+
+
+class Mover:
+    """See the module."""
+
+    def __init__(self, stage: Stage, judge: MovesJudge) -> None:
+        self._stage = stage
+        self._world = stage.world
+        self._judge = judge
+        self._random = stage.world.chance("mover")
+        pick = self._random.choice
+        self._pace = pick(PACES)
+        self._cancels, self._retargets = pick((0.0, 0.1, 0.4)), pick((0.0, 0.1, 0.3))
+        self._drains = pick((0.0, 0.05, 0.15))
+        self._clients: dict[int, Client] = {}
+        self.asked = 0
+        self.rests = False
+        """Somebody else has partitions moved meanwhile."""
+
+    async def run(self) -> None:
+        """Until the world winds down."""
+        while not self._world.winding_down:
+            await asyncio.sleep(self._random.random() * self._pace)
+            roll = self._random.random()
+            if self.rests:
+                continue
+            if roll < self._drains:
+                await self._drain()
+            else:
+                await self._wish(roll)
+        for client in self._clients.values():
+            client.close()
+
+    async def _wish(self, roll: float) -> None:
+        """To cancel what is under way, to have it go elsewhere, or to move what is not moving."""
+        moving = self._judge.under_way
+        if moving and roll < self._drains + self._cancels:
+            await self.alter(self._random.choice(moving), None)
+        elif moving and roll < self._drains + self._cancels + self._retargets:
+            await self.alter(self._random.choice(moving), self._somebody())
+        else:
+            still = [key for key in self._stage.partitions if key not in moving]
+            if still:
+                await self.alter(self._random.choice(still), self._somebody())
+
+    def _somebody(self) -> int:
+        return self._random.choice(self._stage.hosts).node
+
+    async def alter(self, key: PartitionKey, to: int | None, *, through: int | None = None) -> bool:
+        """Whether the controller says that it will be so. Of several replicas the first is replaced."""
+        state = self._judge.state(key)
+        replicas: tuple[int, ...] | None = None if to is None else (to,)
+        if to is not None and state is not None and len(state.replicas) > 1:
+            others = [node for node in state.replicas if node != to][: state.replication_factor - 1]
+            replicas = (to, *others)
+        return await self.place(key, replicas, through=through)
+
+    async def place(self, key: PartitionKey, replicas: tuple[int, ...] | None, *, through: int | None = None) -> bool:
+        """The same of all of its replicas; None: as before what is under way."""
+        node = self._somebody() if through is None else through
+        topic = ReassignableTopic(self._stage.partitions[key], (ReassignablePartition(key.number, replicas),))
+        self.asked += 1
+        what = f"mover: {self._stage.partitions[key]}-{key.number} to {replicas} through {node}"
+        client = self._clients.setdefault(node, Client("mover", (address_of(node), PORT)))
+        try:
+            answer = await client.call(
+                ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+                1,
+                AlterPartitionReassignmentsRequest(timeout_ms=TIMEOUT_MS, topics=(topic,)),
+            )
+        except Lost:
+            self._world.tell(f"{what}: unknown")
+            return False
+        told = answer.responses[0].partitions[0] if answer.responses else answer
+        self._world.tell(f"{what}: {error_of(told.error_code).name} {told.error_message or ''}")
+        return not (answer.error_code or told.error_code)
+
+    async def _drain(self) -> None:
+        node, through = self._somebody(), self._somebody()
+        self.asked += 1
+        answer = await _asked(address_of(through), MoveRequest(MOVE, broker=node))
+        self._world.tell(f"mover: drain of broker {node} through {through}: {answer}")
+
+
+async def _asked(address: str, request: MoveRequest) -> str:
+    """What a broker says to one of our own requests; empty: nothing."""
+    loop = asyncio.get_running_loop()
+    told: asyncio.Future[str] = loop.create_future()
+    try:
+        async with asyncio.timeout(DRAIN_SECONDS_MAX):
+            transport, _ = await loop.create_connection(lambda: _Asking(request, told), address, PORT)
+            try:
+                return await told
+            finally:
+                transport.close()
+    except OSError:
+        return "unknown"
+
+
+class _Asking(asyncio.Protocol):
+    """One request on a connection of its own."""
+
+    def __init__(self, request: MoveRequest, told: asyncio.Future[str]) -> None:
+        self._request = request
+        self._told = told
+        self._splitter = FrameSplitter()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, Transport)
+        transport.write(encode_request(self._request))
+
+    def data_received(self, data: bytes) -> None:
+        for frame in self._splitter.feed(data):
+            answer = decode_answer(memoryview(frame))
+            if not self._told.done():
+                self._told.set_result(answer.error or f"{len(answer.asked)} partitions")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self._told.done():
+            self._told.set_exception(Lost("the connection broke"))
+            self._told.exception()

@@ -1,0 +1,251 @@
+"""A simulated object store, and each process's way to it: what stands for obstore beneath the shipped driver.
+
+The store is a service of its own, which no fault of a broker touches. A request takes time; it may be refused, hang
+until the driver's patience is over, or lose its answer when it was carried out. One that is on its way arrives, also
+when whoever sent it is dead by then. As real ones do, it shows an object whole or not at all: of an upload in parts
+that is torn nobody sees anything. Listings may be behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any, ClassVar, Final, NamedTuple, TypeVar
+
+from headrace.base.limits import STORE_REQUEST_MS_MAX, STORE_RETRIES_MAX
+from headrace.base.ports import Random
+from headrace.sim.clock import BORN_MS
+from headrace.sim.loop import VirtualLoop
+from headrace.storage.remote import RemoteObjects
+
+T = TypeVar("T")
+URL: Final = "sim://store"
+SECONDS: Final = (0.001, 0.015)
+"""Of a request, and as much again for its answer."""
+BORN: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    """How requests fare. Probabilities, each of one request."""
+
+    refused: float = 0.0
+    lost: float = 0.0
+    """Carried out, and the answer does not come back."""
+    hangs: float = 0.0
+    slowness: float = 1.0
+    listing_lag_seconds: float = 0.0
+    """For which listings do not show what is new."""
+
+
+class BaseError(Exception):
+    """As obstore's."""
+
+
+class NotFoundError(BaseError):
+    """There is no such object."""
+
+
+class AlreadyExistsError(BaseError):
+    """A put-if-absent found one."""
+
+
+class Stored(NamedTuple):
+    data: bytes
+    since: float
+    """Virtual time."""
+
+
+class SimStore:
+    """The service. `objects` is what it holds now; `trouble` may be changed at any time."""
+
+    def __init__(self, loop: VirtualLoop, random: Random) -> None:
+        self.loop = loop
+        self.random = random
+        self.objects: dict[str, Stored] = {}
+        self.trouble = Trouble()
+        self.lacking: frozenset[str] = frozenset()
+        """Objects that it does not show for a while, as one that is not mounted whole."""
+        self.requests = self.failures = self.torn = self.ranges = 0
+
+    def heal(self) -> None:
+        """Of listings nobody was promised that they are never behind."""
+        self.trouble = Trouble(listing_lag_seconds=self.trouble.listing_lag_seconds)
+        self.lacking = frozenset()
+
+    def worsen(self, **trouble: float) -> None:
+        self.trouble = replace(self.trouble, **trouble)
+
+    def mount(self) -> RemoteObjects:
+        """The shipped driver, over this."""
+        return RemoteObjects(None, URL, api=Requests(self))  # type: ignore[arg-type]  # it hands it through
+
+    # what requests do, all at once
+
+    def put(self, key: str, data: bytes, *, if_absent: bool) -> None:
+        if if_absent and key in self.objects:
+            raise AlreadyExistsError(f"'{key}' exists")
+        self.objects[key] = Stored(data, self.loop.time())
+
+    def get(self, key: str) -> bytes:
+        if key not in self.objects or key in self.lacking:
+            raise NotFoundError(f"'{key}' does not exist")
+        return self.objects[key].data
+
+    def get_range(self, key: str, start: int, length: int) -> bytes:
+        self.ranges += 1
+        data = self.get(key)
+        if start >= len(data):
+            raise BaseError("the range is not satisfiable")
+        return data[start : start + length]
+
+    def keys(self, base: str | None) -> list[str]:
+        """Those below a directory, as far as listings show them."""
+        shown = self.loop.time() - self.trouble.listing_lag_seconds
+        prefix = "" if base is None else f"{base}/"
+        found = (key for key, each in self.objects.items() if key.startswith(prefix) and each.since <= shown)
+        return sorted(key for key in found if key not in self.lacking)
+
+    def delete(self, key: str) -> None:
+        self.objects.pop(key, None)
+
+
+class _Answered(NamedTuple):
+    """What came of a request when it was carried out."""
+
+    result: Any
+    error: BaseError | None
+
+
+class Road:
+    """The way to the service and back. In worker threads only."""
+
+    def __init__(self, store: SimStore) -> None:
+        self._store = store
+
+    def _ask(self, carry_out: Callable[[], T]) -> T:
+        """With the library's own retries: of a put that was carried out the second try is told that it is there."""
+        for _ in range(STORE_RETRIES_MAX):
+            try:
+                return self._once(carry_out)
+            except TimeoutError as error:
+                raise BaseError(str(error)) from None
+            except ConnectionError:
+                continue
+        try:
+            return self._once(carry_out)
+        except OSError as error:
+            raise BaseError(str(error)) from None
+
+    def _once(self, carry_out: Callable[[], T]) -> T:
+        store, chance, trouble = self._store, self._store.random, self._store.trouble
+        if store.loop.workers.running is None:
+            raise RuntimeError("a request to the store on the event loop would block the broker")
+        store.requests += 1
+        least, most = SECONDS
+        there, back = (trouble.slowness * (least + chance.random() * (most - least)) for _ in range(2))
+        roll = chance.random()
+        if roll < trouble.hangs:
+            store.failures += 1
+            if chance.random() < 0.5:  # and arrives at some time, perhaps when nobody thinks of it any more
+                self._carry_later(chance.random() * STORE_REQUEST_MS_MAX / 1000, carry_out)
+            store.loop.workers.pause(STORE_REQUEST_MS_MAX / 1000)
+            raise TimeoutError("the request took too long")
+        if roll < trouble.hangs + trouble.refused:
+            store.failures += 1
+            store.loop.workers.pause(there + back)
+            raise ConnectionError("503 Service Unavailable")
+        if there + back > STORE_REQUEST_MS_MAX / 1000:
+            self._carry_later(there, carry_out)
+            store.loop.workers.pause(STORE_REQUEST_MS_MAX / 1000)
+            raise TimeoutError("the request took too long")
+        answers = self._carry_later(there, carry_out)
+        store.loop.workers.pause(there + back)
+        [answered] = answers
+        if roll < trouble.hangs + trouble.refused + trouble.lost:
+            store.failures += 1
+            raise ConnectionError("the connection was closed before the answer came")
+        if answered.error is not None:
+            raise answered.error
+        result: T = answered.result
+        return result
+
+    def _carry_later(self, seconds: float, carry_out: Callable[[], T]) -> list[_Answered]:
+        """On the store's side, whatever becomes of who asked."""
+        answers: list[_Answered] = []
+
+        def act() -> None:
+            try:
+                answers.append(_Answered(carry_out(), None))
+            except BaseError as error:
+                answers.append(_Answered(None, error))
+
+        self._store.loop.call_later(seconds, act, context=self._store.loop.no_process.copy())
+        return answers
+
+
+class Requests(Road):
+    """One process's: the functions of obstore that the shipped driver calls."""
+
+    exceptions: ClassVar[Any] = SimpleNamespace(
+        BaseError=BaseError, NotFoundError=NotFoundError, AlreadyExistsError=AlreadyExistsError
+    )
+
+    def put(
+        self,
+        _: object,
+        key: str,
+        data: Any,
+        *,
+        mode: str = "overwrite",
+        use_multipart: bool,
+        chunk_size: int = 1,
+        max_concurrency: int = 1,
+    ) -> None:
+        body = bytes(data)
+        if use_multipart:
+            self._put_parts(len(body) // chunk_size + 1)
+        self._ask(lambda: self._store.put(key, body, if_absent=mode == "create"))
+
+    def _put_parts(self, count: int) -> None:
+        """One after the other. Whoever dies, or gives up, between them leaves nothing that anybody sees."""
+        try:
+            for _ in range(count):
+                self._ask(lambda: None)
+        except BaseException:
+            self._store.torn += 1
+            raise
+
+    def get(self, _: object, key: str) -> Any:
+        data = self._ask(lambda: self._store.get(key))
+        return SimpleNamespace(bytes=lambda: data)
+
+    def get_range(self, _: object, key: str, *, start: int, length: int) -> bytes:
+        return self._ask(lambda: self._store.get_range(key, start, length))
+
+    def head(self, _: object, key: str) -> dict[str, Any]:
+        return {"path": key, "size": len(self._ask(lambda: self._store.get(key)))}
+
+    def list(self, _: object, *, prefix: str | None) -> Iterator[list[dict[str, Any]]]:
+        keys = self._ask(lambda: self._store.keys(prefix))
+        known = self._store.objects
+        yield [
+            {"path": key, "size": len(known[key].data), "last_modified": _date(known[key].since)}
+            for key in keys
+            if key in known
+        ]
+
+    def list_with_delimiter(self, _: object, *, prefix: str | None) -> dict[str, Any]:
+        keys = self._ask(lambda: self._store.keys(prefix))
+        start = 0 if prefix is None else len(prefix) + 1
+        found = {key[:end] for key in keys if (end := key.find("/", start)) >= 0}
+        return {"common_prefixes": sorted(found), "objects": []}
+
+    def delete(self, _: object, key: str) -> None:
+        self._ask(lambda: self._store.delete(key))
+
+
+def _date(since: float) -> datetime:
+    return BORN + timedelta(milliseconds=BORN_MS + int(since * 1000))

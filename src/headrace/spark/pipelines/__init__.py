@@ -1,0 +1,16 @@
+"""Pipelines on Spark: history as tables, complete and exact, and proof of it. Also ``headrace pipeline run FILE.toml``.
+
+    from headrace.spark.pipelines import materialise, spec, table
+
+    materialise(lambda: spark, spec.load("orders.toml"))
+    table(spark, "/lake/orders").createOrReplaceTempView("orders")
+
+`spec` reads the file, `ranges` says what is next, `shaping` and `writing` make files of it in the workers, `progress`
+is the table's log, `materialising` the run, `compacting` and `evolving` what a table goes through, `tables` reads it.
+`auditing` proves durable history, `surveying` counts topics.
+"""
+
+from headrace.spark.pipelines.materialising import Outcome, Planned, materialise, planned
+from headrace.spark.pipelines.tables import state_of, table, vacuum
+
+__all__ = ["Outcome", "Planned", "materialise", "planned", "state_of", "table", "vacuum"]

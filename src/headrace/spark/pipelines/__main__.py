@@ -1,0 +1,138 @@
+"""``python -m headrace.spark.pipelines FILE.toml``: runs one pipeline; what `headrace pipeline run` starts.
+
+Exit code 0 where it did its work, 1 where it failed or an audit found something wrong, 2 for a wrong file, 130 when it
+was interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from importlib.util import find_spec
+from threading import Event
+from typing import TYPE_CHECKING
+
+from headrace.base.errors import HeadraceError, UsageError
+from headrace.spark.pipelines.meter import Meter, meter, size_text
+from headrace.spark.pipelines.spec import Audit, Materialise, Spec, Statistics, load
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def main(arguments: Sequence[str]) -> int:
+    parsed = parse_arguments(arguments)
+    telling = meter(as_json=parsed.json)
+    try:
+        return run(load(parsed.file), parsed, telling)
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:
+        if os.environ.get("HEADRACE_DEBUG"):
+            raise
+        text = str(error) if isinstance(error, HeadraceError) else reason(error)
+        telling.close()
+        sys.stderr.write(f"headrace: {' '.join(text.split())}\n")
+        return 2 if isinstance(error, UsageError) else 1
+    finally:
+        telling.close()
+
+
+def run(spec: Spec, arguments: argparse.Namespace, telling: Meter) -> int:
+    if not isinstance(spec, Materialise):
+        return run_report(spec, arguments, telling)
+    if arguments.dry_run:
+        tell_plan(spec, arguments, telling)
+        return 0
+    return run_materialise(spec, arguments, telling)
+
+
+def run_report(spec: Audit | Statistics, arguments: argparse.Namespace, telling: Meter) -> int:
+    if arguments.backfill:
+        raise UsageError("--backfill is for pipelines that materialise: others read all there is.")
+    if spec.html is not None and find_spec("matplotlib") is None:
+        raise UsageError("Key html of section [report] needs matplotlib: pip install matplotlib, or leave it out.")
+    if isinstance(spec, Statistics):
+        from headrace.spark.pipelines.survey_report import tell as tell_survey
+        from headrace.spark.pipelines.surveying import survey
+
+        found = survey(lambda: session_of(spec), spec, dry_run=arguments.dry_run, meter=telling)
+        if not arguments.dry_run:
+            tell_survey(found, spec, telling)
+        return 0
+    from headrace.spark.pipelines.audit_report import tell
+    from headrace.spark.pipelines.auditing import audit
+
+    report = audit(lambda: session_of(spec), spec, dry_run=arguments.dry_run, meter=telling)
+    tell(report, spec, telling)
+    return 0 if report.holds else 1
+
+
+def run_materialise(spec: Materialise, arguments: argparse.Namespace, telling: Meter) -> int:
+    from headrace.spark.pipelines.materialising import materialise
+
+    stop = Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    outcome = materialise(lambda: session_of(spec), spec, backfill=arguments.backfill, meter=telling, stop=stop)
+    telling.close()
+    text = (
+        f"{spec.name}: {outcome.records} records in {outcome.files} files, {size_text(outcome.bytes)}, by "
+        f"{outcome.commits} commits; the table is at version {outcome.version}"
+        if outcome.commits
+        else f"{spec.name}: there is nothing new"
+    )
+    telling.say(
+        "result", text, records=outcome.records, files=outcome.files, bytes=outcome.bytes, commits=outcome.commits
+    )
+    return 0
+
+
+def tell_plan(spec: Materialise, arguments: argparse.Namespace, telling: Meter) -> None:
+    from headrace.spark.pipelines.materialising import planned
+
+    ranges = planned(spec, backfill=arguments.backfill)
+    for each in ranges:
+        text = f"{each.topic}-{each.partition}: offsets {each.start} to {each.end - 1}, about {size_text(each.bytes)}"
+        telling.say("plan", text, **each._asdict())
+    total = sum(each.bytes for each in ranges)
+    count = sum(each.end - each.start for each in ranges)
+    limit = spec.source.trigger_bytes_max
+    commits = -(-total // limit) if limit is not None else None
+    text = f"{spec.name}: {count} offsets, about {size_text(total)}"
+    text += f", in about {commits} commits" if commits is not None else ""
+    telling.say("total", f"{text}; nothing was written", offsets=count, bytes=total, commits=commits)
+
+
+def session_of(spec: Spec) -> SparkSession:
+    from headrace.spark.flights import SHORT_JOB
+    from headrace.spark.session import spark_session
+
+    quick = {"spark.sql.catalogImplementation": SHORT_JOB["spark.sql.catalogImplementation"]}
+    settings = {**quick, **spec.spark.settings}
+    session = spark_session(f"headrace {spec.name}", master=spec.spark.master, settings=settings)
+    if not spec.spark.master.startswith("sc://"):
+        session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def reason(error: Exception) -> str:
+    """One sentence of what Spark wraps in many lines."""
+    from headrace.spark.flights import reason as first
+
+    return first(error)
+
+
+def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="headrace pipeline run", description="Run one pipeline.")
+    parser.add_argument("file", metavar="FILE.toml")
+    parser.add_argument("--dry-run", action="store_true", help="say what would be read, with bytes, and stop")
+    parser.add_argument("--backfill", action="store_true", help="also what lies before the table's beginning")
+    parser.add_argument("--json", action="store_true", help="JSON, one object a line, on standard output")
+    return parser.parse_args(list(arguments))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,176 @@
+"""One durable segment, looked through: bytes, batches, epochs, times and producers' sequences. Runs in the workers.
+
+Promises that every byte is proven (SHA-256, CRC32C of batches and of each batch, footer), and that what a
+neighbour alone can tell (whether epochs and sequences go on) is handed on to whoever sees both. Imports no Spark.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+
+from headrace.base.errors import CorruptData
+from headrace.base.limits import AUDIT_PROBLEMS_MAX
+from headrace.base.ports import Objects
+from headrace.metadata.segments import SegmentDescriptor
+from headrace.storage.tier.reader import check_object
+from headrace.wire.batches import SEQUENCE_MAX, BatchHeader
+
+FINDING_SQL: Final = "topic string, partition int, start_offset bigint, finding string"
+FINDING_SCHEMA: Final = pa.schema(
+    [("topic", pa.string()), ("partition", pa.int32()), ("start_offset", pa.int64()), ("finding", pa.string())]
+)
+
+
+class Sequences(NamedTuple):
+    """Of one producer in one segment: where it goes on from, and where it ends."""
+
+    first_epoch: int
+    first: int
+    last_epoch: int
+    last: int
+
+
+class Examined(NamedTuple):
+    """What is to be looked at: one segment."""
+
+    topic: str
+    partition: int
+    segment: SegmentDescriptor
+
+
+@dataclass(slots=True)
+class Finding:
+    """What one segment was found to be."""
+
+    problems: list[str] = field(default_factory=list)
+    """The first AUDIT_PROBLEMS_MAX of them."""
+    wrong: int = 0
+    """All."""
+    whole: bool = True
+    """Whether its batches could be read, so that what follows is known."""
+    records: int = 0
+    batches: int = 0
+    bytes: int = 0
+    packed: dict[str, int] = field(default_factory=dict)
+    """Batches by codec."""
+    first_ms: int = -1
+    last_ms: int = -1
+    first_epoch: int = -1
+    last_epoch: int = -1
+    producers: dict[int, Sequences] = field(default_factory=dict)
+
+    def tell(self, problem: str) -> None:
+        self.wrong += 1
+        if len(self.problems) < AUDIT_PROBLEMS_MAX:
+            self.problems.append(problem)
+
+    def to_json(self) -> str:
+        known = {name: getattr(self, name) for name in Finding.__slots__}
+        return json.dumps(known)
+
+    @classmethod
+    def from_json(cls, text: str) -> Finding:
+        known = json.loads(text)
+        known["producers"] = {int(pid): Sequences(*each) for pid, each in known["producers"].items()}
+        return cls(**known)
+
+
+def examined(objects: Objects, found: Iterable[Examined]) -> Iterator[Any]:
+    """A RecordBatch of FINDING_SCHEMA for each. Raises StorageFailure where the store cannot be read at all."""
+    for topic, partition, segment in found:
+        finding = examine(segment, objects)
+        row = {
+            "topic": topic,
+            "partition": partition,
+            "start_offset": int(segment.start_offset),
+            "finding": finding.to_json(),
+        }
+        yield pa.RecordBatch.from_pylist([row], schema=FINDING_SCHEMA)
+
+
+def examine(segment: SegmentDescriptor, objects: Objects) -> Finding:
+    finding = Finding(bytes=segment.object_bytes)
+    try:
+        headers = [header for _, header in check_object(segment, objects.get(segment.key))]
+    except (CorruptData, FileNotFoundError) as error:
+        finding.whole = False
+        finding.tell(f"object '{segment.key}': {str(error).rstrip('.')}")
+        return finding
+    finding.records, finding.batches = sum(header.count for header in headers), len(headers)
+    finding.packed = dict(Counter(header.compression.name.lower() for header in headers))
+    _epochs(finding, segment, headers)
+    _times(finding, segment, headers)
+    _sequences(finding, headers)
+    return finding
+
+
+def _epochs(finding: Finding, segment: SegmentDescriptor, headers: Sequence[BatchHeader]) -> None:
+    epoch = finding.first_epoch = headers[0].leader_epoch
+    for header in headers:
+        if header.leader_epoch < epoch:
+            finding.tell(f"offset {header.base_offset}: epoch {header.leader_epoch} comes after epoch {epoch}")
+        epoch = max(epoch, header.leader_epoch)
+    if epoch > segment.leader_epoch:
+        finding.tell(f"it has batches of epoch {epoch}, and was exported in epoch {segment.leader_epoch}")
+    finding.last_epoch = epoch
+
+
+def _times(finding: Finding, segment: SegmentDescriptor, headers: Sequence[BatchHeader]) -> None:
+    finding.first_ms, finding.last_ms = headers[0].base_timestamp, max(header.max_timestamp for header in headers)
+    for header in headers:
+        if not header.is_log_append_time and header.max_timestamp < header.base_timestamp:
+            finding.tell(
+                f"offset {header.base_offset}: the first record is of {header.base_timestamp} ms, and none of it "
+                f"is said to be later than {header.max_timestamp} ms"
+            )
+    if finding.last_ms != segment.last_timestamp_ms:
+        finding.tell(
+            f"its latest record is of {finding.last_ms} ms, and its descriptor says {segment.last_timestamp_ms} ms"
+        )
+
+
+def _sequences(finding: Finding, headers: Sequence[BatchHeader]) -> None:
+    for header in headers:
+        if header.producer_id < 0 or header.base_sequence < 0 or header.is_control:
+            continue
+        known = finding.producers.get(header.producer_id)
+        mine = Sequences(header.producer_epoch, header.base_sequence, header.producer_epoch, header.last_sequence)
+        if known is None:
+            finding.producers[header.producer_id] = mine
+            continue
+        if problem := break_between(known, mine):
+            finding.tell(f"offset {header.base_offset}: producer {header.producer_id} {problem}")
+        finding.producers[header.producer_id] = known._replace(last_epoch=mine.last_epoch, last=mine.last)
+
+
+def break_between(before: Sequences, after: Sequences) -> str | None:
+    """How what a producer wrote does not go on; None where it does."""
+    if after.first_epoch < before.last_epoch:
+        return f"writes in epoch {after.first_epoch} after epoch {before.last_epoch}"
+    if after.first_epoch > before.last_epoch:
+        return None if after.first == 0 else f"begins epoch {after.first_epoch} with sequence {after.first}, not 0"
+    wanted = (before.last + 1) & SEQUENCE_MAX
+    return None if after.first == wanted else f"goes on with sequence {after.first} where {wanted} should follow"
+
+
+def joined(findings: Mapping[int, Finding]) -> Iterator[tuple[int, str]]:
+    """What does not hold between the segments of one partition, by start offset: epochs and sequences."""
+    epoch, producers = -1, dict[int, Sequences]()
+    for start, finding in sorted(findings.items()):
+        if not finding.whole:
+            producers = {}  # who wrote what in it is not known
+            continue
+        if finding.first_epoch < epoch:
+            yield start, f"offset {start}: epoch {finding.first_epoch} comes after epoch {epoch}"
+        epoch = max(epoch, finding.last_epoch)
+        for pid, after in finding.producers.items():
+            before = producers.get(pid)
+            if before is not None and (problem := break_between(before, after)):
+                yield start, f"offset {start} or later: producer {pid} {problem}"
+            producers[pid] = after

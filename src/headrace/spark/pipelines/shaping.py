@@ -1,0 +1,173 @@
+"""From tasks to rows of a table: read, decoded, changed by the user's own function, and written, all in the workers.
+
+Where nothing is decoded, rows go from record batches to Parquet in one worker and never through Java. Promises that
+each task's rows are read once by each of its tries, and that the columns by which a row is found again are there.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from headrace.base.errors import UsageError
+from headrace.spark.columns import Columns
+from headrace.spark.options import ReadOptions
+from headrace.spark.pipelines.progress import Column, File
+from headrace.spark.pipelines.spec import Decode, Materialise
+from headrace.spark.pipelines.writing import FILE_SQL, PLACE, Layout, file_of, written
+from headrace.spark.plan import Task
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructField, StructType
+
+CORRUPT = "_headrace_corrupt"
+PARTITIONED = ("string", "int", "bigint", "smallint", "tinyint", "boolean", "date")
+"""Types of columns that may partition a table: their values are texts without loss."""
+Batches = Iterable[Any]
+
+
+def numbered(spark: SparkSession, count: int, work: Callable[[int], Batches], sql: str) -> DataFrame:
+    """What `work` yields for each number below `count`, each in a task of its own."""
+
+    def run(batches: Batches) -> Iterator[Any]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from work(number)
+
+    return spark.range(0, count, 1, count).mapInArrow(run, sql)
+
+
+def read_by(options: ReadOptions, columns: Columns, tasks: Sequence[Task]) -> Callable[[int], Batches]:
+    """The rows of one of these tasks."""
+
+    def read(number: int) -> Iterator[Any]:
+        from headrace.spark.reading import TaskReader
+
+        with TaskReader(options, columns) as reader:
+            yield from reader.read(tasks[number])
+
+    return read
+
+
+class Shape:
+    """Of one pipeline's rows, in one session."""
+
+    def __init__(self, spark: SparkSession, spec: Materialise) -> None:
+        """Raises UsageError where the columns cannot be."""
+        self._spark = spark
+        self._spec = spec
+        self._source = spec.source.columns
+        self._direct = spec.decode == Decode() and not spec.columns
+        self.schema = self._schema()
+        self.layout = layout_of(spec, self.schema)
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        return tuple(Column(each.name, each.dataType.simpleString()) for each in self.schema.fields)
+
+    def write(self, tasks: Sequence[Task]) -> list[File]:
+        """All of the tasks' rows, in files that are whole. Raises what a worker raised."""
+        layout, read = self.layout, read_by(self._spec.source, self._source, tasks)
+        if self._direct:
+            frame = numbered(self._spark, len(tasks), lambda number: written(layout, read(number)), FILE_SQL)
+        else:
+            rows = self._shaped(numbered(self._spark, len(tasks), read, self._source.sql))
+            frame = rows.mapInArrow(lambda batches: written(layout, batches), FILE_SQL)
+        return [file_of(row) for row in frame.collect()]
+
+    def _schema(self) -> StructType:
+        schema = self._shaped(self._spark.createDataFrame([], self._source.sql)).schema
+        names = [each.name for each in schema.fields]
+        if missing := [name for name in PLACE if name not in names]:
+            raise UsageError(
+                f"The rows of pipeline '{self._spec.name}' have no column '{missing[0]}': a function has to keep "
+                f"{', '.join(PLACE)}, by which a table knows its records."
+            )
+        lower = [name.lower() for name in names]
+        if twice := [name for name in names if lower.count(name.lower()) > 1]:
+            raise UsageError(
+                f"Two columns of pipeline '{self._spec.name}' are called '{twice[0]}': rename one of them."
+            )
+        return schema
+
+    def _shaped(self, frame: DataFrame) -> DataFrame:
+        from pyspark.errors import PySparkException
+        from pyspark.sql import functions as f
+
+        decode = self._spec.decode
+        try:
+            if decode.schema is not None:
+                frame = _with_json(frame, decode.schema)
+            elif decode.value == "string":
+                frame = frame.withColumn("value", f.col("value").cast("string"))
+            if decode.key == "string":
+                frame = frame.withColumn("key", f.col("key").cast("string"))
+            if decode.function is not None:
+                frame = function_of(decode.function)(frame)
+            for name, expression in self._spec.columns.items():
+                frame = frame.withColumn(name, f.expr(expression))
+        except PySparkException as error:
+            raise UsageError(f"Pipeline '{self._spec.name}' cannot be: {str(error).splitlines()[0]}") from error
+        return frame
+
+
+def _with_json(frame: DataFrame, ddl: str) -> DataFrame:
+    """Its fields as columns; `value` is left only where it is none of this schema."""
+    from pyspark.sql import functions as f
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    schema = StructType([*_fields(ddl), StructField(CORRUPT, StringType())])
+    known = {name.lower() for name in frame.columns}
+    if clash := [each for each in schema.fieldNames() if each.lower() in known]:
+        raise UsageError(
+            f"Field '{clash[0]}' of the values' schema is the name of a column: take the value apart by a function."
+        )
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
+    parsed = f.from_json(f.col("value").cast("string"), schema, options)
+    frame = frame.withColumn("_json", parsed)
+    fields = [f.col(f"_json.`{each.name}`") for each in schema.fields[:-1]]
+    others = [f.col(name) for name in frame.columns if name not in ("value", "_json")]
+    kept = f.when(f.col(f"_json.{CORRUPT}").isNotNull(), f.col("value")).alias("value")
+    return frame.select(*others, *fields, kept)
+
+
+def _fields(ddl: str) -> list[StructField]:
+    from pyspark.sql.types import StructType
+
+    parsed = StructType.fromDDL(ddl)
+    if not isinstance(parsed, StructType):
+        raise UsageError(f"Key schema of section [decode] must be names and types, as 'id bigint', not '{ddl:.100}'.")
+    return parsed.fields
+
+
+def function_of(name: str) -> Callable[[DataFrame], DataFrame]:
+    """Raises UsageError."""
+    module, _, path = name.partition(":")
+    try:
+        found: Any = importlib.import_module(module)
+        for part in path.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError) as error:
+        raise UsageError(f"Function '{name}' of section [decode] cannot be imported: {error}.") from error
+    return found  # type: ignore[no-any-return]
+
+
+def layout_of(spec: Materialise, schema: StructType) -> Layout:
+    """Raises UsageError where the table cannot be partitioned so."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    types = {each.name: each.dataType.simpleString() for each in schema.fields}
+    for name in spec.partition_by:
+        if name not in types:
+            raise UsageError(f"Key partition_by names '{name}', which is no column; there are: {', '.join(types)}.")
+        if types[name] not in PARTITIONED:
+            raise UsageError(f"Column '{name}' is {types[name]}, but only {', '.join(PARTITIONED)} partition a table.")
+    return Layout(
+        url=spec.path,
+        schema=to_arrow_schema(schema, timezone="UTC"),
+        partition_by=spec.partition_by,
+        file_bytes=spec.file_bytes,
+        compression=spec.compression,
+    )

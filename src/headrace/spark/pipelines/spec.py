@@ -1,0 +1,300 @@
+"""What a pipeline is to do: a TOML file, checked, and named where it is wrong. Imports neither Spark nor Arrow.
+
+Promises that a key that is not known, is missing or is malformed is told in one sentence with its section.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+from headrace.base.errors import UsageError
+from headrace.base.limits import PIPELINE_BATCH_BYTES, PIPELINE_FILE_BYTES, PIPELINE_TASK_BYTES_MAX, STATISTICS_TOP_MAX
+from headrace.spark.options import STREAM_OPTIONS, ReadOptions, parse_options
+
+MATERIALISE: Final = "materialise"
+AUDIT: Final = "audit"
+STATISTICS: Final = "statistics"
+KINDS: Final = (MATERIALISE, AUDIT, STATISTICS)
+DECODERS: Final = ("binary", "string", "json")
+FORMATS: Final = ("parquet", "delta", "iceberg")
+COMPRESSIONS: Final = ("none", "snappy", "gzip", "lz4", "zstd")
+SOURCE: Final = (
+    "store",
+    "bootstrap",
+    "topic",
+    "topicPattern",
+    "assign",
+    "startingOffsets",
+    "startingTimestamp",
+    "includeHeaders",
+    "failOnDataLoss",
+    "mode",
+    "quarantinePath",
+    "maxBytesPerPartition",
+    *STREAM_OPTIONS,
+)
+"""Options of ``spark.readStream.format("headrace")`` that a pipeline takes."""
+SECTIONS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
+    MATERIALISE: {
+        "source": SOURCE,
+        "decode": ("key", "value", "schema", "function"),
+        "columns": (),
+        "table": ("path", "format", "catalog", "identifier", "partition_by", "file_bytes", "compression", "compact"),
+        "run": ("continuous", "poll_seconds"),
+        "spark": ("master", "settings"),
+    },
+    AUDIT: {
+        "source": ("store", "bootstrap", "topic", "topicPattern", "assign"),
+        "report": ("html", "json"),
+        "spark": ("master", "settings"),
+    },
+    STATISTICS: {
+        "source": (
+            *("store", "bootstrap", "topic", "topicPattern", "assign", "startingOffsets", "endingOffsets"),
+            *("startingTimestamp", "endingTimestamp", "failOnDataLoss", "maxBytesPerPartition"),
+        ),
+        "report": ("html", "json", "top"),
+        "spark": ("master", "settings"),
+    },
+}
+"""Of each kind its sections, and the keys of these; none: any."""
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decode:
+    """How keys and values become columns."""
+
+    key: str = "binary"
+    value: str = "binary"
+    schema: str | None = None
+    """Of JSON values, as Spark's DDL."""
+    function: str | None = None
+    """``module:name`` of one that takes a DataFrame and gives one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkOf:
+    """The session."""
+
+    master: str = "local[*]"
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Materialise:
+    """Topics into a table."""
+
+    name: str
+    source: ReadOptions
+    path: str
+    """Of the table: a directory, or a store's URL."""
+    format: str = "parquet"
+    catalog: Mapping[str, str] = field(default_factory=dict)
+    """Of Iceberg, as pyiceberg's properties, and ``name``."""
+    identifier: str = ""
+    """Of the table in it: ``namespace.name``."""
+    decode: Decode = Decode()
+    columns: Mapping[str, str] = field(default_factory=dict)
+    """Further ones, by SQL expressions."""
+    partition_by: tuple[str, ...] = ()
+    file_bytes: int = PIPELINE_FILE_BYTES
+    compression: str = "zstd"
+    compact: bool = True
+    continuous: bool = False
+    poll_seconds: float = 1.0
+    spark: SparkOf = SparkOf()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Audit:
+    """All history proven."""
+
+    name: str
+    source: ReadOptions
+    html: str | None = None
+    json: str | None = None
+    spark: SparkOf = SparkOf()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statistics:
+    """Topics counted."""
+
+    name: str
+    source: ReadOptions
+    html: str | None = None
+    json: str | None = None
+    top: int = 20
+    """Keys that are named of each topic."""
+    spark: SparkOf = SparkOf()
+
+
+Spec: TypeAlias = Materialise | Audit | Statistics
+
+
+def load(path: str) -> Spec:
+    """Raises UsageError."""
+    try:
+        return parse(tomllib.loads(Path(path).read_text()))
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror or error}.") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} is no TOML: {error}.") from error
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from error
+
+
+def parse(data: Mapping[str, Any]) -> Spec:
+    """Raises UsageError."""
+    kind, name = data.get("pipeline"), data.get("name")
+    if kind not in KINDS:
+        raise UsageError(f"Key pipeline must be one of {', '.join(KINDS)}, not {kind!r:.50}.")
+    if not isinstance(name, str) or not _NAME.match(name):
+        raise UsageError(f"Key name must be a name of letters, digits, '.', '_' and '-', not {name!r:.50}.")
+    sections = SECTIONS[kind]
+    if unknown := set(data) - {"pipeline", "name", *sections}:
+        raise UsageError(f"There is no section '{min(unknown)}'; there are: {', '.join(sections)}.")
+    found = {section: _Section(section, data.get(section, {}), keys) for section, keys in sections.items()}
+    spark = _spark(found["spark"])
+    if kind == AUDIT:
+        report = found["report"]
+        source = _source(found["source"], {})
+        return Audit(name=name, source=source, html=report.text("html"), json=report.text("json"), spark=spark)
+    if kind == STATISTICS:
+        report = found["report"]
+        source, top = _source(found["source"], {}, streaming=False), report.number("top", 20, STATISTICS_TOP_MAX)
+        return Statistics(
+            name=name, source=source, html=report.text("html"), json=report.text("json"), top=top, spark=spark
+        )
+    return _materialise(name, found, spark)
+
+
+def _materialise(name: str, found: Mapping[str, _Section], spark: SparkOf) -> Materialise:
+    table, run = found["table"], found["run"]
+    defaults = {"startingOffsets": "earliest", "maxBytesPerTrigger": str(PIPELINE_BATCH_BYTES)}
+    if "startingTimestamp" in found["source"].given:
+        del defaults["startingOffsets"]
+    if "maxRecordsPerTrigger" in found["source"].given:
+        del defaults["maxBytesPerTrigger"]
+    path = table.text("path")
+    if path is None:
+        raise UsageError("Key path of section [table] is missing: the directory or store that the table is to be in.")
+    kind = table.word("format", FORMATS, "parquet")
+    identifier = table.text("identifier") or ""
+    named = "catalog" in table.given and re.fullmatch(r"[^.]+(\.[^.]+)+", identifier) is not None
+    if (kind == "iceberg" and not named) or (kind != "iceberg" and {"catalog", "identifier"} & set(table.given)):
+        raise UsageError(
+            'Keys format = "iceberg", catalog and identifier ("namespace.name") of section [table] need one another.'
+        )
+    return Materialise(
+        name=name,
+        source=_source(found["source"], defaults),
+        path=path,
+        format=kind,
+        catalog=table.pairs("catalog"),
+        identifier=identifier,
+        decode=_decode(found["decode"]),
+        columns=found["columns"].texts(),
+        partition_by=table.names("partition_by"),
+        file_bytes=table.number("file_bytes", PIPELINE_FILE_BYTES, PIPELINE_TASK_BYTES_MAX),
+        compression=table.word("compression", COMPRESSIONS, "zstd"),
+        compact=table.flag("compact", True),
+        continuous=run.flag("continuous", False),
+        poll_seconds=run.seconds("poll_seconds", 1.0),
+        spark=spark,
+    )
+
+
+def _source(section: _Section, defaults: Mapping[str, str], *, streaming: bool = True) -> ReadOptions:
+    given = {}
+    for name, value in section.given.items():
+        if not isinstance(value, str | bool | int):
+            raise section.wrong(name, "a text, a number or true or false")
+        given[name] = str(value).lower() if isinstance(value, bool) else str(value)
+    return parse_options({**defaults, **given}, streaming=streaming)
+
+
+def _decode(section: _Section) -> Decode:
+    value, schema = section.word("value", DECODERS, "binary"), section.text("schema")
+    if (value == "json") != (schema is not None):
+        raise UsageError('Keys value = "json" and schema of section [decode] need each other: give both, or neither.')
+    function = section.text("function")
+    if function is not None and not re.fullmatch(r"[\w.]+:[\w.]+", function):
+        raise section.wrong("function", "module:name of a function from DataFrame to DataFrame")
+    return Decode(key=section.word("key", DECODERS[:2], "binary"), value=value, schema=schema, function=function)
+
+
+def _spark(section: _Section) -> SparkOf:
+    return SparkOf(master=section.text("master") or "local[*]", settings=section.pairs("settings"))
+
+
+class _Section:
+    """One table of the file. Its methods raise UsageError where a key's value is wrong."""
+
+    def __init__(self, name: str, given: Any, keys: tuple[str, ...]) -> None:
+        self.name = name
+        if not isinstance(given, Mapping):
+            raise UsageError(f"Key {name} must be a section: [{name}].")
+        self.given: Mapping[str, Any] = given
+        if keys and (unknown := set(given) - set(keys)):
+            raise UsageError(f"Section [{name}] has no key '{min(unknown)}'; it has: {', '.join(keys)}.")
+
+    def wrong(self, key: str, wanted: str) -> UsageError:
+        return UsageError(f"Key {key} of section [{self.name}] must be {wanted}, not {self.given.get(key)!r:.100}.")
+
+    def text(self, key: str) -> str | None:
+        value = self.given.get(key)
+        if value is not None and (not isinstance(value, str) or not value.strip()):
+            raise self.wrong(key, "a text")
+        return value
+
+    def texts(self) -> Mapping[str, str]:
+        for key, value in self.given.items():
+            if not isinstance(value, str) or not value.strip():
+                raise self.wrong(key, "a text")
+        return dict(self.given)
+
+    def pairs(self, key: str) -> Mapping[str, str]:
+        """A table within it."""
+        value = self.given.get(key, {})
+        if not isinstance(value, Mapping):
+            raise self.wrong(key, "a table of names and values, { a = 1 }")
+        return {name: str(each).lower() if isinstance(each, bool) else str(each) for name, each in value.items()}
+
+    def word(self, key: str, words: tuple[str, ...], default: str) -> str:
+        value = self.given.get(key, default)
+        if value not in words:
+            raise self.wrong(key, f"one of {', '.join(words)}")
+        return str(value)
+
+    def names(self, key: str) -> tuple[str, ...]:
+        value = self.given.get(key, [])
+        if not isinstance(value, list) or not all(isinstance(each, str) and each for each in value):
+            raise self.wrong(key, 'a list of columns, ["day"]')
+        if len(set(value)) < len(value):
+            raise self.wrong(key, "a list that names each column once")
+        return tuple(value)
+
+    def flag(self, key: str, default: bool) -> bool:
+        value = self.given.get(key, default)
+        if not isinstance(value, bool):
+            raise self.wrong(key, "true or false")
+        return value
+
+    def number(self, key: str, default: int, most: int) -> int:
+        value = self.given.get(key, default)
+        if type(value) is not int or not 0 < value <= most:
+            raise self.wrong(key, f"a number from 1 to {most}")
+        return value
+
+    def seconds(self, key: str, default: float) -> float:
+        value = self.given.get(key, default)
+        if type(value) not in (int, float) or not 0 < value <= 86_400:
+            raise self.wrong(key, "a number of seconds, above 0 and at most 86400")
+        return float(value)

@@ -1,0 +1,103 @@
+"""Around damage: which batches are good, and which offsets are in what is not, for ``mode=PERMISSIVE``.
+
+Promises that a batch is good only where it passes every check that it would pass elsewhere, in its place; that each
+offset of the bytes is in a good batch or in a range that is told as bad; and that a bad range is as small as the bytes
+let it be known: one batch, where its frame still leads to the next one, else up to where an index knows the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from headrace.base.ports import Buffer
+from headrace.storage.tier.reader import SegmentSlice, Store
+from headrace.wire.batches import (
+    HEADER_BYTES,
+    LENGTH_END,
+    OFFSET_AND_LENGTH,
+    BatchHeader,
+    CorruptBatch,
+    check_batch,
+    parse_header,
+)
+
+
+class Good(NamedTuple):
+    """Whole batches in a buffer."""
+
+    data: Buffer
+    batches: list[tuple[int, BatchHeader]]
+
+
+class Bad(NamedTuple):
+    """Offsets, both inclusive, of which nothing can be said."""
+
+    first: int
+    last: int
+    reason: str
+
+
+def walk(data: Buffer, expected: int, end: int, *, gaps: bool) -> Iterator[Good | Bad]:
+    """Of batches from offset `expected` up to `end` (exclusive). With `gaps`, offsets may be missing, and the last
+    batch may end below `end`."""
+    good: list[tuple[int, BatchHeader]] = []
+    at = 0
+    while at < len(data):
+        try:
+            header = check_batch(data, at, compacted=gaps)
+            if not _in_place(header, expected, end, gaps=gaps, is_first=at == 0):
+                raise CorruptBatch(f"A batch begins at offset {header.base_offset}.")
+        except CorruptBatch as error:
+            if good:
+                yield Good(data, good)
+                good = []
+            framed = _framed(data, at, expected, end, gaps=gaps)
+            if framed is None:
+                yield Bad(expected, end - 1, str(error))
+                return
+            yield Bad(expected, framed.next_offset - 1, str(error))
+            header = framed
+        else:
+            good.append((at, header))
+        at, expected = at + header.size, header.next_offset
+    if good:
+        yield Good(data, good)
+    if expected < end and not gaps:
+        yield Bad(expected, end - 1, f"Its batches end before offset {end}.")
+
+
+def _in_place(header: BatchHeader, expected: int, end: int, *, gaps: bool, is_first: bool) -> bool:
+    """Its base offset is in no checksum. With gaps, the first batch may begin below what was asked for."""
+    if not gaps:
+        return header.base_offset == expected
+    return expected < header.next_offset <= end and (is_first or header.base_offset >= expected)
+
+
+def _framed(data: Buffer, at: int, expected: int, end: int, *, gaps: bool) -> BatchHeader | None:
+    """The header of a bad batch, where what it says of its length and offsets fits what is around it."""
+    if len(data) - at < HEADER_BYTES:
+        return None
+    header = parse_header(data, at)
+    following = at + header.size
+    fits = header.batch_length >= HEADER_BYTES - LENGTH_END and following <= len(data) and header.last_offset_delta >= 0
+    if not fits or not expected < header.next_offset <= end or (header.base_offset != expected and not gaps):
+        return None
+    if following == len(data):
+        whole = header.next_offset == end or (gaps and header.count == header.last_offset_delta + 1)
+        return header if whole else None
+    if len(data) - following < HEADER_BYTES:
+        return None
+    base = OFFSET_AND_LENGTH.unpack_from(data, following)[0]
+    return header if base == header.next_offset or (gaps and header.next_offset < base <= end) else None
+
+
+def salvaged(store: Store, part: SegmentSlice, marks: Sequence[tuple[int, int]]) -> Iterator[Good | Bad]:
+    """Of a slice; `marks` are base offsets and positions of batches within it, as an index knows them. Raises
+    SegmentGone, DamagedHistory where its bytes cannot be read at all."""
+    inner = [(base, position) for base, position in marks if part.position < position < part.end_position]
+    ends = [(part.base_offset, part.position), *inner, (part.end_offset, part.end_position)]
+    for (base, position), (following, end_position) in pairwise(ends):
+        data = store.read_bytes(part, position, end_position - position)
+        yield from walk(data, base, following, gaps=False)

@@ -1,0 +1,140 @@
+"""The options and columns of a write: parsed, checked against each other, and named where they are wrong.
+
+Names are those of Spark's own Kafka sink where it has them. Promises that an option or a column that is not known, is
+of another type, or contradicts another is refused when the write is planned, with one sentence that says what to do.
+Asks no broker.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from headrace.base.errors import UsageError
+from headrace.spark.options import OPTIONS as READ_OPTIONS
+from headrace.spark.options import boolean, positive
+from headrace.wire.compression import Compression
+
+OPTIONS: Final = (
+    "bootstrap",
+    "topic",
+    "compression",
+    "batchBytes",
+    "deliveryTimeoutMs",
+    "includeIdentity",
+    "queryId",
+)
+BATCH_BYTES: Final = 512 * 1024
+DELIVERY_TIMEOUT_MS: Final = 120_000
+QUERY_ID_MAX: Final = 200
+
+BYTES: Final = ("binary", "string")
+COLUMNS: Final[dict[str, tuple[str, ...]]] = {
+    "key": BYTES,
+    "value": BYTES,
+    "topic": ("string",),
+    "partition": ("int",),
+    "timestamp": ("timestamp",),
+    "headers": ("array<struct<key:string,value:binary>>",),
+}
+"""What is written, and of which of Spark's types."""
+LEFT_OUT: Final = ("offset", "timestampType")
+"""What a reader's rows have besides; a record gets its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteOptions:
+    """Of ``df.write`` or ``df.writeStream``."""
+
+    bootstrap: str
+    topic: str | None
+    """None: each row's own."""
+    compression: Compression
+    batch_bytes: int
+    """Of a batch before it is compressed, but for one larger record; less where the topic allows less."""
+    delivery_timeout_ms: int
+    include_identity: bool
+    """Whether each record says by headers which query, batch and task wrote it, as which of its rows."""
+    query_id: str | None
+    """That of a batch write; None: a new one."""
+
+
+def parse_write_options(options: Mapping[str, str], *, streaming: bool) -> WriteOptions:
+    """Option names are taken in any case. Raises UsageError."""
+    given = {name.lower(): value for name, value in options.items()}
+    if "path" in given:
+        raise UsageError("A topic has no path: leave it out of save() or start(), and give option topic.")
+    for own in ("checkpointlocation", "queryname"):  # Spark's own
+        given.pop(own, None)
+    if unknown := set(given) - {name.lower() for name in OPTIONS}:
+        name = min(unknown)
+        of_reading = {each.lower(): each for each in READ_OPTIONS}
+        if name in of_reading:
+            raise UsageError(f"Option {of_reading[name]} is for reading alone: leave it out of the write.")
+        raise UsageError(f"There is no option '{name}' of a write; there are: {', '.join(OPTIONS)}.")
+    bootstrap = given.get("bootstrap", "").strip()
+    if not bootstrap:
+        raise UsageError("Option bootstrap is missing: .option('bootstrap', HOST:PORT), the brokers to write to.")
+    return WriteOptions(
+        bootstrap=bootstrap,
+        topic=_topic(given),
+        compression=_compression(given),
+        batch_bytes=positive("batchBytes", given, "bytes") or BATCH_BYTES,
+        delivery_timeout_ms=positive("deliveryTimeoutMs", given, "milliseconds") or DELIVERY_TIMEOUT_MS,
+        include_identity=boolean("includeIdentity", given, default=False),
+        query_id=_query_id(given, streaming),
+    )
+
+
+def _topic(given: Mapping[str, str]) -> str | None:
+    if "topic" not in given:
+        return None
+    topic = given["topic"].strip()
+    if not topic or "," in topic:
+        raise UsageError(f"Option topic must name one topic, not '{topic:.200}': for several, have a column topic.")
+    return topic
+
+
+def _compression(given: Mapping[str, str]) -> Compression:
+    text = given.get("compression", "none").strip()
+    names = [codec.name.lower() for codec in Compression]
+    if text.lower() not in names:
+        raise UsageError(f"Option compression must be one of {', '.join(names)}, not '{text:.50}'.")
+    return Compression[text.upper()]
+
+
+def _query_id(given: Mapping[str, str], streaming: bool) -> str | None:
+    text = given.get("queryid")
+    if text is None:
+        return None
+    if streaming:
+        raise UsageError("Option queryId is for df.write alone: a stream's id is in its checkpoint; leave it out.")
+    if not re.fullmatch(r"[\x21-\x7e]+", text) or len(text) > QUERY_ID_MAX:
+        raise UsageError(f"Option queryId must be up to {QUERY_ID_MAX} letters without spaces, not '{text:.50}'.")
+    if not boolean("includeIdentity", given, default=False):
+        raise UsageError("Option queryId needs includeIdentity=true: without it, no record says who wrote it.")
+    return text
+
+
+def check_columns(columns: Sequence[tuple[str, str]], options: WriteOptions) -> None:
+    """Names, and types as Spark writes them (`simpleString`). Raises UsageError."""
+    there = dict(columns)
+    if len(there) < len(columns):
+        twice = next(name for name, _ in columns if [each for each, _ in columns].count(name) > 1)
+        raise UsageError(f"Column {twice} is there twice: select each once.")
+    for name, kind in columns:
+        if name in LEFT_OUT:
+            continue
+        if name not in COLUMNS:
+            raise UsageError(
+                f"Column {name} cannot be written: a record has {', '.join(COLUMNS)}; select these alone, and put "
+                "what else there is into value, by to_json(struct(...)) for example."
+            )
+        if kind not in COLUMNS[name]:
+            raise UsageError(f"Column {name} must be {' or '.join(COLUMNS[name])}, not {kind}: cast it.")
+    if "value" not in there:
+        raise UsageError("Column value is missing: select what is to be written as value, binary or string.")
+    if options.topic is None and "topic" not in there:
+        raise UsageError("No topic is named: .option('topic', NAME), or a column topic.")

@@ -1,0 +1,104 @@
+"""Where a log begins that begins behind durable history, and what has to be known there.
+
+Promises: it is given out only once the store was read: the footer and the end of the last segment are what the catalog
+says. A copy may be all that there will be beside the store: it begins there only where the store has all segments, in
+their sizes, and the footers of some of them too. All of it blocks: never on the event loop.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from headrace.base.errors import CorruptData
+from headrace.base.ids import LeaderEpoch, Offset
+from headrace.base.limits import FRONTIER_BATCHES_BYTES_MAX, FRONTIER_FOOTERS_READ_MAX, FRONTIER_SEGMENTS_READ_MAX
+from headrace.base.ports import ReadableObjects
+from headrace.metadata.segments import PartitionCatalog, SegmentDescriptor
+from headrace.replica.producers import ProducerStates
+from headrace.storage.tier.blocks import Plan, plan_of, read_block, read_footer
+from headrace.storage.tier.producers import producers_of
+from headrace.wire.batches import iterate_headers
+
+
+class Beginning(NamedTuple):
+    """Of a log."""
+
+    offset: Offset
+    epoch: LeaderEpoch
+    """Of the record before it; -1 where there is none."""
+    producers: ProducerStates
+    """As of there."""
+
+
+class NotTold(CorruptData):
+    """History is as the catalog says, as far as there is any, but has nothing to say of the producers."""
+
+
+def read_beginning(
+    objects: ReadableObjects, catalog: PartitionCatalog, *, now_ms: int, reads_batches: bool = False
+) -> Beginning:
+    """At the durable frontier. Where the last footer does not tell its producers, its batches are to, and those before
+    them, where one `reads_batches`. Raises CorruptData where a segment is not what the catalog says, or the producers
+    are not told (NotTold); FileNotFoundError, EOFError, StorageFailure."""
+    if catalog.last is None:
+        raise NotTold("all of its durable history is deleted")
+    last = catalog.last.descriptor
+    footer = read_footer(objects, last)
+    if not footer.leader_epochs:
+        raise CorruptData(f"the footer of object '{last.key}' names no leader epoch")
+    producers = producers_of(footer.producers, now_ms=now_ms)
+    if producers is None and reads_batches:
+        producers = producers_in_batches(objects, catalog, now_ms=now_ms)
+    if producers is None:
+        raise NotTold(f"object '{last.key}' is of a version that does not tell its producers")
+    plan = plan_of(last, footer)
+    read_block(objects, plan, len(plan.starts) - 1)
+    return Beginning(last.next_offset, LeaderEpoch(footer.leader_epochs[-1].leader_epoch), producers)
+
+
+def check_all(objects: ReadableObjects, catalog: PartitionCatalog) -> None:
+    """That the store has all of history, as far as its listing and some footers say. Raises as `read_beginning`."""
+    if catalog.last is None:
+        return
+    wanted = {entry.descriptor.key: entry.descriptor for entry in catalog}
+    prefix, slash, _ = catalog.last.descriptor.key.rpartition("/")
+    for meta in objects.list(prefix + slash):
+        segment = wanted.pop(meta.key, None)
+        if segment is not None and meta.size != segment.object_bytes:
+            raise CorruptData(f"object '{meta.key}' has {meta.size} bytes, not {segment.object_bytes}")
+    for key in wanted:
+        raise FileNotFoundError(f"object '{key}' is not in the store")
+    for segment in some_of(catalog):
+        read_footer(objects, segment)
+
+
+def producers_in_batches(objects: ReadableObjects, catalog: PartitionCatalog, *, now_ms: int) -> ProducerStates | None:
+    """All of them, by the headers of all batches since the last footer that tells its producers, or since offset 0;
+    None where these are more than FRONTIER_BATCHES_BYTES_MAX, or in more than FRONTIER_SEGMENTS_READ_MAX segments, or
+    are gone. Raises as `read_beginning`."""
+    plans: list[Plan] = []
+    size, producers = 0, None
+    for entry in reversed(list(catalog)):
+        footer = read_footer(objects, entry.descriptor)
+        if (producers := producers_of(footer.producers, now_ms=now_ms)) is not None:
+            break
+        size += footer.batch_bytes
+        if size > FRONTIER_BATCHES_BYTES_MAX or len(plans) == FRONTIER_SEGMENTS_READ_MAX:
+            return None
+        plans.append(plan_of(entry.descriptor, footer))
+    if producers is None:
+        if not plans or plans[-1].footer.start_offset > 0:
+            return None
+        producers = ProducerStates()
+    for plan in reversed(plans):
+        for number in range(len(plan.starts)):
+            for _, header in iterate_headers(read_block(objects, plan, number).data):
+                producers.on_appended(header, Offset(header.base_offset), now_ms)
+    return producers
+
+
+def some_of(catalog: PartitionCatalog) -> list[SegmentDescriptor]:
+    """The first, and others at even distances: all but the last, where these are few enough."""
+    segments = [entry.descriptor for entry in catalog][:-1]
+    step = max(1, -(-len(segments) // FRONTIER_FOOTERS_READ_MAX))
+    return segments[::step]

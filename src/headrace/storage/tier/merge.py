@@ -1,0 +1,88 @@
+"""Makes one durable segment of several that follow on one another: fewer objects, the same batches.
+
+Promises: what is stored holds their batches verbatim and in order, each of them proven by the SHA-256 of its object
+first; the same ones always give the same object. Never publishes it: until the metadata accept it in the place of the
+others (`controller.durable.replace_segments`), it is an orphan that costs only space. All of it blocks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+
+from headrace.base.errors import CorruptData
+from headrace.base.ids import LeaderEpoch
+from headrace.base.limits import DURABLE_SEGMENT_BYTES_MAX, MERGE_READ_BYTES_MAX, SEGMENTS_REPLACED_AT_ONCE_MAX
+from headrace.base.ports import Objects
+from headrace.metadata.segments import PartitionCatalog, SegmentDescriptor
+from headrace.storage.tier.blocks import check_footer
+from headrace.storage.tier.export import ExportSource, export_segment
+from headrace.storage.tier.format import AbortedTransaction, SegmentFooter, decode_footer
+
+
+def mergeable(
+    catalog: PartitionCatalog, *, bytes_max: int = DURABLE_SEGMENT_BYTES_MAX
+) -> Iterator[tuple[SegmentDescriptor, ...]]:
+    """Small segments that may become one, at least two each time, in offset order: neighbours of one exporter's epoch,
+    with at most `bytes_max` of batches together and none with more than half of it, so that nothing is merged again
+    and again. The catalog's last is not among them."""
+    group: list[SegmentDescriptor] = []
+    for entry in catalog:
+        one = entry.descriptor
+        is_taken = one.start_offset != catalog.last_start and one.batch_bytes <= bytes_max // 2
+        if not (is_taken and group and _fits(group, one, bytes_max)):
+            if len(group) > 1:
+                yield tuple(group)
+            group = []
+        if is_taken:
+            group.append(one)
+    if len(group) > 1:
+        yield tuple(group)
+
+
+def _fits(group: Sequence[SegmentDescriptor], one: SegmentDescriptor, bytes_max: int) -> bool:
+    size = sum(each.batch_bytes for each in group) + one.batch_bytes
+    read = sum(each.object_bytes for each in group) + one.object_bytes
+    is_like = group[-1].leader_epoch == one.leader_epoch and group[-1].next_offset == one.start_offset
+    return is_like and size <= bytes_max and read <= MERGE_READ_BYTES_MAX and len(group) < SEGMENTS_REPLACED_AT_ONCE_MAX
+
+
+def merge_segments(
+    objects: Objects, segments: Sequence[SegmentDescriptor], *, made_in: LeaderEpoch
+) -> SegmentDescriptor:
+    """One segment of these, which follow on one another, in the store. `made_in`: the partition's leader epoch, which
+    says how long it may yet be put in their place. Merging the same again stores nothing, and gives the same. What is
+    stored is read back and proven, for the others go.
+
+    Raises CorruptData where one of them, or that, is not what its descriptor says, FileNotFoundError, StorageFailure.
+    """
+    parts: list[bytes] = []
+    aborted: list[AbortedTransaction] = []
+    for segment in segments:
+        batches, last = _read(objects, segment)
+        parts.append(batches)
+        aborted.extend(last.aborted_transactions)
+    source = ExportSource(
+        cluster_id=last.cluster_id,
+        topic_id=last.topic_id,
+        topic=last.topic,
+        partition=last.partition,
+        leader_epoch=segments[-1].leader_epoch,
+        start_offset=segments[0].start_offset,
+        limit_offset=segments[-1].next_offset,
+        producers=last.producers,
+        aborted_transactions=tuple(aborted),
+    )
+    made = export_segment(objects, source, parts, made_in=made_in)
+    _read(objects, made)
+    return made
+
+
+def _read(objects: Objects, segment: SegmentDescriptor) -> tuple[bytes, SegmentFooter]:
+    """Its batches, proven, without the rest of its object."""
+    body = objects.get(segment.key)
+    if len(body) != segment.object_bytes or hashlib.sha256(body).hexdigest() != segment.sha256:
+        raise CorruptData(f"Object '{segment.key}' fails its SHA-256: it is not merged with others.")
+    footer = decode_footer(body)
+    check_footer(segment, footer)
+    return body[: segment.batch_bytes], footer

@@ -1,0 +1,149 @@
+"""Runs of a pipeline as processes of their own, killed where something has just happened."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from random import Random
+from types import TracebackType
+from typing import Final, Self
+
+import psutil
+
+LOOK_S: Final = 0.002
+WAIT_S: Final = 120.0
+KINDS: Final = ("told", "file", "putting", "commit")
+ROOT: Final = Path(__file__).resolve().parents[2]
+
+
+class PipelineProcess:
+    """``headrace pipeline run FILE --json``, in a process group of its own. A context manager."""
+
+    def __init__(self, file: Path, log: Path, *more: str) -> None:
+        self._log = log.open("ab")
+        self.commits = 0
+        self._changed = threading.Condition()
+        places = os.pathsep.join([str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")])
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "headrace.spark.pipelines", str(file), "--json", *more],
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            start_new_session=True,
+            text=True,
+            env={**os.environ, "PYTHONPATH": places},
+        )
+        self._teller = threading.Thread(target=self._listen, daemon=True)
+        self._teller.start()
+
+    def _listen(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if json.loads(line)["event"] == "commit":
+                with self._changed:
+                    self.commits += 1
+                    self._changed.notify_all()
+
+    @property
+    def ended(self) -> bool:
+        return self.process.poll() is not None
+
+    def wait(self) -> int:
+        code = self.process.wait(WAIT_S)
+        self._teller.join()
+        return code
+
+    def until(self, happened: Callable[[], bool]) -> bool:
+        """Look often; whether it did before the process ended."""
+        pause = threading.Event()
+        while not self.ended:
+            if happened():
+                return True
+            pause.wait(LOOK_S)
+        return False
+
+    def kill_all(self) -> None:
+        """Driver, Java and workers at one time, as when a machine dies."""
+        for each in [*_tree(self.process.pid), self.process.pid]:
+            _kill(each)
+        self.process.wait(WAIT_S)
+
+    def kill_driver(self) -> None:
+        _kill(self.process.pid)
+        self.process.wait(WAIT_S)
+
+    def kill_java(self) -> None:
+        """In which executors are, on local[N]."""
+        for each in self._named("java"):
+            _kill(each)
+
+    def kill_worker(self, random: Random) -> bool:
+        """One Python worker, or the daemon that they come from; False where there is none."""
+        java = self._named("java")
+        found = [each for pid in java for each in _tree(pid)]
+        if found:
+            _kill(random.choice(found))
+        return bool(found)
+
+    def _named(self, name: str) -> list[int]:
+        found = []
+        for pid in _tree(self.process.pid):
+            try:
+                if psutil.Process(pid).name().startswith(name):
+                    found.append(pid)
+            except psutil.NoSuchProcess:
+                continue
+        return found
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if not self.ended:
+            self.kill_all()
+        self._teller.join()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+        self._log.close()
+
+
+def _tree(pid: int) -> list[int]:
+    try:
+        return [child.pid for child in psutil.Process(pid).children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+def moments(
+    path: Path, running: PipelineProcess, random: Random, kinds: Sequence[str] = KINDS
+) -> tuple[str, Callable[[], bool]]:
+    """Something to wait for, by name: a commit that is told, a file that is there, or one that is being put."""
+    kind = random.choice(kinds)
+    count = random.randrange(1, 4)
+    if kind == "told":
+        return f"{count} commits are told", lambda: running.commits >= count
+    if kind == "putting":
+        seen = {*names(path / ".incoming")}
+        return "a put has begun", lambda: bool({*names(path / ".incoming")} - seen)
+    place = path / ("data" if kind == "file" else "_headrace_progress")
+    before = len(names(place))
+    return f"{count} more in {place.name}", lambda: len(names(place)) >= before + count
+
+
+def names(path: Path) -> list[str]:
+    try:
+        return os.listdir(path)
+    except FileNotFoundError:
+        return []

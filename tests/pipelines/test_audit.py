@@ -1,0 +1,180 @@
+"""The audit finds what is wrong with history, each thing by name, and calls good only what it has read."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from headrace.base.errors import UsageError
+from headrace.base.ids import PartitionIndex
+from headrace.metadata.segments import SegmentDescriptor
+from headrace.spark.pipelines.audit_report import document, page, tell
+from headrace.spark.pipelines.auditing import Report, audit
+from headrace.spark.pipelines.examining import Finding, Sequences, _times, break_between, examine, joined
+from headrace.spark.pipelines.meter import Lines
+from headrace.spark.pipelines.spec import Audit, parse
+from headrace.storage.objects import open_objects
+from headrace.storage.tier.reader import Store
+from headrace.wire.batches import SEQUENCE_MAX, encode_batch, parse_header
+from headrace.wire.records import Record
+from tests.spark.conftest import StoreBuilder
+from tests.spark.world import random_batch, world
+
+pytestmark = pytest.mark.timeout(180)
+TIME = 1_767_225_600_000
+
+
+def batch(base: int, sequence: int, *, epoch: int = 0, producer: int = 7, incarnation: int = 0) -> bytes:
+    rows = [Record(base + at, TIME + base + at, None, b"v") for at in range(3)]
+    return encode_batch(
+        rows, producer_id=producer, producer_epoch=incarnation, base_sequence=sequence, leader_epoch=epoch
+    )
+
+
+def spec_of(store: str, *topics: str, **report: Any) -> Audit:
+    source = {"store": store, "topic": ",".join(topics)}
+    spec = parse({"pipeline": "audit", "name": "a", "source": source, "report": report})
+    assert isinstance(spec, Audit)
+    return spec
+
+
+def built(root: Path, *segments: list[bytes]) -> StoreBuilder:
+    made = StoreBuilder(root)
+    made.topic("t", [[*segments]])
+    return made
+
+
+def problems(report: Report) -> list[str]:
+    return [problem for each in report.partitions for problem in each.problems]
+
+
+def findings(made: StoreBuilder) -> dict[int, Finding]:
+    return {int(each.start_offset): examine(each, made.objects) for each in made.segments["t", 0]}
+
+
+def all_of(made: StoreBuilder) -> list[str]:
+    found = findings(made)
+    return [text for each in found.values() for text in each.problems] + [text for _, text in joined(found)]
+
+
+def test_what_holds_is_found_to_hold(tmp_path: Path) -> None:
+    made = built(tmp_path, [batch(0, 0), batch(3, 3)], [batch(6, 6), batch(9, 0, incarnation=1)])
+    assert all_of(made) == []
+    assert [each.records for each in findings(made).values()] == [6, 6]
+
+
+@pytest.mark.parametrize(
+    ("segments", "words"),
+    [
+        ([[batch(0, 0), batch(3, 4)]], "offset 3: producer 7 goes on with sequence 4 where 3 should follow"),
+        ([[batch(0, 0)], [batch(3, 0)]], "offset 3 or later: producer 7 goes on with sequence 0 where 3 should follow"),
+        ([[batch(0, 0, incarnation=2), batch(3, 0, incarnation=1)]], "writes in epoch 1 after epoch 2"),
+        ([[batch(0, 0), batch(3, 5, incarnation=1)]], "begins epoch 1 with sequence 5, not 0"),
+        ([[batch(0, 0, epoch=0), batch(3, 3, epoch=-1)]], "offset 3: epoch -1 comes after epoch 0"),
+        ([[batch(0, 0, epoch=0)], [batch(3, 3, epoch=-1)]], "offset 3: epoch -1 comes after epoch 0"),
+        ([[batch(0, 0, epoch=4)]], "it has batches of epoch 4, and was exported in epoch 0"),
+    ],
+)
+def test_epochs_and_sequences_that_do_not_go_on_are_told(
+    tmp_path: Path, segments: list[list[bytes]], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SegmentDescriptor, "contradiction", lambda _: None)  # the export would refuse the last
+    (problem,) = all_of(built(tmp_path, *segments))
+    assert words in problem
+
+
+def test_sequences_wrap() -> None:
+    assert break_between(Sequences(0, 0, 0, SEQUENCE_MAX), Sequences(0, 0, 0, 5)) is None
+    assert break_between(Sequences(0, 0, 0, 5), Sequences(0, 6, 0, 9)) is None
+    assert break_between(Sequences(0, 0, 0, 5), Sequences(0, 5, 0, 9)) is not None
+
+
+def test_a_finding_survives_its_way_to_the_driver(tmp_path: Path) -> None:
+    for finding in findings(built(tmp_path, [batch(0, 0)])).values():
+        assert Finding.from_json(finding.to_json()) == finding
+
+
+def test_times_out_of_bounds_are_told(tmp_path: Path) -> None:
+    made = built(tmp_path, [batch(0, 0)])
+    (segment,) = made.segments["t", 0]
+    finding = Finding()
+    header = parse_header(batch(0, 0))
+    _times(finding, replace(segment, last_timestamp_ms=5), [header._replace(max_timestamp=header.base_timestamp - 1)])
+    assert len(finding.problems) == 2
+
+
+def test_an_audit_beside_its_brokers_and_after_damage(
+    spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with world(tmp_path / "world") as made:
+        made.create("good", 2, segment_bytes="4096")
+        made.create("bad", 1, segment_bytes="4096")
+        random = Random(1)
+        made.produce("good", [(at % 2, random_batch(random)) for at in range(60)])
+        made.produce("bad", [(0, random_batch(random)) for _ in range(60)])
+        for topic in ("good", "bad"):
+            made.exported(topic, 20)
+        source = {"store": made.store, "bootstrap": made.bootstrap, "topic": "good,bad"}
+        spec = parse({"pipeline": "audit", "name": "a", "source": source, "report": {"html": str(tmp_path / "a.html")}})
+        assert isinstance(spec, Audit)
+        report = audit(lambda: spark, spec)
+        assert report.holds, problems(report)
+        assert all(each.compared for each in report.partitions)
+        assert {(each.topic, each.partition) for each in report.partitions} == {("good", 0), ("good", 1), ("bad", 0)}
+        assert all(each.segments > 0 and each.records > 0 for each in report.partitions)
+    objects = open_objects(made.store)
+    damaged = spec_of(made.store, "good", "bad")
+    store = Store.open(made.store)
+    first, second = [each.descriptor for each in store.catalog(store.topic("bad"), PartitionIndex(0))][:2]
+    body = bytearray(objects.get(first.key))
+    body[100] ^= 1
+    objects.put(first.key, bytes(body), if_absent=False)
+    objects.delete(second.key)
+    report = audit(lambda: spark, damaged)
+    assert not report.holds
+    told = problems(report)
+    assert len(told) == 2, told
+    assert f"bad-0: object '{first.key}': it fails its SHA-256." in told
+    assert any(second.key in text for text in told)
+    capsys.readouterr()
+    tell(
+        report,
+        spec_of(made.store, "good", html=str(tmp_path / "b.html"), json=str(tmp_path / "b.json")),
+        Lines(as_json=True),
+    )
+    said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert said[-1]["ok"] is False
+    assert json.loads((tmp_path / "b.json").read_text()) == document(report)
+    shown = (tmp_path / "b.html").read_text()
+    assert shown == page(report)
+    assert first.key in shown
+    assert shown.count("data:image/png;base64,") == 3
+
+
+def test_a_damaged_catalog_is_told_and_the_rest_is_read(spark: Any, tmp_path: Path) -> None:
+    made = StoreBuilder(tmp_path)
+    made.topic("t", [[[batch(0, 0)]], [[batch(0, 0)]]])
+    state = next(tmp_path.rglob("*/0/state*"))
+    state.write_text("{}")
+    report = audit(lambda: spark, spec_of(made.url, "t"))
+    assert [bool(each.problems) for each in report.partitions] == [True, False]
+    assert report.partitions[1].records == 3
+
+
+def test_what_only_neighbours_can_tell_is_in_the_report(spark: Any, tmp_path: Path) -> None:
+    made = built(tmp_path, [batch(0, 0)], [batch(3, 0)])
+    (problem,) = problems(audit(lambda: spark, spec_of(made.url, "t")))
+    assert problem.startswith("t-0: offset 3 or later: producer 7 goes on with sequence 0")
+
+
+def test_an_audit_needs_a_store() -> None:
+    source = {"bootstrap": "127.0.0.1:1", "topic": "t"}
+    spec = parse({"pipeline": "audit", "name": "a", "source": source})
+    assert isinstance(spec, Audit)
+    with pytest.raises(UsageError, match="Key store of section"):
+        audit(lambda: pytest.fail("no session"), spec)

@@ -1,0 +1,116 @@
+"""A pipeline's file: what is in it, and one sentence for what is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.base.errors import UsageError
+from headrace.base.limits import PIPELINE_BATCH_BYTES
+from headrace.spark.pipelines.evolving import evolved
+from headrace.spark.pipelines.progress import Column
+from headrace.spark.pipelines.spec import Audit, Materialise, load, parse
+
+GOOD = """
+pipeline = "materialise"
+name = "orders"
+[source]
+store = "/history"
+topic = "orders"
+includeHeaders = true
+maxRecordsPerTrigger = 500
+[decode]
+key = "string"
+value = "json"
+schema = "id bigint"
+[columns]
+day = "to_date(timestamp)"
+[table]
+path = "/lake/orders"
+partition_by = ["day"]
+[run]
+continuous = true
+[spark]
+master = "local[2]"
+settings = { "spark.sql.shuffle.partitions" = 4 }
+"""
+
+
+def test_a_file_says_what_is_to_be_done(tmp_path: Path) -> None:
+    (tmp_path / "p.toml").write_text(GOOD)
+    spec = load(str(tmp_path / "p.toml"))
+    assert isinstance(spec, Materialise)
+    assert (spec.name, spec.path, spec.partition_by, spec.continuous) == ("orders", "/lake/orders", ("day",), True)
+    assert spec.source.store == "/history"
+    assert "headers" in spec.source.columns
+    assert (spec.source.trigger_records_max, spec.source.trigger_bytes_max) == (500, None)
+    assert spec.columns == {"day": "to_date(timestamp)"}
+    assert spec.spark.settings == {"spark.sql.shuffle.partitions": "4"}
+    plain = parse(minimal())
+    assert isinstance(plain, Materialise)
+    assert plain.source.starting.rest == -2, "from the beginning"
+    assert plain.source.trigger_bytes_max == PIPELINE_BATCH_BYTES
+    audit = parse({"pipeline": "audit", "name": "a", "source": {"store": "/x", "topicPattern": ".*"}})
+    assert isinstance(audit, Audit)
+
+
+def minimal(**more: Any) -> dict[str, Any]:
+    made = {"pipeline": "materialise", "name": "p", "source": {"store": "/s", "topic": "t"}, "table": {"path": "/t"}}
+    return {name: value for name, value in {**made, **more}.items() if value is not None}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"pipeline": "copy"}, "Key pipeline must be one of materialise, audit, statistics, not 'copy'"),
+        ({"name": "a b"}, "Key name must be"),
+        ({"sauce": {}}, "There is no section 'sauce'; there are: source, decode, columns, table, run, spark."),
+        ({"table": {"path": "/t", "pth": 1}}, r"Section \[table\] has no key 'pth'; it has: path, format, catalog"),
+        ({"table": None}, r"Key path of section \[table\] is missing"),
+        ({"table": 3}, r"Key table must be a section: \[table\]"),
+        ({"table": {"path": "/t", "partition_by": "day"}}, "must be a list of columns"),
+        ({"table": {"path": "/t", "partition_by": ["a", "a"]}}, "names each column once"),
+        ({"table": {"path": "/t", "file_bytes": 0}}, "must be a number from 1 to"),
+        ({"table": {"path": "/t", "compression": "zip"}}, "one of none, snappy, gzip, lz4, zstd, not 'zip'"),
+        ({"run": {"continuous": "yes"}}, r"Key continuous of section \[run\] must be true or false"),
+        ({"run": {"poll_seconds": True}}, "a number of seconds"),
+        ({"source": {"store": "/s", "topic": "t", "pushFilters": True}}, "has no key 'pushFilters'"),
+        ({"source": {"store": "/s", "topic": ["t"]}}, "must be a text, a number or true or false"),
+        ({"source": {"store": "/s"}}, "Option topic is missing"),
+        ({"decode": {"value": "json"}}, "need each other"),
+        ({"decode": {"schema": "a int"}}, "need each other"),
+        ({"decode": {"value": "avro"}}, "one of binary, string, json, not 'avro'"),
+        ({"decode": {"function": "os"}}, "module:name"),
+        ({"columns": {"day": 3}}, "must be a text"),
+        ({"spark": {"settings": 1}}, "Key settings of section .* must be a table of names"),
+        ({"spark": {"master": 1}}, "must be a text"),
+    ],
+)
+def test_what_is_wrong_is_told_in_one_sentence(wrong: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        parse(minimal(**wrong))
+
+
+def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"p\.toml cannot be read: No such file"):
+        load(str(tmp_path / "p.toml"))
+    (tmp_path / "p.toml").write_text("pipeline = ")
+    with pytest.raises(UsageError, match="is no TOML"):
+        load(str(tmp_path / "p.toml"))
+    (tmp_path / "p.toml").write_text("pipeline = 'x'")
+    with pytest.raises(UsageError, match=r"p\.toml: Key pipeline must be"):
+        load(str(tmp_path / "p.toml"))
+
+
+def test_columns_are_added_and_widened_and_nothing_else() -> None:
+    table = (Column("offset", "bigint"), Column("amount", "int"), Column("name", "string"))
+    new = (Column("offset", "bigint"), Column("amount", "bigint"), Column("place", "string"))
+    after = evolved(table, new)
+    assert after == (Column("offset", "bigint"), Column("amount", "bigint"), Column("name", "string"), new[2])
+    assert evolved(after, table) == after, "an older run's rows still fit"
+    with pytest.raises(UsageError, match="Column 'amount' is int in the table, and would be string"):
+        evolved(table, (Column("amount", "string"),))
+    with pytest.raises(UsageError, match="is called 'name' in the table"):
+        evolved(table, (Column("Name", "string"),))

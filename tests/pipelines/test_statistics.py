@@ -1,0 +1,84 @@
+"""Statistics equal what a plain count over the same records gives."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from headrace.spark.pipelines.__main__ import main
+from headrace.spark.pipelines.meter import Lines
+from headrace.spark.pipelines.spec import Statistics, parse
+from headrace.spark.pipelines.survey_report import tell
+from headrace.spark.pipelines.surveying import TopicCounts, document, key_text, survey
+from headrace.wire.batches import encode_batch
+from headrace.wire.records import Record
+from tests.spark.world import consumed, world
+
+pytestmark = pytest.mark.timeout(180)
+HOUR_MS = 3_600_000
+
+
+def batch(random: Random) -> bytes:
+    """Keys of which some are frequent, hours of some days, a few of them before 1970."""
+    keys = [None, b"", b"a", b"a", b"a", b"b", b"\xff"]
+    rows = [
+        Record(at, random.randrange(-3, 60) * HOUR_MS // 2, random.choice(keys), random.choice([None, b"x" * at]))
+        for at in range(20)
+    ]
+    return encode_batch(rows)
+
+
+def test_they_equal_a_plain_count(spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    random = Random(5)
+    with world(tmp_path / "world", **{"log.retention.ms": "-1"}) as made:
+        made.create("t", 2, segment_bytes="2048")
+        made.create("none", 1)
+        made.produce("t", [(at % 2, batch(random)) for at in range(20)])
+        source = {"store": made.store, "bootstrap": made.bootstrap, "topicPattern": "t|none"}
+        report = {"html": str(tmp_path / "s.html"), "json": str(tmp_path / "s.json"), "top": 3}
+        spec = parse({"pipeline": "statistics", "name": "s", "source": source, "report": report})
+        assert isinstance(spec, Statistics)
+        found = survey(lambda: spark, spec)
+        rows = consumed(made.bootstrap, ["t"])
+        file = tmp_path / "s.toml"
+        file.write_text(f'pipeline = "statistics"\nname = "s"\n[source]\nbootstrap = "{made.bootstrap}"\ntopic = "t"\n')
+        capsys.readouterr()
+        assert main([str(file), "--dry-run", "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["bytes"] > 0
+    (topic,) = found.topics
+    sizes = [len(row[5] or b"") + len(row[6] or b"") for row in rows]
+    assert (topic.records, topic.bytes, topic.largest) == (len(rows), sum(sizes), max(sizes))
+    assert (topic.keyless, topic.empty) == (sum(row[5] is None for row in rows), sum(row[6] is None for row in rows))
+    hours: dict[int, list[int]] = defaultdict(lambda: [0, 0])
+    for row, size in zip(rows, sizes, strict=True):
+        hours[row[3] // HOUR_MS][0] += 1
+        hours[row[3] // HOUR_MS][1] += size
+    assert topic.hours == {hour: tuple(hours[hour]) for hour in sorted(hours)}
+    keys = Counter(row[5] for row in rows if row[5] is not None)
+    assert topic.keys == len(keys)
+    assert [(key, count) for key, count, _ in topic.top] == sorted(keys.items(), key=lambda item: -item[1])[:3]
+    assert {at: each.records for at, each in topic.partitions.items()} == Counter(row[1] for row in rows)
+    assert all(each.lag is not None and 0 <= each.lag <= each.records for each in topic.partitions.values())
+    tell(found, spec, Lines(as_json=True))
+    assert json.loads((tmp_path / "s.json").read_text()) == document(found)
+    shown = (tmp_path / "s.html").read_text()
+    assert "data:image/png;base64," in shown
+    assert all(f"<td>{each.bytes}</td>" in shown for each in topic.partitions.values())
+
+
+def test_rates_and_forecasts_are_of_the_last_week() -> None:
+    hours = {0: (1, 1_000_000), **{1000 + at: (1, 10) for at in range(168)}}
+    topic = TopicCounts("t", hours=hours)
+    assert topic.bytes_per_day == 240
+    assert topic.forecast == {30: 30 * 240, 365: 365 * 240}
+    assert TopicCounts("t").bytes_per_day == 0
+    assert TopicCounts("t", hours={5: (1, 10)}).bytes_per_day == 240
+
+
+def test_a_key_that_is_no_text_is_told_in_hexadecimal() -> None:
+    assert [key_text(key) for key in (b"a", "größe".encode(), b"\xff", b"\n")] == ["a", "größe", "0xff", "0x0a"]
