@@ -1,8 +1,8 @@
 """Clients of the new protocol around the group machine, as librdkafka and the Java client behave, and what must hold
 whatever happens to their messages. Knows of the groups what they answer, and which member ids there are.
 
-A client has its messages in order (a connection), and while one that names what it owns is under way, it takes up
-nothing new: the protocol cannot tell what was not yet taken up from what was given up.
+A client has its messages in order (a connection), and from when it names what it owns until it hears an answer it takes
+up nothing new: the protocol cannot tell what was not yet taken up from what was given up.
 """
 
 from __future__ import annotations
@@ -59,11 +59,14 @@ class Client:
     outbox: deque[ConsumerHeartbeat] = field(default_factory=deque)
     awaits: int | None = None
     """The waiter of its last heartbeat."""
+    has_told_owned: bool = False
+    """It named what it owns and has heard nothing since."""
     heard_ms: int = 0
     """When the coordinator last took a heartbeat of it."""
 
     def heartbeat(self, waiter: int) -> ConsumerHeartbeat:
         whole = self.tells_all or self.epoch == 0
+        self.has_told_owned |= whole or self.tells_owned
         return ConsumerHeartbeat(
             waiter=waiter,
             member_id=self.id,
@@ -78,13 +81,13 @@ class Client:
 
     def take_up(self) -> None:
         """Give up what it is no longer to read, then begin with the rest."""
-        if self.target is not None and not self.outbox:
+        if self.target is not None and not self.has_told_owned:
             self.tells_owned |= self.reading != self.target
             self.since = {each: self.since.get(each, self.epoch) for each in self.target}
             self.reading, self.target = self.target, None
 
     def on_reply(self, reply: ConsumerHeartbeatReply) -> None:
-        self.awaits = None
+        self.awaits, self.has_told_owned = None, False
         if reply.error in (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID):
             self.start_over()
         elif reply.error is not ErrorCode.NONE:

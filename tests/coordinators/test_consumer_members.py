@@ -50,6 +50,21 @@ def test_a_partition_is_given_once_its_last_owner_says_that_it_gave_it_up() -> N
     assert world.beat(second).assigned == world.cluster.partitions(["t"]) - told.assigned
 
 
+def test_who_names_what_it_is_to_give_up_still_has_it() -> None:
+    world = ConsumerWorld()
+    (first,) = settled(world, 1)
+    second = world.client()
+    world.beat(second)
+    given_up = first.reading - (world.beat(first).assigned or NOTHING)
+    for owned in (first.reading, frozenset([min(given_up)])):
+        told = asked(world, first.id, first.epoch, owned=owned)
+        assert told.epoch == first.epoch
+        assert world.group.members[first.id].revoking == given_up
+        assert world.beat(second).assigned is None
+    assert asked(world, first.id, first.epoch, owned=NOTHING).epoch == world.group.epoch
+    assert world.beat(second).assigned == given_up
+
+
 def test_who_does_not_give_up_in_its_rebalance_timeout_is_out() -> None:
     world = ConsumerWorld()
     first, second = *settled(world, 1), world.client()
