@@ -1,23 +1,30 @@
 """Every test, in two processes at once: what needs nothing but a processor runs beside all else, and makes way for it.
 
 Brokers, clients and Spark wait much of their time, so that on two cores the others cost hardly any. Lines of these are
-marked as such; what failed of them is told once more at the end. Exit code 0 where both passed.
+marked as such; what failed of them is told once more at the end. What hangs tells the stacks of all its threads and is
+ended. Exit code 0 where both passed.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Any, Final
 
 TESTS: Final = Path("tests")
 BESIDE: Final = ("controller", "coordinators", "metadata", "net", "raft", "replica", "sim", "storage", "tier", "wire")
 """Directories of tests on virtual time, on none, or of a few sockets and files."""
 BESIDE_TIMEOUT_S: Final = 600
 """Of each of them: they make way."""
+HUNG_S: Final = 1_200
+"""A test is ended after that with its fixtures, whose teardown can outlast any limit of its own."""
+LIMIT_S: Final = 2_400
+"""All tests, and the end of their process."""
+ABORTS_S: Final = 30
 BESIDE_MARK: Final = "    beside | "
 SUMMARY: Final = "short test summary info"
 NICE: Final = "15"
@@ -28,7 +35,8 @@ SLOWEST: Final = 15
 def main() -> int:
     beside = [str(TESTS / name) for name in BESIDE]
     others = [f"--ignore={path}" for path in beside]
-    python = [sys.executable, "-m", "pytest", f"--durations={SLOWEST}"]
+    guard = ["-o", f"faulthandler_timeout={HUNG_S}", "-o", "faulthandler_exit_on_timeout=true"]
+    python = [sys.executable, "-X", "faulthandler", "-m", "pytest", f"--durations={SLOWEST}", *guard]
     work = subprocess.Popen(
         ["nice", "-n", NICE, *python, *beside, f"--timeout={BESIDE_TIMEOUT_S}", "-o", "cache_dir=.pytest_cache/2"],
         stdin=subprocess.DEVNULL,
@@ -42,16 +50,32 @@ def main() -> int:
     teller = threading.Thread(target=_tell, args=(work.stdout, summary))
     teller.start()
     try:
-        code = subprocess.run([*python, *others], check=False).returncode
+        code = _waited(subprocess.Popen([*python, *others]))
         if work.poll() is None:
             print("these are through; the others go on", flush=True)
-        code_beside = work.wait()
+        code_beside = _waited(work)
     finally:
         work.kill()
         teller.join()
     if code_beside:
         print("of those beside:", *summary, sep="\n", flush=True)
     return code or code_beside
+
+
+def _waited(process: subprocess.Popen[Any]) -> int:
+    """Its exit code; where it goes on after LIMIT_S it is aborted, and its fault handler tells what it was at."""
+    with process:
+        try:
+            return process.wait(LIMIT_S)
+        except subprocess.TimeoutExpired:
+            print(f"after {LIMIT_S} s these are aborted", flush=True)
+            process.send_signal(signal.SIGABRT)
+            try:
+                return process.wait(ABORTS_S)
+            except subprocess.TimeoutExpired:
+                return -signal.SIGKILL
+        finally:
+            process.kill()
 
 
 def _tell(lines: IO[str], summary: list[str]) -> None:
