@@ -63,6 +63,8 @@ OFFSETS: Final = "__consumer_offsets"
 HANDED_OVER: Final = "handed-over"
 SHAPES: Final[Mapping[str, tuple[int, int]]] = {HANDED_OVER: (8, 1), "copied-twice": (4, 2), "copied-thrice": (4, 3)}
 """Partitions and replicas."""
+HANDED_OVER_MIN: Final = SHAPES[HANDED_OVER][0]
+"""Of these partitions each has to have history when it is judged."""
 PRODUCERS: Final = 8
 MOVES_A_ROUND: Final = 5
 MOVES_MIN: Final = 3
@@ -272,10 +274,16 @@ def verified(cluster: BrokerCluster) -> list[dict[str, Any]]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
+async def have_history(cluster: BrokerCluster, fire: Storm) -> None:
+    """Go on writing until every partition that is handed over has some."""
+    while sum(each.topic == HANDED_OVER for each in await durable_views.known(cluster.bootstrap, ())) < HANDED_OVER_MIN:
+        await fire.acknowledged(BETWEEN)
+
+
 async def check_history(cluster: BrokerCluster, objects: Path) -> int:
     """The command proves it, and so do kafka-python's parser and hashlib; how many segments."""
     verdicts = await asyncio.to_thread(verified, cluster)
-    assert len(verdicts) >= SHAPES[HANDED_OVER][0]
+    assert len(verdicts) >= HANDED_OVER_MIN
     assert not [problem for verdict in verdicts for problem in verdict["problems"]]
     for each in await durable_views.known(cluster.bootstrap, ()):
         catalog = await durable_views.catalog(cluster.bootstrap, each)
@@ -342,6 +350,7 @@ async def storm(tmp_path: Path, moves: int, url: str, objects: Path, server: S3S
                 step += 1
                 assert not verifier.problems(), verifier.problems()[:5]
                 print(f"moves: {dict(fire.moved)}, kills: {dict(fire.killed)}", flush=True)
+            await have_history(cluster, fire)
             await asyncio.to_thread(verifier.finish)
         verifier.check()
         segments = await check_history(cluster, objects)
