@@ -15,6 +15,7 @@ from headrace.storage import syncs
 from headrace.storage.disk import LocalDisk
 from headrace.storage.syncs import HAS_KERNEL_SYNCS, KernelSyncs, Syncs, ThreadSyncs, syncs_on
 
+DEADLINE_S = 30
 kernel_only = pytest.mark.skipif(not HAS_KERNEL_SYNCS, reason="this system has no asynchronous syncs of the kernel")
 
 
@@ -94,6 +95,39 @@ async def test_a_failed_sync_of_the_kernel_is_told(tmp_path: Path, monkeypatch: 
     failure = await ended(begun, file)
     assert failure is not None
     assert failure.errno == errno.EIO
+    file.close()
+
+
+@kernel_only
+@pytest.mark.parametrize("found", [0, 1], ids=["before any", "after one"])
+async def test_a_signal_in_the_middle_of_a_look_loses_no_sync(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: int
+) -> None:
+    """io_getevents(2) fails with EINTR where it finds nothing and a signal waits: as when a broker is stopped and goes
+    on, or its terminal changes its size."""
+
+    class Interrupted:
+        def __init__(self, context: Any) -> None:
+            self.context = context
+            self.looks = 0
+
+        def process_events(self) -> int:
+            self.looks += 1
+            if self.looks == 1 + found:
+                raise SystemError(errno.EINTR, os.strerror(errno.EINTR))
+            return int(self.context.process_events())
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.context, name)
+
+    begun = syncs_on(asyncio.get_running_loop())
+    assert isinstance(begun, KernelSyncs)
+    context = Interrupted(begun._context)
+    monkeypatch.setattr(begun, "_context", context)
+    file = LocalDisk().open(tmp_path / "file", create=True)
+    assert await asyncio.wait_for(ended(begun, file), DEADLINE_S) is None
+    assert context.looks > found
+    assert await asyncio.wait_for(ended(begun, file), DEADLINE_S) is None
     file.close()
 
 

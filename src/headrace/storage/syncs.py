@@ -93,12 +93,23 @@ class KernelSyncs:
     def _on_ended(self) -> None:
         with suppress(BlockingIOError):  # others were counted in one event
             self._context.poll()
-        while self._context.process_events():
-            pass
-        ended, self._ended = self._ended, []
-        for done, result in ended:
-            self._in_flight -= 1
-            done(_failure(result))
+        self._look()
+
+    def _look(self) -> None:
+        """Tell all that have ended. A signal may interrupt the last look, which finds none: what was found before it is
+        told, and the look is taken again, for nothing else would announce what it would have found."""
+        try:
+            while self._context.process_events():
+                pass
+        except SystemError as error:
+            if error.args[:1] != (errno.EINTR,):
+                raise
+            self.loop.call_soon(self._look)
+        finally:
+            ended, self._ended = self._ended, []
+            for done, result in ended:
+                self._in_flight -= 1
+                done(_failure(result))
 
 
 def _failure(result: int) -> OSError | None:
