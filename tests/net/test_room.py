@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -252,12 +253,20 @@ async def test_a_frame_that_comes_a_byte_at_a_time_is_no_less_slow() -> None:
 async def test_who_does_not_read_its_answers_is_closed_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection_module, "RESPONSE_QUEUE_BYTES_MAX", KB * KB)
     with capture_logs() as lines:
-        async with asyncio.timeout(20), place(Bounds(idle_ms_max=100)) as here:
+        async with asyncio.timeout(20), place(Bounds(patience_ms=100)) as here:
             rude = await here.peer()
             rude.reader._limit = 1  # type: ignore[attr-defined]  # asyncio's stream then stops reading
-            with suppress(ConnectionError):
-                for number in range(9):  # until nothing more is taken, which ends with the connection
-                    await rude.send(framed(b"now:%d" % number + bytes(2 * KB * KB)))
+
+            async def send() -> None:
+                with suppress(ConnectionError):
+                    for number in range(9):  # until nothing more is taken, which ends with the connection
+                        await rude.send(framed(b"now:%d" % number + bytes(2 * KB * KB)))
+
+            sending = asyncio.ensure_future(send())
+            await eventually(lambda: here.gauge.unsent_bytes > 0)
+            room = here.listener.room  # only now, so that it is not idle for so long before
+            monkeypatch.setattr(room, "bounds", replace(room.bounds, idle_ms_max=100))
+            await sending
             await here.until(connections=0)
     assert [line["reason"] for line in lines] == ["it does not read its answers for 100 ms"]
 
