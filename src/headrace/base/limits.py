@@ -334,6 +334,9 @@ EXPORT_READ_BYTES: Final = 1024 * 1024
 """Bytes of a log read on the event loop at a time, for an export."""
 EXPORTED_PRODUCERS_BYTES_MAX: Final = 16 * 1024 * 1024
 """Of what the last footers say of producers, kept for the next ones; others are read of the store again."""
+STORE_CALLS_AT_ONCE_MAX: Final = 8
+"""Of exports, moves, merges, retention and the sweep together; they have so many threads, which nobody else waits
+for: one each, and MOVE_SEALS_AT_ONCE_MAX for moves."""
 EXPORT_STOP_MS_MAX: Final = 5_000
 """Longest that a stop waits for the segment that is being exported."""
 EXPORT_RETRY_MS_MIN: Final = 1_000

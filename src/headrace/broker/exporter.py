@@ -10,9 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import TypeVar
 from weakref import WeakKeyDictionary, WeakSet
 
 import structlog
@@ -33,6 +32,7 @@ from headrace.broker.control import Control
 from headrace.broker.metadata import MetadataDriver
 from headrace.broker.partition import Partition
 from headrace.broker.partitions import Partitions
+from headrace.broker.store_threads import StoreThreads
 from headrace.broker.tasks import OnBug, started
 from headrace.controller.asks import PublishSegment
 from headrace.controller.moves import Tail
@@ -50,8 +50,6 @@ from headrace.wire.batches import parse_header
 
 log = structlog.get_logger(__name__)
 
-T = TypeVar("T")
-
 
 class Exporter:
     """One per broker that has a durable store. One segment at a time."""
@@ -63,6 +61,7 @@ class Exporter:
         metadata: MetadataDriver,
         control: Control,
         objects: Objects,
+        threads: StoreThreads,
         clock: Clock,
         bytes_per_second: int,
         on_bug: OnBug,
@@ -71,6 +70,7 @@ class Exporter:
         self._metadata = metadata
         self._control = control
         self._objects = objects
+        self._in_thread = threads.run
         self._clock = clock
         self._bytes_per_second = bytes_per_second
         self._rest_until = 0.0
@@ -243,7 +243,7 @@ class Exporter:
             for index in range(topic.partitions):
                 self._forget(TopicPartition(topic_id, PartitionIndex(index)))
             try:
-                await _in_thread(partial(self._mirror.write_topic, topic))
+                await self._in_thread(partial(self._mirror.write_topic, topic))
             except (HeadraceError, OSError) as error:
                 return error
             del self._deleted[topic_id]
@@ -308,7 +308,7 @@ class Exporter:
             limit_offset=partition.last_stable_offset,
             producers=told,
         )
-        descriptor = await _in_thread(partial(export_segment, self._objects, source, chunks))
+        descriptor = await self._in_thread(partial(export_segment, self._objects, source, chunks))
         self._rest_until = self._clock.monotonic() + descriptor.object_bytes / self._bytes_per_second
         self._keep_told(partition.topic_partition, descriptor, told)
         return Tail(descriptor=descriptor, previous_hash=self._catalog(partition, image).head)
@@ -336,14 +336,14 @@ class Exporter:
         if last is not None:
             object_key, told = self._told.get(partition.topic_partition, ("", ""))
             is_kept = object_key == last.descriptor.key
-            before = await _in_thread(
+            before = await self._in_thread(
                 partial(self._told_before, last.descriptor, told)
                 if is_kept
                 else partial(self._told_producers, last.descriptor)
             )
         if before is None:
             before = partition.producers.as_of(start)
-        return await _in_thread(partial(producers_after, before, chunks, known=partition.producers.ids))
+        return await self._in_thread(partial(producers_after, before, chunks, known=partition.producers.ids))
 
     def _keep_told(self, key: TopicPartition, descriptor: SegmentDescriptor, told: str) -> None:
         _, before = self._told.pop(key, ("", ""))
@@ -409,7 +409,7 @@ class Exporter:
             return
         self._doubted.discard(key)
         try:
-            await _in_thread(lambda: self._write_mirror(topic, key, catalog, known, image))
+            await self._in_thread(lambda: self._write_mirror(topic, key, catalog, known, image))
         except (HeadraceError, OSError):
             self._doubted.add(key)
             raise
@@ -441,10 +441,6 @@ def _mirrored(topic: TopicImage, image: MetadataImage, *, deleted: bool = False)
         deleted=deleted,
         raft_index=image.index,
     )
-
-
-async def _in_thread(work: Callable[[], T]) -> T:
-    return await asyncio.get_running_loop().run_in_executor(None, work)
 
 
 def _end_of(chunk: Buffer) -> Offset:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Final
 
 import structlog
@@ -24,6 +24,7 @@ from headrace.base.limits import (
 )
 from headrace.base.ports import Clock, ObjectMeta, ReadableObjects
 from headrace.broker.replica import Replica
+from headrace.broker.store_threads import StoreThreads
 from headrace.metadata.segments import PartitionCatalog
 from headrace.storage.tier.frontier import Beginning, check_all, read_beginning
 
@@ -72,7 +73,7 @@ class Lane:
     def __init__(self, objects: ReadableObjects, clock: Clock, name: str) -> None:
         self._objects = objects
         self._clock = clock
-        self._threads = ThreadPoolExecutor(FRONTIER_READS_AT_ONCE_MAX, thread_name_prefix=name)
+        self._threads = StoreThreads(FRONTIER_READS_AT_ONCE_MAX, name)
         self._turns = asyncio.Semaphore(FRONTIER_READS_AT_ONCE_MAX)
         self._silent_until: float | None = None
         """In monotonic seconds: a reading was given up, and none has ended since. Then it is tried once more."""
@@ -81,7 +82,7 @@ class Lane:
 
     def stop(self) -> None:
         """Nothing is read any more; what is under way is not waited for."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.stop()
 
     async def run(self, work: Callable[[Heard], Beginning], *, pages: int = 1) -> Beginning:
         """As `work`. Raises StorageFailure where the store is silent."""
@@ -90,7 +91,7 @@ class Lane:
             self._check()  # else each of very many would wait for it
             self._is_tried = self._silent_until is not None
             heard = Heard(self._objects, pages)
-            reading = asyncio.get_running_loop().run_in_executor(self._threads, work, heard)
+            reading = self._threads.run(partial(work, heard))
             try:
                 await self._until_silent(reading, heard)
             finally:

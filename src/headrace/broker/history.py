@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
@@ -27,6 +26,7 @@ from headrace.base.limits import (
     HISTORY_RETRY_MS,
 )
 from headrace.base.ports import Clock, Objects
+from headrace.broker.store_threads import StoreThreads
 from headrace.metadata.segments import PartitionCatalog, SegmentDescriptor
 from headrace.storage.engine import EpochEnd, FoundOffset
 from headrace.storage.tier.blocks import Block, Plan, epoch_at, first_at_or_after, highest_from, read_block, read_plan
@@ -93,11 +93,11 @@ class History:
         """Whose damage was told, while it lasts."""
         self._is_out = False
         """The store has failed, and was not read since."""
-        self._threads = ThreadPoolExecutor(HISTORY_READS_AT_ONCE_MAX, thread_name_prefix="history")
+        self._threads = StoreThreads(HISTORY_READS_AT_ONCE_MAX, "history")
 
     def stop(self) -> None:
         """Nothing is read any more; what is under way is not waited for."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.stop()
 
     @property
     def cached_bytes(self) -> int:
@@ -129,7 +129,7 @@ class History:
         if len(self._flights) >= HISTORY_READS_WAITING_MAX:
             return None
         work = partial(_load, self._objects, segment, plan, offset)
-        flight = self._flights[name] = asyncio.get_running_loop().run_in_executor(self._threads, work)
+        flight = self._flights[name] = self._threads.run(work)
         flight.add_done_callback(partial(self._on_loaded, name))
         return flight
 
@@ -291,7 +291,7 @@ class History:
     async def _read(self, key: str, work: Callable[[], T]) -> T:
         self._check_failures(key)
         try:
-            found = await asyncio.get_running_loop().run_in_executor(self._threads, work)
+            found = await self._threads.run(work)
         except (HeadraceError, OSError, EOFError) as error:
             self._on_failure(key, error)
             raise self._failures[key][0] from error

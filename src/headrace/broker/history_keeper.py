@@ -24,6 +24,7 @@ from headrace.base.ports import Clock, Objects
 from headrace.broker.control import Control
 from headrace.broker.partition import Partition
 from headrace.broker.partitions import Partitions
+from headrace.broker.store_threads import StoreThreads
 from headrace.broker.tasks import OnBug, started
 from headrace.controller.asks import DeleteHistory
 from headrace.metadata.delta import ImageDelta
@@ -61,6 +62,7 @@ class HistoryKeeper:
         partitions: Partitions,
         control: Control,
         objects: Objects,
+        threads: StoreThreads,
         clock: Clock,
         interval_ms: int,
         look_again: Callable[[TopicPartition], object],
@@ -71,6 +73,7 @@ class HistoryKeeper:
         self._partitions = partitions
         self._control = control
         self._objects = objects
+        self._in_thread = threads.run
         self._clock = clock
         self._interval_s = interval_ms / 1000
         self._on_bug = on_bug
@@ -161,7 +164,6 @@ class HistoryKeeper:
 
     async def _delete_objects(self) -> None:
         """Those that the mirror names no more. One that cannot be deleted waits behind the others."""
-        loop = asyncio.get_running_loop()
         mirrored: dict[TopicPartition, MirroredState | None] = {}
         for _ in range(len(self._doomed)):
             if self._doomed[0].due > self._clock.monotonic() or self._stopping.is_set():
@@ -173,7 +175,7 @@ class HistoryKeeper:
                 self._doomed.popleft()  # who leads it now sweeps it
                 continue
             try:
-                is_deleted = await loop.run_in_executor(None, partial(self._delete, doomed, catalog, mirrored))
+                is_deleted = await self._in_thread(partial(self._delete, doomed, catalog, mirrored))
             except (HeadraceError, OSError) as error:
                 is_deleted = False
                 log.warning(

@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeVar
 
 import structlog
 
@@ -23,14 +22,13 @@ from headrace.broker.control import Control
 from headrace.broker.metadata import MetadataDriver
 from headrace.broker.partition import Partition
 from headrace.broker.partitions import Partitions
+from headrace.broker.store_threads import StoreThreads
 from headrace.controller.asks import ReplaceSegments
 from headrace.metadata.segments import SegmentDescriptor
 from headrace.storage.tier.merge import merge_segments, mergeable
 from headrace.wire.errors import ErrorCode
 
 log = structlog.get_logger(__name__)
-
-T = TypeVar("T")
 
 
 class RefusedError(HeadraceError):
@@ -63,8 +61,10 @@ class Merger:
         control: Control,
         objects: Objects,
         turn_of: Callable[[Partition], asyncio.Lock],
+        threads: StoreThreads,
     ) -> None:
         """`turn_of`: held by who moves the head of a partition's history, so that no export finds another one."""
+        self._in_thread = threads.run
         self._turn_of = turn_of
         self._partitions = partitions
         self._metadata = metadata
@@ -90,7 +90,7 @@ class Merger:
 
     async def _merge(self, key: TopicPartition, merged: Merged, execute: bool) -> None:
         catalog = self._metadata.image.durable(key)
-        for group in await _in_thread(lambda: list(mergeable(catalog))):
+        for group in await self._in_thread(lambda: list(mergeable(catalog))):
             if execute and not await self._is_replaced(key, group, merged):
                 continue
             merged.before += len(group)
@@ -114,7 +114,7 @@ class Merger:
         if not isinstance(role, Partition):
             raise HeadraceError("another broker leads it now; ask again.")
         epoch = role.leader_epoch
-        made = await _in_thread(partial(merge_segments, self._objects, group, made_in=epoch))
+        made = await self._in_thread(partial(merge_segments, self._objects, group, made_in=epoch))
         ask = ReplaceSegments(
             topic_id=key.topic_id,
             partition=key.partition,
@@ -135,7 +135,3 @@ class Merger:
             segments=len(group),
             bytes=made.object_bytes,
         )
-
-
-async def _in_thread(work: Callable[[], T]) -> T:
-    return await asyncio.get_running_loop().run_in_executor(None, work)

@@ -15,7 +15,7 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final
 from uuid import UUID
 
 import structlog
@@ -33,6 +33,7 @@ from headrace.base.limits import (
 from headrace.base.ports import Clock, ObjectMeta, Objects
 from headrace.broker.metadata import MetadataDriver
 from headrace.broker.partitions import Partitions
+from headrace.broker.store_threads import StoreThreads
 from headrace.broker.tasks import OnBug, started
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.orphans import has_left, is_orphan
@@ -53,7 +54,6 @@ from headrace.wire.durable import Stray
 
 log = structlog.get_logger(__name__)
 
-T = TypeVar("T")
 UNREFERENCED: Final = "nothing refers to it"
 DELETED: Final = "its topic is deleted"
 
@@ -94,6 +94,7 @@ class Sweeper:
         partitions: Partitions,
         metadata: MetadataDriver,
         objects: Objects,
+        threads: StoreThreads,
         clock: Clock,
         grace_ms: int,
         interval_ms: int,
@@ -105,6 +106,7 @@ class Sweeper:
         self._partitions = partitions
         self._metadata = metadata
         self._objects = objects
+        self._in_thread = threads.run
         self._clock = clock
         self._grace_ms = grace_ms
         self._interval_s = interval_ms / 1000
@@ -168,19 +170,19 @@ class Sweeper:
 
     async def _of_partition(self, key: TopicPartition, sweep: Sweep, execute: bool) -> None:
         image = self._metadata.image
-        orphans = await _in_thread(partial(self._orphans, image, partition_prefix(image.cluster_id, key)))
+        orphans = await self._in_thread(partial(self._orphans, image, partition_prefix(image.cluster_id, key)))
         known, seen = self._left.pop(key, {}), dict[str, float]()
         mirrored: list[MirroredState | None] = []
         for meta, named in orphans:
             due = self._age_ms(meta) >= self._grace_ms
             if has_left(image, named):
                 if not mirrored:
-                    mirrored = [await _in_thread(partial(read_state, self._objects, *key))]
+                    mirrored = [await self._in_thread(partial(read_state, self._objects, *key))]
                 seen[meta.key] = since = known.get(meta.key, self._clock.monotonic())
                 due = due and is_forgotten(mirrored[0], image.durable(key), named) and self._is_past(since)
-                due = due and await _in_thread(partial(self._stands, image.durable(key), named))
+                due = due and await self._in_thread(partial(self._stands, image.durable(key), named))
             await self._take(meta, UNREFERENCED, sweep, due=due, execute=execute)
-        for meta in await _in_thread(partial(unnamed_chunks, self._objects, *key)):
+        for meta in await self._in_thread(partial(unnamed_chunks, self._objects, *key)):
             seen[meta.key] = since = known.get(meta.key, self._clock.monotonic())
             due = self._age_ms(meta) >= self._grace_ms and self._is_past(since)
             remove = partial(remove_chunk, self._objects, *key, meta)
@@ -212,14 +214,14 @@ class Sweeper:
     # topics that are gone
 
     async def _of_deleted_topics(self, sweep: Sweep, execute: bool) -> None:
-        here, named = await _in_thread(self._topics_there)
+        here, named = await self._in_thread(self._topics_there)
         await self._metadata.confirmed()  # what was created before it was found is in the image now
         image = self._metadata.image
         for topic_id in sorted({*here, *named}.difference(image.topics)):
             await self._noting(sweep, self._of_deleted_topic(image, topic_id, named.get(topic_id), sweep, execute))
         if execute:
             unfinished_ms = max(self._grace_ms, SWEEP_UNFINISHED_MS_MIN)
-            await _in_thread(partial(self._objects.discard_unfinished, self._clock.now_ms() - unfinished_ms))
+            await self._in_thread(partial(self._objects.discard_unfinished, self._clock.now_ms() - unfinished_ms))
 
     def _topics_there(self) -> tuple[set[TopicId], dict[TopicId, ObjectMeta]]:
         """In a worker thread: topics with objects of this cluster, and the documents of topics of any."""
@@ -237,7 +239,7 @@ class Sweeper:
             return
         for prefix in (f"{topics_prefix(image.cluster_id)}{topic_id}/", f"{TOPICS}{topic_id}/"):
             is_empty = True
-            for meta in await _in_thread(partial(self._listed, prefix)):
+            for meta in await self._in_thread(partial(self._listed, prefix)):
                 is_due = due and self._age_ms(meta) >= self._grace_ms
                 is_empty &= await self._take(meta, DELETED, sweep, due=is_due, execute=execute)
             if execute and not is_empty:
@@ -250,16 +252,16 @@ class Sweeper:
         `execute` they are told now. None: it is another cluster's, or nobody can say whose."""
         if document is None:
             return True
-        topic = await _in_thread(partial(self._read_topic, document.key))
+        topic = await self._in_thread(partial(self._read_topic, document.key))
         if topic is None or topic.cluster_id != image.cluster_id:
             return None
         if not topic.deleted and execute:
             marked = replace(topic, deleted=True, raft_index=image.index)
-            await _in_thread(partial(self._mirror.write_topic, marked))
+            await self._in_thread(partial(self._mirror.write_topic, marked))
         if not topic.deleted or self._age_ms(document) < self._grace_ms:
             return False
         # It may have been marked since it was listed: its age counts as of now, when it is known to be.
-        listed = await _in_thread(partial(self._listed, document.key))
+        listed = await self._in_thread(partial(self._listed, document.key))
         return all(self._age_ms(meta) >= self._grace_ms for meta in listed if meta.key == document.key)
 
     def _read_topic(self, key: str) -> MirroredTopic | None:
@@ -295,7 +297,7 @@ class Sweeper:
             sweep.note(stray)
             return False
         try:
-            await _in_thread(remove or partial(self._objects.delete, meta.key))
+            await self._in_thread(remove or partial(self._objects.delete, meta.key))
         except (HeadraceError, OSError) as error:
             sweep.note(stray)
             sweep.blame(error)
@@ -318,7 +320,3 @@ def _topic_id(text: str) -> TopicId | None:
         return TopicId(UUID(text))
     except ValueError:
         return None
-
-
-async def _in_thread(work: Callable[[], T]) -> T:
-    return await asyncio.get_running_loop().run_in_executor(None, work)

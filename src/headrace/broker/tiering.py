@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from headrace.base.ids import BrokerEpoch, BrokerId
+from headrace.base.limits import STORE_CALLS_AT_ONCE_MAX
 from headrace.base.ports import Clock, Objects
 from headrace.broker.control import Control
 from headrace.broker.exporter import Exporter
@@ -15,6 +16,7 @@ from headrace.broker.merger import Merger
 from headrace.broker.metadata import MetadataDriver
 from headrace.broker.moves import Moves
 from headrace.broker.partitions import Partitions
+from headrace.broker.store_threads import StoreThreads
 from headrace.broker.sweeper import Sweeper
 from headrace.broker.tasks import OnBug
 
@@ -37,11 +39,13 @@ class Tiering:
         on_bug: OnBug,
     ) -> None:
         self._metadata = metadata
+        self._threads = StoreThreads(STORE_CALLS_AT_ONCE_MAX, "store")
         self._exporter = Exporter(
             partitions=partitions,
             metadata=metadata,
             control=control,
             objects=objects,
+            threads=self._threads,
             clock=clock,
             bytes_per_second=number("durable.export.io.max.bytes.per.second"),
             on_bug=on_bug,
@@ -50,6 +54,7 @@ class Tiering:
             partitions=partitions,
             control=control,
             objects=objects,
+            threads=self._threads,
             clock=clock,
             interval_ms=number("log.retention.check.interval.ms"),
             look_again=self._exporter.look_again,
@@ -59,6 +64,7 @@ class Tiering:
             partitions=partitions,
             metadata=metadata,
             objects=objects,
+            threads=self._threads,
             clock=clock,
             grace_ms=number("durable.sweep.grace.ms"),
             interval_ms=number("durable.sweep.interval.ms"),
@@ -71,6 +77,7 @@ class Tiering:
             control=control,
             objects=objects,
             turn_of=self._exporter.turn_of,
+            threads=self._threads,
         )
         self.moves = Moves(
             node=node,
@@ -97,3 +104,4 @@ class Tiering:
         await self._exporter.stop()
         await self._keeper.stop()
         await self.sweeper.stop()
+        self._threads.stop()

@@ -20,7 +20,7 @@ from types import SimpleNamespace
 from typing import Any, Final
 from unittest.mock import patch
 
-from headrace.broker import frontiers, history
+from headrace.broker import store_threads
 from headrace.sim.process import CURRENT
 from headrace.sim.workers import Mutex, Pool
 from headrace.storage import objects
@@ -39,8 +39,6 @@ DOORS: Final = (
 
 LOCKING: Final = (compaction, objects)
 """Modules whose functions, in worker threads, hold locks while they wait for a disk."""
-POOLED: Final = (frontiers, history)
-"""Modules that have threads of their own."""
 
 
 class RealWorldUsed(AssertionError):  # noqa: N818 - an accusation
@@ -58,8 +56,7 @@ def guarded() -> Iterator[None]:
                 )
         for module in LOCKING:
             stack.enter_context(patch.object(module, "threading", SimpleNamespace(Lock=Mutex)))
-        for module in POOLED:
-            stack.enter_context(patch.object(module, "ThreadPoolExecutor", Pool))
+        stack.enter_context(patch.object(store_threads, "DaemonThreads", Pool))
         yield
 
 

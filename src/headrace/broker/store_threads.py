@@ -1,0 +1,92 @@
+"""Threads that wait for the durable store, so that nothing else does.
+
+Promises: a store that is silent holds its own threads, which are few, and never those of the loop, by which logs are
+flushed and opened; whoever comes when all are held waits, and nobody else. To stop waits for none of them, nor does the
+end of the process: what they were at is cut off as by a crash, which leaves at worst what nothing refers to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from contextlib import suppress
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import Any, TypeAlias, TypeVar
+
+from headrace.base.errors import StorageFailure
+
+T = TypeVar("T")
+Job: TypeAlias = tuple[Future[Any], Callable[[], Any]]
+
+
+class DaemonThreads(Executor):
+    """As `ThreadPoolExecutor`, but that the interpreter's end does not wait for its threads. Submitted to by one thread
+    alone."""
+
+    def __init__(self, max_workers: int, thread_name_prefix: str) -> None:
+        self._max_workers = max_workers
+        self._name = thread_name_prefix
+        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._idle = threading.Semaphore(0)
+        self._count = 0
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        future: Future[T] = Future()
+        self._jobs.put((future, partial(fn, *args, **kwargs)))
+        if not self._idle.acquire(blocking=False) and self._count < self._max_workers:
+            self._count += 1
+            threading.Thread(target=self._serve, daemon=True, name=f"{self._name}_{self._count}").start()
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Nothing is submitted any more."""
+        assert not wait, "nobody waits for the store's threads"
+        with suppress(Empty):
+            while cancel_futures:
+                if (job := self._jobs.get_nowait()) is not None:
+                    job[0].cancel()
+        for _ in range(self._count):
+            self._jobs.put(None)
+
+    def _serve(self) -> None:
+        while (job := self._next()) is not None:
+            future, work = job
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                result = work()
+            except BaseException as error:  # all of them cross over to the future
+                future.set_exception(error)
+            else:
+                future.set_result(result)
+                del result
+            del job, future, work
+
+    def _next(self) -> Job | None:
+        """None: all is over."""
+        with suppress(Empty):
+            return self._jobs.get_nowait()
+        self._idle.release()
+        return self._jobs.get()
+
+
+class StoreThreads:
+    """The one door to a store: what asks it goes through `run`. Loop-only."""
+
+    def __init__(self, count_max: int, name: str) -> None:
+        self._threads = DaemonThreads(count_max, name)
+        self._is_over = False
+
+    def run(self, work: Callable[[], T]) -> asyncio.Future[T]:
+        """In a thread, or behind what is there, where all are held. Raises StorageFailure where this is stopped."""
+        if self._is_over:
+            raise StorageFailure("the broker stops, and asks the durable store for nothing more")
+        return asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    def stop(self) -> None:
+        """Nothing begins any more; what is under way is not waited for."""
+        self._is_over = True
+        self._threads.shutdown(wait=False, cancel_futures=True)
