@@ -156,6 +156,23 @@ async def test_of_a_segment_that_is_exported_in_part_the_rest_is_counted() -> No
     assert bytes_above(copy.log, history_to(2, 4, 10)) == 0
 
 
+async def test_a_durable_segment_that_ends_inside_one_of_the_log_is_not_counted_twice() -> None:
+    """After a merge, or under another leader, they do not begin together. Retention keeps no less for it."""
+    copy = copied()
+    for base in range(10):
+        copy.append(as_led(base, size=200))
+    copy.roll()
+    await copy._flusher.idle()
+    closed = copy.log.closed_segments()
+    size = copy.log.size_bytes
+    for ends in ((3,), (2, 3), (1, 3)):  # of the second one, offset 2 is exported
+        above = bytes_above(copy.log, history_to(*ends))
+        assert above == size - closed[0].size - 100
+        assert above == bytes_above(copy.log, history_to(2, 3))
+    assert bytes_above(copy.log, history_to(4, 5)) == bytes_above(copy.log, history_to(2, 4, 5))
+    assert bytes_above(copy.log, history_to(1, 9)) == size - sum(each.size for each in closed[:4]) - 100
+
+
 async def test_what_is_not_what_was_exported_is_not_deleted_as_if_it_were() -> None:
     """The log goes on in a later epoch at an offset that the catalog has of an older one."""
     copy = copied()

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import structlog
 
 from headrace.base.errors import StorageFailure
 from headrace.base.ids import PartitionIndex
-from headrace.broker.history_keeper import retained_from
+from headrace.broker.history_keeper import bytes_above, retained_from
 from headrace.broker.system import SystemClock
 from headrace.controller.asks import PublishSegment
 from headrace.metadata.segments import PartitionCatalog
@@ -98,6 +101,32 @@ def test_old_and_surplus_segments_are_due_from_the_beginning() -> None:
 
     assert [due(ms, -1) for ms in (-1, 997, 996, 995, 0)] == [0, 0, 5, 9, 9]
     assert [due(-1, size) for size in (-1, 350, 251, 250, 150, 51, 50, 0)] == [0, 0, 0, 3, 5, 5, 9, 9]
+
+
+class Log:
+    """What is asked of a log: a closed segment of 200 bytes, exported whole, and an open one of 450 from offset 20 on,
+    of which 400 are exported."""
+
+    size_bytes = 650
+    segments = (0, 20)
+
+    def closed_segments(self) -> list[Any]:
+        return [SimpleNamespace(base_offset=0, next_offset=20, size=200)]
+
+
+def test_retention_by_bytes_takes_no_more_once_segments_are_merged_across_the_logs_own() -> None:
+    partition_log: Any = Log()
+    config = LogConfig(retention_ms=-1, retention_bytes=450)
+    small, merged = (PartitionCatalog.empty(TOPIC_IDS[0], PartitionIndex(0)) for _ in range(2))
+    for start in range(0, 60, 10):  # 100 bytes each
+        small = small.published(descriptor(start, 10, 0))
+    for start, records, size in ((0, 10, 100), (10, 30, 300), (40, 10, 100), (50, 10, 100)):
+        merged = merged.published(replace(descriptor(start, records, 0), batch_bytes=size, object_bytes=2 * size))
+    kept = {}
+    for history in (small, merged):
+        start = retained_from(history, config, bytes_above(partition_log, history), 0)
+        kept[start] = 50 + sum(each.descriptor.batch_bytes for each in history.reaching(start))
+    assert kept == {20: 450, 10: 550}
 
 
 def history_of(here: Tiered) -> PartitionCatalog:

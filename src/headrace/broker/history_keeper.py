@@ -233,7 +233,8 @@ def retained_from(history: PartitionCatalog, config: LogConfig, bytes_above: int
 
 
 def bytes_above(partition_log: PartitionLog, history: PartitionCatalog) -> int:
-    """Bytes of the log that are not exported yet. Of a segment that is exported in part, the rest counts."""
+    """Bytes of the log that are not exported yet. Of a segment that is exported in part, the rest counts; less of it
+    where a durable one begins below that and ends in it: rather too much is kept."""
     exported = {
         segment.base_offset: segment.size
         for segment in partition_log.closed_segments()
@@ -242,7 +243,5 @@ def bytes_above(partition_log: PartitionLog, history: PartitionCatalog) -> int:
     size = partition_log.size_bytes - sum(exported.values())
     base = next((each for each in partition_log.segments if each not in exported), history.next_offset)
     if base < history.next_offset:
-        size -= sum(
-            entry.descriptor.batch_bytes for entry in history.reaching(base) if entry.descriptor.start_offset >= base
-        )
+        size -= sum(entry.descriptor.batch_bytes for entry in history.reaching(base))
     return max(0, size)
