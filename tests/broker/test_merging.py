@@ -6,15 +6,17 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from headrace.base.errors import StorageFailure
-from headrace.base.ids import LeaderEpoch, PartitionIndex
+from headrace.base.ids import BrokerId, LeaderEpoch, PartitionEpoch, PartitionIndex
 from headrace.base.ports import Buffer
 from headrace.broker.merger import Merged
 from headrace.controller.asks import ReplaceSegments
+from headrace.metadata.events import MoveStarted
 from headrace.metadata.segment_keys import SegmentKey
 from headrace.metadata.segments import PartitionCatalog
 from headrace.storage.disk import LocalDisk
@@ -248,6 +250,41 @@ async def test_a_group_that_cannot_be_merged_keeps_none_behind_it(
         merged = await merge(here)
         assert (merged.after, len(merged.problems)) == (len(rest), 1)
         assert first[1].key in merged.problems[0]
+
+
+def made_in(root: Path) -> list[str]:
+    """Objects that were made of others."""
+    parsed = ((key, SegmentKey.parse(key)) for key in keys_in(root))
+    return [key for key, named in parsed if named is not None and named.made_in is not None]
+
+
+async def test_nothing_is_made_for_what_would_be_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.storage.tier.merge.SEGMENTS_REPLACED_AT_ONCE_MAX", 3)
+    async with asyncio.timeout(60), tiered(tmp_path, NO_GRACE) as here:
+        await filled(here)
+        assert len(list(mergeable(history_of(here)))) > 2
+        image, key = here.broker.image, here.partition.topic_partition
+        known = image.partition(key)
+        assert known is not None
+        move = MoveStarted(
+            topic_id=key.topic_id,
+            partition=ZERO,
+            partition_epoch=PartitionEpoch(known.partition_epoch + 1),
+            source=BrokerId(1),
+            target=BrokerId(2),
+        )
+        assert here.broker.parts.tiering is not None
+        merger = here.broker.parts.tiering.merger
+        with monkeypatch.context() as patch:
+            patch.setattr(merger, "_metadata", SimpleNamespace(image=image.replay([move])))
+            merged = await merge(here)
+            assert (merged.after, len(merged.problems)) == (0, 1)
+            assert not made_in(tmp_path)
+        monkeypatch.setattr("headrace.controller.durable.CATALOG_LINKS_MAX", 1)
+        merged = await merge(here)
+        assert (merged.after, len(merged.problems)) == (1, 1)
+        assert "after the next one" in merged.problems[0]
+        assert len(made_in(tmp_path)) == 1
 
 
 @pytest.mark.parametrize("by", ["the sweep", "retention"])

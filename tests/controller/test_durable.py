@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from headrace.base.ids import LeaderEpoch, Offset, PartitionIndex, TopicId
+from headrace.base.ids import BrokerId, LeaderEpoch, Offset, PartitionEpoch, PartitionIndex, TopicId
 from headrace.controller.decision import Decision, Refusal
-from headrace.controller.durable import delete_history, publish_segment, replace_segments
+from headrace.controller.durable import delete_history, publish_segment, refusal_of_all, replace_segments
+from headrace.metadata.events import MoveStarted
 from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
 from headrace.metadata.segment_keys import SegmentKey
 from headrace.wire.errors import ErrorCode
@@ -199,6 +200,25 @@ def test_nothing_is_merged_behind_too_many_links(parted: MetadataImage, monkeypa
     refused = replacing(deleted)
     assert refused.result is not None
     assert "after the next one" in refused.result.message
+    assert refused.result.code is ErrorCode.POLICY_VIOLATION, "else each group would be made, and refused"
+
+
+def test_nothing_is_merged_while_it_is_handed_over(parted: MetadataImage) -> None:
+    known = parted.partition(KEY)
+    assert known is not None
+    move = MoveStarted(
+        topic_id=TOPIC,
+        partition=PartitionIndex(0),
+        partition_epoch=PartitionEpoch(known.partition_epoch + 1),
+        source=BrokerId(1),
+        target=BrokerId(2),
+    )
+    moving = parted.replay([move])
+    assert (decision := replacing(moving)).events == ()
+    assert decision.result == refusal_of_all(moving, KEY)
+    assert decision.result is not None
+    assert decision.result.code is ErrorCode.REASSIGNMENT_IN_PROGRESS
+    assert refusal_of_all(parted, KEY) is None
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from headrace.broker.partition import Partition
 from headrace.broker.partitions import Partitions
 from headrace.broker.store_threads import StoreThreads
 from headrace.controller.asks import ReplaceSegments
+from headrace.controller.durable import refusal_of_all
 from headrace.metadata.segments import SegmentDescriptor
 from headrace.storage.tier.merge import merge_segments, mergeable
 from headrace.wire.errors import ErrorCode
@@ -113,6 +114,8 @@ class Merger:
         role = self._partitions.role(key)
         if not isinstance(role, Partition):
             raise HeadraceError("another broker leads it now; ask again.")
+        if hindrance := refusal_of_all(self._metadata.image, key):
+            raise HeadraceError(hindrance.message)  # before anything is read and stored
         epoch = role.leader_epoch
         made = await self._in_thread(partial(merge_segments, self._objects, group, made_in=epoch))
         ask = ReplaceSegments(

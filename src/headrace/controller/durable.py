@@ -89,15 +89,12 @@ def replace_segments(
         return decided([])
     if leader_epoch != known.leader_epoch:
         return decided(_of_another_epoch("replaced", leader_epoch, known))
-    if known.move is not None:
-        return decided(Refusal(ErrorCode.INVALID_REQUEST, "The partition is being handed over: ask again after that."))
+    if refusal := refusal_of_all(image, key):
+        return decided(refusal)
     if descriptor.key != str(SegmentKey.of(image.cluster_id, key, descriptor, made_in=leader_epoch)):
         problem = (
             f"Object '{descriptor.key}' is not named as one that was made of others in leader epoch {leader_epoch}."
         )
-        return decided(Refusal(ErrorCode.INVALID_REQUEST, problem))
-    if len(catalog.deletions) >= CATALOG_LINKS_MAX:
-        problem = f"{len(catalog.deletions)} changes are linked behind the last segment: ask again after the next one."
         return decided(Refusal(ErrorCode.INVALID_REQUEST, problem))
     if problem := catalog.replacement_refusal(descriptor, removed) or "":
         return decided(Refusal(ErrorCode.INVALID_REQUEST, problem))
@@ -109,6 +106,19 @@ def replace_segments(
         previous_hash=catalog.head,
     )
     return decided([replaced])
+
+
+def refusal_of_all(image: MetadataImage, key: TopicPartition) -> Refusal | None:
+    """Why nothing of a partition is replaced now, whatever it is; None where that rests on what it is. For who would
+    make the object first, too."""
+    if key in image.moves:
+        problem = "The partition is being handed over: ask again after that."
+        return Refusal(ErrorCode.REASSIGNMENT_IN_PROGRESS, problem)
+    links = len(image.durable(key).deletions)
+    if links >= CATALOG_LINKS_MAX:
+        problem = f"{links} changes are linked behind the last segment: ask again after the next one."
+        return Refusal(ErrorCode.POLICY_VIOLATION, problem)
+    return None
 
 
 def delete_history(
