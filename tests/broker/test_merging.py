@@ -316,6 +316,24 @@ async def test_a_late_state_of_a_leader_that_was_deposed_is_written_over(
         assert store.catalog(store.topic("t"), ZERO) == history_of(here)
 
 
+async def test_a_damaged_state_is_written_again_after_a_sweep(tmp_path: Path) -> None:
+    """Where nothing is exported any more, nobody else would look at it."""
+    async with asyncio.timeout(60), tiered(tmp_path, NO_GRACE) as here:
+        await filled(here)
+        await merge(here)
+        await mirrored(here, tmp_path)
+        path = tmp_path / "store" / state_key(here.partition.topic_partition.topic_id, ZERO)
+        assert keys_in(tmp_path, chunks_prefix(here.partition.topic_partition.topic_id, ZERO))
+        path.write_bytes(b"{")
+        tiering = here.broker.parts.tiering
+        assert tiering is not None
+        assert len((await tiering.sweeper.sweep(execute=True)).problems) == 1
+        await until(lambda: path.read_bytes() != b"{")
+        await mirrored(here, tmp_path)
+        store = Store.open(f"file://{tmp_path / 'store'}")
+        assert store.catalog(store.topic("t"), ZERO) == history_of(here)
+
+
 async def test_a_chunk_stays_for_those_who_have_read_an_older_state(tmp_path: Path) -> None:
     async with asyncio.timeout(60), tiered(tmp_path) as here:
         await filled(here)

@@ -154,6 +154,7 @@ class Sweeper:
             for partition in list(self._partitions):
                 key = partition.topic_partition
                 await self._noting(sweep, self._of_partition(key, sweep, execute))
+                self._look_again(key)  # at a mirror, too, that cannot be read
             self._forget()
             if self._metadata.is_controller:
                 await self._noting(sweep, self._of_deleted_topics(sweep, execute))
@@ -189,7 +190,6 @@ class Sweeper:
             await self._take(meta, UNREFERENCED, sweep, due=due, execute=execute, remove=remove)
         if seen and sum(map(len, self._left.values())) < SWEEP_REMEMBERED_MAX:
             self._left[key] = seen
-        self._look_again(key)
 
     def _orphans(self, image: MetadataImage, prefix: str) -> list[tuple[ObjectMeta, SegmentKey]]:
         """In a worker thread, for there may be very many objects."""
