@@ -107,6 +107,13 @@ def test_a_catalog_holds_what_was_put_in_whatever_happened_to_it(made: Any) -> N
     assert [entry.descriptor for entry in catalog] == there
     assert list(catalog.entries) == [each.start_offset for each in there]
     assert len(catalog.entries) == len(there)
+    assert [catalog.entries.at(number).descriptor for number in range(len(there))] == there
+    with pytest.raises(IndexError):
+        catalog.entries.at(len(there))
+    assert list(catalog.entries.times()) == [(each.start_offset, each.last_timestamp_ms) for each in there]
+    for end in {each.next_offset for each in there}:
+        below = [each for each in there if each.next_offset <= end]
+        assert [catalog.below(end), catalog.below(end, 2)] == [below, below[:2]]
     assert catalog.batch_bytes == sum(each.batch_bytes for each in there)
     end = there[-1].next_offset if there else catalog.next_offset
     for offset in range(max(0, (there[0].start_offset if there else end) - 2), end + 2):

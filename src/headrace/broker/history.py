@@ -223,21 +223,21 @@ class History:
     async def end_of_epoch(self, catalog: PartitionCatalog, epoch: LeaderEpoch, local_start: Offset) -> EpochEnd:
         """The largest epoch not above `epoch`, which is older than any of the log from `local_start` on, and where it
         ended. Where history has none so old, it is said to have ended where history begins, as Kafka does."""
-        starts = [start for start in catalog.entries if start < local_start]
-        low, high = 0, len(starts)
+        count = catalog.entries.count(0, local_start - 1)
+        low, high = 0, count
         while low < high:  # the first segment that holds a later epoch
             middle = (low + high) // 2
-            plan = await self._plan_of(catalog.entries[starts[middle]].descriptor)
+            plan = await self._plan_of(catalog.entries.at(middle).descriptor)
             if plan.footer.leader_epochs[-1].leader_epoch > epoch:
                 high = middle
             else:
                 low = middle + 1
         found, end = NO_EPOCH, local_start
         if low > 0:
-            before = await self._plan_of(catalog.entries[starts[low - 1]].descriptor)
+            before = await self._plan_of(catalog.entries.at(low - 1).descriptor)
             found = LeaderEpoch(before.footer.leader_epochs[-1].leader_epoch)
-        if low < len(starts):
-            plan = await self._plan_of(catalog.entries[starts[low]].descriptor)
+        if low < count:
+            plan = await self._plan_of(catalog.entries.at(low).descriptor)
             for begun, start in plan.footer.leader_epochs:
                 if begun > epoch:
                     end = Offset(start)
@@ -251,11 +251,11 @@ class History:
     ) -> FoundOffset | None:
         """The first record below `local_start` whose time is at least `timestamp`."""
         start = catalog.readable_start
-        for entry in catalog:
-            segment = entry.descriptor
-            if segment.start_offset >= local_start:
+        for begin, last_ms in catalog.entries.times():
+            if begin >= local_start:
                 break
-            if segment.last_timestamp_ms >= timestamp:
+            if last_ms >= timestamp:
+                segment = catalog.entries[Offset(begin)].descriptor
                 plan = await self._plan_of(segment)
                 found = await self._read(segment.key, partial(first_at_or_after, self._objects, plan, timestamp, start))
                 if found is not None:
@@ -265,20 +265,20 @@ class History:
     async def highest(self, catalog: PartitionCatalog, local_start: Offset) -> FoundOffset | None:
         """The first record below `local_start` with the highest time there; None where none has one."""
         start, top, where = catalog.readable_start, -1, None
-        for entry in catalog:
-            segment = entry.descriptor
-            if segment.start_offset >= local_start:
+        for begin, highest in catalog.entries.times():
+            if begin >= local_start:
                 break
-            highest = segment.last_timestamp_ms
-            if segment.start_offset < start:
+            if begin < start:
+                segment = catalog.entries[Offset(begin)].descriptor
                 plan = await self._plan_of(segment)
                 highest = await self._read(segment.key, partial(highest_from, self._objects, plan, start))
             if highest > top:
-                top, where = highest, segment
+                top, where = highest, begin
         if where is None:
             return None
-        plan = await self._plan_of(where)
-        found = await self._read(where.key, partial(first_at_or_after, self._objects, plan, top, start))
+        segment = catalog.entries[Offset(where)].descriptor
+        plan = await self._plan_of(segment)
+        found = await self._read(segment.key, partial(first_at_or_after, self._objects, plan, top, start))
         return None if found is None or found.offset >= local_start else found
 
     async def _plan_of(self, segment: SegmentDescriptor) -> Plan:

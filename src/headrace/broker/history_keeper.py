@@ -13,13 +13,19 @@ import contextlib
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
+from itertools import islice
 from typing import NamedTuple
 
 import structlog
 
 from headrace.base.errors import HeadraceError
 from headrace.base.ids import Offset, TopicPartition
-from headrace.base.limits import HISTORY_DELETE_GRACE_MS, HISTORY_DOOMED_MAX, HISTORY_STOP_MS_MAX
+from headrace.base.limits import (
+    HISTORY_DELETE_GRACE_MS,
+    HISTORY_DOOMED_MAX,
+    HISTORY_STOP_MS_MAX,
+    SEGMENTS_DELETED_AT_ONCE_MAX,
+)
 from headrace.base.ports import Clock, Objects
 from headrace.broker.control import Control
 from headrace.broker.partition import Partition
@@ -218,10 +224,11 @@ def _is_forgotten(state: MirroredState, doomed: Doomed, catalog: PartitionCatalo
 
 def retained_from(history: PartitionCatalog, config: LogConfig, bytes_above: int, now_ms: int) -> Offset:
     """Where history is to begin: behind the segments whose records are all older than `retention_ms`, and those without
-    which the partition still holds `retention_bytes`. `bytes_above`: of what is not exported yet."""
+    which the partition still holds `retention_bytes`; of very many behind as many as are deleted at once.
+    `bytes_above`: of what is not exported yet."""
     size = history.batch_bytes + bytes_above
     start = history.log_start_offset
-    for entry in history:
+    for entry in islice(history, SEGMENTS_DELETED_AT_ONCE_MAX):
         segment = entry.descriptor
         is_old = config.retention_ms >= 0 and 0 <= segment.last_timestamp_ms < now_ms - config.retention_ms
         is_surplus = config.retention_bytes >= 0 and size - segment.batch_bytes >= config.retention_bytes

@@ -140,7 +140,7 @@ def delete_history(
         return decided(_of_another_epoch("deleted", leader_epoch, known))
     catalog = image.durable(key)
     start = min(log_start_offset, catalog.next_offset)
-    gone = catalog.below(start)
+    gone = catalog.below(start, SEGMENTS_DELETED_AT_ONCE_MAX + 1)
     if len(gone) > SEGMENTS_DELETED_AT_ONCE_MAX:
         gone = gone[:SEGMENTS_DELETED_AT_ONCE_MAX]
         start = gone[-1].next_offset

@@ -21,6 +21,8 @@ ROW: Final = Struct(">qqqqqqqiiI32s32s")
 exporter and of the last batch, CRC32C, SHA-256, hash."""
 HASH_BYTES: Final = 32
 _OFFSET: Final = Struct(">q")
+_TIMES: Final = Struct(f">q16xq{ROW.size - 32}x")
+"""Of a row: start offset and last timestamp."""
 
 
 class Unusual(NamedTuple):
@@ -235,6 +237,19 @@ class Entries(Mapping[Offset, CatalogEntry]):
         )
 
     __hash__ = None  # type: ignore[assignment]
+
+    def at(self, number: int) -> CatalogEntry:
+        """The one with so many before it. Raises IndexError."""
+        for run in self.runs:
+            if number < len(run):
+                return run.entry(number)
+            number -= len(run)
+        raise IndexError(number)
+
+    def times(self) -> Iterator[tuple[int, int]]:
+        """Where each begins, and its last timestamp, in order: no entry is made for it."""
+        for run in self.runs:
+            yield from _TIMES.iter_unpack(run.packed)
 
     def holding(self, offset: int) -> CatalogEntry | None:
         """The entry in whose range `offset` lies."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from headrace.base.ids import FIRST_OFFSET, NO_EPOCH, NO_OFFSET, LeaderEpoch, Offset, PartitionIndex, TopicId
 from headrace.base.limits import SEGMENTS_REPLACED_AT_ONCE_MAX
@@ -112,14 +113,10 @@ class PartitionCatalog:
     def differs_from(self, epochs: Sequence[tuple[LeaderEpoch, Offset]]) -> Offset | None:
         """Where a log with these epochs, in order, has records that cannot be those which are here: from the first
         epoch on that begins below the end, in a segment that was exported in an older one."""
-        begins = [(epoch, start) for epoch, start in epochs if self.start_offset <= start < self.next_offset]
-        for entry in self.reaching(begins[0][1]) if begins else ():
-            while begins and begins[0][1] < entry.descriptor.next_offset:
-                epoch, start = begins.pop(0)
-                if epoch > entry.descriptor.leader_epoch:
-                    return start
-            if not begins:
-                break
+        for epoch, start in epochs:
+            entry = self.entries.holding(start)
+            if entry is not None and epoch > entry.descriptor.leader_epoch:
+                return start
         return None
 
     def refusal(self, descriptor: SegmentDescriptor, previous_hash: str) -> str | None:
@@ -254,10 +251,10 @@ class PartitionCatalog:
 
     # deleting from the beginning
 
-    def below(self, offset: Offset) -> list[SegmentDescriptor]:
-        """The segments that lie whole below `offset`."""
+    def below(self, offset: Offset, count_max: int | None = None) -> list[SegmentDescriptor]:
+        """The segments that lie whole below `offset`, or the first of them."""
         found: list[SegmentDescriptor] = []
-        for entry in self:
+        for entry in islice(self, count_max):
             if entry.descriptor.next_offset > offset:
                 break
             found.append(entry.descriptor)
