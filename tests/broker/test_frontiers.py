@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -103,6 +105,16 @@ def test_leaders_do_not_wait_for_copies(monkeypatch: pytest.MonkeyPatch, store: 
         assert not any(each.done() for each in copies)
         store.answers.set()
         assert await asyncio.gather(*copies) == 50 * [BEGINNING]
+        made.stop()
+
+    loops.run(work())
+
+
+def test_a_copy_whose_topic_is_gone_meanwhile_begins_nowhere(store: Hanging) -> None:
+    async def work() -> None:
+        made = Frontiers(store, ByHand())
+        gone: Any = SimpleNamespace(history=None)
+        assert await made.beginning(gone) is None
         made.stop()
 
     loops.run(work())

@@ -28,7 +28,7 @@ from headrace.wire.messages.delete_topics import DeleteTopicsRequest
 from tests.broker.data_path import batch, create, produce
 from tests.broker.group_broker import until
 from tests.broker.replication_world import BY_HAND, World, replicating
-from tests.broker.test_history_retention import mirrored
+from tests.broker.test_history_retention import Counted, mirrored
 from tests.broker.test_reading_history import deleted, expected, stream
 from tests.broker.tiered import Tiered, objects_in, tiered
 
@@ -245,6 +245,26 @@ def is_marked_deleted(root: Path, topic: TopicId) -> bool:
 
 async def delete_topic(here: Tiered) -> None:
     await here.client.ask(5, DeleteTopicsRequest(topic_names=("t",), timeout_ms=10_000))
+
+
+async def test_what_retention_was_to_delete_of_a_topic_that_is_gone_is_the_sweeps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it would be asked for again and again."""
+    monkeypatch.setattr("headrace.broker.history_keeper.HISTORY_DELETE_GRACE_MS", 0)
+    store = Counted(tmp_path)
+    async with asyncio.timeout(60), tiered(tmp_path, NO_GRACE, objects=store) as here:
+        await here.create()
+        await here.produce(0, 40)
+        await here.local_start(70)
+        await mirrored(here, tmp_path)
+        store.keeps_mirror = True  # which goes on to name them
+        assert await deleted(here, 33) == (0, 33)
+        tiering = here.broker.parts.tiering
+        assert tiering is not None
+        await until(lambda: len(tiering._keeper._doomed) > 0)
+        await delete_topic(here)
+        await until(lambda: len(tiering._keeper._doomed) == 0)
 
 
 @pytest.mark.parametrize("is_marked", [True, False])

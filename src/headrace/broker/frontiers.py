@@ -140,8 +140,9 @@ class Frontiers:
 
     async def beginning(self, copy: Replica) -> Beginning | None:
         """Where a copy is to begin; None where that cannot be proven, and the leader is to send all that it has."""
-        assert copy.history is not None, "it has looked"
         catalog, now_ms = copy.history, self._clock.now_ms()
+        if catalog is None:
+            return None  # its topic is gone, since it was looked at
 
         def work(store: Heard) -> Beginning:
             found = read_beginning(store, catalog, now_ms=now_ms)

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import structlog
 
 from headrace.base.errors import HeadraceError
-from headrace.base.ids import Offset, TopicPartition
+from headrace.base.ids import Offset, TopicId, TopicPartition
 from headrace.base.limits import (
     HISTORY_DELETE_GRACE_MS,
     HISTORY_DOOMED_MAX,
@@ -71,10 +71,13 @@ class HistoryKeeper:
         threads: StoreThreads,
         clock: Clock,
         interval_ms: int,
+        has_topic: Callable[[TopicId], bool],
         look_again: Callable[[TopicPartition], object],
         on_bug: OnBug,
     ) -> None:
-        """`look_again`: at the mirror of a partition, for another may have written it."""
+        """`has_topic`: whether the image has it. `look_again`: at the mirror of a partition, for another may have
+        written it."""
+        self._has_topic = has_topic
         self._look_again = look_again
         self._partitions = partitions
         self._control = control
@@ -177,8 +180,8 @@ class HistoryKeeper:
             doomed = self._doomed[0]
             role = self._partitions.role(doomed.partition)
             catalog = role.history if isinstance(role, Partition) else None
-            if catalog is None and doomed.is_replaced:
-                self._doomed.popleft()  # who leads it now sweeps it
+            if (catalog is None and doomed.is_replaced) or not self._has_topic(doomed.partition.topic_id):
+                self._doomed.popleft()  # who leads it now sweeps it, or the controller, where its topic is gone
                 continue
             try:
                 is_deleted = await self._in_thread(partial(self._delete, doomed, catalog, mirrored))

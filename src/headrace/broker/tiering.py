@@ -57,6 +57,7 @@ class Tiering:
             threads=self._threads,
             clock=clock,
             interval_ms=number("log.retention.check.interval.ms"),
+            has_topic=lambda topic_id: metadata.image.topic_by_id(topic_id) is not None,
             look_again=self._exporter.look_again,
             on_bug=on_bug,
         )
