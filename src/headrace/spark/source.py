@@ -107,8 +107,10 @@ class FilteringReader(HeadraceReader):
 
 def rows_of(options: ReadOptions, columns: Columns, partition: InputPartition) -> Iterator[Any]:
     """In a worker: what its task yields."""
+    from headrace.spark.pages import keep_pages
     from headrace.spark.reading import TaskReader
 
+    keep_pages()
     task: Task | None = partition.value
     if task is None:
         return

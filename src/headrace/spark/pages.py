@@ -1,0 +1,28 @@
+"""Memory of a worker that is kept for the next batch, instead of given back to the kernel and fetched anew.
+
+A reader makes and drops arrays of megabytes some hundred times a second. The C library's defaults map and unmap each of
+them, and the kernel then clears every page of it at its first touch, which was a fifth of what a worker did.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from functools import cache
+from typing import Final
+
+MAPPED_FROM_BYTES: Final = 32 * 1024 * 1024
+"""Smaller blocks come from the heap; it is glibc's largest bound."""
+KEPT_BYTES: Final = 128 * 1024 * 1024
+"""At most so much that is free stays with the process."""
+ADVICE: Final = {-1: KEPT_BYTES, -3: MAPPED_FROM_BYTES}
+"""M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of `mallopt(3)`."""
+
+
+@cache
+def keep_pages() -> bool:
+    """Once for a process. False where the C library is another one than glibc: it goes on as it is."""
+    if sys.platform != "linux":
+        return False
+    advise = getattr(ctypes.CDLL(None), "mallopt", None)
+    return advise is not None and all(advise(name, value) == 1 for name, value in ADVICE.items())
