@@ -107,12 +107,12 @@ class FilteringReader(HeadraceReader):
 
 def rows_of(options: ReadOptions, columns: Columns, partition: InputPartition) -> Iterator[Any]:
     """In a worker: what its task yields."""
-    from headrace.spark.pages import keep_pages
     from headrace.spark.reading import TaskReader
+    from headrace.spark.settled import settle
 
-    keep_pages()
     task: Task | None = partition.value
     if task is None:
         return
     with TaskReader(options, columns) as reader:
+        settle()
         yield from reader.read(task)

@@ -1,4 +1,5 @@
-"""A worker's memory stays with it: an array that is made and dropped again and again costs no page."""
+"""A worker keeps its memory: what is made and dropped again and again costs no page; and what it has imported is not
+looked through by the collector."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ import pytest
 
 ASKED = """
 import resource
-from headrace.spark.pages import KEPT_BYTES, keep_pages
+from headrace.spark.settled import KEPT_BYTES, keep_pages
 
 def work():
     return [b"x" * size for _ in range(6)]
@@ -29,3 +30,11 @@ def test_what_is_dropped_is_taken_again_without_new_pages() -> None:
     asked = subprocess.run([sys.executable, "-c", ASKED], check=True, capture_output=True, text=True, timeout=60)
     found, pages_of_one = map(int, asked.stdout.split())
     assert found < pages_of_one
+
+
+def test_what_a_worker_has_imported_is_not_looked_through_again() -> None:
+    asked = "import gc; from headrace.spark.settled import settle; settle(); print(gc.get_freeze_count(), gc.collect())"
+    answer = subprocess.run([sys.executable, "-c", asked], check=True, capture_output=True, text=True, timeout=60)
+    frozen, found = map(int, answer.stdout.split())
+    assert frozen > 1000
+    assert found == 0
