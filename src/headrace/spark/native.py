@@ -17,7 +17,7 @@ from headrace.wire.batches import BatchHeader
 
 ROWS_PER_BATCH: Final = 32_768
 """Rows of an Arrow batch (16k to 65k are Spark's best)."""
-BYTES_PER_COLUMN: Final = 32 * 1024 * 1024
+BYTES_PER_COLUMN: Final = 8 * 1024 * 1024
 """Bytes of one variable-width column at which an Arrow batch is cut; one larger record still makes a batch."""
 HEADERS_PER_BATCH: Final = 2 * RECORD_HEADERS_MAX
 

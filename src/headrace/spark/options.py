@@ -19,7 +19,7 @@ from headrace.spark.columns import Columns
 EARLIEST: Final = -2
 LATEST: Final = -1
 WORDS: Final = {"earliest": EARLIEST, "latest": LATEST}
-PARTITION_BYTES: Final = 16 * 1024 * 1024
+PARTITION_BYTES: Final = 32 * 1024 * 1024
 REPEAT_WINDOW: Final = 1_000_000
 TOPIC_OPTIONS: Final = ("topic", "topicPattern", "assign")
 STREAM_OPTIONS: Final = ("maxRecordsPerTrigger", "maxBytesPerTrigger")

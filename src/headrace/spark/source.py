@@ -108,9 +108,11 @@ class FilteringReader(HeadraceReader):
 def rows_of(options: ReadOptions, columns: Columns, partition: InputPartition) -> Iterator[Any]:
     """In a worker: what its task yields."""
     from headrace.spark.reading import TaskReader
+    from headrace.spark.settled import settle
 
     task: Task | None = partition.value
     if task is None:
         return
     with TaskReader(options, columns) as reader:
+        settle()
         yield from reader.read(task)

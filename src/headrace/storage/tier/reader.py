@@ -18,7 +18,7 @@ from crc32c import crc32c
 from headrace.base.errors import CorruptData, UsageError
 from headrace.base.ids import Offset, PartitionIndex, TopicId
 from headrace.base.limits import CATALOG_READS_AT_ONCE_MAX, MIRROR_READ_TRIES_MAX
-from headrace.base.ports import Disk, Objects
+from headrace.base.ports import Buffer, Disk, Objects
 from headrace.metadata.segments import CatalogEntry, PartitionCatalog, Run, SegmentDescriptor
 from headrace.storage.disk import ReadOnlyDisk
 from headrace.storage.objects import open_objects
@@ -271,7 +271,7 @@ class Store:
                 )
         return found
 
-    def read(self, part: SegmentSlice, *, read_bytes: int = READ_BYTES) -> Iterator[tuple[bytes, CheckedBatches]]:
+    def read(self, part: SegmentSlice, *, read_bytes: int = READ_BYTES) -> Iterator[tuple[Buffer, CheckedBatches]]:
         """The slice's batches in buffers of about `read_bytes` (one batch at least), all of them checked.
 
         Raises DamagedHistory. Objects are read by ranges; a batch is never split.
@@ -302,7 +302,7 @@ class Store:
         except (EOFError, FileNotFoundError) as error:
             raise part.damaged(part.base_offset, error) from error
 
-    def _whole_batches(self, part: SegmentSlice, position: int, read_bytes: int) -> bytes:
+    def _whole_batches(self, part: SegmentSlice, position: int, read_bytes: int) -> Buffer:
         wanted = min(read_bytes, part.end_position - position)
         buffer = self._objects.get_range(part.key, position, wanted)
         whole = whole_batches(buffer)
@@ -312,7 +312,7 @@ class Store:
             whole = whole_batches(buffer)
         if not whole:
             raise CorruptBatch("A batch is longer than its segment.")
-        return buffer[:whole]
+        return memoryview(buffer)[:whole]
 
     def _locate(self, part: SegmentSlice, position: int, expected: int, error: Exception) -> DamagedHistory:
         """Find the first bad batch, so that the error names its offset."""
