@@ -89,10 +89,12 @@ class Librdkafka(Steady):
             due += self._pause_s
             self._client.poll(max(0.0, due - time.monotonic()))
 
-    def _on_delivery(self, sent: float, error: Any, _: object) -> None:
+    def _on_delivery(self, sent: float, error: Any, message: Any) -> None:
+        """When it was acknowledged is as librdkafka tells: Python's threads wait for each other."""
         if error is not None:
             self.failures.append(str(error))
-        self.known.append(Sent(sent, time.monotonic()))
+        else:
+            self.known.append(Sent(sent, sent + message.latency()))
 
 
 class Java(Steady):
@@ -129,7 +131,8 @@ class Java(Steady):
         for line in self._process.stdout:
             sent, acknowledged, *error = line.split(maxsplit=2)
             self.failures += error
-            self.known.append(Sent(int(sent) / 1e9, int(acknowledged) / 1e9))
+            if not error:
+                self.known.append(Sent(int(sent) / 1e9, int(acknowledged) / 1e9))
 
 
 def wait_for(producer: Steady) -> None:
