@@ -148,6 +148,14 @@ class LossyDisk:
         self.directory.unsynced.clear()
         self.directory.durable = dict(self.directory.names)
 
+    def sync_all(self, files: Sequence[Path], directories: Sequence[Path]) -> None:
+        for path in files:
+            file = self.open(path)
+            file.sync()
+            file.close()
+        for path in directories:
+            self.sync_directory(path)
+
     def lock(self, path: Path) -> Lock:
         raise BlockingIOError(path)
 

@@ -127,6 +127,11 @@ class Disk(Protocol):
     def sync_directory(self, path: Path) -> None:
         """fsync of a directory: its entries are durable on return. Never on the event loop."""
 
+    def sync_all(self, files: Sequence[Path], directories: Sequence[Path]) -> None:
+        """`File.sync` of each of these files and `sync_directory` of each of these directories, at the same time where
+        that can be: who needs no order among them waits for the disk once. Raises OSError where one fails, once none is
+        under way any more. Never on the event loop."""
+
     def lock(self, path: Path) -> Lock:
         """Claim the file, made where absent. Raises BlockingIOError where another process holds it."""
 

@@ -450,7 +450,8 @@ class Partitions:
                 self._take_up(now, configs[local.topic.id], result)
             elif not isinstance(result, Exception):  # not its any more: what comes behind this deletes its files
                 unwanted.append(result.log)
-        await in_thread(partial(_close_all, unwanted, clean=True))
+        if unwanted:
+            await in_thread(partial(_close_all, unwanted, clean=True))
         if self._image is not image:
             self._reconfigure_all(topics)
         for key in giving_way:

@@ -363,6 +363,14 @@ class Mount:
             raise OSError(errno.EIO, "simulated sync failure", str(path))
         node.end_sync(mark)
 
+    def sync_all(self, files: Sequence[Path], directories: Sequence[Path]) -> None:
+        for path in files:
+            file = self.open(path)
+            file.sync()
+            file.close()
+        for path in directories:
+            self.sync_directory(path)
+
     def lock(self, path: Path) -> SimLock:
         self.open(path, create=True).close()
         holder = self.disk.locks.get(path)
