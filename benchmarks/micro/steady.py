@@ -27,6 +27,10 @@ class Sent(NamedTuple):
     sent: float
     acknowledged: float
 
+    @property
+    def took_ms(self) -> float:
+        return 1000 * (self.acknowledged - self.sent)
+
 
 class Steady:
     """What both have. A context manager: on leaving all that was sent is acknowledged."""
@@ -43,9 +47,10 @@ class Steady:
     def __exit__(self, *_: object) -> None:
         """Nothing more is sent."""
 
-    def slowest_ms(self, since: float, until: float) -> float:
-        """How long the slowest request took, of those that were sent between these."""
-        return 1000 * max((ack - sent for sent, ack in list(self.known) if since <= sent <= until), default=0.0)
+    def slowest(self, since: float, until: float) -> Sent:
+        """Of those that were sent between these."""
+        sent = [one for one in list(self.known) if since <= one.sent <= until]
+        return max(sent, key=lambda one: one.took_ms, default=Sent(since, since))
 
     def longest_gap_ms(self, since: float, until: float) -> float:
         """The longest time between two acknowledgements, between these."""
