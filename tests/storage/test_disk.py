@@ -158,3 +158,19 @@ def test_a_sync_that_fails_among_others_is_told_once_none_is_under_way(
     with pytest.raises(OSError, match="scripted"):
         disk.sync_all([tmp_path / "a"], [tmp_path])
     assert ended.is_set()
+
+
+def test_a_file_is_removed_part_by_part_and_under_another_name_stays_whole(disk: Disk, tmp_path: Path) -> None:
+    path, kept = tmp_path / "a", tmp_path / "kept"
+    path.write_bytes(bytes(10))
+    assert not disk.remove_some(path, 4)
+    assert path.stat().st_size == 6
+    assert not disk.remove_some(path, 4)
+    assert disk.remove_some(path, 4)
+    assert not path.exists()
+    path.write_bytes(bytes(10))
+    disk.link(path, kept)
+    assert disk.remove_some(path, 4)
+    assert (path.exists(), kept.stat().st_size) == (False, 10)
+    with pytest.raises(FileNotFoundError):
+        disk.remove_some(path, 4)

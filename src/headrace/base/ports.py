@@ -121,6 +121,10 @@ class Disk(Protocol):
     def remove(self, path: Path) -> None:
         """Remove a file. Raises FileNotFoundError."""
 
+    def remove_some(self, path: Path, bytes_max: int) -> bool:
+        """Take so much off a file's end, or remove it where it has no more, or has another name, under which it stays
+        as it is: whether it is removed. Raises FileNotFoundError."""
+
     def remove_tree(self, path: Path) -> None:
         """Remove a directory and all in it. Idempotent."""
 

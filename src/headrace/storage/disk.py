@@ -158,6 +158,14 @@ class LocalDisk:
     def remove(self, path: Path) -> None:
         path.unlink()
 
+    def remove_some(self, path: Path, bytes_max: int) -> bool:
+        found = path.stat()
+        if found.st_size <= bytes_max or found.st_nlink > 1:
+            path.unlink()
+            return True
+        os.truncate(path, found.st_size - bytes_max)
+        return False
+
     def remove_tree(self, path: Path) -> None:
         try:
             shutil.rmtree(path)
