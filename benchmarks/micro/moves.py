@@ -66,7 +66,7 @@ STEPS: Final = (
 BROKERS_PAUSE: Final = "brokers' pause"
 FLAT_PART: Final = 1.5
 FLAT_MS: Final = 20.0
-SLOWEST_SHOWN: Final = 8
+SLOWEST_SHOWN: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,9 @@ class Moved:
     number: int
     steps: Mapping[str, float]
     begun: float
-    """By the monotonic clock."""
+    """When it was asked for, by the monotonic clock."""
+    over: float
+    """When it was seen to be over."""
     slowest: Mapping[str, Sent]
     """Of each client: its slowest request."""
     gaps: Mapping[str, float]
@@ -120,13 +122,14 @@ async def move_once(client: RawClient, topic: str, brokers: Sequence[int]) -> No
 
 
 class Told:
-    """What the brokers' logs tell, a part at a time."""
+    """What the brokers' logs tell of one topic, from now on."""
 
-    def __init__(self, cluster: BrokerCluster) -> None:
-        self._at = {cluster.log(broker): 0 for broker in cluster.nodes}
+    def __init__(self, cluster: BrokerCluster, topic: str) -> None:
+        self._topic = topic
+        self._at = {cluster.log(broker): cluster.log(broker).stat().st_size for broker in cluster.nodes}
 
     def steps(self) -> dict[str, float]:
-        """Of the moves that have ended since it was asked last."""
+        """Of the move that has ended since it was asked last."""
         found: dict[str, float] = {}
         for path, at in self._at.items():
             with path.open("rb") as log:
@@ -135,6 +138,8 @@ class Told:
                 self._at[path] = log.tell()
             for line in lines:
                 told: dict[str, Any] = json.loads(line) if line.startswith(b"{") else {}
+                if told.get("topic") != self._topic:
+                    continue
                 found |= {step: told[step] for event, step in STEPS if told.get("event") == event and step in told}
         return found
 
@@ -156,15 +161,16 @@ async def measure(cluster: BrokerCluster, size: int, moves: int, per_second: int
             for producer in producers:
                 await asyncio.to_thread(wait_for, stack.enter_context(producer))
             await asyncio.sleep(1)
-            told = Told(cluster)
+            told = Told(cluster, topic)
             for number in range(moves):
                 begun = time.monotonic()
                 await move_once(client, topic, list(cluster.nodes))
+                over = time.monotonic()
                 await asyncio.sleep(SETTLE_S)
                 span = begun - BEFORE_S, time.monotonic() - BEFORE_S
                 slowest = {producer.name: producer.slowest(*span) for producer in producers}
                 gaps = {producer.name: producer.longest_gap_ms(*span) for producer in producers}
-                found.append(Moved(number, told.steps(), begun, slowest, gaps))
+                found.append(Moved(number, told.steps(), begun, over, slowest, gaps))
     for producer in producers:
         print(f"  {producer.name}: usually {producer.usual_ms():.1f} ms, failures {producer.failures[:3]}")
     return found
@@ -206,7 +212,8 @@ def tell(size: int, moves: Sequence[Moved]) -> None:
             f"{client} {one.took_ms:.0f} (sent at {1000 * (one.sent - move.begun):.0f})"
             for client, one in move.slowest.items()
         )
-        print(f"    move {move.number + 1}: {steps}; {clients}", flush=True)
+        over = f"over at {1000 * (move.over - move.begun):.0f}"
+        print(f"    move {move.number + 1}: {steps}; {over}; {clients}", flush=True)
 
 
 def tell_flatness(found: Mapping[int, Sequence[Moved]]) -> None:
