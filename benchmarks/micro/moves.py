@@ -1,9 +1,15 @@
-"""How long moves keep producers waiting: `python -m benchmarks.micro.moves [--sizes 1 10 100] [--moves 20]`.
+"""How long moves keep producers waiting, and whether that depends on how much a partition holds:
+`python -m benchmarks.micro.moves [--sizes 10 1000] [--moves 50]`; with BIG=1 in the environment 5,000 MB too.
 
-Three broker processes, one directory for a store, and one partition that holds so many megabytes. An idempotent
-librdkafka with its own settings writes to it at a steady pace while it is handed over from broker to broker. Prints,
-for each size, when each step of the pause was over, as owners and targets tell in their logs, in milliseconds since the
-gate was closed; and, for each move, how long the slowest request took that librdkafka sent while it lasted.
+Three broker processes, one directory for a store, and for each size a partition that holds so many megabytes.
+Idempotent producers with their clients' own settings, librdkafka and, where there is a JVM, Java's, share a steady pace
+on it while it is handed over from broker to broker. Prints, for each size, when each step of the pause was over, as
+owners and targets tell in their logs, in milliseconds since the gate was closed; for each client how long the slowest
+request took that it sent while a move lasted, and the longest time between two of its acknowledgements; and the slowest
+moves, step by step. At the end, whether the pauses of all sizes lie within 1.5 times or 20 ms of each other.
+
+Before the first move all is in the log of who owns the partition; the others have the tail alone, and history in the
+store. What was written to fill the partition is on the disk before the moves begin.
 """
 
 from __future__ import annotations
@@ -11,18 +17,22 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import tempfile
-import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import confluent_kafka
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from benchmarks.micro.steady import Java, Librdkafka, Sent, Steady, wait_for
 from headrace.net import loops
+from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
@@ -31,15 +41,16 @@ from headrace.wire.messages.alter_partition_reassignments import (
 from headrace.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from headrace.wire.messages.metadata import MetadataRequest
 from tests.broker.group_broker import RawClient
+from tools import kafka_jars
 from tools.broker_cluster import BrokerCluster
 
-TOPIC: Final = "moved"
 MEGABYTE: Final = 1_000_000
 FILL_BYTES: Final = 50_000
-RECORD: Final = bytes(1_000)
-DEADLINE_S: Final = 120.0
-SETTLE_S: Final = 0.4
-"""Between two moves, so that one does not slow the next."""
+DEADLINE_S: Final = 600.0
+SETTLE_S: Final = 2.5
+"""After each move: by then clients have learnt of it, and go to the new owner by themselves (CARRIED_MS_MAX)."""
+BEFORE_S: Final = 0.2
+"""What was sent so long before a move is counted with it."""
 OPTIONS: Final = ("--json", "--config", "default.replication.factor=1")
 OWNER: Final = "partition handed over"
 TARGET: Final = "partition taken over"
@@ -52,126 +63,192 @@ STEPS: Final = (
     (TARGET, "recovered_ms"),
     (TARGET, "pause_ms"),
 )
+BROKERS_PAUSE: Final = "brokers' pause"
+FLAT_PART: Final = 1.5
+FLAT_MS: Final = 20.0
+SLOWEST_SHOWN: Final = 5
 
 
-class Steady:
-    """An idempotent producer that writes so many records a second, and knows how long each took. A context manager."""
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """One move."""
 
-    def __init__(self, bootstrap: str, per_second: int) -> None:
-        options = {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 2, "log_level": 0}
-        self._client = confluent_kafka.Producer(options | {"error_cb": lambda _: None})
-        self._pause_s = 1 / per_second
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self.took: list[tuple[float, float]] = []
-        """When each was sent, by the monotonic clock, and how long it took, in seconds."""
-        self.failures: list[str] = []
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stopping.set()
-        self._thread.join()
-        self._client.flush(DEADLINE_S)
-
-    def _run(self) -> None:
-        due = time.monotonic()
-        while not self._stopping.is_set():
-            self._client.produce(TOPIC, RECORD, partition=0, on_delivery=partial(self._on_delivery, time.monotonic()))
-            due += self._pause_s
-            self._client.poll(max(0.0, due - time.monotonic()))
-
-    def _on_delivery(self, sent: float, error: Any, _: object) -> None:
-        if error is not None:
-            self.failures.append(str(error))
-        self.took.append((sent, time.monotonic() - sent))
-
-    def slowest_ms(self, since: float, until: float) -> float:
-        return 1000 * max((took for sent, took in list(self.took) if since <= sent <= until), default=0.0)
+    number: int
+    steps: Mapping[str, float]
+    begun: float
+    """When it was asked for, by the monotonic clock."""
+    over: float
+    """When it was seen to be over."""
+    slowest: Mapping[str, Sent]
+    """Of each client: its slowest request."""
+    gaps: Mapping[str, float]
+    """Of each client: its longest time between two acknowledgements, in milliseconds."""
 
 
-def fill(bootstrap: str, size: int) -> None:
+def fill(bootstrap: str, topic: str, size: int) -> None:
     client = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "log_level": 0})
     for _ in range(size // FILL_BYTES):
         while True:
             try:
-                client.produce(TOPIC, bytes(FILL_BYTES), partition=0)
+                client.produce(topic, bytes(FILL_BYTES), partition=0)
                 break
             except BufferError:
                 client.poll(0.1)
         client.poll(0)
     assert client.flush(DEADLINE_S) == 0
+    os.sync()
 
 
-async def leader_of(client: RawClient) -> int:
+async def leader_of(client: RawClient, topic: str) -> int:
     answer = await client.ask(12, MetadataRequest(topics=None))
-    (topic,) = [one for one in answer.topics if one.name == TOPIC]
-    return int(topic.partitions[0].leader_id)
+    (found,) = [one for one in answer.topics if one.name == topic]
+    return int(found.partitions[0].leader_id)
 
 
-async def move_once(client: RawClient, brokers: Sequence[int]) -> None:
-    source = await leader_of(client)
+async def move_once(client: RawClient, topic: str, brokers: Sequence[int]) -> None:
+    source = await leader_of(client, topic)
     target = brokers[(brokers.index(source) + 1) % len(brokers)]
-    wish = ReassignableTopic(TOPIC, (ReassignablePartition(0, (target,)),))
-    answer = await client.ask(1, AlterPartitionReassignmentsRequest(timeout_ms=10_000, topics=(wish,)))
-    assert (answer.error_code, answer.responses[0].partitions[0].error_code) == (0, 0), answer
+    wish = ReassignableTopic(topic, (ReassignablePartition(0, (target,)),))
     async with asyncio.timeout(DEADLINE_S):
+        answer = await client.ask(1, AlterPartitionReassignmentsRequest(timeout_ms=10_000, topics=(wish,)))
+        while answer.error_code in (ErrorCode.NOT_CONTROLLER, ErrorCode.REQUEST_TIMED_OUT):  # asked again, as by all
+            answer = await client.ask(1, AlterPartitionReassignmentsRequest(timeout_ms=10_000, topics=(wish,)))
+        assert answer.error_code == 0, answer
+        assert answer.responses[0].partitions[0].error_code == 0, answer
         while (  # noqa: ASYNC110 - who asks from outside can only ask again
             await client.ask(0, ListPartitionReassignmentsRequest(timeout_ms=10_000, topics=None))
-        ).topics or await leader_of(client) != target:
+        ).topics or await leader_of(client, topic) != target:
             await asyncio.sleep(0.02)
 
 
-def told(cluster: BrokerCluster) -> list[dict[str, Any]]:
-    lines = [line for broker in cluster.nodes for line in cluster.log(broker).read_text().splitlines()]
-    return [json.loads(line) for line in lines if line.startswith("{")]
+class Told:
+    """What the brokers' logs tell of one topic, from now on."""
+
+    def __init__(self, cluster: BrokerCluster, topic: str) -> None:
+        self._topic = topic
+        self._at = {cluster.log(broker): cluster.log(broker).stat().st_size for broker in cluster.nodes}
+
+    def steps(self) -> dict[str, float]:
+        """Of the move that has ended since it was asked last."""
+        found: dict[str, float] = {}
+        for path, at in self._at.items():
+            with path.open("rb") as log:
+                log.seek(at)
+                lines = log.readlines()
+                self._at[path] = log.tell()
+            for line in lines:
+                told: dict[str, Any] = json.loads(line) if line.startswith(b"{") else {}
+                if told.get("topic") != self._topic:
+                    continue
+                found |= {step: told[step] for event, step in STEPS if told.get("event") == event and step in told}
+        return found
+
+
+async def measure(cluster: BrokerCluster, size: int, moves: int, per_second: int) -> list[Moved]:
+    topic = f"moved-{size // MEGABYTE}"
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+    new = NewTopic(topic, 1, 1, config={"retention.ms": "-1"})
+    await asyncio.to_thread(partial(admin.create_topics([new])[topic].result, DEADLINE_S))
+    await asyncio.to_thread(fill, cluster.bootstrap, topic, size)
+    clients: list[type[Librdkafka | Java]] = [Librdkafka] if kafka_jars.missing_tool() else [Librdkafka, Java]
+    producers: list[Steady] = [
+        client(cluster.bootstrap, topic, per_second / len(clients))
+        for client in clients  # they share the pace
+    ]
+    found = []
+    async with RawClient(str(cluster.address(next(iter(cluster.nodes))))) as client:
+        with ExitStack() as stack:
+            for producer in producers:
+                await asyncio.to_thread(wait_for, stack.enter_context(producer))
+            await asyncio.sleep(1)
+            told = Told(cluster, topic)
+            for number in range(moves):
+                begun = time.monotonic()
+                await move_once(client, topic, list(cluster.nodes))
+                over = time.monotonic()
+                await asyncio.sleep(SETTLE_S)
+                span = begun - BEFORE_S, time.monotonic() - BEFORE_S
+                slowest = {producer.name: producer.slowest(*span) for producer in producers}
+                gaps = {producer.name: producer.longest_gap_ms(*span) for producer in producers}
+                found.append(Moved(number, told.steps(), begun, over, slowest, gaps))
+    for producer in producers:
+        print(f"  {producer.name}: usually {producer.usual_ms():.1f} ms, failures {producer.failures[:3]}")
+    return found
 
 
 def summary(values: Sequence[float]) -> str:
+    return "".join(f"{at(values, part):8.0f}" for part in (0.5, 0.99, 1.0))
+
+
+def at(values: Sequence[float], part: float) -> float:
     ordered = sorted(values)
-    at = [ordered[min(len(ordered) - 1, int(len(ordered) * part))] for part in (0.5, 0.99)]
-    return f"{at[0]:7.0f} {at[1]:7.0f} {ordered[-1]:7.0f}"
+    return ordered[min(len(ordered) - 1, int(len(ordered) * part))]
 
 
-async def measure(root: Path, size: int, moves: int, per_second: int) -> None:
+def pauses(moves: Sequence[Moved]) -> dict[str, list[float]]:
+    """What is to be short, and as short for each size."""
+    found = {BROKERS_PAUSE: [move.steps["pause_ms"] for move in moves]}
+    for client in moves[0].slowest:
+        found[f"{client}: slowest request"] = [move.slowest[client].took_ms for move in moves]
+        found[f"{client}: between two answers"] = [move.gaps[client] for move in moves]
+    return found
+
+
+def longest(move: Moved) -> float:
+    return max(move.steps["pause_ms"], *(one.took_ms for one in move.slowest.values()))
+
+
+def tell(size: int, moves: Sequence[Moved]) -> None:
+    print(f"\n{size / MEGABYTE:g} MB, {len(moves)} moves (ms){'':22}  median     p99    most   first")
+    for event, step in STEPS[:-1]:
+        if values := [move.steps[step] for move in moves if step in move.steps]:
+            print(f"  {event:<24} {step:<16} {summary(values)}{values[0]:8.0f}")
+    for name, values in pauses(moves).items():
+        print(f"  {name:<41} {summary(values)}{values[0]:8.0f}")
+    print("  the slowest:")
+    for move in sorted(moves, key=longest, reverse=True)[:SLOWEST_SHOWN]:
+        steps = " ".join(f"{step.removesuffix('_ms')} {move.steps.get(step, -1):.0f}" for _, step in STEPS)
+        clients = ", ".join(
+            f"{client} {one.took_ms:.0f} (sent at {1000 * (one.sent - move.begun):.0f})"
+            for client, one in move.slowest.items()
+        )
+        over = f"over at {1000 * (move.over - move.begun):.0f}"
+        print(f"    move {move.number + 1}: {steps}; {over}; {clients}", flush=True)
+
+
+def tell_flatness(found: Mapping[int, Sequence[Moved]]) -> None:
+    print(f"\nOf {' and '.join(f'{size / MEGABYTE:g}' for size in found)} MB beside each other (median and p99, ms):")
+    by_size = [pauses(moves) for moves in found.values()]
+    for name in by_size[0]:
+        for part in (0.5, 0.99):
+            each = [at(one[name], part) for one in by_size]
+            flat = max(each) <= max(FLAT_PART * min(each), min(each) + FLAT_MS)
+            told = " ".join(f"{one:.0f}" for one in each)
+            print(f"  {name:<41} {part:4g}: {told:<16} {'flat' if flat else 'NOT FLAT'}")
+
+
+async def measure_all(root: Path, sizes: Sequence[int], moves: int, per_second: int) -> None:
     options = (*OPTIONS, "--durable", f"file://{root / 'store'}")
+    found = {}
     async with BrokerCluster(root, 3, *options) as cluster:
         await cluster.start(*cluster.nodes)
-        admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
-        topic = NewTopic(TOPIC, 1, 1, config={"retention.ms": "-1"})
-        await asyncio.to_thread(partial(admin.create_topics([topic])[TOPIC].result, DEADLINE_S))
-        await asyncio.to_thread(fill, cluster.bootstrap, size)
-        slowest = []
-        async with RawClient(str(cluster.address(next(iter(cluster.nodes))))) as client:
-            with Steady(cluster.bootstrap, per_second) as producer:
-                await asyncio.sleep(1)
-                for _ in range(moves):
-                    begun = time.monotonic()
-                    await move_once(client, list(cluster.nodes))
-                    await asyncio.sleep(SETTLE_S)
-                    slowest.append(producer.slowest_ms(begun - SETTLE_S, time.monotonic()))
-            usual = sorted(took for _, took in producer.took)[len(producer.took) // 2]
-        print(f"\n{size / MEGABYTE:g} MB, {moves} moves, {per_second} records/s   median     p99    most  (ms)")
-        lines = told(cluster)
-        for event, step in STEPS:
-            if values := [line[step] for line in lines if line["event"] == event and step in line]:
-                print(f"  {event:<22} {step:<13} {summary(values)}")
-        print(f"  slowest request, as librdkafka sees it {summary(slowest)}  (usual: {1000 * usual:.1f})")
-        print(f"  each in turn: {' '.join(f'{one:.0f}' for one in slowest)}")
-        print(f"  failures: {producer.failures[:3]}", flush=True)
+        for size in sizes:
+            found[size] = await measure(cluster, size, moves, per_second)
+            tell(size, found[size])
+    if len(found) > 1:
+        tell_flatness(found)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--sizes", type=float, nargs="+", default=[1, 10, 100], help="megabytes")
-    parser.add_argument("--moves", type=int, default=20)
-    parser.add_argument("--rate", type=int, default=500, help="records of 1 kB a second")
+    usual = [10.0, 1_000.0, *([5_000.0] if os.environ.get("BIG") == "1" else [])]
+    parser.add_argument("--sizes", type=float, nargs="+", default=usual, help="megabytes")
+    parser.add_argument("--moves", type=int, default=50)
+    parser.add_argument("--rate", type=int, default=500, help="records of 1 kB a second, of all clients together")
     options = parser.parse_args()
-    for size in options.sizes:
-        with tempfile.TemporaryDirectory() as directory:
-            loops.run(measure(Path(directory), int(size * MEGABYTE), options.moves, options.rate))
+    with tempfile.TemporaryDirectory() as directory:
+        sizes = [int(size * MEGABYTE) for size in options.sizes]
+        loops.run(measure_all(Path(directory), sizes, options.moves, options.rate))
 
 
 if __name__ == "__main__":

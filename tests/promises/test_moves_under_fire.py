@@ -265,6 +265,16 @@ def make_topics(bootstrap: str) -> None:
         future.result(DEADLINE_S)
 
 
+async def known_everywhere(cluster: BrokerCluster) -> None:
+    """Every broker has replayed their creation: whoever has not says, as Kafka does, that there is no such topic, and a
+    reader that comes so early takes that for final."""
+    for broker in cluster.nodes:
+        async with asyncio.timeout(DEADLINE_S), RawClient(str(cluster.address(broker))) as client:
+            known: set[str] = set()
+            while not known >= SHAPES.keys():
+                known = {topic.name for topic in (await client.ask(12, MetadataRequest(topics=None))).topics}
+
+
 def verified(cluster: BrokerCluster) -> list[dict[str, Any]]:
     """What `headrace durable verify` says of each partition; it has to succeed."""
     words = ("durable", "verify", "--json", "--bootstrap", cluster.bootstrap)
@@ -340,6 +350,7 @@ async def storm(tmp_path: Path, moves: int, url: str, objects: Path, server: S3S
         brokers = tuple(cluster.nodes)
         await cluster.start(*brokers)
         await asyncio.to_thread(make_topics, cluster.bootstrap)
+        await known_everywhere(cluster)
         with Verifier(cluster.bootstrap) as verifier:
             fire = Storm(cluster, server, verifier.lanes, f"{url[:2]} {moves}")
             await fire.acknowledged(BETWEEN)

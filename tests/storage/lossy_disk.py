@@ -140,6 +140,10 @@ class LossyDisk:
 
         self.directory.change(change)
 
+    def remove_some(self, path: Path, bytes_max: int) -> bool:
+        self.remove(path)
+        return True
+
     def remove_tree(self, path: Path) -> None:
         raise PermissionError(path)
 
@@ -147,6 +151,14 @@ class LossyDisk:
         self.operation()
         self.directory.unsynced.clear()
         self.directory.durable = dict(self.directory.names)
+
+    def sync_all(self, files: Sequence[Path], directories: Sequence[Path]) -> None:
+        for path in files:
+            file = self.open(path)
+            file.sync()
+            file.close()
+        for path in directories:
+            self.sync_directory(path)
 
     def lock(self, path: Path) -> Lock:
         raise BlockingIOError(path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -123,3 +124,53 @@ def test_a_lock_is_held_against_other_processes_until_it_is_released(tmp_path: P
     lock.release()
     assert subprocess.run(command, capture_output=True, timeout=60, check=False).returncode == 0
     disk.lock(path).release()
+
+
+def test_what_is_synced_together_is_synced_at_the_same_time_and_all_of_it(
+    disk: Disk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody's sync ends before all have begun."""
+    for name in ("a", "b"):
+        disk.open(tmp_path / name, create=True).close()
+    begun = threading.Barrier(3, timeout=30)
+    monkeypatch.setattr(os, "fdatasync", lambda _: begun.wait())
+    monkeypatch.setattr(os, "fsync", lambda _: begun.wait())
+    disk.sync_all([tmp_path / "a", tmp_path / "b"], [tmp_path])
+    assert not begun.broken
+
+
+def test_a_sync_that_fails_among_others_is_told_once_none_is_under_way(
+    disk: Disk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed, ended = threading.Event(), threading.Event()
+
+    def slow(_: int) -> None:
+        assert failed.wait(30)
+        ended.set()
+
+    def broken(_: int) -> None:
+        failed.set()
+        raise OSError("scripted")
+
+    monkeypatch.setattr(os, "fdatasync", broken)
+    monkeypatch.setattr(os, "fsync", slow)
+    disk.open(tmp_path / "a", create=True).close()
+    with pytest.raises(OSError, match="scripted"):
+        disk.sync_all([tmp_path / "a"], [tmp_path])
+    assert ended.is_set()
+
+
+def test_a_file_is_removed_part_by_part_and_under_another_name_stays_whole(disk: Disk, tmp_path: Path) -> None:
+    path, kept = tmp_path / "a", tmp_path / "kept"
+    path.write_bytes(bytes(10))
+    assert not disk.remove_some(path, 4)
+    assert path.stat().st_size == 6
+    assert not disk.remove_some(path, 4)
+    assert disk.remove_some(path, 4)
+    assert not path.exists()
+    path.write_bytes(bytes(10))
+    disk.link(path, kept)
+    assert disk.remove_some(path, 4)
+    assert (path.exists(), kept.stat().st_size) == (False, 10)
+    with pytest.raises(FileNotFoundError):
+        disk.remove_some(path, 4)

@@ -261,6 +261,10 @@ HISTORY_DOOMED_MAX: Final = 100_000
 """Objects that wait to be deleted; beyond, they stay and nothing refers to them."""
 HISTORY_STOP_MS_MAX: Final = 5_000
 """Longest that a stop waits for the deletion that is under way."""
+DELETED_AT_ONCE_BYTES: Final = 8 * 1024 * 1024
+"""Of a file of a log that is gone: a filesystem that frees a gigabyte at once keeps all syncs waiting meanwhile."""
+DELETED_PAUSE_MS: Final = 10
+"""Between one such part and the next."""
 SEGMENTS_DELETED_AT_ONCE_MAX: Final = 1_000
 """Durable segments that one event takes from a catalog."""
 SEGMENTS_REPLACED_AT_ONCE_MAX: Final = 1_000

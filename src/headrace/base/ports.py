@@ -121,11 +121,20 @@ class Disk(Protocol):
     def remove(self, path: Path) -> None:
         """Remove a file. Raises FileNotFoundError."""
 
+    def remove_some(self, path: Path, bytes_max: int) -> bool:
+        """Take so much off a file's end, or remove it where it has no more, or has another name, under which it stays
+        as it is: whether it is removed. Raises FileNotFoundError."""
+
     def remove_tree(self, path: Path) -> None:
         """Remove a directory and all in it. Idempotent."""
 
     def sync_directory(self, path: Path) -> None:
         """fsync of a directory: its entries are durable on return. Never on the event loop."""
+
+    def sync_all(self, files: Sequence[Path], directories: Sequence[Path]) -> None:
+        """`File.sync` of each of these files and `sync_directory` of each of these directories, at the same time where
+        that can be: who needs no order among them waits for the disk once. Raises OSError where one fails, once none is
+        under way any more. Never on the event loop."""
 
     def lock(self, path: Path) -> Lock:
         """Claim the file, made where absent. Raises BlockingIOError where another process holds it."""

@@ -22,6 +22,7 @@ from headrace.base.errors import HeadraceError
 from headrace.base.ids import NO_LEADER, BrokerId, DirectoryId, Offset, PartitionIndex, TopicId, TopicPartition
 from headrace.base.limits import LOGS_CLOSED_AT_ONCE_MAX, LOGS_TAKEN_UP_PER_TURN_MAX
 from headrace.base.ports import Buffer, Clock, Space
+from headrace.broker.discarding import Discarding
 from headrace.broker.durable_wins import DurableWins, agrees, wins
 from headrace.broker.flusher import Flusher
 from headrace.broker.following import FollowerPartition
@@ -100,6 +101,7 @@ class Partitions:
         self._has_store = has_store
         self._on_bug = on_bug
         self._opener = Opener(engine, clock)
+        self._discarding = Discarding(engine, on_bug)
         self.durable_wins = DurableWins(on_bug)
         self.durable_wins.again = self._try_again
         self.durable_wins.wanted = self._history_to_lead
@@ -239,7 +241,8 @@ class Partitions:
 
     async def _clear(self, handed_over: Sequence[LogIdentity]) -> None:
         if handed_over:
-            await in_thread(lambda: self._delete([], [one for one in handed_over if self._is_older(one)]))
+            left = await in_thread(lambda: self._delete([], [one for one in handed_over if self._is_older(one)]))
+            self._discarding.add(left)
 
     def _is_older(self, identity: LogIdentity) -> bool:
         """In a worker thread: whether the directory is of an earlier owner's assignment."""
@@ -450,7 +453,8 @@ class Partitions:
                 self._take_up(now, configs[local.topic.id], result)
             elif not isinstance(result, Exception):  # not its any more: what comes behind this deletes its files
                 unwanted.append(result.log)
-        await in_thread(partial(_close_all, unwanted, clean=True))
+        if unwanted:
+            await in_thread(partial(_close_all, unwanted, clean=True))
         if self._image is not image:
             self._reconfigure_all(topics)
         for key in giving_way:
@@ -480,7 +484,7 @@ class Partitions:
         """Close and delete, once no flush of theirs is under way."""
         keys = [TopicPartition(identity.topic_id, identity.partition) for identity in gone]
         logs = await self._let_go(keys, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        await in_thread(lambda: self._delete(logs, gone))
+        self._discarding.add(await in_thread(lambda: self._delete(logs, gone)))
 
     async def _leave(self, keys: Sequence[TopicPartition]) -> None:
         """Close those that are handed over; their files stay until nobody needs them."""
@@ -505,15 +509,17 @@ class Partitions:
             await let_go(logs)
         return logs
 
-    def _delete(self, logs: Sequence[PartitionLog], gone: Sequence[LogIdentity]) -> None:
-        """In a worker thread."""
+    def _delete(self, logs: Sequence[PartitionLog], gone: Sequence[LogIdentity]) -> list[Path]:
+        """In a worker thread. What is left, which nobody waits for."""
         for each in logs:
             _close(each, clean=False)
+        left = []
         for identity in gone:
             try:
-                self._engine.delete(identity)
+                left.append(self._engine.begin_delete(identity))
             except (OSError, HeadraceError) as error:
                 log.warning("a deleted partition's files are left", topic=identity.topic_name, reason=str(error))
+        return [directory for directory in left if directory is not None]
 
     def _take_up(
         self,
@@ -694,6 +700,7 @@ class Partitions:
         await self._flusher.idle()
         self._closing = True
         await self.settled()  # what was asked for meanwhile
+        await self._discarding.stop()
         await self._flusher.idle()
         for role in self.replicas:
             role.step_down(ErrorCode.NOT_LEADER_OR_FOLLOWER)

@@ -341,6 +341,10 @@ class Mount:
             raise IsADirectoryError(errno.EISDIR, "is a directory", str(path))
         parent.change(Rename(removes=[(path.name, node)]))
 
+    def remove_some(self, path: Path, bytes_max: int) -> bool:
+        self.remove(path)
+        return True
+
     def remove_tree(self, path: Path) -> None:
         self.process.check_alive()
         node = self._find(path)
@@ -362,6 +366,14 @@ class Mount:
         if self.disk.sync_fails():
             raise OSError(errno.EIO, "simulated sync failure", str(path))
         node.end_sync(mark)
+
+    def sync_all(self, files: Sequence[Path], directories: Sequence[Path]) -> None:
+        for path in files:
+            file = self.open(path)
+            file.sync()
+            file.close()
+        for path in directories:
+            self.sync_directory(path)
 
     def lock(self, path: Path) -> SimLock:
         self.open(path, create=True).close()

@@ -12,6 +12,7 @@ import fcntl
 import os
 import shutil
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
@@ -157,6 +158,14 @@ class LocalDisk:
     def remove(self, path: Path) -> None:
         path.unlink()
 
+    def remove_some(self, path: Path, bytes_max: int) -> bool:
+        found = path.stat()
+        if found.st_size <= bytes_max or found.st_nlink > 1:
+            path.unlink()
+            return True
+        os.truncate(path, found.st_size - bytes_max)
+        return False
+
     def remove_tree(self, path: Path) -> None:
         try:
             shutil.rmtree(path)
@@ -169,6 +178,20 @@ class LocalDisk:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+    def sync_all(self, files: Sequence[Path], directories: Sequence[Path]) -> None:
+        with ThreadPoolExecutor(max(1, len(files) + len(directories)), thread_name_prefix="sync") as threads:
+            begun = [threads.submit(self._sync_file, path) for path in files]
+            begun += [threads.submit(self.sync_directory, path) for path in directories]
+        for each in begun:
+            each.result()
+
+    def _sync_file(self, path: Path) -> None:
+        file = self.open(path)
+        try:
+            file.sync()
+        finally:
+            file.close()
 
     def lock(self, path: Path) -> Lock:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

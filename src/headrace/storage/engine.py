@@ -459,6 +459,14 @@ class LogEngine(Protocol):
     def delete(self, identity: LogIdentity) -> None:
         """Delete the partition's directory, where it is of this topic id. The log must be closed."""
 
+    def begin_delete(self, identity: LogIdentity) -> Path | None:
+        """The same, but for the time that it takes: durably it is not there any more; what is left goes by
+        `delete_some`, or at the next start. None: nothing is."""
+
+    def delete_some(self, left: Path) -> bool:
+        """So little of it that no sync of anybody's waits long for it; whether that was all. In a worker thread. Raises
+        OSError."""
+
     def begin_round(self, tickets: Sequence[FlushTicket]) -> FlushRound:
         """Flush these together, however that is done best. On the loop; one round at a time."""
 

@@ -81,6 +81,8 @@ class MemoryDisk:
         self.full = False
         self.failing = False
         self.cut_in = self._good_syncs = -1
+        self.together = 0
+        """Syncs that were waited for with others."""
         self.syncs = self.appends = self.reads = self.open_files = self.operations = 0
 
     def power_cut(self) -> None:
@@ -188,6 +190,10 @@ class MemoryDisk:
             raise FileNotFoundError(errno.ENOENT, "no such file", str(path))
         parent.change(Rename(removes=[(path.name, parent.names[path.name])]))
 
+    def remove_some(self, path: Path, bytes_max: int) -> bool:
+        self.remove(path)
+        return True
+
     def remove_tree(self, path: Path) -> None:
         self.step()
         parent = self._directory(path.parent)
@@ -201,6 +207,15 @@ class MemoryDisk:
         if self.failing:
             raise OSError(errno.EIO, "sync failed")
         node.end_sync(node.begin_sync())
+
+    def sync_all(self, files: Sequence[Path], directories: Sequence[Path]) -> None:
+        self.together += max(0, len(files) + len(directories) - 1)
+        for path in files:
+            file = self.open(path)
+            file.sync()
+            file.close()
+        for path in directories:
+            self.sync_directory(path)
 
     def lock(self, path: Path) -> Lock:
         raise AssertionError("the log takes no locks")

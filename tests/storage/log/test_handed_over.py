@@ -32,6 +32,15 @@ def test_an_empty_log_outlives_a_power_cut_where_it_begins(producers: bytes | No
     assert found == SECOND
 
 
+def test_who_takes_over_waits_for_the_disk_three_times() -> None:
+    """Producers wait with it: for what the files hold, for the first names, and for the checkpoint's."""
+    disk = new_disk()
+    log = opened(disk, 22)
+    before = disk.syncs - disk.together
+    log.settle_empty(b"what they wrote")
+    assert disk.syncs - disk.together - before == 3
+
+
 def test_it_is_settled_as_often_as_one_likes_and_goes_on() -> None:
     disk = new_disk()
     opened(disk, 22).settle_empty(b"a")

@@ -174,6 +174,11 @@ def read_file(disk: Disk, path: Path) -> bytes:
 def write_file(disk: Disk, path: Path, data: bytes | bytearray, *, sync: bool = True) -> None:
     """Replace a file as a whole. Its name is durable after the caller's `sync_directory`; without `sync`, its contents
     only after the caller syncs them too."""
+    disk.rename(write_beside(disk, path, data, sync=sync), path)
+
+
+def write_beside(disk: Disk, path: Path, data: bytes | bytearray, *, sync: bool = False) -> Path:
+    """What is to replace a file, under a name of its own. Not durable, but with `sync`."""
     temporary = path.with_name(path.name + TEMPORARY)
     file = disk.open(temporary, create=True)
     try:
@@ -183,7 +188,7 @@ def write_file(disk: Disk, path: Path, data: bytes | bytearray, *, sync: bool = 
             file.sync()
     finally:
         file.close()
-    disk.rename(temporary, path)
+    return temporary
 
 
 def sync_file(disk: Disk, path: Path) -> None:

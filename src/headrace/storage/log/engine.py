@@ -15,7 +15,7 @@ from typing import Final
 
 from headrace.base.errors import CorruptData, StorageFailure
 from headrace.base.ids import Offset
-from headrace.base.limits import OPEN_SEGMENT_FILES_MAX
+from headrace.base.limits import DELETED_AT_ONCE_BYTES, OPEN_SEGMENT_FILES_MAX
 from headrace.base.ports import Disk, Space
 from headrace.storage.engine import (
     DamagedLog,
@@ -191,12 +191,33 @@ class LocalLogEngine:
         journal.settle(key)
 
     def delete(self, identity: LogIdentity) -> None:
+        if (left := self.begin_delete(identity)) is not None:
+            self._disk.remove_tree(left)
+
+    def begin_delete(self, identity: LogIdentity) -> Path | None:
         directory = self.root / partition_name(identity)
         stamp = self._stamp(directory)
-        if stamp is not None and stamp.identity.topic_id == identity.topic_id:
-            self._disk.remove_tree(self._move(directory, stamp.identity.topic_id.hex, DELETED))
-            if self._journal is not None:
-                self._journal.settle(key_of(stamp.identity))
+        if stamp is None or stamp.identity.topic_id != identity.topic_id:
+            return None
+        left = self._move(directory, stamp.identity.topic_id.hex, DELETED)
+        if self._journal is not None:
+            self._journal.settle(key_of(stamp.identity))
+        return left
+
+    def delete_some(self, left: Path) -> bool:
+        room = DELETED_AT_ONCE_BYTES
+        for name in self._disk.list_directory(left):
+            if room <= 0:
+                return False
+            path = left / name
+            if self._disk.is_directory(path):
+                continue
+            size = self._disk.size(path)
+            if not self._disk.remove_some(path, room):
+                return False
+            room -= size
+        self._disk.remove_tree(left)
+        return True
 
     def begin_round(self, tickets: Sequence[FlushTicket]) -> LocalRound:
         return LocalRound(self._disk, [ticket for ticket in tickets if isinstance(ticket, Ticket)], self._journal)

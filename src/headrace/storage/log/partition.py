@@ -38,6 +38,7 @@ from headrace.storage.log.checkpoints import (
     encode_stamp,
     mark_doubt,
     sync_file,
+    write_beside,
     write_file,
     write_seal,
 )
@@ -583,21 +584,29 @@ class LocalLog:
             raise StorageFailure(f"The log of {self.directory.name} cannot be made: {error}.") from error
 
     def _settle_empty(self, producers: bytes | None) -> None:
-        """The stamp first: a checkpoint says that it is durable."""
-        end = self.log_end_offset
+        """The stamp first: a checkpoint says that it is durable. Producers wait for this, so that the disk is waited
+        for as seldom as that allows: for what is in the files, for the first names, and for the checkpoint's."""
+        disk, end = self._disk, self.log_end_offset
+        files: dict[Path, bytes | bytearray] = {}
         if not self._exists:
-            self._disk.make_directory(self.directory)
-            stamp = Stamp(identity=self.identity, birth=end)
-            write_file(self._disk, self.directory / STAMP, encode_stamp(stamp))
-            self._disk.sync_directory(self.directory)
-            self._exists = True
+            disk.make_directory(self.directory)
+            files[self.directory / STAMP] = encode_stamp(Stamp(identity=self.identity, birth=end))
         if producers is not None:
-            write_file(self._disk, numbered(self.directory, end, SNAPSHOT), producers)
-            self._snapshots.add(end)
+            files[numbered(self.directory, end, SNAPSHOT)] = producers
         self._checkpoint = Checkpoint.at_segment(end, self.log_start_offset, self._lineage)
-        write_file(self._disk, self.directory / CHECKPOINT, encode_checkpoint(self._checkpoint))
-        self._disk.sync_directory(self.directory)
-        self._disk.sync_directory(self.directory.parent)
+        files[self.directory / CHECKPOINT] = encode_checkpoint(self._checkpoint)
+        temporary = {path: write_beside(disk, path, data) for path, data in files.items()}
+        disk.sync_all(list(temporary.values()), [self.directory.parent])
+        checkpoint = temporary.pop(self.directory / CHECKPOINT)
+        for path, beside in temporary.items():
+            disk.rename(beside, path)
+        if temporary:
+            disk.sync_directory(self.directory)
+        disk.rename(checkpoint, self.directory / CHECKPOINT)
+        disk.sync_directory(self.directory)
+        self._exists = True
+        if producers is not None:
+            self._snapshots.add(end)
 
     def latest_producer_snapshot(self) -> tuple[Offset, bytes] | None:
         for offset, data in reversed(self._unsynced.snapshots):
