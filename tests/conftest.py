@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.guard import Guard
 from tools import s3_server
 
 settings.register_profile("headrace", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
@@ -18,6 +19,10 @@ settings.load_profile("headrace")
 for _interrupt in (signal.SIGINT, signal.SIGQUIT):
     if signal.getsignal(_interrupt) is signal.SIG_IGN:
         signal.signal(_interrupt, signal.default_int_handler if _interrupt is signal.SIGINT else signal.SIG_DFL)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Guard(), "headrace guard")
 
 
 @pytest.fixture(scope="session")

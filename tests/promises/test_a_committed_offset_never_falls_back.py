@@ -20,8 +20,8 @@ import confluent_kafka
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from headrace.net import loops
 from headrace.wire.messages.find_coordinator import FindCoordinatorRequest
+from tests import loops
 from tests.broker.group_broker import RawClient
 from tests.promises.load import QUIET
 from tests.promises.records import ASKED_EVERY_S, DEADLINE_S, IMPATIENT, OPTIONS

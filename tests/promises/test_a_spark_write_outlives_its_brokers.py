@@ -16,12 +16,12 @@ from typing import Any, Final
 import pyarrow as pa
 import pytest
 
-from headrace.net import loops
 from headrace.net.client.admin import Admin
 from headrace.net.client.cluster import Cluster
 from headrace.spark import rows
 from headrace.spark.sink import parse_write_options
 from headrace.spark.writing import TaskWriter
+from tests import loops
 from tests.promises.records import OPTIONS
 from tests.spark.world import consumed
 from tools.broker_cluster import BrokerCluster
