@@ -15,6 +15,7 @@ import faulthandler
 import functools
 import inspect
 import os
+import signal
 import threading
 import time
 from collections.abc import Coroutine, Generator, Iterator
@@ -53,6 +54,7 @@ async def limited(work: Coroutine[Any, Any, T]) -> T:
             return await work
     finally:
         if limit.expired():
+            signal.setitimer(signal.ITIMER_REAL, 0)  # the alarm would end all tests while this one's failure is told
             asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
 
 

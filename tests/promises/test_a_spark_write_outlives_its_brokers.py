@@ -47,6 +47,16 @@ async def created(bootstrap: str) -> None:
         await Admin(cluster).create_topic(TOPIC, partitions=PARTITIONS, replication_factor=3, configs=configs)
 
 
+async def reached_by(task: asyncio.Task[Any], reached: asyncio.Queue[int]) -> int:
+    """The next batch that the task asks for; raises what ended it before."""
+    following = asyncio.create_task(reached.get())
+    await asyncio.wait((task, following), return_when=asyncio.FIRST_COMPLETED)
+    if not following.done() and reached.empty():
+        following.cancel()
+        raise AssertionError(f"it ended as {await task}")
+    return await following
+
+
 def test_kill_9_of_leaders_while_a_task_writes_loses_and_repeats_nothing(
     tmp_path: Path, few_rounds: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -74,7 +84,7 @@ def test_kill_9_of_leaders_while_a_task_writes_loses_and_repeats_nothing(
             task = asyncio.create_task(asyncio.to_thread(TaskWriter(options, {}, None).write, batches()))
             killed = 0
             for expected in range(few_rounds * BATCHES):
-                assert await reached.get() == expected
+                assert await reached_by(task, reached) == expected
                 if expected % BATCHES == KILLED_AT:
                     killed = await leader(cluster.bootstrap, expected // BATCHES % PARTITIONS)
                     await cluster.kill(killed)

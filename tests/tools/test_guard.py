@@ -26,6 +26,7 @@ def pytest_configure(config):
 CONFIG: Final = """
 [pytest]
 asyncio_mode = auto
+asyncio_default_fixture_loop_scope = function
 timeout = 0.5
 """
 HEAD: Final = """
