@@ -21,7 +21,7 @@ def begin_anew(error: BaseException) -> bool:
     from pyspark import SparkContext
 
     context = SparkContext._active_spark_context
-    if context is None:
+    if context is None or context._gateway is None:
         return False
     connection = context._gateway._gateway_client.get_thread_connection()
     if connection is not None:

@@ -651,5 +651,8 @@ AUDIT_PROBLEMS_MAX: Final = 1_000
 """That an audit tells of one task; it counts all."""
 STATISTICS_TOP_MAX: Final = 10_000
 """Keys of each topic that statistics name."""
+AUDIT_MIRROR_TRIES_MAX: Final = 11
+AUDIT_MIRROR_LOOK_MS: Final = 500
+"""A catalog that is not in a store, and should be, is looked for so often, and waited for so long between."""
 AUDIT_TASK_BYTES: Final = 256 * 1024 * 1024
 """Of objects that one task of an audit reads, about."""
