@@ -624,6 +624,8 @@ that has overtaken them."""
 # pipelines on Spark
 PIPELINE_COMMITS_READ_AT_ONCE_MAX: Final = 16
 """Commits of a table that are read at a time."""
+PIPELINE_COMMITS_HELD_MAX: Final = 256
+"""That are read ahead of what is replayed."""
 PIPELINE_BATCH_BYTES: Final = 1024 * 1024 * 1024
 """Of record batches that one commit takes, about, unless its pipeline says otherwise."""
 PIPELINE_FILE_BYTES: Final = 128 * 1024 * 1024
