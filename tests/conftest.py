@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.guard import Guard
+from tests.spark import interrupted
 from tools import s3_server
 
 settings.register_profile("headrace", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
@@ -18,6 +20,10 @@ settings.load_profile("headrace")
 for _interrupt in (signal.SIGINT, signal.SIGQUIT):
     if signal.getsignal(_interrupt) is signal.SIG_IGN:
         signal.signal(_interrupt, signal.default_int_handler if _interrupt is signal.SIGINT else signal.SIG_DFL)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Guard(), "headrace guard")
 
 
 @pytest.fixture(scope="session")
@@ -46,6 +52,11 @@ def s3_url(s3: s3_server.S3Server, monkeypatch: pytest.MonkeyPatch, request: pyt
     for name, value in s3.environment.items():
         monkeypatch.setenv(name, value)
     return s3.url(f"test{abs(hash(request.node.nodeid))}")
+
+
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
+    if call.excinfo is not None:
+        interrupted.begin_anew(call.excinfo.value)
 
 
 @pytest.fixture(scope="session")

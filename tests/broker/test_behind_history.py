@@ -17,7 +17,6 @@ from headrace.base.ports import Objects
 from headrace.broker.partitions import NoFeeding
 from headrace.metadata.config_table import RACK_AWARE
 from headrace.metadata.segments import PartitionCatalog
-from headrace.net import loops
 from headrace.storage.log.checkpoints import decode_stamp, encode_stamp
 from headrace.storage.log.epochs import LeaderEpochs
 from headrace.storage.log.names import STAMP, STRAY
@@ -26,6 +25,7 @@ from headrace.storage.tier import export
 from headrace.storage.tier.reader import Store
 from headrace.wire.batches import Record, check_batches, encode_batch
 from headrace.wire.errors import ErrorCode
+from tests import loops
 from tests.broker import replicas
 from tests.broker.data_path import batch, produce
 from tests.broker.group_broker import until

@@ -12,8 +12,8 @@ import pytest
 
 from headrace.broker.handlers import fetch, plain_fetch
 from headrace.broker.parking import ParkedFetch
-from headrace.net import loops
 from headrace.wire.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
+from tests import loops
 from tests.broker.cluster import Cluster, running
 from tests.broker.group_broker import RawClient
 

@@ -12,7 +12,6 @@ import pytest
 
 from headrace.base.errors import UsageError
 from headrace.base.ids import BrokerId
-from headrace.net import loops
 from headrace.net.client.address import Address
 from headrace.net.client.admin import Admin
 from headrace.net.client.cluster import Cluster as Client
@@ -28,6 +27,7 @@ from headrace.wire.messages.envelope import EnvelopeRequest
 from headrace.wire.messages.find_coordinator import FindCoordinatorRequest
 from headrace.wire.messages.init_producer_id import InitProducerIdRequest
 from headrace.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tests import loops
 from tests.broker.cluster import Cluster, running
 from tests.broker.data_path import batch, produce
 from tests.broker.group_broker import RawClient

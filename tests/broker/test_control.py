@@ -35,13 +35,13 @@ from headrace.controller.asks import (
 )
 from headrace.controller.decision import Refusal
 from headrace.controller.topic_changes import TopicRef
-from headrace.net import loops
 from headrace.net.client.address import Address
 from headrace.raft.membership import Membership, Peer
 from headrace.storage.disk import LocalDisk
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
+from tests import loops
 from tests.net.scripted_broker import ScriptedBroker, scripted_broker
 
 CLUSTER = ClusterId("c")

@@ -25,7 +25,6 @@ from headrace.broker.partitions import NoFeeding
 from headrace.broker.system import SystemClock
 from headrace.broker.throttles import BrokerThrottle
 from headrace.metadata.throttled import ThrottledReplicas
-from headrace.net import loops
 from headrace.net.client.address import Address
 from headrace.net.client.cluster import Cluster as Client
 from headrace.net.client.reassignments import reassign
@@ -45,6 +44,7 @@ from headrace.wire.replica_fetch import (
     encode_request,
     encode_who,
 )
+from tests import loops
 from tests.broker.data_path import batch, delete_records, produce
 from tests.broker.group_broker import until
 from tests.broker.replication_world import BY_HAND, World, decoded, replicating

@@ -18,13 +18,13 @@ from headrace.controller.brokers import fence_broker, register_broker
 from headrace.controller.topics import NewTopic, create_topics
 from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
 from headrace.metadata.values import Endpoint
-from headrace.net import loops
 from headrace.storage.engine import Appended
 from headrace.wire.apis import ApiKey, api
 from headrace.wire.errors import ErrorCode
 from headrace.wire.headers import decode_response_header
 from headrace.wire.messages import fetch, produce
 from headrace.wire.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
+from tests import loops
 from tests.broker.cluster import running
 from tests.broker.data_path import batch, produce_request
 from tests.broker.group_broker import RawClient

@@ -15,7 +15,6 @@ from headrace.broker import forwarding, partition
 from headrace.broker.forwarding import Forwarder
 from headrace.broker.opening import Opened, Wanted
 from headrace.controller.asks import FinishMove, SealMove
-from headrace.net import loops
 from headrace.net.client.address import Address
 from headrace.net.client.connection import Connection, connect
 from headrace.wire.apis import ApiKey
@@ -23,6 +22,7 @@ from headrace.wire.batches import encode_batch
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.produce import NodeEndpoint
 from headrace.wire.records import Record
+from tests import loops
 from tests.broker.data_path import batch, produce, produce_request
 from tests.broker.group_broker import RawClient, until
 from tests.broker.moving import A, B, Held, Moving, moving

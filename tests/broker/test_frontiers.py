@@ -16,9 +16,9 @@ from headrace.base.limits import FRONTIER_READS_AT_ONCE_MAX, FRONTIER_SILENCE_MS
 from headrace.base.ports import ObjectMeta, ReadableObjects
 from headrace.broker import frontiers
 from headrace.broker.frontiers import Frontiers, Heard, Lane
-from headrace.net import loops
 from headrace.replica.producers import ProducerStates
 from headrace.storage.tier.frontier import Beginning
+from tests import loops
 from tests.broker.group_broker import until
 
 BEGINNING = Beginning(FIRST_OFFSET, NO_EPOCH, ProducerStates())

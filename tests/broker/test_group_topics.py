@@ -14,7 +14,7 @@ from headrace.base.limits import GROUP_PATTERN_NAMES_PER_TURN, GROUP_PATTERNS_KE
 from headrace.broker.group_topics import ClusterTopics
 from headrace.coordinators.groups.consumer.patterns import Pattern
 from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
-from headrace.net import loops
+from tests import loops
 
 GREEDY = "(?:[ab]{0,20}a){20}x"
 """Looks at some hundred states for each character."""

@@ -17,13 +17,13 @@ from headrace.broker.boot import Broker
 from headrace.broker.control import Control
 from headrace.controller.asks import Ask, Heartbeat
 from headrace.controller.decision import Refusal
-from headrace.net import loops
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.delete_groups import DeleteGroupsRequest
 from headrace.wire.messages.find_coordinator import FindCoordinatorRequest
 from headrace.wire.messages.heartbeat import HeartbeatRequest
 from headrace.wire.messages.offset_delete import OffsetDeleteRequest
 from headrace.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from tests import loops
 from tests.broker.cluster import Cluster, running
 from tests.broker.group_broker import RawClient
 from tests.broker.replicas import elect, held_rounds, known, leader, make_topic, set_isr, until

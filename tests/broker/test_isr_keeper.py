@@ -11,8 +11,8 @@ import pytest
 from headrace.broker import isr as isr_module
 from headrace.controller.asks import AlterIsr
 from headrace.controller.decision import Refusal
-from headrace.net import loops
 from headrace.wire.errors import ErrorCode
+from tests import loops
 from tests.broker.cluster import Cluster, running
 from tests.broker.data_path import batch, produce
 from tests.broker.group_broker import RawClient

@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 
 from headrace.base.errors import StorageFailure
 from headrace.broker.partitions import UNFLUSHED
-from headrace.net import loops
+from tests import loops
 from tests.broker.cluster import Cluster, running
 from tests.broker.data_path import batch, produce
 from tests.broker.group_broker import RawClient

@@ -21,7 +21,6 @@ from headrace.controller.asks import DeleteHistory, FailTarget, FinishMove, Prov
 from headrace.controller.leaders import Election
 from headrace.controller.topics import NewTopic
 from headrace.metadata import values
-from headrace.net import loops
 from headrace.net.client.admin import Admin
 from headrace.net.client.cluster import Cluster as Client
 from headrace.replica.sealing import packed
@@ -42,6 +41,7 @@ from headrace.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from headrace.wire.records import Record
+from tests import loops
 from tests.broker.data_path import batch, delete_records, fetch, produce, produce_request
 from tests.broker.group_broker import until
 from tests.broker.moving import A, B, C, Moving, moving

@@ -14,7 +14,6 @@ from kafka.structs import TopicPartition
 from headrace.base.ids import BrokerId
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.values import PartitionImage
-from headrace.net import loops
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -26,6 +25,7 @@ from headrace.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsTopics,
 )
+from tests import loops
 from tests.broker.cluster import running
 from tests.broker.data_path import batch, produce
 from tests.broker.group_broker import RawClient

@@ -12,10 +12,10 @@ import pytest
 from headrace.base.ids import BrokerId, LeaderEpoch, Offset
 from headrace.broker.following import FollowerPartition
 from headrace.metadata.config_table import RACK_AWARE
-from headrace.net import loops
 from headrace.storage.engine import Damage
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from tests import loops
 from tests.broker.data_path import batch, delete_records, produce
 from tests.broker.group_broker import RawClient, until
 from tests.broker.replication_world import BY_HAND, World, decoded, replicating

@@ -267,6 +267,10 @@ async def test_damaged_history_is_never_given_out(tmp_path: Path) -> None:
         assert await stream(here, start, 80) == expected(40)[start:]
 
 
+GATE_S = 90
+"""A read of `Slow` that nobody lets go ends then, or the process would wait for its thread."""
+
+
 class Slow(DirectoryObjects):
     """A store whose reads wait until they are let go."""
 
@@ -277,7 +281,7 @@ class Slow(DirectoryObjects):
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
         self.reads += 1
-        self.gate.wait()
+        assert self.gate.wait(GATE_S), "nobody let the reads go"
         return super().get_range(key, start, length)
 
 

@@ -17,10 +17,10 @@ from headrace.broker import renewals as renewals_module
 from headrace.broker.following import FollowerPartition
 from headrace.cli.diagnosis import findings
 from headrace.metadata.delta import ImageDelta
-from headrace.net import loops
 from headrace.storage.engine import EpochEnd, PartitionLog
 from headrace.storage.log.replaced import REPLACED
 from headrace.wire.errors import ErrorCode
+from tests import loops
 from tests.broker.data_path import batch, produce
 from tests.broker.group_broker import until
 from tests.broker.replication_world import World, replicating

@@ -14,10 +14,10 @@ from headrace.base.errors import StorageFailure
 from headrace.base.ids import BrokerId, Offset
 from headrace.base.limits import REPLICA_BULK_BYTES_MIN
 from headrace.base.ports import Buffer
-from headrace.net import loops
 from headrace.storage.log.partition import LocalLog
 from headrace.wire.batches import decode_records, encode_batch, iterate_headers
 from headrace.wire.records import Record
+from tests import loops
 from tests.broker.cluster import running
 from tests.broker.data_path import batch, delete_records, fetch, produce
 from tests.broker.group_broker import RawClient

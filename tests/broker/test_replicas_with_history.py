@@ -7,7 +7,7 @@ from pathlib import Path
 
 from headrace.base.ids import BrokerId, Offset
 from headrace.broker.partitions import NoFeeding
-from headrace.net import loops
+from tests import loops
 from tests.broker.data_path import batch, fetch, produce
 from tests.broker.group_broker import until
 from tests.broker.replication_world import ALL, BY_HAND, World, decoded, replicating

@@ -11,7 +11,6 @@ import pytest
 
 from headrace.base.ids import BrokerId
 from headrace.broker import overtaking
-from headrace.net import loops
 from headrace.wire.batches import encode_batch
 from headrace.wire.compression import Compression
 from headrace.wire.errors import ErrorCode
@@ -19,6 +18,7 @@ from headrace.wire.messages.alter_configs import AlterableConfig, AlterConfigsRe
 from headrace.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from headrace.wire.messages.init_producer_id import InitProducerIdRequest
 from headrace.wire.records import Record
+from tests import loops
 from tests.broker.data_path import EARLIEST, batch, delete_records, fetch, offset_at, produce
 from tests.broker.group_broker import until
 from tests.broker.replication_world import ALL, BY_HAND, World, replicating

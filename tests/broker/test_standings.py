@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from headrace.net import loops
 from headrace.net.client.cluster import Cluster as Client
 from headrace.net.client.standings import standings
+from tests import loops
 from tests.broker.cluster import running
 from tests.broker.data_path import batch, produce
 from tests.broker.group_broker import RawClient

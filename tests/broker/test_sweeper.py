@@ -19,12 +19,12 @@ from headrace.broker.sweeper import Sweep
 from headrace.controller.asks import PublishSegment
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.segment_keys import SegmentKey
-from headrace.net import loops
 from headrace.storage.disk import LocalDisk
 from headrace.storage.objects import DirectoryObjects
 from headrace.storage.tier.mirror import NAMES, MirroredTopic, MirrorWriter, read_document, topic_document_key
 from headrace.storage.tier.reader import Store
 from headrace.wire.messages.delete_topics import DeleteTopicsRequest
+from tests import loops
 from tests.broker.data_path import batch, create, produce
 from tests.broker.group_broker import until
 from tests.broker.replication_world import BY_HAND, World, replicating

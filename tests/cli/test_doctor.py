@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from headrace.base.ids import BrokerId, LeaderEpoch, PartitionIndex
 from headrace.cli.diagnosis import PARTITIONS_NAMED_MAX, Finding, findings
 from headrace.cli.main import main
-from headrace.net import loops
 from headrace.net.client.reassignments import with_more_replicas
 from headrace.net.client.view import PartitionView
+from tests import loops
 from tests.broker.replication_world import ALL, BY_HAND, World, replicating
 
 

@@ -12,7 +12,7 @@ import pytest
 from headrace.broker.exporter import Exporter
 from headrace.cli.main import main
 from headrace.controller.asks import FinishMove
-from headrace.net import loops
+from tests import loops
 from tests.broker.group_broker import until
 from tests.broker.moving import A, B, C, Moving, moving
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import base64
 import subprocess
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
+from tests.interop.asking import asked
 from tools import kafka_jars
 
 PROGRAM: Final = Path(__file__).parent / "tools" / "KafkaTools.java"
@@ -34,19 +36,19 @@ class KafkaTools:
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
+        self._ends = ExitStack()
         quick = ["-Xmx256m", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
         self._command = ["java", *quick, "-cp", kafka_jars.class_path(), str(PROGRAM)]
 
     def __enter__(self) -> Self:
-        self._process = subprocess.Popen(
+        process = subprocess.Popen(
             self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
+        self._put = self._ends.enter_context(asked(process))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        with self._process as process:
-            assert process.stdin is not None
-            process.stdin.close()
+        self._ends.close()
 
     def run(self, tool: str, *arguments: str) -> Said:
         """The tool with its class's name, at the cluster."""
@@ -54,11 +56,8 @@ class KafkaTools:
 
     def run_bare(self, tool: str, *arguments: str) -> Said:
         """Exactly these arguments."""
-        process = self._process
-        assert process.stdin is not None
-        assert process.stdout is not None
-        print("\t".join((ELSEWHERE.get(tool, PACKAGE + tool), *arguments)), file=process.stdin, flush=True)
-        status, _, text = process.stdout.readline().strip().partition(" ")
+        answer = self._put("\t".join((ELSEWHERE.get(tool, PACKAGE + tool), *arguments)))
+        status, _, text = answer.partition(" ")
         return Said(int(status), base64.b64decode(text).decode())
 
     def did(self, tool: str, *arguments: str) -> Said:

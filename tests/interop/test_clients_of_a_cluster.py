@@ -10,7 +10,7 @@ import confluent_kafka
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaAdminClient
 
-from headrace.net import loops
+from tests import loops
 from tools.broker_cluster import BrokerCluster
 
 DEADLINE_S = 60.0

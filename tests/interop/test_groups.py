@@ -20,6 +20,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka.coordinator.assignors.range import RangePartitionAssignor as KafkaPythonRange
 
 from tests.interop.samples import DEADLINE_S, topic_name
+from tests.threads import joined
 from tools import kafka_jars
 
 PARTITIONS = 4
@@ -87,7 +88,7 @@ class Member:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._stopping.set()
-        self._thread.join()
+        joined(self._thread)
         self._client.close()
 
 

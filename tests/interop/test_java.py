@@ -9,6 +9,7 @@ from typing import Final
 import pytest
 
 from tests.interop import java_project
+from tests.interop.asking import asked
 from tests.interop.samples import CODECS
 
 CASES: Final = [
@@ -40,18 +41,9 @@ pytestmark = pytest.mark.skipif(not java_project.IS_POSSIBLE, reason=java_projec
 def ask(bootstrap: str) -> Iterator[Callable[[str], str]]:
     """Put one case to one Java process that runs them all: its answer."""
     command = [*java_project.built(), "headrace.interop.Main", bootstrap]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        requests, answers = process.stdin, process.stdout
-
-        def put(case: str) -> str:
-            print(case, file=requests, flush=True)
-            return answers.readline().strip()
-
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    with asked(process) as put:
         yield put
-        requests.close()
-        process.wait()
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from headrace.metadata.config_table import RACK_AWARE
-from headrace.net import loops
+from tests import loops
 from tests.interop import java_project
 from tools.broker_cluster import BrokerCluster
 

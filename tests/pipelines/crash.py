@@ -9,12 +9,15 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from types import TracebackType
 from typing import Final, Self
 
 import psutil
+
+from tests.threads import joined
 
 LOOK_S: Final = 0.002
 WAIT_S: Final = 120.0
@@ -55,7 +58,7 @@ class PipelineProcess:
 
     def wait(self) -> int:
         code = self.process.wait(WAIT_S)
-        self._teller.join()
+        joined(self._teller, WAIT_S)
         return code
 
     def until(self, happened: Callable[[], bool]) -> bool:
@@ -69,12 +72,12 @@ class PipelineProcess:
 
     def kill_all(self) -> None:
         """Driver, Java and workers at one time, as when a machine dies."""
-        for each in [*_tree(self.process.pid), self.process.pid]:
+        for each in _tree(self.process.pid):
             _kill(each)
-        self.process.wait(WAIT_S)
+        self.kill_driver()
 
     def kill_driver(self) -> None:
-        _kill(self.process.pid)
+        self.process.kill()
         self.process.wait(WAIT_S)
 
     def kill_java(self) -> None:
@@ -106,7 +109,10 @@ class PipelineProcess:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if not self.ended:
             self.kill_all()
-        self._teller.join()
+        self._teller.join(WAIT_S)  # Java of a driver that is dead is no child of it any more, and ends by itself
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        joined(self._teller)
         if self.process.stdout is not None:
             self.process.stdout.close()
         self._log.close()

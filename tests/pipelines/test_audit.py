@@ -13,6 +13,7 @@ import pytest
 from headrace.base.errors import UsageError
 from headrace.base.ids import PartitionIndex
 from headrace.metadata.segments import SegmentDescriptor
+from headrace.spark.pipelines import audit_brokers, unmirrored
 from headrace.spark.pipelines.audit_report import document, page, tell
 from headrace.spark.pipelines.auditing import Report, audit
 from headrace.spark.pipelines.examining import Finding, Sequences, _times, break_between, examine, joined
@@ -108,8 +109,13 @@ def test_times_out_of_bounds_are_told(tmp_path: Path) -> None:
     assert len(finding.problems) == 2
 
 
+async def never(*_: object) -> None:
+    """A catalog that is cut each time."""
+
+
+@pytest.mark.usefixtures("impatient")
 def test_an_audit_beside_its_brokers_and_after_damage(
-    spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with world(tmp_path / "world") as made:
         made.create("good", 2, segment_bytes="4096")
@@ -127,6 +133,20 @@ def test_an_audit_beside_its_brokers_and_after_damage(
         assert all(each.compared for each in report.partitions)
         assert {(each.topic, each.partition) for each in report.partitions} == {("good", 0), ("good", 1), ("bad", 0)}
         assert all(each.segments > 0 and each.records > 0 for each in report.partitions)
+        lost, good = {}, Store.open(made.store).topic("good").topic_id
+        for path in (tmp_path / "world").rglob(f"*/{good}/0/state*"):
+            lost[path] = path.read_bytes()
+            path.unlink()
+        assert lost
+        (problem,) = problems(audit(lambda: spark, spec))
+        assert problem.startswith("good-0: its catalog is not in the store, though the brokers know")
+        for path, data in lost.items():
+            path.write_bytes(data)
+        with monkeypatch.context() as patch:
+            patch.setattr(audit_brokers, "_whole", never)
+            told = problems(audit(lambda: spark, spec))
+        assert [text.partition(" ")[0] for text in told] == ["good-0:", "good-1:", "bad-0:"]
+        assert all("changes too fast" in text for text in told)
     objects = open_objects(made.store)
     damaged = spec_of(made.store, "good", "bad")
     store = Store.open(made.store)
@@ -164,6 +184,37 @@ def test_a_damaged_catalog_is_told_and_the_rest_is_read(spark: Any, tmp_path: Pa
     report = audit(lambda: spark, spec_of(made.url, "t"))
     assert [bool(each.problems) for each in report.partitions] == [True, False]
     assert report.partitions[1].records == 3
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unmirrored, "AUDIT_MIRROR_LOOK_MS", 0)
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("gone", [("*/0/state*",), ("*/0/state*", "*/0/segments/*")])
+def test_what_no_catalog_names_is_told(tmp_path: Path, gone: tuple[str, ...]) -> None:
+    """Its mirror is gone: a partition of which there is nothing is none of these."""
+    made = StoreBuilder(tmp_path)
+    made.topic("t", [[[batch(0, 0)]], []])
+    for pattern in gone:
+        for path in [path for path in tmp_path.rglob(pattern) if path.is_file()]:
+            path.unlink()
+    report = audit(lambda: pytest.fail("there is nothing to read"), spec_of(made.url, "t"))
+    assert [len(each.problems) for each in report.partitions] == [1, 0]
+    assert problems(report)[0].startswith("t-0: its catalog is not in the store, though object '")
+    assert not report.holds
+
+
+def test_a_first_segment_whose_mirror_is_being_written_is_no_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = built(tmp_path, [batch(0, 0)])
+    state = next(tmp_path.rglob("*/0/state*"))
+    was = state.read_bytes()
+    state.unlink()
+    monkeypatch.setattr(unmirrored, "sleep", lambda _: state.write_bytes(was))
+    assert audit(lambda: pytest.fail("there was nothing to read"), spec_of(made.url, "t")).holds
 
 
 def test_what_only_neighbours_can_tell_is_in_the_report(spark: Any, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -134,6 +135,31 @@ def test_a_property_that_was_changed_lets_nobody_add_twice(made: World, spark: A
     with pytest.raises(TakenError):
         other.publish(commits[1])
     assert sorted(names(tmp_path, "iceberg")) == sorted(file.path for each in commits[:2] for file in each.added)
+
+
+@pytest.mark.parametrize("kind", PACKAGES)
+def test_columns_that_a_format_does_not_take_are_refused_before_anything_is_committed(
+    made: World, spark: Any, tmp_path: Path, kind: str
+) -> None:
+    pytest.importorskip(PACKAGES[kind])
+    spec = spec_of(made, tmp_path, kind)
+    for more in ({"lag": "timestamp - timestamp'2026-01-01'"}, {"small": "cast(1 as int)"}):
+        fill(made, 5, Random(5))
+        before = ProgressLog(open_objects(spec.path)).state()
+        with pytest.raises(UsageError, match=r"does not (take|hold)"):
+            materialise(lambda: spark, replace(spec, columns={**spec.columns, **more}))
+        assert not [file for file in ProgressLog(open_objects(spec.path)).state().files if file not in before.files]
+        materialise(lambda: spark, replace(spec, columns={**spec.columns, "small": "cast(1 as bigint)"}))
+    assert sorted(names(tmp_path, kind)) == sorted(listed(tmp_path / "table"))
+
+
+def test_an_empty_text_that_delta_would_tell_as_null_is_refused(made: World, spark: Any, tmp_path: Path) -> None:
+    pytest.importorskip("deltalake")
+    fill(made, 5, Random(6))
+    spec = replace(spec_of(made, tmp_path, "delta"), columns={"odd": "''"})
+    with pytest.raises(UsageError, match="'odd', by which the table is partitioned, holds an empty text"):
+        materialise(lambda: spark, spec)
+    assert not ProgressLog(open_objects(spec.path)).state().files
 
 
 def test_a_format_needs_its_keys() -> None:

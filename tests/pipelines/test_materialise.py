@@ -35,6 +35,7 @@ from headrace.wire.batches import encode_batch
 from headrace.wire.records import Record
 from tests.pipelines.oracle import consumer_rows, differences, listed, rows
 from tests.spark.world import World, consumed, random_batch, world
+from tests.threads import joined
 from tools.s3_server import S3Server
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -288,7 +289,8 @@ def test_a_continuous_run_takes_what_comes_until_it_is_stopped(made: World, spar
             grown.set()
 
     spec = spec_of(made, path, "c", run={"continuous": True, "poll_seconds": 0.05})
-    work = threading.Thread(target=materialise, args=(lambda: spark, spec), kwargs={"meter": Watching(), "stop": stop})
+    more = {"meter": Watching(), "stop": stop}
+    work = threading.Thread(target=materialise, args=(lambda: spark, spec), kwargs=more, daemon=True)
     work.start()
     try:
         for seed in range(2):
@@ -301,7 +303,7 @@ def test_a_continuous_run_takes_what_comes_until_it_is_stopped(made: World, spar
                 grown.clear()
     finally:
         stop.set()
-        work.join()
+        joined(work)
     assert differences(consumer_rows(path), consumed(made.bootstrap, ["c"])) == []
 
 

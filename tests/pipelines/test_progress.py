@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterable, Mapping
+from functools import reduce
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from hypothesis import strategies as st
 from headrace.base.errors import CorruptData, UsageError
 from headrace.base.limits import OBJECT_SINGLE_BYTES_MAX
 from headrace.base.ports import ObjectMeta
+from headrace.spark.pipelines import progress
 from headrace.spark.pipelines.progress import (
     APPEND,
     BEGIN,
@@ -113,6 +116,48 @@ def test_a_commit_that_no_store_puts_on_a_condition_is_refused(tmp_path: Path) -
     with pytest.raises(UsageError, match=f"a commit has at most {OBJECT_SINGLE_BYTES_MAX}: lower maxBytesPerTrigger"):
         log.commit(State(), commit(0, added=(large,)))
     assert log.state() == State()
+
+
+class Counting(DirectoryObjects):
+    """How many objects were read and not taken yet, at most."""
+
+    begun = taken = most = 0
+
+    def get(self, key: str) -> bytes:
+        with LOCK:
+            self.begun += 1
+            self.most = max(self.most, self.begun - self.taken)
+        return super().get(key)
+
+
+LOCK = threading.Lock()
+
+
+def test_a_long_log_is_read_in_portions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "PIPELINE_COMMITS_HELD_MAX", 4)
+    objects = Counting(LocalDisk(), tmp_path)
+    log = ProgressLog(objects)
+    state = State()
+    for version in range(21):
+        state = log.commit(state, commit(version, action=APPEND if version else BEGIN))
+    for at, found in enumerate(log.commits()):
+        assert found.version == at
+        objects.taken += 1
+    assert objects.begun == objects.taken == 21
+    assert objects.most <= 5
+
+
+def test_a_replay_copies_what_the_table_holds_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    commits = [commit(at, added=(File(f"data/{at}", 1, 1, {}),)) for at in range(50)]
+    one_by_one, copied = reduce(State.after, commits, State()), list[int]()
+
+    def counted(*given: Mapping[str, File]) -> dict[str, File]:
+        copied.append(sum(map(len, given)))
+        return dict(*given)
+
+    monkeypatch.setattr(progress, "dict", counted, raising=False)
+    assert State().after_all(commits) == one_by_one
+    assert sum(copied) == 0
 
 
 class HalfListed(DirectoryObjects):

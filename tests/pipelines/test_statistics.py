@@ -10,13 +10,16 @@ from typing import Any
 
 import pytest
 
+from headrace.base.errors import UsageError
 from headrace.spark.pipelines.__main__ import main
 from headrace.spark.pipelines.meter import Lines
 from headrace.spark.pipelines.spec import Statistics, parse
 from headrace.spark.pipelines.survey_report import tell
 from headrace.spark.pipelines.surveying import TopicCounts, document, key_text, survey
+from headrace.storage.tier.reader import Store
 from headrace.wire.batches import encode_batch
 from headrace.wire.records import Record
+from tests.spark.conftest import StoreBuilder
 from tests.spark.world import consumed, world
 
 pytestmark = pytest.mark.timeout(180)
@@ -31,6 +34,17 @@ def batch(random: Random) -> bytes:
         for at in range(20)
     ]
     return encode_batch(rows)
+
+
+def test_two_topics_of_one_name_are_not_added_up(tmp_path: Path) -> None:
+    made = StoreBuilder(tmp_path)
+    for _ in range(2):
+        made.topic("t", [[[encode_batch([Record(0, 0, None, b"v")])]]])
+    ids = ",".join(str(topic.topic_id) for topic in Store.open(made.url).topics())
+    spec = parse({"pipeline": "statistics", "name": "s", "source": {"store": made.url, "topic": ids}})
+    assert isinstance(spec, Statistics)
+    with pytest.raises(UsageError, match="Two topics are called 't'"):
+        survey(lambda: pytest.fail("no session"), spec)
 
 
 def test_they_equal_a_plain_count(spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

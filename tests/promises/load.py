@@ -16,6 +16,8 @@ from typing import Any, Final, Self
 
 import confluent_kafka
 
+from tests.threads import joined
+
 PARTITIONS: Final = 3
 DEADLINE_S: Final = 60.0
 QUEUED_MESSAGES_MAX: Final = 2_000
@@ -137,7 +139,7 @@ class Producer(Sender):
 
     def _stop_sending(self) -> None:
         self._stopping.set()
-        self._thread.join()
+        joined(self._thread)
 
     def _run(self) -> None:
         while not self._stopping.is_set():
@@ -177,7 +179,7 @@ class Watcher:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._stopping.set()
-        self._thread.join()
+        joined(self._thread)
         self._client.close()
 
     def _run(self) -> None:

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple, Self
 
 from tests.interop import java_project
 from tests.promises.readings import DEADLINE_S, Readings
+from tests.threads import joined
 
 SHORT_LIVED: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 """Several of these begin at once on few cores: no time goes to compiling what will not run for long."""
@@ -87,7 +88,7 @@ class Members:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._running.kill()
         self._running.wait()
-        self._thread.join()
+        joined(self._thread)
 
     def restart(self, number: int) -> None:
         """That member is closed and begun anew, in its own time."""
@@ -99,7 +100,7 @@ class Members:
         """SIGKILL. On return all that they told has been heard."""
         self._running.kill()
         self._running.wait()
-        self._thread.join()
+        joined(self._thread)
         self._readings.on_killed(self._name)
 
     def stop(self) -> None:
@@ -108,7 +109,7 @@ class Members:
         assert stdin is not None
         stdin.close()
         assert self._running.wait(DEADLINE_S) == 0
-        self._thread.join()
+        joined(self._thread)
 
     @property
     def _running(self) -> subprocess.Popen[str]:

@@ -20,11 +20,12 @@ import confluent_kafka
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from headrace.net import loops
 from headrace.wire.messages.find_coordinator import FindCoordinatorRequest
+from tests import loops
 from tests.broker.group_broker import RawClient
 from tests.promises.load import QUIET
 from tests.promises.records import ASKED_EVERY_S, DEADLINE_S, IMPATIENT, OPTIONS
+from tests.threads import joined
 from tools.broker_cluster import BrokerCluster
 
 TOPIC: Final = "t"
@@ -56,7 +57,7 @@ class Looping:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._stopping.set()
-        self._thread.join()
+        joined(self._thread)
         self._client.close()
 
     def _run(self) -> None:

@@ -12,9 +12,9 @@ from typing import Final
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from headrace.net import loops
 from headrace.storage.log.replaced import REPLACED
 from headrace.wire.messages.metadata import MetadataRequest, MetadataResponsePartition
+from tests import loops
 from tests.broker.data_path import batch, produce
 from tests.broker.group_broker import RawClient
 from tests.promises.load import PARTITIONS, QUIET, PartitionLogs, read_all

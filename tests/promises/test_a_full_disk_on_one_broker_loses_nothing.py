@@ -18,7 +18,7 @@ from typing import Final
 
 import pytest
 
-from headrace.net import loops
+from tests import loops
 from tests.broker.group_broker import RawClient
 from tests.promises.changes import create
 from tests.promises.records import OPTIONS, Records, under_records

@@ -17,7 +17,7 @@ from typing import Final
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from headrace.net import loops
+from tests import loops
 from tests.interop import java_project
 from tests.promises.load import QUIET, Producer
 from tests.promises.members import KINDS, Members

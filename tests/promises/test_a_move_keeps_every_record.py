@@ -18,7 +18,6 @@ from typing import Any, Final
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from headrace.net import loops
 from headrace.wire.errors import ErrorCode, error_of
 from headrace.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -27,6 +26,7 @@ from headrace.wire.messages.alter_partition_reassignments import (
 )
 from headrace.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from headrace.wire.messages.metadata import MetadataRequest
+from tests import loops
 from tests.broker.group_broker import RawClient
 from tests.promises.load import PARTITIONS, QUIET, Producer, Watcher, read_all
 from tests.promises.records import IMPATIENT, OPTIONS

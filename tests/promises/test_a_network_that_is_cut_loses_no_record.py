@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from headrace.net import loops
+from tests import loops
 from tests.promises import insiders
 from tests.promises.load import PARTITIONS
 from tests.promises.networks import Cluster, Network, permitted

@@ -14,8 +14,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final
 
-from headrace.net import loops
 from headrace.wire.messages.metadata import MetadataRequest
+from tests import loops
 from tests.broker.group_broker import RawClient
 from tests.promises.changes import DEADLINE_S, Ledger, Writer, controller, told_by
 from tests.promises.networks import Cluster, Network, permitted

@@ -12,7 +12,7 @@ import itertools
 from pathlib import Path
 from typing import Final
 
-from headrace.net import loops
+from tests import loops
 from tests.promises import insiders
 from tests.promises.load import PARTITIONS
 from tests.promises.records import OPTIONS, Records, under_records

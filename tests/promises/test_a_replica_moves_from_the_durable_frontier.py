@@ -18,10 +18,10 @@ from typing import Final
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from headrace.base.ids import PartitionIndex
-from headrace.net import loops
 from headrace.storage.log.names import LOG
 from headrace.storage.tier.reader import Store
 from headrace.wire.errors import ErrorCode
+from tests import loops
 from tests.promises.load import PARTITIONS, QUIET, Producer, Watcher, read_all
 from tests.promises.records import IMPATIENT, OPTIONS
 from tests.promises.test_a_move_keeps_every_record import DEADLINE_S, TOPIC, Operator

@@ -16,12 +16,12 @@ from typing import Any, Final
 import pyarrow as pa
 import pytest
 
-from headrace.net import loops
 from headrace.net.client.admin import Admin
 from headrace.net.client.cluster import Cluster
 from headrace.spark import rows
 from headrace.spark.sink import parse_write_options
 from headrace.spark.writing import TaskWriter
+from tests import loops
 from tests.promises.records import OPTIONS
 from tests.spark.world import consumed
 from tools.broker_cluster import BrokerCluster
@@ -45,6 +45,16 @@ async def created(bootstrap: str) -> None:
     async with Cluster(bootstrap) as cluster:
         configs = {"min.insync.replicas": "2"}
         await Admin(cluster).create_topic(TOPIC, partitions=PARTITIONS, replication_factor=3, configs=configs)
+
+
+async def reached_by(task: asyncio.Task[Any], reached: asyncio.Queue[int]) -> int:
+    """The next batch that the task asks for; raises what ended it before."""
+    following = asyncio.create_task(reached.get())
+    await asyncio.wait((task, following), return_when=asyncio.FIRST_COMPLETED)
+    if not following.done() and reached.empty():
+        following.cancel()
+        raise AssertionError(f"it ended as {await task}")
+    return await following
 
 
 def test_kill_9_of_leaders_while_a_task_writes_loses_and_repeats_nothing(
@@ -74,7 +84,7 @@ def test_kill_9_of_leaders_while_a_task_writes_loses_and_repeats_nothing(
             task = asyncio.create_task(asyncio.to_thread(TaskWriter(options, {}, None).write, batches()))
             killed = 0
             for expected in range(few_rounds * BATCHES):
-                assert await reached.get() == expected
+                assert await reached_by(task, reached) == expected
                 if expected % BATCHES == KILLED_AT:
                     killed = await leader(cluster.bootstrap, expected // BATCHES % PARTITIONS)
                     await cluster.kill(killed)

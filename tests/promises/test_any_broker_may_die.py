@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 import pytest
 
-from headrace.net import loops
+from tests import loops
 from tests.interop import java_project
 from tests.promises import java
 from tests.promises.java import JavaProducer

@@ -18,11 +18,11 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from headrace.base.ids import PartitionIndex
-from headrace.net import loops
 from headrace.net.client.cluster import Cluster as Client
 from headrace.net.client.reassignments import reassign
 from headrace.storage.tier.reader import Store
 from headrace.wire.errors import ErrorCode
+from tests import loops
 from tests.promises.load import QUIET
 from tools.broker_cluster import BrokerCluster
 

@@ -14,8 +14,8 @@ from typing import Final
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from headrace.base.ids import PartitionIndex
-from headrace.net import loops
 from headrace.storage.tier.reader import Store
+from tests import loops
 from tests.promises.load import QUIET
 from tests.promises.test_history_outlives_the_logs import (
     DEADLINE_S,

@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 import confluent_kafka
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from headrace.net import loops
+from tests import loops
 from tests.promises.load import QUIET
 from tools.broker_cluster import BrokerCluster
 

@@ -30,7 +30,6 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka.record import MemoryRecords
 
 from headrace.cli import durable_views
-from headrace.net import loops
 from headrace.wire.errors import ErrorCode, error_of
 from headrace.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -39,6 +38,7 @@ from headrace.wire.messages.alter_partition_reassignments import (
 )
 from headrace.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from headrace.wire.messages.metadata import MetadataRequest, MetadataResponse
+from tests import loops
 from tests.broker.group_broker import RawClient
 from tests.promises.load import QUIET
 from tests.promises.verifier import (

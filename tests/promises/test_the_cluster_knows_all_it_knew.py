@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from headrace.net import loops
+from tests import loops
 from tests.promises.changes import DEADLINE_S, Ledger, Writer, controller, told_by
 from tools.broker_cluster import BrokerCluster
 

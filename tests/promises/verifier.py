@@ -23,6 +23,7 @@ from confluent_kafka import KafkaException, TopicPartition
 
 from tests.promises.load import DEADLINE_S, QUIET
 from tests.promises.records import IMPATIENT
+from tests.threads import joined
 
 TURN_S: Final = 0.05
 """Of a producer: a record to each of its partitions."""
@@ -110,7 +111,7 @@ class Worker:
     def stop(self) -> None:
         """Idempotent."""
         self._stopping.set()
-        self._thread.join()
+        joined(self._thread)
 
     def _run(self) -> None:
         try:

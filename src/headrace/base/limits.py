@@ -631,6 +631,8 @@ that has overtaken them."""
 # pipelines on Spark
 PIPELINE_COMMITS_READ_AT_ONCE_MAX: Final = 16
 """Commits of a table that are read at a time."""
+PIPELINE_COMMITS_HELD_MAX: Final = 256
+"""That are read ahead of what is replayed."""
 PIPELINE_BATCH_BYTES: Final = 1024 * 1024 * 1024
 """Of record batches that one commit takes, about, unless its pipeline says otherwise."""
 PIPELINE_FILE_BYTES: Final = 128 * 1024 * 1024
@@ -658,5 +660,8 @@ AUDIT_PROBLEMS_MAX: Final = 1_000
 """That an audit tells of one task; it counts all."""
 STATISTICS_TOP_MAX: Final = 10_000
 """Keys of each topic that statistics name."""
+AUDIT_MIRROR_TRIES_MAX: Final = 11
+AUDIT_MIRROR_LOOK_MS: Final = 500
+"""A catalog that is not in a store, and should be, is looked for so often, and waited for so long between."""
 AUDIT_TASK_BYTES: Final = 256 * 1024 * 1024
 """Of objects that one task of an audit reads, about."""

@@ -5,8 +5,8 @@ Promises to tell only what does not hold of one moment: a catalog that changes w
 
 from __future__ import annotations
 
-from headrace.base.errors import HeadraceError
-from headrace.base.ids import PartitionIndex
+from headrace.base.errors import CorruptData, HeadraceError
+from headrace.base.ids import ClusterId, PartitionIndex
 from headrace.base.limits import DURABLE_CATALOG_TRIES_MAX
 from headrace.metadata.segments import CatalogEntry, PartitionCatalog
 from headrace.net.client.address import Address
@@ -15,28 +15,32 @@ from headrace.net.client.durable import DurableLink
 from headrace.net.client.errors import ClientError
 from headrace.net.client.members import Members
 from headrace.net.client.offsets import LATEST
-from headrace.spark.brokers import EARLIEST_LOCAL, Brokers
-from headrace.spark.extent import ReadTopic
+from headrace.spark.brokers import EARLIEST_LOCAL
+from headrace.spark.extent import ReadTopic, Sources
+from headrace.spark.pipelines.unmirrored import Patience, unmirrored_problems
 from headrace.storage.tier.mirror import MirroredState, MirroredTopic
 from headrace.storage.tier.reader import rebuilt
 from headrace.storage.tier.verifying import mirror_problems, seam_problems
 
 
 def problems_beside(
-    brokers: Brokers, topic: ReadTopic, partition: PartitionIndex, mirrored: PartitionCatalog
+    sources: Sources, topic: ReadTopic, partition: PartitionIndex, mirrored: PartitionCatalog, patience: Patience
 ) -> list[str]:
     """Of the mirror that was audited. Raises ClientError, CorruptData, HeadraceError."""
-    assert topic.mirrored is not None
+    brokers = sources.brokers
+    assert brokers is not None
     starts = brokers.offsets(topic.name, [partition], EARLIEST_LOCAL)
-    catalog = brokers.begin(_catalog(brokers.bootstrap, topic.mirrored, partition)).result()
+    catalog = brokers.begin(_catalog(brokers.bootstrap, topic, partition)).result()
     ends = brokers.offsets(topic.name, [partition], LATEST)
+    unmirrored = mirrored.end_offset < 0
     return [
+        *(unmirrored_problems(sources, topic, int(partition), catalog, patience) if unmirrored else ()),
         *mirror_problems(topic.name, partition, mirrored, catalog),
         *seam_problems(topic.name, partition, catalog, starts[partition].offset, ends[partition].offset),
     ]
 
 
-async def _catalog(bootstrap: str, topic: MirroredTopic, partition: PartitionIndex) -> PartitionCatalog:
+async def _catalog(bootstrap: str, topic: ReadTopic, partition: PartitionIndex) -> PartitionCatalog:
     """As the brokers know it, its chain proven."""
     async with Cluster(bootstrap) as cluster:
         alive = [broker for broker in await Members(cluster).brokers() if not broker.fenced]
@@ -50,15 +54,18 @@ async def _catalog(bootstrap: str, topic: MirroredTopic, partition: PartitionInd
     raise HeadraceError(f"The catalog of {topic.name}-{partition} changes too fast to be read: audit again.")
 
 
-async def _whole(link: DurableLink, topic: MirroredTopic, partition: PartitionIndex) -> PartitionCatalog | None:
-    """Of one moment; None: what was asked for next was deleted meanwhile."""
-    page = await link.catalog(topic.topic_id, partition, -1)
+async def _whole(link: DurableLink, topic: ReadTopic, partition: PartitionIndex) -> PartitionCatalog | None:
+    """Of one moment; None: what was asked for next was deleted meanwhile. Raises CorruptData."""
+    page = await link.catalog(topic.id, partition, -1)
+    if "state" not in page:
+        raise CorruptData(f"A broker knows no catalog of {topic.name}-{partition}")
     state = MirroredState.from_json(page["state"])
     entries = [CatalogEntry.from_json(each) for each in page["entries"]]
     while entries and entries[-1].descriptor.start_offset < state.last_start:
-        page = await link.catalog(topic.topic_id, partition, entries[-1].descriptor.next_offset)
+        page = await link.catalog(topic.id, partition, entries[-1].descriptor.next_offset)
         if not page["entries"]:
             return None
         entries += [CatalogEntry.from_json(each) for each in page["entries"]]
     kept = [each for each in entries if each.descriptor.start_offset <= state.last_start]
-    return rebuilt(topic, partition, state, [(int(each.descriptor.start_offset), each) for each in kept])
+    about = MirroredTopic(cluster_id=ClusterId(""), topic_id=topic.id, name=topic.name, partitions=partition + 1)
+    return rebuilt(about, partition, state, [(int(each.descriptor.start_offset), each) for each in kept])

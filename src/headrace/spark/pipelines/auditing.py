@@ -11,17 +11,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from headrace.base.errors import CorruptData, UsageError
+from headrace.base.errors import CorruptData, HeadraceError, UsageError
 from headrace.base.ids import PartitionIndex
 from headrace.base.limits import AUDIT_TASK_BYTES
 from headrace.metadata.segments import PartitionCatalog
-from headrace.net.client.errors import ClientError
 from headrace.spark.extent import ReadTopic, Sources
 from headrace.spark.options import ReadOptions
 from headrace.spark.pipelines.examining import FINDING_SQL, Examined, Finding, examined, joined
 from headrace.spark.pipelines.meter import Meter
 from headrace.spark.pipelines.shaping import numbered
 from headrace.spark.pipelines.spec import Audit
+from headrace.spark.pipelines.unmirrored import Patience, unnamed_problems
 from headrace.storage.objects import open_objects
 from headrace.storage.tier.verifying import sentence
 
@@ -118,10 +118,12 @@ def _catalogs(sources: Sources, report: Report) -> Iterator[tuple[tuple[str, int
             except CorruptData as error:
                 audited.problems.append(sentence(error))
                 continue
-            if catalog is not None:
+            if catalog is None:  # which is judged, too: there may have been one
+                catalog = PartitionCatalog.empty(topic.id, PartitionIndex(partition))
+            else:
                 audited.start, audited.end = catalog.readable_start, int(catalog.next_offset)
                 audited.segments, audited.head = len(catalog.entries), catalog.head
-                yield (audited.topic, partition), (topic, catalog)
+            yield (audited.topic, partition), (topic, catalog)
 
 
 def _work(catalogs: Catalogs) -> list[tuple[Examined, ...]]:
@@ -170,6 +172,7 @@ def examining(source: ReadOptions, work: Sequence[tuple[Examined, ...]]) -> Call
 
 def _judge(sources: Sources, catalogs: Catalogs, report: Report) -> None:
     """All that only the driver sees."""
+    patience = Patience()
     for each in report.partitions:
         place = (each.topic, each.partition)
         if place not in catalogs:
@@ -184,8 +187,10 @@ def _judge(sources: Sources, catalogs: Catalogs, report: Report) -> None:
         each.problems += [f"{each.topic}-{each.partition}: segment {start} was not looked at." for start in missing]
         each.problems += [f"{each.topic}-{each.partition}: {problem}." for _, problem in joined(each.findings)]
         if sources.brokers is not None:
-            each.problems += _beside_brokers(sources, topic, each, catalog)
+            each.problems += _beside_brokers(sources, topic, each, catalog, patience)
             each.compared = True
+        elif catalog.end_offset < 0:
+            each.problems += unnamed_problems(sources, topic, each.partition, patience)
 
 
 def _gone_since(sources: Sources, topic: ReadTopic, each: Audited, catalog: PartitionCatalog) -> PartitionCatalog:
@@ -198,13 +203,14 @@ def _gone_since(sources: Sources, topic: ReadTopic, each: Audited, catalog: Part
         return catalog
 
 
-def _beside_brokers(sources: Sources, topic: ReadTopic, each: Audited, catalog: PartitionCatalog) -> list[str]:
+def _beside_brokers(
+    sources: Sources, topic: ReadTopic, each: Audited, catalog: PartitionCatalog, patience: Patience
+) -> list[str]:
     from headrace.spark.pipelines.audit_brokers import problems_beside
 
-    assert sources.brokers is not None
     try:
-        return problems_beside(sources.brokers, topic, PartitionIndex(each.partition), catalog)
-    except (ClientError, CorruptData) as error:
+        return problems_beside(sources, topic, PartitionIndex(each.partition), catalog, patience)
+    except HeadraceError as error:  # of this partition; what was found of the others stands
         return [f"{each.topic}-{each.partition}: the brokers' view cannot be had: {str(error).rstrip('.')}."]
 
 

@@ -7,7 +7,7 @@ one state, and what it holds is looked at before each. Source: the Delta protoco
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from deltalake import DeltaTable, Schema
@@ -16,7 +16,7 @@ from deltalake.transaction import AddAction, CommitProperties, Transaction, crea
 
 from headrace.base.errors import UsageError
 from headrace.spark.pipelines.progress import Commit, File
-from headrace.spark.pipelines.publishing import TakenError, place_of
+from headrace.spark.pipelines.publishing import TakenError, place_of, refused
 from headrace.spark.pipelines.spec import Materialise
 from headrace.spark.pipelines.tables import arrow_schema_of
 
@@ -33,6 +33,22 @@ class DeltaFormat:
         self._table = DeltaTable(self._url) if DeltaTable.is_deltatable(self._url) else None
         held = None if self._table is None else self._table.transaction_version(self._application)
         return -1 if held is None else held
+
+    def check(self, schema: Any) -> None:
+        try:
+            found = Schema.from_arrow(schema)
+        except Exception as error:  # deltalake has no narrower class for it
+            raise refused("Delta", error) from error
+        if self._table is not None:
+            _new_fields(self._table, found)
+
+    def check_files(self, files: Sequence[File]) -> None:
+        for file in files:
+            if empty := [name for name, value in file.values.items() if value == ""]:
+                raise UsageError(
+                    f"Column '{empty[0]}', by which the table is partitioned, holds an empty text, which is null for "
+                    "Delta: let section [columns] give it another value there."
+                )
 
     def publish(self, commit: Commit) -> None:
         properties = CommitProperties(
@@ -60,16 +76,21 @@ class DeltaFormat:
 
     def _grow(self, table: DeltaTable, schema: Schema) -> None:
         """New columns first, in a commit of their own. Raises UsageError for other changes."""
-        known = {field.name: field for field in table.schema().fields}
-        for field in schema.fields:
-            if field.name in known and field.type != known[field.name].type:
-                raise UsageError(
-                    f"Column '{field.name}' is {known[field.name].type} in the Delta table, and would be {field.type}, "
-                    "which Delta does not take: give the new one another name."
-                )
-        if new := [field for field in schema.fields if field.name not in known]:
+        if new := _new_fields(table, schema):
             table.alter.add_columns(new)
             table.update_incremental()
+
+
+def _new_fields(table: DeltaTable, schema: Schema) -> list[Any]:
+    """Raises UsageError for a field of another type."""
+    known = {field.name: field for field in table.schema().fields}
+    for field in schema.fields:
+        if field.name in known and field.type != known[field.name].type:
+            raise UsageError(
+                f"Column '{field.name}' is {known[field.name].type} in the Delta table, and would be {field.type}, "
+                "which Delta does not take: give the new one another name."
+            )
+    return [field for field in schema.fields if field.name not in known]
 
 
 def added(file: File, time_ms: int) -> AddAction:

@@ -26,7 +26,8 @@ WIDER: Final = {
 
 
 def evolved(table: Sequence[Column], rows: Sequence[Column], *, widening: bool = True) -> tuple[Column, ...]:
-    """The table's columns, once rows of these are added. Raises UsageError."""
+    """The table's columns, once rows of these are added; without `widening` a type stays as it is, for the rows too.
+    Raises UsageError."""
     found = {column.name.lower(): column for column in table}
     for column in rows:
         known = found.get(column.name.lower())
@@ -36,7 +37,7 @@ def evolved(table: Sequence[Column], rows: Sequence[Column], *, widening: bool =
             raise UsageError(f"Column '{column.name}' is called '{known.name}' in the table: call it so.")
         elif widening and (known.type, column.type) in WIDER:
             found[column.name.lower()] = column
-        elif known.type != column.type and (column.type, known.type) not in WIDER:
+        elif known.type != column.type and not (widening and (column.type, known.type) in WIDER):
             raise UsageError(
                 f"Column '{column.name}' is {known.type} in the table, and would be {column.type}, which does not hold "
                 "it: give the new one another name."

@@ -7,6 +7,7 @@ there by then, are off for the table.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from pyiceberg.catalog import Catalog, load_catalog
@@ -14,8 +15,8 @@ from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableA
 from pyiceberg.table import Table
 
 from headrace.base.errors import UsageError
-from headrace.spark.pipelines.progress import Commit
-from headrace.spark.pipelines.publishing import TakenError, place_of
+from headrace.spark.pipelines.progress import Commit, File
+from headrace.spark.pipelines.publishing import TakenError, place_of, refused
 from headrace.spark.pipelines.spec import Materialise
 from headrace.spark.pipelines.tables import arrow_schema_of
 
@@ -44,6 +45,18 @@ class IcebergFormat:
             self._table = None
             return -1
         return int(self._table.properties.get(self._property, -1))
+
+    def check(self, schema: Any) -> None:
+        try:
+            if self._table is None:
+                self._catalog._convert_schema_if_needed(schema)
+            else:
+                self._table.update_schema().union_by_name(schema)  # which changes nothing yet
+        except Exception as error:  # of several classes, which share none
+            raise refused("Iceberg", error) from error
+
+    def check_files(self, files: Sequence[File]) -> None:
+        """It reads them from the files themselves."""
 
     def publish(self, commit: Commit) -> None:
         schema = arrow_schema_of(commit.columns)

@@ -211,6 +211,8 @@ class _Run:
         if tasks:
             with self.meter.working(self._started(), size):
                 files = shape.write(tasks)
+            if self._format is not None:
+                self._format.check_files(files)
         columns = self._evolved(shape)
         self._commit(APPEND, claims=claims, added=tuple(files), columns=columns)
         records = sum(file.records for file in files)
@@ -252,10 +254,14 @@ class _Run:
     def _shaped(self) -> Shape:
         """Raises UsageError where the rows do not fit the table."""
         from headrace.spark.pipelines.shaping import Shape
+        from headrace.spark.pipelines.tables import arrow_schema_of
 
         if self._shape is None:
-            self._shape = Shape(self._started(), self.spec)
-            self._evolved(self._shape)
+            shape = Shape(self._started(), self.spec)
+            columns = self._evolved(shape)
+            if self._format is not None:
+                self._format.check(arrow_schema_of(columns))
+            self._shape = shape
         return self._shape
 
     def _evolved(self, shape: Shape) -> tuple[Column, ...]:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 from headrace.base.errors import CorruptData, UsageError
-from headrace.base.limits import OBJECT_SINGLE_BYTES_MAX, PIPELINE_COMMITS_READ_AT_ONCE_MAX
+from headrace.base.limits import OBJECT_SINGLE_BYTES_MAX, PIPELINE_COMMITS_HELD_MAX, PIPELINE_COMMITS_READ_AT_ONCE_MAX
 from headrace.base.ports import Objects
 from headrace.spark.positions import Positions, TopicOffsets
 
@@ -166,37 +166,26 @@ class State:
 
     def after(self, commit: Commit) -> State:
         """Raises CorruptData for one that does not follow."""
-        if commit.version != self.version + 1:
-            raise CorruptData(f"Version {commit.version} of the table follows on {self.version}.")
+        return self.after_all((commit,))
+
+    def after_all(self, commits: Iterable[Commit]) -> State:
+        """In order, in time that grows with what they say. Raises CorruptData where one does not follow."""
         covered, topics, files = dict(self.covered), dict(self.topics), dict(self.files)
-        for claim in commit.claims:
-            place = (claim.topic_id, claim.partition)
-            found = covered.get(place, Covered()).with_claim(claim.start_offset, claim.end_offset)
-            if found is None:
-                raise CorruptData(
-                    f"Version {commit.version} claims offsets {claim.start_offset} to {claim.end_offset} of topic "
-                    f"'{claim.topic}', partition {claim.partition}, of which the table has some already."
-                )
-            covered[place] = found
-            topics[claim.topic] = claim.topic_id
-        for path in commit.removed:
-            if files.pop(path, None) is None:
-                raise CorruptData(f"Version {commit.version} removes '{path}', which is not in the table.")
-        for file in commit.added:
-            if file.path in files or file.path in self.files:
-                raise CorruptData(f"Version {commit.version} adds '{file.path}', which is in the table.")
-            files[file.path] = file
-        return replace(
-            self,
-            version=commit.version,
-            pipeline=self.pipeline or commit.pipeline,
-            columns=commit.columns or self.columns,
-            partition_by=commit.partition_by if commit.action == BEGIN else self.partition_by,
-            format=commit.format if commit.action == BEGIN else self.format,
-            covered=covered,
-            topics=topics,
-            files=files,
-        )
+        found = self
+        for commit in commits:
+            if commit.version != found.version + 1:
+                raise CorruptData(f"Version {commit.version} of the table follows on {found.version}.")
+            _claim(commit, covered, topics)
+            _change(commit, files)
+            found = replace(
+                found,
+                version=commit.version,
+                pipeline=found.pipeline or commit.pipeline,
+                columns=commit.columns or found.columns,
+                partition_by=commit.partition_by if commit.action == BEGIN else found.partition_by,
+                format=commit.format if commit.action == BEGIN else found.format,
+            )
+        return replace(found, covered=covered, topics=topics, files=files)
 
     @property
     def positions(self) -> Positions:
@@ -211,6 +200,32 @@ class State:
     @property
     def records(self) -> int:
         return sum(file.records for file in self.files.values())
+
+
+def _claim(commit: Commit, covered: dict[tuple[str, int], Covered], topics: dict[str, str]) -> None:
+    """Raises CorruptData for what is covered already."""
+    for claim in commit.claims:
+        place = (claim.topic_id, claim.partition)
+        found = covered.get(place, Covered()).with_claim(claim.start_offset, claim.end_offset)
+        if found is None:
+            raise CorruptData(
+                f"Version {commit.version} claims offsets {claim.start_offset} to {claim.end_offset} of topic "
+                f"'{claim.topic}', partition {claim.partition}, of which the table has some already."
+            )
+        covered[place] = found
+        topics[claim.topic] = claim.topic_id
+
+
+def _change(commit: Commit, files: dict[str, File]) -> None:
+    """Raises CorruptData for a file that is not there, or there already."""
+    removed = {*commit.removed}
+    for path in commit.removed:
+        if files.pop(path, None) is None:
+            raise CorruptData(f"Version {commit.version} removes '{path}', which is not in the table.")
+    for file in commit.added:
+        if file.path in files or file.path in removed:
+            raise CorruptData(f"Version {commit.version} adds '{file.path}', which is in the table.")
+        files[file.path] = file
 
 
 class ConcurrentRun(UsageError):  # noqa: N818 - a state of the table
@@ -232,9 +247,7 @@ class ProgressLog:
     def state(self, since: State | None = None) -> State:
         """As of now. Raises CorruptData where a commit is missing, or does not follow."""
         state = since or State()
-        for commit in self.commits(state.version + 1):
-            state = state.after(commit)
-        return state
+        return state.after_all(self.commits(state.version + 1))
 
     def commits(self, first: int = 0) -> Iterator[Commit]:
         """From version `first` on, in order."""
@@ -242,10 +255,16 @@ class ProgressLog:
         if names != [*map(commit_key, range(first, first + len(names)))]:
             names = self._names(first)  # what comes while a directory is listed may be seen without what came before
         with ThreadPoolExecutor(PIPELINE_COMMITS_READ_AT_ONCE_MAX) as pool:
-            for expected, (name, data) in enumerate(zip(names, pool.map(self._objects.get, names), strict=True), first):
+            for expected, (name, data) in enumerate(self._read(names, pool), first):
                 if name != commit_key(expected):
                     raise CorruptData(f"Object '{commit_key(expected)}' of the table is missing.")
                 yield Commit.decode(data)
+
+    def _read(self, names: Sequence[str], pool: ThreadPoolExecutor) -> Iterator[tuple[str, bytes]]:
+        """In order, no more at a time than are held without harm."""
+        for at in range(0, len(names), PIPELINE_COMMITS_HELD_MAX):
+            some = names[at : at + PIPELINE_COMMITS_HELD_MAX]
+            yield from zip(some, pool.map(self._objects.get, some), strict=True)
 
     def _names(self, first: int) -> list[str]:
         keys = [meta.key for meta in self._objects.list(f"{PROGRESS}/")]
@@ -273,7 +292,4 @@ def commit_key(version: int) -> str:
 
 
 def live_files(commits: Iterable[Commit]) -> Sequence[File]:
-    state = State()
-    for commit in commits:
-        state = state.after(commit)
-    return list(state.files.values())
+    return list(State().after_all(commits).files.values())

@@ -7,13 +7,13 @@ publish at once add each file once. Promises that versions are published in orde
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from headrace.base.errors import UsageError
 from headrace.base.limits import PIPELINE_PUBLISH_TRIES_MAX
-from headrace.spark.pipelines.progress import APPEND, Commit
+from headrace.spark.pipelines.progress import APPEND, Commit, File
 from headrace.spark.pipelines.spec import Materialise
 from headrace.storage.objects import directory_of
 
@@ -23,6 +23,13 @@ class TableFormat(Protocol):
 
     def version(self) -> int:
         """The last of our versions that it holds; -1 for none. Reads the table anew."""
+
+    def check(self, schema: Any) -> None:
+        """Raises UsageError where the table, as `version` has read it, would not take these columns: what our own log
+        has taken cannot be taken back."""
+
+    def check_files(self, files: Sequence[File]) -> None:
+        """Raises UsageError where it would not tell their values as they are."""
 
     def publish(self, commit: Commit) -> None:
         """Add its files as one commit, with its version. Raises TakenError where another committed meanwhile."""
@@ -36,6 +43,14 @@ def place_of(path: str) -> str:
     """Of the table, as programs of others take it: a directory's absolute path, or a store's URL; no slash at its end.
     Raises UsageError."""
     return str(directory_of(path)) if urlsplit(path).scheme in ("", "file") else path.rstrip("/")
+
+
+def refused(kind: str, error: Exception) -> UsageError:
+    """Of columns."""
+    reason = str(error).partition("\n")[0].rstrip(".")
+    return UsageError(
+        f"{kind} does not take the columns of the pipeline: {reason}. Let section [columns] give that one another type."
+    )
 
 
 def table_format(spec: Materialise) -> TableFormat | None:

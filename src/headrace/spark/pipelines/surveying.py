@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from headrace.base.errors import UsageError
+from headrace.base.ids import TopicId
 from headrace.spark.columns import Columns
 from headrace.spark.extent import PartitionRange, Sources
 from headrace.spark.pipelines.counting import COLUMNS, COUNT_SQL, HOUR, KEY, counted
@@ -128,8 +130,11 @@ def survey(
 
 
 def _topics(sources: Sources, ranges: Sequence[PartitionRange]) -> dict[str, TopicCounts]:
-    topics: dict[str, TopicCounts] = {}
+    """Raises UsageError for two of one name, as a store may have them."""
+    topics, ids = dict[str, TopicCounts](), dict[str, TopicId]()
     for each in ranges:
+        if ids.setdefault(each.topic.name, each.topic.id) != each.topic.id:
+            raise UsageError(f"Two topics are called '{each.topic.name}': count one of a name, given by its id.")
         topic = topics.setdefault(each.topic.name, TopicCounts(each.topic.name))
         lag = None
         if sources.brokers is not None and sources.store is not None:

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from headrace.base.errors import UsageError
 from headrace.spark.pipelines.evolving import ddl
-from headrace.spark.pipelines.progress import Column, File, ProgressLog, State
+from headrace.spark.pipelines.progress import Column, Commit, File, ProgressLog, State
 from headrace.spark.pipelines.writing import DATA
 from headrace.storage.objects import directory_of, open_objects
 
@@ -68,11 +68,15 @@ def vacuum(path: str, *, older_than_hours: float = VACUUM_HOURS) -> int:
 def _needed(path: str, since_ms: int) -> set[str]:
     """Files of the table as of now, and those that were removed from it since then. Raises UsageError where there is
     none."""
-    state, removed = State(), set[str]()
-    for commit in ProgressLog(open_objects(path)).commits():
-        state = state.after(commit)
-        removed |= {*commit.removed} if commit.time_ms > since_ms else set()
-    return {*_there(path, state).files} | removed
+    removed = set[str]()
+
+    def noted() -> Iterator[Commit]:
+        for commit in ProgressLog(open_objects(path)).commits():
+            if commit.time_ms > since_ms:
+                removed.update(commit.removed)
+            yield commit
+
+    return {*_there(path, State().after_all(noted())).files} | removed
 
 
 def arrow_schema_of(columns: Sequence[Column]) -> Any:
