@@ -70,6 +70,7 @@ class Tiering:
             metadata=metadata,
             control=control,
             objects=objects,
+            clock=clock,
             turn_of=self._exporter.turn_of,
         )
         self.moves = Moves(
