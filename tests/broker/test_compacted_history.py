@@ -14,6 +14,7 @@ from headrace.base.ids import Offset, PartitionIndex, TopicPartition
 from headrace.broker.history_keeper import HistoryKeeper
 from headrace.broker.merger import Merged
 from headrace.broker.partition import Partition
+from headrace.metadata.segments import PartitionCatalog
 from headrace.storage.tier.reader import Store
 from headrace.wire.batches import decode_records, encode_batch, iterate_headers
 from headrace.wire.errors import ErrorCode
@@ -225,6 +226,23 @@ async def test_the_log_is_not_compacted_before_history_has_it(tmp_path: Path, mo
         assert log.dirtiness(TIME, here.partition.last_stable_offset) > 0
         assert here.partition.cleanable_end == 0
         assert log.dirtiness(TIME, here.partition.cleanable_end) == 0
+
+
+async def test_who_does_not_know_yet_how_far_history_goes_compacts_no_further(tmp_path: Path) -> None:
+    """A copy of what was compacted elsewhere, by an image that is behind."""
+    async with asyncio.timeout(60), tiered(tmp_path, OFTEN) as here:
+        await here.create(**COMPACTED)
+        written = Written(here)
+        await written.write(40)
+        await exported(here, 60)
+        await compacted(here)
+        role, now = here.partition, history_of(here)
+        first = next(iter(now)).descriptor
+        role.history = PartitionCatalog.empty(*role.topic_partition).published(first)
+        assert first.next_offset < role.log.gaps_below
+        assert not role.is_exported
+        assert role.cleanable_end in (0, first.next_offset)
+        assert role.deletable_end == first.next_offset
 
 
 async def test_a_topic_that_does_not_say_so_is_not_exported(tmp_path: Path) -> None:

@@ -137,6 +137,11 @@ class Replica(ABC):
         return self.settings.durable and self.log.gaps_below <= exported
 
     @property
+    def has_history(self) -> bool:
+        """It is exported, or was; though this broker may not know yet how far, and has a copy with gaps behind that."""
+        return self.is_exported or (self.settings.durable and self.history is not None)
+
+    @property
     def keeps_all(self) -> bool:
         """Nothing of its log goes because history has it: of a compacted one history has other records (decision
         0042)."""
@@ -149,7 +154,7 @@ class Replica(ABC):
         them."""
         if self.start_offset < self.log.log_start_offset:
             return Offset(0)
-        if not (self.has_store and self.is_exported):
+        if not (self.has_store and self.has_history):
             return self.last_stable_offset
         return Offset(0) if self.history is None else min(self.history.next_offset, self.last_stable_offset)
 
@@ -181,8 +186,7 @@ class Replica(ABC):
     def deletable_end(self) -> Offset:
         """Records below it may be deleted here: where the partition is exported, those alone that the catalog has, so
         that readers find them there."""
-        is_exported = self.is_exported or (self.settings.durable and self.history is not None)
-        if not (self.has_store and is_exported):
+        if not (self.has_store and self.has_history):
             return self.high_watermark
         if self.history is None:
             return Offset(0)
