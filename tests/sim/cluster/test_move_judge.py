@@ -12,6 +12,7 @@ import pytest
 
 from headrace.base.ids import ClusterId, LeaderEpoch, Offset, PartitionIndex, TopicId
 from headrace.metadata.segments import CatalogEntry, Entries, PartitionCatalog, Run, published_hash
+from headrace.sim.cluster.moves.chain import Chains
 from headrace.sim.cluster.moves.judge import MovesJudge
 from headrace.sim.cluster.moves.store import SimStore, Stored
 from headrace.sim.history import PartitionKey
@@ -34,8 +35,17 @@ class Scene:
         for number in range(3):
             self._publish(2 * number, LeaderEpoch(number // 2))
 
-    def _publish(self, start: int, epoch: LeaderEpoch) -> None:
-        records = [Record(start + place, 1_000 + start, None, b"value") for place in range(2)]
+    def publish_instead(self, start: int, value: bytes) -> None:
+        """Another history from there on."""
+        kept = [each.descriptor for each in self.catalog if each.descriptor.start_offset < start]
+        self.catalog = PartitionCatalog.empty(TOPIC, PartitionIndex(0))
+        for descriptor in kept:
+            self.catalog = self.catalog.published(descriptor)
+        for at in range(start, 6, 2):
+            self._publish(at, LeaderEpoch(at // 4), value)
+
+    def _publish(self, start: int, epoch: LeaderEpoch, value: bytes = b"value") -> None:
+        records = [Record(start + place, 1_000 + start, None, value) for place in range(2)]
         batch = encode_batch(records, leader_epoch=epoch)
         source = ExportSource(
             cluster_id=ClusterId("cluster"),
@@ -123,4 +133,24 @@ def test_segments_that_are_gone(scene: Scene) -> None:
     judge = MovesJudge(lambda kind, what: told.append(what), lambda what: None, [], scene.store)
     judge._look_at(KEY, scene.catalog)
     judge._look_at(KEY, PartitionCatalog(head=scene.entry(0).previous_hash))
-    assert told == ["partition 0: segments are gone"]
+    assert told == ["partition 0: it was 0 to 5, and is 0 to -1"]
+
+
+def test_an_object_that_goes_while_it_is_named(scene: Scene) -> None:
+    told: list[str] = []
+    judge = MovesJudge(lambda kind, what: told.append(kind), lambda what: None, [], scene.store)
+    judge._look_at(KEY, scene.catalog)
+    scene.store.delete("something else")
+    assert told == []
+    scene.store.delete(scene.entry(2).descriptor.key)
+    assert told == ["referred-object-deleted"]
+
+
+def test_history_that_changes(scene: Scene) -> None:
+    told: list[str] = []
+    judge = MovesJudge(lambda kind, what: told.append(what), lambda what: None, [], scene.store)
+    judge._look_at(KEY, scene.catalog)
+    scene.publish_instead(2, b"other")
+    judge._chains = Chains()  # else that alone would give it away
+    judge._look_at(KEY, scene.catalog)
+    assert told == ["partition 0: history has another batch at offset 2 than before"]

@@ -23,6 +23,8 @@ class DurableLink:
         self._address = address
         self._link: CopyLink | None = None
         self._answer: asyncio.Future[dict[str, Any]] | None = None
+        self._lost: ConnectionLostError | None = None
+        """Once it is."""
 
     async def __aenter__(self) -> Self:
         try:
@@ -72,6 +74,8 @@ class DurableLink:
 
     async def _ask(self, fields: dict[str, Any]) -> dict[str, Any]:
         assert self._link is not None, "it is entered first"
+        if self._lost is not None:
+            raise self._lost
         self._answer = answer = asyncio.get_running_loop().create_future()
         self._link.send(encode_request(fields), answered=True)
         try:
@@ -87,6 +91,7 @@ class DurableLink:
                 self._answer.set_exception(error)
 
     def _on_lost(self, reason: str) -> None:
+        text = f"{self._address} does not answer about durable history ({reason}): is it of an older version?"
+        self._lost = ConnectionLostError(text)
         if self._answer is not None and not self._answer.done():
-            text = f"{self._address} does not answer about durable history ({reason}): is it of an older version?"
-            self._answer.set_exception(ConnectionLostError(text))
+            self._answer.set_exception(self._lost)

@@ -15,6 +15,7 @@ from headrace.sim.cluster.copies.run import run_copies
 from headrace.sim.cluster.copy_plants import COPY_PLANTS
 from headrace.sim.cluster.group_plants import GROUP_PLANTS
 from headrace.sim.cluster.groups.run import run_groups
+from headrace.sim.cluster.merge_plants import MERGE_PLANTS
 from headrace.sim.cluster.move_plants import MOVE_PLANTS
 from headrace.sim.cluster.moves.run import run_moves
 from headrace.sim.cluster.plants import CLUSTER_PLANTS
@@ -39,6 +40,7 @@ ALL_PLANTS: Final[Mapping[str, Callable[[], AbstractContextManager[None]]]] = {
     **GROUP_PLANTS,
     **MOVE_PLANTS,
     **COPY_PLANTS,
+    **MERGE_PLANTS,
 }
 
 

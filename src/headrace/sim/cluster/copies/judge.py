@@ -106,8 +106,9 @@ class CopiesJudge(MovesJudge):
         return _joined(self.history(key), self._last_run(node, key))
 
     def _last_run(self, node: int, key: PartitionKey) -> Sequence[Batch]:
-        """Its log, durably: what lies before it was deleted, and some of it may be there again."""
-        runs = self._runs(node, key)
+        """Its log, durably: what lies before it was deleted, and some of it may be there again; what begins
+        above the end of history was not flushed when the power went, and is not taken for its log."""
+        runs = [run for run in self._runs(node, key) if run[0].base <= self.frontier(key)]
         return runs[-1] if runs else []
 
     def _appended(self, node: int, key: PartitionKey) -> Sequence[Batch]:

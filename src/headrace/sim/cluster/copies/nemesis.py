@@ -41,6 +41,20 @@ class CopiesNemesis(MovesNemesis):
         lacks, usurps = pick((0.0, 1.0, 2.0)), pick((0.0, 4.0, 12.0))
         return [(self.store_lacks, lacks), (self.usurp, usurps if self._may_lose else 0.0)]
 
+    def strike(self, node: int, seconds: float) -> None:
+        """That broker dies before long."""
+        host = self._host(node)
+        if host is None or self.is_over:
+            return
+
+        def die() -> None:
+            if host.is_up and not host.is_paused:
+                self.acts += 1
+                self._random.choice((Host.kill, Host.power_cut))(host)
+                self._boot_later(host)
+
+        self._later(seconds, die)
+
     def store_lacks(self) -> None:
         """Some objects, or all, are not there for a while."""
         objects = sorted(self._store.objects)

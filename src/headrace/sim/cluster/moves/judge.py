@@ -2,45 +2,30 @@
 
 Judged by images, and by the bytes in the store and on the disks; nothing of the storage engine, the exporter or the
 reader is used. Promises in one line each: what a catalog names was in the store before anybody showed it, whole, with
-the hashes that it claims; a catalog has no gap, and its chain is that of its content; what a seal says is all there is;
-who takes over appends nothing before the move is finished, and then where the owner ended; a batch in an owner's log is
-of a leader epoch in which it led, and is what history has there.
+the hashes that it claims, and does not go while it is named; a catalog has no gap, and its chain is that of its
+content; what history has at an offset never changes, until it is deleted; what a seal says is all there is; who takes
+over appends nothing before the move is finished, and then where the owner ended; a batch in an owner's log is of a
+leader epoch in which it led, and is what history has there.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Sequence
 from itertools import chain
-from typing import Any, Final
 
 from headrace.base.ids import PartitionIndex, TopicId, TopicPartition
 from headrace.metadata.image import MetadataImage
-from headrace.metadata.segments import PartitionCatalog, SegmentDescriptor
+from headrace.metadata.segments import CatalogEntry, PartitionCatalog, SegmentDescriptor
 from headrace.metadata.values import PartitionImage, TopicImage
 from headrace.sim.cluster.host import Host
+from headrace.sim.cluster.moves.chain import Chains
 from headrace.sim.cluster.moves.store import SimStore
 from headrace.sim.cluster.records.judge import Glimpse, RecordsJudge
 from headrace.sim.cluster.records.media import SUFFIX, Batch, directory_of, parse
 from headrace.sim.history import PartitionKey
 from headrace.sim.nodes import FileNode
 from headrace.sim.process import Process
-
-DESCRIBED: Final = (
-    "key",
-    "start_offset",
-    "end_offset",
-    "leader_epoch",
-    "first_timestamp_ms",
-    "last_timestamp_ms",
-    "records",
-    "batch_bytes",
-    "object_bytes",
-    "crc32c",
-    "sha256",
-)
-"""What a link of the chain holds of a segment."""
 
 
 class MovesJudge(RecordsJudge):
@@ -59,14 +44,25 @@ class MovesJudge(RecordsJudge):
         """The newest that was looked at."""
         self._segments: dict[str, list[Batch]] = {}
         """By object: what it holds."""
+        self._chains = Chains()
+        self._named: dict[PartitionKey, set[str]] = {}
+        """Objects that the newest catalog refers to."""
+        self._ever: dict[PartitionKey, dict[int, Batch]] = {}
+        """By partition and offset: what history has had there since it was exported."""
+        self.replacements = 0
+        store.on_delete = self._on_delete
         self._history: dict[PartitionKey, tuple[str, list[Batch]]] = {}
-        """By partition: at a catalog's head, all that it names."""
+        """By partition: at a catalog's head, all that it has ever named."""
         self.moves_started = self.moves_sealed = self.moves_finished = self.moves_cancelled = 0
         self.moves_retargeted = 0
         self._handed_over: set[tuple[PartitionKey, int]] = set()
         """By whom."""
         self.on_step: Callable[[PartitionKey, PartitionImage], object] = _nobody
         """Told of each step of a move, for whoever makes use of the moment."""
+        self.on_replaced: Callable[[PartitionKey], object] = _none
+        """Told of each segment that has taken the place of others."""
+        self.on_gone: Callable[[str], object] = str
+        """Told of each object that has gone from the store."""
         self.on_proposal: Callable[[PartitionKey], object] = _none
         """Told of each seal that is about to be proposed."""
 
@@ -174,28 +170,38 @@ class MovesJudge(RecordsJudge):
 
     def _broken(self, key: PartitionKey, catalog: PartitionCatalog, known: PartitionCatalog | None) -> str | None:
         """The first thing that does not hold. Of what was looked at before only that it is still there."""
-        head = hashlib.sha256(f"headrace catalog 1\n{key.topic_id}\n{key.number}".encode()).hexdigest()
-        following = 0
+        if problem := self._chains.problem(key, catalog) or _misbegun(catalog, known):
+            return problem
+        self._named[key] = {catalog.entries[start].descriptor.key for start in catalog.entries}
         for start in sorted(catalog.entries):
             entry = catalog.entries[start]
-            segment = entry.descriptor
-            if start != following or segment.start_offset != start:
-                return f"a segment starts at {start}, where {following} is due"
-            if entry.previous_hash != head:
-                return f"the segment at {start} is linked to {entry.previous_hash[:8]}, and follows on {head[:8]}"
-            head = entry.hash
-            following = segment.end_offset + 1
             if known is not None and known.entries.get(start) == entry:
                 continue
-            if entry.hash != _linked(entry.previous_hash, segment):
-                return f"the segment at {start} has a hash that is not its own"
-            if problem := self.object_problem(segment):
+            if problem := self.object_problem(entry.descriptor) or self._changed(key, entry):
                 return problem
-        if catalog.head != head:
-            return "its head is not its last segment's"
-        if known is not None and not set(known.entries) <= set(catalog.entries):
-            return "segments are gone"
+            if entry.is_substitute and known is not None:
+                self.replacements += 1
+                self.on_replaced(key)
         return None
+
+    def _changed(self, key: PartitionKey, entry: CatalogEntry) -> str | None:
+        """Where what a segment holds is not what history has always had there, or does not go on from there."""
+        ever = self._ever.setdefault(key, {})
+        for batch in self._segments[entry.descriptor.key]:
+            before = ever.get(batch.base)
+            end = next(reversed(ever.values())).end if ever else 0
+            if before is None and batch.base == end:
+                ever[batch.base] = batch
+            elif before != batch:
+                return f"history has another batch at offset {batch.base} than before"
+        return None
+
+    def _on_delete(self, name: str) -> None:
+        """An object has just gone from the store."""
+        for key, names in self._named.items():
+            if name in names:
+                self._accuse("referred-object-deleted", f"{_name(key)} names '{name}', and it is deleted")
+        self.on_gone(name)
 
     def object_problem(self, segment: SegmentDescriptor) -> str | None:
         """What is wrong with the object that a descriptor names."""
@@ -223,16 +229,19 @@ class MovesJudge(RecordsJudge):
     # what a broker has, with what history has for it
 
     def history(self, key: PartitionKey) -> list[Batch]:
-        """What the store holds of a partition, as far as it is in the newest catalog that anybody showed."""
+        """What the store has ever held of a partition, as far as any catalog told that anybody showed: what was deleted
+        since, too."""
         catalog = self._catalogs.get(key)
         if catalog is None:
             return []
         known = self._history.get(key)
         if known is None or known[0] != catalog.head:
-            names = [catalog.entries[start].descriptor.key for start in sorted(catalog.entries)]
-            known = catalog.head, [batch for name in names for batch in self._segments.get(name, [])]
-            self._history[key] = known
+            known = self._history[key] = catalog.head, list(self._ever.get(key, {}).values())
         return known[1]
+
+    def start_of(self, key: PartitionKey) -> int:
+        catalog = self._catalogs.get(key)
+        return 0 if catalog is None else catalog.log_start_offset
 
     def log(self, node: int, key: PartitionKey) -> list[Batch]:
         """History, and what this broker's disk has behind it without a gap."""
@@ -260,12 +269,19 @@ class MovesJudge(RecordsJudge):
         return self._topics[key]
 
 
-def _linked(previous: str, segment: SegmentDescriptor) -> str:
-    """The documented link: SHA-256 over canonical JSON."""
-    content: dict[str, Any] = {name: getattr(segment, name) for name in DESCRIBED}
-    content["last_epoch"] = segment.last_epoch
-    text = json.dumps([previous, "published", content], sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode("ascii")).hexdigest()
+def _misbegun(catalog: PartitionCatalog, known: PartitionCatalog | None) -> str | None:
+    """Where it does not begin where deletions have left it, or has lost its end."""
+    start, end = catalog.log_start_offset, catalog.end_offset
+    if (
+        catalog.entries
+        and not catalog.start_offset <= start <= catalog.entries[catalog.start_offset].descriptor.end_offset
+    ):
+        return f"its first segment starts at {catalog.start_offset}, and it is deleted up to {start}"
+    if not catalog.entries and end >= 0 and start != end + 1:
+        return f"it has no segments, is deleted up to {start}, and ended at {end}"
+    if known is not None and (known.log_start_offset > start or known.end_offset > end):
+        return f"it was {known.log_start_offset} to {known.end_offset}, and is {start} to {end}"
+    return None
 
 
 def _catalog(image: MetadataImage, key: PartitionKey) -> PartitionCatalog:

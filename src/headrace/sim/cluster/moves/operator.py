@@ -9,14 +9,13 @@ import asyncio
 from typing import Final
 
 from headrace.sim.client import Client, Lost
+from headrace.sim.cluster.asking import asked
 from headrace.sim.cluster.moves.judge import MovesJudge
 from headrace.sim.cluster.records.stage import Stage
 from headrace.sim.cluster.world import PORT, address_of
 from headrace.sim.history import PartitionKey
-from headrace.sim.network import Transport
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import error_of
-from headrace.wire.frames import FrameSplitter
 from headrace.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
@@ -26,7 +25,6 @@ from headrace.wire.moves import MOVE, MoveRequest, decode_answer, encode_request
 
 APIS: Final = (ApiKey.ALTER_PARTITION_REASSIGNMENTS,)
 TIMEOUT_MS: Final = 3_000
-DRAIN_SECONDS_MAX: Final = 3.0
 PACES: Final = (0.15, 0.4, 1.0)
 """Longest between two wishes, in seconds."""
 
@@ -109,44 +107,7 @@ class Mover:
     async def _drain(self) -> None:
         node, through = self._somebody(), self._somebody()
         self.asked += 1
-        answer = await _asked(address_of(through), MoveRequest(MOVE, broker=node))
-        self._world.tell(f"mover: drain of broker {node} through {through}: {answer}")
-
-
-async def _asked(address: str, request: MoveRequest) -> str:
-    """What a broker says to one of our own requests; empty: nothing."""
-    loop = asyncio.get_running_loop()
-    told: asyncio.Future[str] = loop.create_future()
-    try:
-        async with asyncio.timeout(DRAIN_SECONDS_MAX):
-            transport, _ = await loop.create_connection(lambda: _Asking(request, told), address, PORT)
-            try:
-                return await told
-            finally:
-                transport.close()
-    except OSError:
-        return "unknown"
-
-
-class _Asking(asyncio.Protocol):
-    """One request on a connection of its own."""
-
-    def __init__(self, request: MoveRequest, told: asyncio.Future[str]) -> None:
-        self._request = request
-        self._told = told
-        self._splitter = FrameSplitter()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, Transport)
-        transport.write(encode_request(self._request))
-
-    def data_received(self, data: bytes) -> None:
-        for frame in self._splitter.feed(data):
-            answer = decode_answer(memoryview(frame))
-            if not self._told.done():
-                self._told.set_result(answer.error or f"{len(answer.asked)} partitions")
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if not self._told.done():
-            self._told.set_exception(Lost("the connection broke"))
-            self._told.exception()
+        frame = await asked(address_of(through), encode_request(MoveRequest(MOVE, broker=node)))
+        answer = None if frame is None else decode_answer(frame)
+        told = "unknown" if answer is None else answer.error or f"{len(answer.asked)} partitions"
+        self._world.tell(f"mover: drain of broker {node} through {through}: {told}")

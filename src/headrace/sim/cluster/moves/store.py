@@ -15,7 +15,7 @@ from types import SimpleNamespace
 from typing import Any, ClassVar, Final, NamedTuple, TypeVar
 
 from headrace.base.limits import STORE_REQUEST_MS_MAX, STORE_RETRIES_MAX
-from headrace.base.ports import Random
+from headrace.base.ports import ObjectMeta, Random
 from headrace.sim.clock import BORN_MS
 from headrace.sim.loop import VirtualLoop
 from headrace.storage.remote import RemoteObjects
@@ -68,6 +68,10 @@ class SimStore:
         self.trouble = Trouble()
         self.lacking: frozenset[str] = frozenset()
         """Objects that it does not show for a while, as one that is not mounted whole."""
+        self.on_put: Callable[[str], object] = _ignored
+        """Told of each object that has just been stored."""
+        self.on_delete: Callable[[str], object] = _ignored
+        """Told of each object that has just been deleted."""
         self.requests = self.failures = self.torn = self.ranges = 0
 
     def heal(self) -> None:
@@ -88,6 +92,7 @@ class SimStore:
         if if_absent and key in self.objects:
             raise AlreadyExistsError(f"'{key}' exists")
         self.objects[key] = Stored(data, self.loop.time())
+        self.on_put(key)
 
     def get(self, key: str) -> bytes:
         if key not in self.objects or key in self.lacking:
@@ -109,7 +114,33 @@ class SimStore:
         return sorted(key for key in found if key not in self.lacking)
 
     def delete(self, key: str) -> None:
-        self.objects.pop(key, None)
+        if self.objects.pop(key, None) is not None:
+            self.on_delete(key)
+
+
+class Shelf:
+    """What a store holds, for whoever looks at it from outside: nothing takes time, and nothing fails. To be read."""
+
+    def __init__(self, store: SimStore) -> None:
+        self._store = store
+
+    def get(self, key: str) -> bytes:
+        if key not in self._store.objects:
+            raise FileNotFoundError(key)
+        return self._store.objects[key].data
+
+    def get_range(self, key: str, start: int, length: int) -> bytes:
+        data = self.get(key)[start : start + length]
+        if len(data) < length:
+            raise EOFError(key)
+        return data
+
+    def size(self, key: str) -> int:
+        return len(self.get(key))
+
+    def list(self, prefix: str) -> list[ObjectMeta]:
+        found = sorted(item for item in self._store.objects.items() if item[0].startswith(prefix))
+        return [ObjectMeta(key, len(stored.data), BORN_MS + int(stored.since * 1000)) for key, stored in found]
 
 
 class _Answered(NamedTuple):
@@ -245,6 +276,10 @@ class Requests(Road):
 
     def delete(self, _: object, key: str) -> None:
         self._ask(lambda: self._store.delete(key))
+
+
+def _ignored(key: str) -> None:
+    """Nobody wants to know."""
 
 
 def _date(since: float) -> datetime:

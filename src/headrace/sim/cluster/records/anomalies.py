@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
+from types import MappingProxyType
 
 from headrace.sim.cluster.records.history import RecordsHistory
 from headrace.sim.history import Found, PartitionKey, Problem
@@ -18,13 +19,16 @@ from headrace.sim.history import Found, PartitionKey, Problem
 Contents = Mapping[PartitionKey, Sequence[Found]]
 
 
-def anomalies(history: RecordsHistory, contents: Contents) -> Iterator[Problem]:
-    """All of them, by kind. `contents`: of every partition, from its first record to its end."""
+def anomalies(
+    history: RecordsHistory, contents: Contents, starts: Mapping[PartitionKey, int] = MappingProxyType({})
+) -> Iterator[Problem]:
+    """All of them, by kind. `contents`: of every partition, from its first record to its end, with what was deleted;
+    `starts`: where what is not deleted begins, if that is not 0."""
     yield from _content(history, contents)
     yield from _offsets(history, contents)
     yield from _duplicates(history, contents)
     yield from _lost(history, contents)
-    yield from _polls(history, contents)
+    yield from _polls(history, starts)
 
 
 def of_content(history: RecordsHistory, contents: Contents) -> Iterator[Problem]:
@@ -87,7 +91,8 @@ def _lost(history: RecordsHistory, contents: Contents) -> Iterator[Problem]:
                 yield Problem(kind, text)
 
 
-def _polls(history: RecordsHistory, contents: Contents) -> Iterator[Problem]:
+def _polls(history: RecordsHistory, starts: Mapping[PartitionKey, int]) -> Iterator[Problem]:
+    """What was deleted before it was read is left out."""
     positions: dict[tuple[str, PartitionKey], int] = {}
     for poll in history.polls:
         place = poll.reader, poll.partition
@@ -96,7 +101,7 @@ def _polls(history: RecordsHistory, contents: Contents) -> Iterator[Problem]:
             if record.offset <= before:
                 text = f"{poll.reader} got {_at(poll.partition, record)} after {before}"
                 yield Problem("nonmonotonic-poll", text)
-            elif record.offset > before + 1:
+            elif record.offset > max(before + 1, starts.get(poll.partition, 0)):
                 text = f"{poll.reader} got {_at(poll.partition, record)} after {before}, and nothing between"
                 yield Problem("poll-skip", text)
             positions[place] = record.offset

@@ -1,8 +1,8 @@
 """The consuming half of the workload: readers that follow a partition from its start, wherever its leader goes.
 
-As consumers do, a reader goes on from its position, and from the beginning where it is told that there is no such
-position. Some name the leader epoch that they know (KIP-320), some do not; some name a rack and read from any replica
-(KIP-392), another one each time.
+As consumers do, a reader goes on from its position, and from the beginning of what there is where it is told that there
+is no such position. Some name the leader epoch that they know (KIP-320), some do not; some name a rack and read from
+any replica (KIP-392), another one each time.
 """
 
 from __future__ import annotations
@@ -75,10 +75,12 @@ class Reader:
         error = error_of(told.error_code)
         if error is ErrorCode.OFFSET_OUT_OF_RANGE and not self._roams:  # else whoever says so may have led once
             self._world.tell(f"{self._name} is told that there is no offset {self.position}")
-            self.position = 0
+            self.position = self._stage.judge.start_of(self._partition)
         elif error is not ErrorCode.NONE:
             if error is not ErrorCode.OFFSET_OUT_OF_RANGE:
                 self._refused(error, node)
+            else:
+                self.position = max(self.position, self._stage.judge.start_of(self._partition))
             return await self._lost_it()
         elif self._roams:
             self._see(node, epoch, told.high_watermark)

@@ -150,6 +150,10 @@ class RecordsJudge(Judge):
         """Whether a reader may be told so there: of what it asked for just before that was mended, too."""
         return (node, key) in self._ever_rotten
 
+    def start_of(self, key: PartitionKey) -> int:
+        """Where it begins: what lies below was deleted."""
+        return 0
+
     def promised(self, key: PartitionKey) -> int:
         """The end of what is; exclusive."""
         return self._promised.get(key, 0)

@@ -1,0 +1,96 @@
+"""Bugs to plant in merging, one at a time, to show that simulated clusters find them.
+
+Each is what a plausible mistake in one function would do, and is taken out again at the end of the `with`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
+from unittest.mock import patch
+
+from headrace.base.ids import TopicPartition
+from headrace.base.ports import Buffer
+from headrace.broker import sweeper
+from headrace.broker.merger import Make, Merger
+from headrace.metadata.image import MetadataImage
+from headrace.metadata.orphans import is_orphan
+from headrace.metadata.segment_keys import SegmentKey
+from headrace.metadata.segments import PartitionCatalog, SegmentDescriptor
+from headrace.storage.tier.merge import merge_segments
+
+
+class _NotYet:
+    """A store that keeps for later what it is given."""
+
+    def __init__(self, objects: Any) -> None:
+        self._objects = objects
+        self.kept: dict[str, bytes] = {}
+
+    def put(self, key: str, data: Buffer, *, if_absent: bool = True) -> bool:
+        self.kept[key] = bytes(data)
+        return True
+
+    def get(self, key: str) -> bytes:
+        found: bytes = self.kept[key] if key in self.kept else self._objects.get(key)
+        return found
+
+
+@contextmanager
+def merged_event_before_object() -> Iterator[None]:
+    """A merged segment is put in the place of others, and then stored."""
+    replace_group = Merger._replace
+
+    async def hasty(self: Merger, key: TopicPartition, group: Sequence[SegmentDescriptor], make: Make) -> bool:
+        objects: Any = self._objects
+        later: Any = _NotYet(objects)
+        is_done = await replace_group(self, key, group, partial(merge_segments, later, group))
+        for name, body in later.kept.items():
+            await asyncio.get_running_loop().run_in_executor(None, partial(objects.put, name, body))
+        return is_done
+
+    with patch.object(Merger, "_replace", hasty):
+        yield
+
+
+@contextmanager
+def merged_is_swept_on_its_way() -> Iterator[None]:
+    """The sweep takes what was made of others for an export that came too late: it lies below the catalog's end, and
+    nothing names it."""
+
+    def blind(image: MetadataImage, key: SegmentKey) -> bool:
+        catalog = image.durable(TopicPartition(key.topic_id, key.partition))
+        entry = catalog.entries.holding(key.start_offset)
+        if key.made_in is not None and (entry is None or entry.descriptor.key != str(key)):
+            return key.start_offset < catalog.next_offset
+        return is_orphan(image, key)
+
+    with patch.object(sweeper, "is_orphan", blind):
+        yield
+
+
+@contextmanager
+def vouchers_go_with_what_they_hang_on() -> Iterator[None]:
+    """Where what is replaced bears the vouchers of earlier replacements, these are not carried on."""
+    replaced = PartitionCatalog.replaced
+
+    def forgets(self: PartitionCatalog, descriptor: SegmentDescriptor) -> PartitionCatalog:
+        bare = replace(self, deletions=())
+        link = replaced(bare, descriptor).deletions[-1][:1]
+        after = replaced(self, descriptor)
+        return replace(after, deletions=self.deletions, head=self.head).with_links([link])
+
+    with patch.object(PartitionCatalog, "replaced", forgets):
+        yield
+
+
+MERGE_PLANTS: Final[dict[str, Callable[[], AbstractContextManager[None]]]] = {
+    "merged-event-before-object": merged_event_before_object,
+    "merged-is-swept-on-its-way": merged_is_swept_on_its_way,
+    "vouchers-go-with-what-they-hang-on": vouchers_go_with_what_they_hang_on,
+}
+"""Found by the copies' part of a seed (`copies.run.run_copies`)."""
