@@ -5,21 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from random import Random
-from threading import Event
 from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
+from pyspark.sql import functions as f
 
-from headrace.base.errors import UsageError
-from headrace.spark.extent import DataLoss
+from headrace.base.errors import CorruptData, UsageError
+from headrace.net.client.cluster import UnknownTopicError
+from headrace.net.client.partitioner import partition_of
 from headrace.spark.pipelines import planned_replay, replay, replaying
 from headrace.spark.pipelines.replay_log import REPLAYED, ConcurrentReplay
 from headrace.spark.pipelines.replaying import Sum
 from headrace.spark.pipelines.spec import Replay, parse
 from headrace.wire.batches import encode_batch
+from headrace.wire.compression import Compression
 from headrace.wire.records import Record
-from tests.spark.world import TIME, Row, World, consumed, random_batch, read, world
+from tests.spark.world import TIME, Row, World, consumed, world
 
 pytestmark = pytest.mark.timeout(180)
 OWN = ("headrace.query", "headrace.batch", "headrace.task")
@@ -43,7 +45,9 @@ class Runner:
                 "pipeline": "replay",
                 "name": "again",
                 "source": {
-                    **{"store": self.made.store, "bootstrap": self.made.bootstrap, "topic": self.source},
+                    "store": self.made.store,
+                    "bootstrap": self.made.bootstrap,
+                    "topic": self.source,
                     **(source or {}),
                 },
                 "target": {"bootstrap": self.made.bootstrap, "topic": self.target, **(target or {})},
@@ -59,38 +63,51 @@ class Runner:
 
 
 def fill(made: World, topic: str, partitions: int, batches: int, seed: int = 1, *, keyed: bool = False) -> None:
+    """Records of every kind, of which each says by its header `at` which it is."""
     random = Random(seed)
-    made.produce(topic, [(at % partitions, random_batch(random, keyed=keyed)) for at in range(batches)])
+
+    def batch(number: int) -> bytes:
+        records = []
+        for at in range(random.randrange(1, 9)):
+            key = b"%d" % random.randrange(9) if keyed else random.choice([None, b"", random.randbytes(3)])
+            value = random.choice([None, b"", random.randbytes(random.randrange(400)), b"v" * random.randrange(900)])
+            more = random.choice([(), (), (("größe", None), ("", b"")), (("headrace.task", b"7:000000000001"),)])
+            named = (("at", b"%d-%d-%d" % (seed, number, at)), *more)
+            records.append(Record(at, TIME + random.randrange(10_000), key, value, named))
+        return encode_batch(records, compression=random.choice(list(Compression)))
+
+    made.produce(topic, [(number % partitions, batch(number)) for number in range(batches)])
 
 
 def content(row: Row) -> tuple[Any, ...]:
-    """What a replay keeps: time and its type, key, value, and all headers but the writer's."""
-    return (*row[3:7], tuple(header for header in row[7] if header[0] not in OWN))
+    """What a replay keeps: time and its type, key, value, and all headers but the three that the writer puts last."""
+    own = tuple(name for name, _ in row[7][-3:]) == OWN
+    return (*row[3:7], row[7][:-3] if own else row[7])
 
 
-def by_partition(rows: Sequence[Row]) -> dict[int, list[tuple[Any, ...]]]:
-    found: dict[int, list[tuple[Any, ...]]] = {}
-    for row in rows:
-        found.setdefault(row[1], []).append(content(row))
-    return found
+Make = Callable[[Row], list[Row]]
 
 
-def in_order(
-    target: Sequence[Row], source: Sequence[Row], make: Callable[[Row], list[Row]] = lambda row: [row]
+def as_it_is(row: Row) -> list[Row]:
+    return [row]
+
+
+def law(
+    target: Sequence[Row], source: Sequence[Row], partitions: int, make: Make = as_it_is, *, keep: bool = False
 ) -> None:
-    """The law, where the target's records say by their headers which of the source's they were: of each partition of
-    the source what was made of its records is there once, and in order in each partition of the target."""
-    wanted = {
-        at: [content(new) for row in source if row[1] == at for new in make(row)] for at in {r[1] for r in source}
-    }
-    found = [content(row) for row in target]
-    assert sorted(map(repr, found)) == sorted(repr(each) for rows in wanted.values() for each in rows)
-    for rows in by_partition(target).values():
-        for own in wanted.values():
-            at, known = 0, {repr(each) for each in own}
-            for each in (row for row in rows if repr(row) in known):
-                while own[at] != each:
-                    at += 1
+    """What is in each partition of the target is, of each of the source's, what was made of its records that belong
+    there, each once and in their order."""
+    wanted: dict[tuple[int, int], list[Any]] = {}
+    origin: dict[bytes, int] = {}
+    for row in source:
+        for new in make(row):
+            placed = row[1] if keep else row[1] % partitions if new[5] is None else partition_of(new[5], partitions)
+            wanted.setdefault((placed, row[1]), []).append(content(new))
+            origin[dict(new[7])["at"] or b""] = row[1]
+    found: dict[tuple[int, int], list[Any]] = {}
+    for row in target:
+        found.setdefault((row[1], origin[dict(row[7])["at"] or b""]), []).append(content(row))
+    assert found == wanted
 
 
 def test_a_replay_keeps_all_of_a_record(made: World, spark: Any, tmp_path: Path) -> None:
@@ -106,8 +123,223 @@ def test_a_replay_keeps_all_of_a_record(made: World, spark: Any, tmp_path: Path)
     assert (done.records, done.repeated) == (len(source), 0)
     assert done.portions >= len(source) // 50
     target = consumed(made.bootstrap, ["t1"])
-    in_order(target, source)
+    law(target, source, 4)
     assert runner.run() == Sum()
     fill(made, "s1", 3, 10, seed=2)
     runner.run()
-    in_order(consumed(made.bootstrap, ["t1"]), consumed(made.bootstrap, ["s1"]))
+    law(consumed(made.bootstrap, ["t1"]), consumed(made.bootstrap, ["s1"]), 4)
+
+
+def doubled(frame: Any) -> Any:
+    """Of every record with a value two, the latter of another key; others are left out."""
+    twice = frame.where("value is not null").withColumn("copy", f.explode(f.array(f.lit(0), f.lit(1))))
+    return twice.withColumn("key", f.expr("if(copy = 0, key, cast('other' as binary))")).drop("copy", "timestampType")
+
+
+def doubled_row(row: Row) -> list[Row]:
+    return [] if row[6] is None else [row, (*row[:5], b"other", *row[6:])]
+
+
+def shuffled(frame: Any) -> Any:
+    return frame.repartition(2)
+
+
+def sorted_down(frame: Any) -> Any:
+    return frame.sortWithinPartitions("offset", ascending=False)
+
+
+def valued(frame: Any) -> Any:
+    return frame.select("key", "value")
+
+
+def priced(frame: Any) -> Any:
+    return frame.withColumn("price", frame.offset)
+
+
+def test_a_function_makes_more_or_fewer_of_records(made: World, spark: Any, tmp_path: Path) -> None:
+    made.create("s2", 3)
+    made.create("t2", 2, retention_ms="-1")
+    fill(made, "s2", 3, 30)
+    runner = Runner(made, spark, tmp_path, "s2", "t2")
+    runner.run(function="doubled", source={"maxRecordsPerTrigger": 80}, target={"identity": False})
+    law(consumed(made.bootstrap, ["t2"]), consumed(made.bootstrap, ["s2"]), 2, doubled_row)
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        ("shuffled", "neither shuffle, sort nor repartition"),
+        ("sorted_down", "comes in another order"),
+        ("valued", "have no column 'topic': a function has to keep topic, partition, offset"),
+        ("priced", "Column price cannot be written"),
+        ("nothing", r"Function '.*:nothing' of section \[transform\] cannot be imported"),
+    ],
+)
+def test_a_function_that_would_lose_the_order_is_refused(
+    made: World, spark: Any, tmp_path: Path, function: str, words: str
+) -> None:
+    source, target = f"s-{function}".replace("_", "-"), f"t-{function}".replace("_", "-")
+    made.create(source, 2)
+    made.create(target, 1)
+    fill(made, source, 2, 20)
+    with pytest.raises((UsageError, PySparkException), match=words):
+        Runner(made, spark, tmp_path, source, target).run(function=function)
+    assert consumed(made.bootstrap, [target]) == []
+
+
+def test_partitions_are_kept_where_that_is_wanted(made: World, spark: Any, tmp_path: Path) -> None:
+    made.create("s3", 3)
+    made.create("t3", 3, retention_ms="-1")
+    made.create("narrow", 2)
+    fill(made, "s3", 3, 20)
+    with pytest.raises(UsageError, match="topic 'narrow' needs 3 partitions, as the source has, and has 2"):
+        Runner(made, spark, tmp_path, "s3", "narrow").run(target={"partition": "keep"})
+    middle = TIME + 5_000
+    Runner(made, spark, tmp_path, "s3", "t3").run(
+        target={"partition": "keep", "compression": "zstd"}, source={"startingTimestamp": middle}
+    )
+    source = consumed(made.bootstrap, ["s3"])
+    begun = {at: min(row[2] for row in source if row[1] == at and row[3] >= middle) for at in range(3)}
+    later = [row for row in source if row[2] >= begun[row[1]]]
+    assert 0 < len(later) < len(source)
+    law(consumed(made.bootstrap, ["t3"]), later, 3, keep=True)
+
+
+class DiesError(Exception):
+    """As a driver that is killed there."""
+
+
+def _dies(*_: object) -> None:
+    raise DiesError
+
+
+def dying(frame: Any) -> Any:
+    """The last partition's task fails."""
+    return frame.withColumn("value", f.expr("if(partition = 1, raise_error('it dies'), value)"))
+
+
+def test_whoever_goes_on_writes_what_is_not_there(
+    made: World, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """First one of two tasks fails; then the driver dies when all is written, and that is not put down yet."""
+    made.create("s4", 2)
+    made.create("t4", 3, retention_ms="-1")
+    fill(made, "s4", 2, 40)
+    runner = Runner(made, spark, tmp_path, "s4", "t4")
+    source = consumed(made.bootstrap, ["s4"])
+    first = [row for row in source if row[1] == 0]
+    with pytest.raises(PySparkException, match="it dies"):
+        runner.run(function="dying")
+    law(consumed(made.bootstrap, ["t4"]), first, 3)
+    with monkeypatch.context() as patched:
+        patched.setattr(replaying.ReplayLog, "done", _dies)
+        with pytest.raises(DiesError):
+            runner.run()
+    law(consumed(made.bootstrap, ["t4"]), source, 3)
+    assert planned_replay(runner.spec()), "it is not known to be done"
+    assert runner.run() == Sum(portions=1, repeated=len(source))
+    law(consumed(made.bootstrap, ["t4"]), source, 3)
+    assert runner.run() == Sum()
+
+
+def test_of_two_runs_at_once_one_stops(
+    made: World, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made.create("s5", 1)
+    made.create("t5", 1, retention_ms="-1")
+    fill(made, "s5", 1, 20)
+    runner = Runner(made, spark, tmp_path, "s5", "t5")
+    done = replaying.ReplayLog.done
+
+    def late(self: Any, *given: Any) -> Any:
+        monkeypatch.setattr(replaying.ReplayLog, "done", done)
+        assert runner.run().repeated > 0
+        return done(self, *given)
+
+    monkeypatch.setattr(replaying.ReplayLog, "done", late)
+    with pytest.raises(ConcurrentReplay, match=r"Another run of pipeline 'again' went on .* \(its object 2\)"):
+        runner.run()
+    law(consumed(made.bootstrap, ["t5"]), consumed(made.bootstrap, ["s5"]), 1)
+
+
+@pytest.mark.parametrize("which", ["source", "target"])
+def test_a_topic_that_was_made_anew_is_refused(made: World, spark: Any, tmp_path: Path, which: str) -> None:
+    def create(name: str) -> None:
+        made.create(name, 1, retention_ms="-1")
+
+    source_topic, target_topic = f"s6-{which}", f"t6-{which}"
+    anew = source_topic if which == "source" else target_topic
+    create(source_topic)
+    create(target_topic)
+    fill(made, source_topic, 1, 5)
+    runner = Runner(made, spark, tmp_path, source_topic, target_topic)
+    runner.run()
+    made.delete(anew)
+    create(anew)
+    fill(made, anew, 1, 3, seed=9)
+    before = consumed(made.bootstrap, [target_topic])
+    for source in ({}, {"failOnDataLoss": False}):
+        with pytest.raises(UsageError, match=f"Topic '{anew}' was made anew since this replay began"):
+            runner.run(source=source)
+        with pytest.raises(UsageError, match="made anew"):
+            planned_replay(runner.spec(source=source))
+    assert consumed(made.bootstrap, [target_topic]) == before
+
+
+def test_what_cannot_be_is_told_in_one_sentence(made: World, spark: Any, tmp_path: Path) -> None:
+    made.create("s7", 1)
+    made.create("t7", 1)
+    fill(made, "s7", 1, 3)
+    runner = Runner(made, spark, tmp_path, "s7", "t7")
+    with pytest.raises(UsageError, match="Topic 's7' cannot be replayed into itself"):
+        runner.run(target={"topic": "s7"})
+    with pytest.raises(UnknownTopicError, match="Topic 'nowhere' does not exist"):
+        runner.run(target={"topic": "nowhere"})
+    runner.run()
+    made.create("t8", 1)
+    with pytest.raises(UsageError, match=r"belongs to pipeline 'again' into topic 't7': give this one another"):
+        runner.run(target={"topic": "t8"})
+    (tmp_path / REPLAYED / f"{2:020d}.json").write_text('{"kind": "done"}')
+    with pytest.raises(CorruptData, match=r"Object '_headrace_replay/0*2.json' is none of a replay"):
+        runner.run()
+
+
+class VirtualTime:
+    """Waiting passes it; nothing else does, but `work_s` for each portion."""
+
+    def __init__(self, work_s: float) -> None:
+        self.now_s, self.work_s = 100.0, work_s
+        self.begun: list[float] = []
+
+    def now(self) -> float:
+        self.begun.append(self.now_s)
+        return self.now_s
+
+    def wait(self, seconds: float) -> bool:
+        self.now_s += seconds
+        return False
+
+
+def test_a_rate_is_held(made: World, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made.create("s9", 2)
+    made.create("t9", 2, retention_ms="-1")
+    fill(made, "s9", 2, 30)
+    runner, clock = Runner(made, spark, tmp_path, "s9", "t9"), VirtualTime(0.0)
+    written: list[tuple[float, int]] = []
+    forward = replaying._Run.forward
+
+    def timed(self: Any) -> Any:
+        sent = forward(self)
+        written.append((clock.now_s, sent.records))
+        return sent
+
+    monkeypatch.setattr(replaying._Run, "forward", timed)
+    replay(lambda: spark, runner.spec(records_per_second=25.0), now=clock.now, wait=clock.wait)
+    total = sum(count for _, count in written)
+    assert total == len(consumed(made.bootstrap, ["s9"]))
+    so_far = 0
+    for at, count in written:
+        assert so_far <= 25 * (at - 100.0) + 1e-6, "before this portion no more than the rate allows"
+        assert count <= 25
+        so_far += count
+    assert 100.0 + (total - 25) / 25 <= clock.now_s <= 100.0 + total / 25, "and no longer than that takes"
