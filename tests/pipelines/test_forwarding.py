@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.base.errors import UsageError
+from headrace.base.limits import REPLAY_ROWS_MAX
 from headrace.net.client.partitioner import partition_of
 from headrace.spark import rows as spark_rows
 from headrace.spark.brokers import Brokers
@@ -30,7 +31,7 @@ from headrace.storage.objects import open_objects
 from tests.spark.test_packing import SCHEMA
 from tests.spark.world import TIME, World, consumed, read, world
 
-MANY = forwarding.REPLAY_ROWS_MAX
+MANY = REPLAY_ROWS_MAX
 ROWS = pa.schema([*SCHEMA, pa.field("offset", pa.int64())])
 
 

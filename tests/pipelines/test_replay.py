@@ -15,7 +15,7 @@ from headrace.base.errors import CorruptData, UsageError
 from headrace.net.client.cluster import UnknownTopicError
 from headrace.net.client.partitioner import partition_of
 from headrace.spark.pipelines import planned_replay, replay, replaying
-from headrace.spark.pipelines.replay_log import REPLAYED, ConcurrentReplay
+from headrace.spark.pipelines.replay_log import REPLAYED, ConcurrentReplay, ReplayLog
 from headrace.spark.pipelines.replaying import Sum
 from headrace.spark.pipelines.spec import Replay, parse
 from headrace.wire.batches import encode_batch
@@ -232,7 +232,7 @@ def test_whoever_goes_on_writes_what_is_not_there(
         runner.run(function="dying")
     law(consumed(made.bootstrap, ["t4"]), first, 3)
     with monkeypatch.context() as patched:
-        patched.setattr(replaying.ReplayLog, "done", _dies)
+        patched.setattr(ReplayLog, "done", _dies)
         with pytest.raises(DiesError):
             runner.run()
     law(consumed(made.bootstrap, ["t4"]), source, 3)
@@ -249,14 +249,14 @@ def test_of_two_runs_at_once_one_stops(
     made.create("t5", 1, retention_ms="-1")
     fill(made, "s5", 1, 20)
     runner = Runner(made, spark, tmp_path, "s5", "t5")
-    done = replaying.ReplayLog.done
+    done = ReplayLog.done
 
     def late(self: Any, *given: Any) -> Any:
-        monkeypatch.setattr(replaying.ReplayLog, "done", done)
+        monkeypatch.setattr(ReplayLog, "done", done)
         assert runner.run().repeated > 0
         return done(self, *given)
 
-    monkeypatch.setattr(replaying.ReplayLog, "done", late)
+    monkeypatch.setattr(ReplayLog, "done", late)
     with pytest.raises(ConcurrentReplay, match=r"Another run of pipeline 'again' went on .* \(its object 2\)"):
         runner.run()
     law(consumed(made.bootstrap, ["t5"]), consumed(made.bootstrap, ["s5"]), 1)
