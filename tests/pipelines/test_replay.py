@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
@@ -13,18 +12,14 @@ from pyspark.sql import functions as f
 
 from headrace.base.errors import CorruptData, UsageError
 from headrace.net.client.cluster import UnknownTopicError
-from headrace.net.client.partitioner import partition_of
 from headrace.spark.pipelines import planned_replay, replay, replaying
 from headrace.spark.pipelines.replay_log import REPLAYED, ConcurrentReplay, ReplayLog
 from headrace.spark.pipelines.replaying import Sum
 from headrace.spark.pipelines.spec import Replay, parse
-from headrace.wire.batches import encode_batch
-from headrace.wire.compression import Compression
-from headrace.wire.records import Record
+from tests.pipelines.replayed import fill, law
 from tests.spark.world import TIME, Row, World, consumed, world
 
 pytestmark = pytest.mark.timeout(180)
-OWN = ("headrace.query", "headrace.batch", "headrace.task")
 
 
 @pytest.fixture(scope="module")
@@ -60,54 +55,6 @@ class Runner:
 
     def run(self, **wanted: Any) -> Sum:
         return replay(lambda: self.spark, self.spec(**wanted))
-
-
-def fill(made: World, topic: str, partitions: int, batches: int, seed: int = 1, *, keyed: bool = False) -> None:
-    """Records of every kind, of which each says by its header `at` which it is."""
-    random = Random(seed)
-
-    def batch(number: int) -> bytes:
-        records = []
-        for at in range(random.randrange(1, 9)):
-            key = b"%d" % random.randrange(9) if keyed else random.choice([None, b"", random.randbytes(3)])
-            value = random.choice([None, b"", random.randbytes(random.randrange(400)), b"v" * random.randrange(900)])
-            more = random.choice([(), (), (("größe", None), ("", b"")), (("headrace.task", b"7:000000000001"),)])
-            named = (("at", b"%d-%d-%d" % (seed, number, at)), *more)
-            records.append(Record(at, TIME + random.randrange(10_000), key, value, named))
-        return encode_batch(records, compression=random.choice(list(Compression)))
-
-    made.produce(topic, [(number % partitions, batch(number)) for number in range(batches)])
-
-
-def content(row: Row) -> tuple[Any, ...]:
-    """What a replay keeps: time and its type, key, value, and all headers but the three that the writer puts last."""
-    own = tuple(name for name, _ in row[7][-3:]) == OWN
-    return (*row[3:7], row[7][:-3] if own else row[7])
-
-
-Make = Callable[[Row], list[Row]]
-
-
-def as_it_is(row: Row) -> list[Row]:
-    return [row]
-
-
-def law(
-    target: Sequence[Row], source: Sequence[Row], partitions: int, make: Make = as_it_is, *, keep: bool = False
-) -> None:
-    """What is in each partition of the target is, of each of the source's, what was made of its records that belong
-    there, each once and in their order."""
-    wanted: dict[tuple[int, int], list[Any]] = {}
-    origin: dict[bytes, int] = {}
-    for row in source:
-        for new in make(row):
-            placed = row[1] if keep else row[1] % partitions if new[5] is None else partition_of(new[5], partitions)
-            wanted.setdefault((placed, row[1]), []).append(content(new))
-            origin[dict(new[7])["at"] or b""] = row[1]
-    found: dict[tuple[int, int], list[Any]] = {}
-    for row in target:
-        found.setdefault((row[1], origin[dict(row[7])["at"] or b""]), []).append(content(row))
-    assert found == wanted
 
 
 def test_a_replay_keeps_all_of_a_record(made: World, spark: Any, tmp_path: Path) -> None:
