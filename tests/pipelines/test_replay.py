@@ -100,7 +100,7 @@ def valued(frame: Any) -> Any:
 
 
 def priced(frame: Any) -> Any:
-    return frame.withColumn("price", frame.offset)
+    return frame.withColumn("price", f.lit(1))
 
 
 def test_a_function_makes_more_or_fewer_of_records(made: World, spark: Any, tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ def moments(
     if kind == "entry":
         before = len(names(checkpoint / "_headrace_replay"))
         return f"{count} more entries", lambda: len(names(checkpoint / "_headrace_replay")) >= before + count
-    there, more = written(brokers), random.randrange(1, 120)
+    there, more = written(brokers), random.randrange(1, 60)
     return f"{more} more records", lambda: written(brokers) >= there + more
 
 
@@ -90,7 +90,7 @@ def test_each_record_is_replayed_once_and_in_order_whatever_dies(tmp_path: Path)
         made.create("t", TARGET, retention_ms="-1")
         file, log = pipeline_file(made, tmp_path), tmp_path / "log"
         story, killed = list[str](), 0
-        batches, kinds = (100, KINDS) if ROUNDS > 2 else (40, ("records",))  # in few rounds it has to come to kills
+        batches, kinds = (100, KINDS) if ROUNDS > 2 else (70, ("records",))  # in few rounds it has to come to kills
 
         def tell(text: str) -> None:
             story.append(text)
