@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyspark
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,7 +22,7 @@ from headrace.net.client.partitioner import partition_of
 from headrace.spark import rows as spark_rows
 from headrace.spark.brokers import Brokers
 from headrace.spark.pipelines import forwarding
-from headrace.spark.pipelines.forwarding import Forward, Rows, Sent, recall, send
+from headrace.spark.pipelines.forwarding import Forward, Rows, Sent, forwarded, recall, send
 from headrace.spark.pipelines.pacing import Pace
 from headrace.spark.pipelines.recalling import Recalled
 from headrace.spark.pipelines.replay_log import ConcurrentReplay, Origin, Portion, Replayed, ReplayLog
@@ -32,7 +34,7 @@ from tests.spark.test_packing import SCHEMA
 from tests.spark.world import TIME, World, consumed, read, world
 
 MANY = REPLAY_ROWS_MAX
-ROWS = pa.schema([*SCHEMA, pa.field("offset", pa.int64())])
+SENT = pa.schema([pa.field("offset", pa.int64()), *(SCHEMA.field(n) for n in ("key", "value", "timestamp", "headers"))])
 
 
 @pytest.fixture(scope="module")
@@ -155,11 +157,14 @@ def test_runs_that_die_write_a_portion_together(made: World, monkeypatch: pytest
             for at in range(0, len(given), 5):
                 if at >= until:
                     raise ConnectionError("it is killed")
-                yield pa.RecordBatch.from_pylist(given[at : at + 5], schema)
+                yield pa.RecordBatch.from_pylist(given[at : at + 5], SENT)
 
-        schema = pa.schema([ROWS.field(name) for name in ("offset", "key", "value", "timestamp", "headers")])
         return send(work, 1, recall(work).get(1), rows())
 
+    others = (replace(work, query="other"), replace(work, portion=replace(work.portion, number=2)))
+    for other in others:  # of which nothing is this portion's
+        written = [{**row, "value": b"of another"} for row in given[:20]]
+        send(other, 1, None, [pa.RecordBatch.from_pylist(written, SENT)])
     for until in (30, 15, 60):
         with pytest.raises(ConnectionError):
             run(until)
@@ -168,7 +173,7 @@ def test_runs_that_die_write_a_portion_together(made: World, monkeypatch: pytest
         given = [row for row in given if row not in random.sample(gone, len(gone) // 2)]
     sent = run(1_000)
     assert sent.repeated > 0
-    found = consumed(made.bootstrap, [topic])
+    found = [row for row in consumed(made.bootstrap, [topic]) if row[6] != b"of another"]
     by_place: dict[int, list[int]] = {}
     for row in found:
         by_place.setdefault(row[1], []).append(int(row[6] or b""))
@@ -179,9 +184,41 @@ def test_runs_that_die_write_a_portion_together(made: World, monkeypatch: pytest
     monkeypatch.setattr(forwarding, "recalled", lambda *_, **__: {})  # a worker that is late, and knows of nothing
     assert run(1_000).repeated == 0
     twice = consumed(made.bootstrap, [topic])
-    assert len(twice) > len(found)
+    assert len(twice) == len(found) + 40 + len(given)
     once = read({"bootstrap": made.bootstrap, "topic": topic, "includeHeaders": "true", "dropRepeats": "true"})
-    assert once == found
+    assert [row for row in once if row[6] != b"of another"] == found
+
+
+class Tried:
+    """What Spark tells a task."""
+
+    def __init__(self, attempt: int) -> None:
+        self._attempt = attempt
+
+    def partitionId(self) -> int:  # noqa: N802 - Spark's name
+        return 1
+
+    def attemptNumber(self) -> int:  # noqa: N802 - Spark's name
+        return self._attempt
+
+
+def test_a_task_that_is_tried_again_looks_what_is_there(made: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    made.create("again", 2, retention_ms="-1")
+    with Brokers(made.bootstrap) as brokers:
+        work = forward_of(find_target(brokers, "again"), made.bootstrap, origins=[ORIGIN, Origin("s", 1, 1_000, 1_100)])
+    rows = [pa.RecordBatch.from_pylist(table(Random(7), 40), SENT)]
+    sent = []
+    for attempt in (0, 1):
+        monkeypatch.setattr(pyspark.TaskContext, "get", lambda attempt=attempt: Tried(attempt))
+        for number in (None, 1):
+            sent += [found for batch in forwarded(work, number, iter(rows)) for found in batch.to_pylist()]
+    assert [(each["records"], each["repeated"]) for each in sent] == [(40, 0), (40, 0), (0, 40), (0, 40)]
+    anew = replace(work, options=replace(work.options, include_identity=False))
+    assert recall(anew) == {}
+    made.delete("again")
+    made.create("again", 2)
+    with pytest.raises(UsageError, match="Topic 'again' was made anew"):
+        recall(work)
 
 
 def test_a_record_that_cannot_be_written_is_named(made: World) -> None:

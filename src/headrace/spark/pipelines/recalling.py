@@ -55,10 +55,9 @@ def recalled(
     found: dict[int, _Found] = defaultdict(_Found)
     sources = Sources(options)
     try:
-        ranges = sources.ranges()
-        if any(each.topic.id != target.id for each in ranges):
+        if any(each.id != target.id for each in sources.topics()):
             raise made_anew(target.topic)
-        for task in plan_tasks(sources, ranges):
+        for task in plan_tasks(sources, sources.ranges()):
             with TaskReader(options, options.columns) as reader:
                 for batch in reader.read(task):
                     _look(batch, query, portion.number, found)
