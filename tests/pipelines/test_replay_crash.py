@@ -27,7 +27,7 @@ VICTIMS = ("all", "driver", "java")
 SOURCE, TARGET = 3, 4
 """Partitions."""
 pytestmark = [
-    pytest.mark.timeout(120 + 60 * ROUNDS),
+    pytest.mark.timeout(300 + 60 * ROUNDS),
     pytest.mark.skipif("replay" not in os.environ.get("HEADRACE_CRASH_FORMATS", "replay").split(","), reason="others"),
 ]
 

@@ -18,6 +18,7 @@ import pytest
 
 from headrace.spark.flights import SHORT_JOB
 from headrace.spark.java import find_java
+from tests.pipelines import oracle
 
 for _needed in ("grpc", "grpc_status", "google.rpc"):
     pytest.importorskip(_needed, reason="Spark Connect needs it")
@@ -109,6 +110,41 @@ def rows_of(store: Any) -> list[Any]:
 def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with connect_server(tmp_path_factory.mktemp("connect")) as url:
         yield url
+
+
+def test_a_pipeline_runs_through_spark_connect(master: str, store: Any, tmp_path: Path) -> None:
+    file = tmp_path / "orders.toml"
+    file.write_text(
+        f"""
+        pipeline = "materialise"
+        name = "orders"
+        [source]
+        store = "{store.url}"
+        topic = "orders"
+        includeHeaders = true
+        [columns]
+        long = "length(value) > 10"
+        [table]
+        path = "{tmp_path / "table"}"
+        partition_by = ["long"]
+        [spark]
+        master = "{master}"
+        """
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "headrace.spark.pipelines", str(file)],
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = oracle.consumer_rows(tmp_path / "table")
+    assert [(row[1], row[2], row[3], row[5], row[6], row[7]) for row in found] == [
+        (partition, record.offset, record.timestamp, record.key, record.value, record.headers)
+        for partition in range(3)
+        for record in store.rows["orders", partition]
+    ]
 
 
 @pytest.mark.parametrize("registers", ["yes", "no"])
