@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from pyspark.sql import functions as f
 
 from headrace.base.errors import CorruptData, UsageError
 from headrace.net.client.cluster import UnknownTopicError
+from headrace.spark.pipelines import __main__ as pipelines_main
 from headrace.spark.pipelines import planned_replay, replay, replaying
 from headrace.spark.pipelines.replay_log import REPLAYED, ConcurrentReplay, ReplayLog
 from headrace.spark.pipelines.replaying import Sum
@@ -243,12 +246,74 @@ def test_what_cannot_be_is_told_in_one_sentence(made: World, spark: Any, tmp_pat
     with pytest.raises(UnknownTopicError, match="Topic 'nowhere' does not exist"):
         runner.run(target={"topic": "nowhere"})
     runner.run()
-    made.create("t8", 1)
+    made.create("t7-other", 1)
     with pytest.raises(UsageError, match=r"belongs to pipeline 'again' into topic 't7': give this one another"):
-        runner.run(target={"topic": "t8"})
+        runner.run(target={"topic": "t7-other"})
     (tmp_path / REPLAYED / f"{2:020d}.json").write_text('{"kind": "done"}')
     with pytest.raises(CorruptData, match=r"Object '_headrace_replay/0*2.json' is none of a replay"):
         runner.run()
+
+
+def test_what_comes_is_replayed_until_it_is_stopped(made: World, spark: Any, tmp_path: Path) -> None:
+    made.create("s8", 1)
+    made.create("t8", 1, retention_ms="-1")
+    fill(made, "s8", 1, 5)
+    runner = Runner(made, spark, tmp_path, "s8", "t8")
+    polls = iter((2, 3))
+
+    def wait(seconds: float) -> bool:
+        if seconds < 7.5:
+            return False  # of the pace
+        seed = next(polls, None)
+        if seed is not None:
+            fill(made, "s8", 1, 5, seed=seed)
+        return seed is None
+
+    done = replay(lambda: spark, runner.spec(continuous=True, poll_seconds=7.5), wait=wait)
+    assert done.portions == 3
+    law(consumed(made.bootstrap, ["t8"]), consumed(made.bootstrap, ["s8"]), 1)
+
+
+def test_the_command_says_what_it_would_do_and_what_it_did(
+    made: World, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(pipelines_main, "session_of", lambda _: spark)
+    monkeypatch.setattr(pipelines_main, "stopped_by_sigterm", Event)  # it stays as it is
+    made.create("s10", 2)
+    made.create("t10", 2, retention_ms="3600000", message_timestamp_type="LogAppendTime")
+    fill(made, "s10", 2, 20)
+    count = len(consumed(made.bootstrap, ["s10"]))
+    file = tmp_path / "again.toml"
+    file.write_text(
+        f"""
+        pipeline = "replay"
+        name = "again"
+        source = {{ bootstrap = "{made.bootstrap}", topic = "s10" }}
+        target = {{ bootstrap = "{made.bootstrap}", topic = "t10" }}
+        run = {{ checkpoint = "{tmp_path / "checkpoint"}" }}
+        """
+    )
+
+    def told(*more: str) -> list[dict[str, Any]]:
+        assert pipelines_main.main([str(file), "--json", *more]) == 0
+        return [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
+
+    planned = told("--dry-run")
+    assert [each["event"] for each in planned] == ["plan", "plan", "total"]
+    assert (planned[-1]["offsets"], planned[-1]["commits"]) == (count, 1)
+    assert planned[-1]["bytes"] > 0
+    assert consumed(made.bootstrap, ["t10"]) == []
+    run = told()
+    assert [each["event"] for each in run] == ["note", "note", "stage", "commit", "result"]
+    assert "its own time (message.timestamp.type)" in run[0]["note"]
+    assert "older than 3600 s by its own time (retention.ms)" in run[1]["note"]
+    assert (run[-1]["records"], run[-1]["portions"], run[-1]["repeated"]) == (count, 1, 0)
+    assert told()[-1]["records"] == 0
+    assert pipelines_main.main([str(file), "--backfill"]) == 2
+    made.delete("t10")
+    made.create("t10", 2)
+    assert pipelines_main.main([str(file)]) == 2
+    assert "Topic 't10' was made anew since this replay began" in capsys.readouterr().err
 
 
 class VirtualTime:

@@ -182,7 +182,7 @@ class _Run:
         topic, kept = self._target.topic, self._configs.get("retention.ms") or "-1"
         if self._configs.get("message.timestamp.type") == "LogAppendTime":
             text = f"Topic '{topic}' gives records its own time (message.timestamp.type): theirs are not kept."
-            self._meter.say("note", text)
+            self._meter.say("note", text, note=text)
         if int(kept) >= 0 and "delete" in (self._configs.get("cleanup.policy") or "delete"):
             text = (
                 f"Topic '{topic}' deletes records of more than {int(kept) // 1000} s (retention.ms) by their own times"
