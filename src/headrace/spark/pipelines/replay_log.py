@@ -98,8 +98,8 @@ class ReplayLog:
 
     def state(self) -> Replayed | None:
         """As of now; None where nothing was begun. Raises CorruptData."""
-        keys = [meta.key for meta in self._objects.list(f"{REPLAYED}/")]
-        numbers = [int(key[len(REPLAYED) + 1 : -len(".json")]) for key in keys if key.endswith(".json")]
+        stems = [meta.key[len(REPLAYED) + 1 :].removesuffix(".json") for meta in self._objects.list(f"{REPLAYED}/")]
+        numbers = [int(stem) for stem in stems if stem.isdecimal()]
         if not numbers:
             return None
         first, last = self._row(0), self._row(max(numbers))
