@@ -19,7 +19,7 @@ from headrace.spark.pipelines import planned_replay, replay, replaying
 from headrace.spark.pipelines.replay_log import REPLAYED, ConcurrentReplay, ReplayLog
 from headrace.spark.pipelines.replaying import Sum
 from headrace.spark.pipelines.spec import Replay, parse
-from tests.pipelines.replayed import fill, law
+from tests.pipelines.replayed import fill, law, parts
 from tests.spark.world import TIME, Row, World, consumed, world
 
 pytestmark = pytest.mark.timeout(180)
@@ -180,7 +180,8 @@ def test_whoever_goes_on_writes_what_is_not_there(
     first = [row for row in source if row[1] == 0]
     with pytest.raises(PySparkException, match="it dies"):
         runner.run(function="dying")
-    law(consumed(made.bootstrap, ["t4"]), first, 3)
+    found, wanted = parts(consumed(made.bootstrap, ["t4"]), first, 3)
+    assert all(rows == wanted[place][: len(rows)] for place, rows in found.items()), "as far as that one came"
     with monkeypatch.context() as patched:
         patched.setattr(ReplayLog, "done", _dies)
         with pytest.raises(DiesError):

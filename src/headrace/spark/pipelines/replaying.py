@@ -185,9 +185,10 @@ class _Run:
             self._meter.say("note", text, note=text)
         if int(kept) >= 0 and "delete" in (self._configs.get("cleanup.policy") or "delete"):
             text = (
-                f"Topic '{topic}' deletes records of more than {int(kept) // 1000} s (retention.ms) by their own times"
+                f"Topic '{topic}' deletes what is older than {int(kept) // 1000} s by its own time (retention.ms): such "
+                "records leave it soon after they are replayed."
             )
-            self._meter.say("note", f"{text}: what is replayed and older leaves it soon.")
+            self._meter.say("note", text, note=text)
 
     def tell_stage(self) -> None:
         assert self.state is not None, "it was begun"
