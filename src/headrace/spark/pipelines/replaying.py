@@ -185,8 +185,8 @@ class _Run:
             self._meter.say("note", text, note=text)
         if int(kept) >= 0 and "delete" in (self._configs.get("cleanup.policy") or "delete"):
             text = (
-                f"Topic '{topic}' deletes what is older than {int(kept) // 1000} s by its own time (retention.ms): such "
-                "records leave it soon after they are replayed."
+                f"Topic '{topic}' deletes what is older than {int(kept) // 1000} s by its own time (retention.ms): "
+                "such records leave it soon after they are replayed."
             )
             self._meter.say("note", text, note=text)
 
