@@ -1,7 +1,8 @@
 """`make bench-spark`: our Spark source beside Spark's own for Kafka, in one session, on the same record batches.
 
 Ours reads from Headrace's durable store (a directory) and asks the broker what there is; Kafka's reads from an Apache
-Kafka broker. Prints each run as it ends and a table of medians, and appends the figures to benchmarks/results/.
+Kafka broker. Writers both write into Apache Kafka. Prints each run as it ends and a table of medians, and appends the
+figures to benchmarks/results/.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import argparse
 import signal
 import sys
 import tempfile
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -19,17 +22,20 @@ from benchmarks.load import results
 from benchmarks.load.__main__ import table
 from benchmarks.load.cases import delete_topics
 from benchmarks.load.contest import Outcome, Run, contest
-from benchmarks.load.rivals import KAFKA, Rivals
+from benchmarks.load.rivals import Kafka, Rival, Rivals
 from benchmarks.spark.cases import SparkCase
 from benchmarks.spark.catalog import cases, linear
 from benchmarks.spark.data import STORED, HeadraceWithStore
 from benchmarks.spark.queries import Session
+from benchmarks.spark.writes import WRITER, writes
 from tools import kafka_jars
 
 PAIRS: Final = 3
 WARM_UP_TURNS_MAX: Final = 4
 """The session goes on from case to case, and Java has the code of the cases before."""
 SMOKE_RECORDS: Final = 20_000
+MORE: Final[Mapping[str, Callable[[Path], Rival]]] = {STORED: HeadraceWithStore, WRITER: partial(Kafka, name=WRITER)}
+"""Rivals that are no plain brokers."""
 
 
 def main() -> int:
@@ -41,19 +47,20 @@ def main() -> int:
             return 1
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that both brokers are stopped
         records = SMOKE_RECORDS if options.smoke else options.rows
-        all_cases, big = cases(session, records=records), linear(session, records=records)
+        all_cases = [*cases(session, records=records), *writes(session, records=records)]
+        big = linear(session, records=records)
         wanted = [*all_cases, *(big if options.big else ())]
         if options.case:
             wanted = [case for case in (*all_cases, *big) if case.about.name in options.case]
         sizes, costs = {case.about.name for case in big}, list[float]()
         made = tempfile.TemporaryDirectory(prefix="headrace-bench-", dir=options.dir)
-        with made as directory, Rivals(Path(directory), {STORED: HeadraceWithStore}) as rivals:
+        with made as directory, Rivals(Path(directory), MORE) as rivals:
             for at, case in enumerate(wanted):
                 outcome = measure(console, case, rivals, options)
                 if case.about.name in sizes:
                     costs.append(outcome.median(outcome.ours, lambda run: run.others["seconds_per_gb"]))
                 if case.data not in [other.data for other in wanted[at + 1 :]]:
-                    for name in (STORED, KAFKA):
+                    for name in (case.about.who, case.about.against):
                         delete_topics(rivals[name], f"spark-{case.data.name}")
         if len(costs) > 1:
             console.print(f"ours takes {', '.join(f'{cost:.2f}' for cost in costs)} s for each GB, from the least on")
@@ -62,7 +69,7 @@ def main() -> int:
 
 def parsed(session: Session) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.spark", description=__doc__)
-    names = [case.about.name for case in (*cases(session), *linear(session))]
+    names = [case.about.name for case in (*cases(session), *writes(session), *linear(session))]
     parser.add_argument("--case", action="append", choices=names, help="only this case; may be given more than once")
     parser.add_argument("--pairs", type=int, default=PAIRS, help="measured runs of each side, after the warm-up")
     parser.add_argument("--rows", type=int, help="at most so many records in a topic; keep no results")
@@ -78,14 +85,14 @@ def measure(console: Console, case: SparkCase, rivals: Rivals, options: argparse
     console.print(f"\n[bold]{case.about.title}[/bold] ({case.about.name})")
     outcome = contest(
         case,
-        rivals[STORED],
-        rivals[KAFKA],
+        rivals[case.about.who],
+        rivals[case.about.against],
         pairs=1 if options.smoke else options.pairs,
         warms_up=not options.smoke,
         warm_up_turns=WARM_UP_TURNS_MAX,
         report=lambda run, warm: show(console, case, run, warm),
     )
-    console.print(table(outcome, title="medians, one session on local[2]", beside="Kafka's source"))
+    console.print(table(outcome, title="medians, one session on local[2]", beside="Spark's own for Kafka"))
     if not (options.dry_run or options.smoke or options.rows):
         console.print(f"kept in {results.append(case.about.name, outcome.as_data())}")
     return outcome

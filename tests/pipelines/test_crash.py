@@ -17,7 +17,7 @@ from tests.pipelines.oracle import consumer_rows, delta_listed, differences, ice
 from tests.spark.world import Row, World, consumed, random_batch, world
 
 ROUNDS = int(os.environ.get("HEADRACE_CRASH_ROUNDS", "1"))
-FORMATS = os.environ.get("HEADRACE_CRASH_FORMATS", "parquet").split(",")
+FORMATS = [each for each in os.environ.get("HEADRACE_CRASH_FORMATS", "parquet").split(",") if each != "replay"]
 SEED = int(os.environ.get("HEADRACE_CRASH_SEED", "1"))
 VICTIMS = ("all", "driver", "java")
 pytestmark = pytest.mark.timeout(120 + 60 * ROUNDS)

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from headrace.base.errors import UsageError
-from headrace.base.limits import PIPELINE_BATCH_BYTES
+from headrace.base.limits import PIPELINE_BATCH_BYTES, REPLAY_BATCH_BYTES
 from headrace.spark.pipelines.evolving import evolved
 from headrace.spark.pipelines.progress import Column
-from headrace.spark.pipelines.spec import Audit, Materialise, load, parse
+from headrace.spark.pipelines.spec import Audit, Materialise, Replay, load, parse
 
 GOOD = """
 pipeline = "materialise"
@@ -64,7 +64,7 @@ def minimal(**more: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        ({"pipeline": "copy"}, "Key pipeline must be one of materialise, audit, statistics, not 'copy'"),
+        ({"pipeline": "copy"}, "Key pipeline must be one of materialise, audit, statistics, replay, not 'copy'"),
         ({"name": "a b"}, "Key name must be"),
         ({"sauce": {}}, "There is no section 'sauce'; there are: source, decode, columns, table, run, spark."),
         ({"table": {"path": "/t", "pth": 1}}, r"Section \[table\] has no key 'pth'; it has: path, format, catalog"),
@@ -91,6 +91,55 @@ def minimal(**more: Any) -> dict[str, Any]:
 def test_what_is_wrong_is_told_in_one_sentence(wrong: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         parse(minimal(**wrong))
+
+
+def replayed(**more: Any) -> dict[str, Any]:
+    made = {
+        "pipeline": "replay",
+        "name": "r",
+        "source": {"store": "/s", "topic": "t"},
+        "target": {"bootstrap": "b:1", "topic": "u"},
+        "run": {"checkpoint": "/c"},
+    }
+    return {**made, **more}
+
+
+def test_a_replay_says_from_where_into_what_and_how_fast() -> None:
+    target = {"bootstrap": "b:1", "topic": "u", "partition": "keep", "compression": "zstd", "batchBytes": 9}
+    run = {"checkpoint": "/c", "records_per_second": 5, "mb_per_second": 0.5, "continuous": True}
+    spec = parse(replayed(target=target, run=run, transform={"function": "shop:clean"}))
+    assert isinstance(spec, Replay)
+    assert (spec.checkpoint, spec.keeps_partitions, spec.function) == ("/c", True, "shop:clean")
+    assert (spec.records_per_second, spec.bytes_per_second, spec.continuous) == (5.0, 500_000.0, True)
+    assert (spec.target.topic, spec.target.compression.name, spec.target.batch_bytes) == ("u", "ZSTD", 9)
+    assert spec.target.include_identity
+    assert "headers" in spec.source.columns
+    assert (spec.source.starting.rest, spec.source.trigger_bytes_max) == (-2, REPLAY_BATCH_BYTES)
+    plain = parse(replayed(target={"bootstrap": "b:1", "topic": "u", "identity": False}))
+    assert isinstance(plain, Replay)
+    assert not plain.target.include_identity
+    assert not plain.keeps_partitions
+    assert plain.records_per_second is plain.bytes_per_second is None
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"run": {}}, r"Key checkpoint of section \[run\] is missing"),
+        ({"target": {"bootstrap": "b:1"}}, r"Key topic of section \[target\] is missing"),
+        ({"target": {"topic": "u"}}, "Option bootstrap is missing"),
+        ({"target": {"bootstrap": "b:1", "topic": "u", "partition": 3}}, "must be one of key, keep, not 3"),
+        ({"target": {"bootstrap": "b:1", "topic": "u", "identity": "yes"}}, "must be true or false, not 'yes'"),
+        ({"target": {"bootstrap": "b:1", "topic": "u", "compression": "zip"}}, "Option compression must be one of"),
+        ({"run": {"checkpoint": "/c", "records_per_second": 0}}, "must be a number above 0, not 0"),
+        ({"run": {"checkpoint": "/c", "mb_per_second": True}}, "must be a number above 0, not True"),
+        ({"transform": {"function": "clean"}}, r"Key function of section \[transform\] must be module:name"),
+        ({"source": {"store": "/s", "topic": "t", "includeHeaders": True}}, "has no key 'includeHeaders'"),
+    ],
+)
+def test_what_is_wrong_of_a_replay_is_told(wrong: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        parse(replayed(**wrong))
 
 
 def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:

@@ -174,6 +174,17 @@ def test_a_checkpoint_without_ids_goes_on(made: World, follower: Any) -> None:
     assert rows_between(stream, options, start, end) == consumed(made.bootstrap, ["t"])[5:]
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_a_micro_batch_with_room_for_all_takes_all(made: World, follower: Any, seed: int) -> None:
+    """Bytes of a range are no whole numbers: rounded down, they would leave its last record for a batch of its own."""
+    topic, random = f"room{seed}", Random(seed)
+    made.create(topic, 3, durable_enable="false")
+    made.produce(topic, [(at % 3, random_batch(random)) for at in range(40)])
+    stream = follower(made.options(topic, startingOffsets="earliest"))
+    start = stream.initial()
+    assert stream.latest(start, Limits(bytes=10**9)) == stream.latest(start, Limits())
+
+
 @pytest.mark.parametrize("limits", [Limits(), Limits(records=20)])
 def test_a_replay_reads_a_new_topic_from_where_it_was_first_read(made: World, follower: Any, limits: Limits) -> None:
     made.create("law-a", durable_enable="false")

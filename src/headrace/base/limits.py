@@ -656,6 +656,12 @@ PIPELINE_COMPACT_EVERY: Final = 32
 """Commits of a continuous pipeline, after which it looks for small files."""
 PIPELINE_PUBLISH_TRIES_MAX: Final = 5
 """Times that a commit is put into a Delta or Iceberg table which others change meanwhile."""
+REPLAY_BATCH_BYTES: Final = 64 * 1024 * 1024
+"""Of record batches that a replay takes at a time, about, unless its pipeline says otherwise."""
+REPLAY_OFFSETS_MAX: Final = 1_000_000
+"""That it takes at a time."""
+REPLAY_ROWS_MAX: Final = 1_000_000
+"""That it makes of one record: with the one above, what the digits of a row's number hold."""
 AUDIT_PROBLEMS_MAX: Final = 1_000
 """That an audit tells of one task; it counts all."""
 STATISTICS_TOP_MAX: Final = 10_000

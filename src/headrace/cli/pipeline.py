@@ -13,13 +13,15 @@ from headrace.base.errors import UsageError
 from headrace.cli.options import DEFAULT_BOOTSTRAP, FilesBootstrap, Json
 
 pipeline = typer.Typer(
-    name="pipeline", help="Run pipelines on Spark: history as tables, audits, statistics.", no_args_is_help=True
+    name="pipeline",
+    help="Run pipelines on Spark: history as tables, audits, statistics, replays.",
+    no_args_is_help=True,
 )
 
 
 @pipeline.callback()
 def root() -> None:
-    """Run pipelines on Spark: history as tables, audits, statistics."""
+    """Run pipelines on Spark: history as tables, audits, statistics, replays."""
 
 
 @pipeline.command()

@@ -97,10 +97,13 @@ class Brokers:
             if index in ends and index in starts
         }
 
+    def configs(self, topic: str) -> dict[str, str | None]:
+        """All that hold of it. Raises ClientError."""
+        return {config.name: config.value for config in self._ask(Admin(self._cluster).topic_configs(topic))}
+
     def message_bytes_max(self, topic: str) -> int:
         """Bytes of the largest batch that it takes. Raises ClientError."""
-        found = {config.name: config.value for config in self._ask(Admin(self._cluster).topic_configs(topic))}
-        return int(found.get(MESSAGE_BYTES) or MESSAGE_BYTES_DEFAULT)
+        return int(self.configs(topic).get(MESSAGE_BYTES) or MESSAGE_BYTES_DEFAULT)
 
     # records
 

@@ -8,6 +8,7 @@ topic's of that name, is told as DataLoss. A partition that is new is read from 
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 from uuid import uuid4
@@ -190,10 +191,11 @@ class Follower:
         sizes = hot_sizes(self.sources, ranges)
         ends = {(each.topic.name, each.partition): each.end for each in ranges}
         if limits.bytes is not None:
-            backlogs = [bytes_of(each, sizes) for each in ranges]
-            for each, share in zip(ranges, shares([max(1, round(b)) for b in backlogs], limits.bytes), strict=True):
-                least = each.start + (share > 0)
-                ends[each.topic.name, each.partition] = max(least, cut_off(each, sizes, share))
+            backlogs = [max(1, math.ceil(bytes_of(each, sizes))) for each in ranges]
+            for each, own, share in zip(ranges, backlogs, shares(backlogs, limits.bytes), strict=True):
+                if share < own:
+                    least = each.start + (share > 0)
+                    ends[each.topic.name, each.partition] = max(least, cut_off(each, sizes, share))
         if limits.records is not None:
             left = [ends[each.topic.name, each.partition] - each.start for each in ranges]
             for each, share in zip(ranges, shares(left, limits.records), strict=True):

@@ -26,6 +26,8 @@ ARROW_TYPES: Final[dict[str, Any]] = {
     "timestamp": pa.int64(),
     "headers": HEADERS_TYPE,
 }
+POSITION: Final = "_position"
+"""A column of int64 that gives rows other numbers than those in their task; no user's, for writes refuse it."""
 
 
 class RowError(UsageError):
@@ -35,6 +37,7 @@ class RowError(UsageError):
         """`row`: its number in the task, from 0 on."""
         super().__init__(f"Row {row} of this task cannot be written: {reason}")
         self.row = row
+        self.reason = reason
 
 
 class Chunk(NamedTuple):
@@ -42,7 +45,7 @@ class Chunk(NamedTuple):
 
     topic: str
     positions: Any
-    """numpy int64: the rows' numbers in the task."""
+    """numpy int64: the rows' numbers in the task, or what column POSITION says."""
     key: Any
     """pyarrow.BinaryArray, as `value`."""
     value: Any
@@ -93,7 +96,10 @@ def _cut(batch: Any) -> Iterator[Any]:
 
 def _chunks(gathered: list[Any], position: int, topic: str | None) -> Iterator[Chunk]:
     columns = {name: _column(gathered, name) for name in ARROW_TYPES if name in gathered[0].schema.names}
-    positions = np.arange(position, position + sum(batch.num_rows for batch in gathered), dtype=np.int64)
+    if POSITION in gathered[0].schema.names:
+        positions = np.concatenate([np.asarray(batch.column(POSITION)) for batch in gathered])
+    else:
+        positions = np.arange(position, position + sum(batch.num_rows for batch in gathered), dtype=np.int64)
     if topic is not None:
         yield _chunk(topic, positions, columns)
         return

@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING
 
 from headrace.base.errors import HeadraceError, UsageError
 from headrace.spark.pipelines.meter import Meter, meter, size_text
-from headrace.spark.pipelines.spec import Audit, Materialise, Spec, Statistics, load
+from headrace.spark.pipelines.spec import Audit, Materialise, Replay, Spec, Statistics, load
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from headrace.spark.pipelines.materialising import Planned
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -42,17 +44,20 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def run(spec: Spec, arguments: argparse.Namespace, telling: Meter) -> int:
+    if isinstance(spec, Replay):
+        return run_replay(spec, arguments, telling)
     if not isinstance(spec, Materialise):
         return run_report(spec, arguments, telling)
     if arguments.dry_run:
-        tell_plan(spec, arguments, telling)
+        from headrace.spark.pipelines.materialising import planned
+
+        tell_ranges(spec, planned(spec, backfill=arguments.backfill), telling)
         return 0
     return run_materialise(spec, arguments, telling)
 
 
 def run_report(spec: Audit | Statistics, arguments: argparse.Namespace, telling: Meter) -> int:
-    if arguments.backfill:
-        raise UsageError("--backfill is for pipelines that materialise: others read all there is.")
+    refuse_backfill(arguments)
     if spec.html is not None and find_spec("matplotlib") is None:
         raise UsageError("Key html of section [report] needs matplotlib: pip install matplotlib, or leave it out.")
     if isinstance(spec, Statistics):
@@ -71,11 +76,40 @@ def run_report(spec: Audit | Statistics, arguments: argparse.Namespace, telling:
     return 0 if report.holds else 1
 
 
+def refuse_backfill(arguments: argparse.Namespace) -> None:
+    if arguments.backfill:
+        raise UsageError("--backfill is for pipelines that materialise: leave it out.")
+
+
+def run_replay(spec: Replay, arguments: argparse.Namespace, telling: Meter) -> int:
+    from headrace.spark.pipelines.replaying import planned_replay, replay
+
+    refuse_backfill(arguments)
+    if arguments.dry_run:
+        tell_ranges(spec, planned_replay(spec), telling)
+        return 0
+    done = replay(lambda: session_of(spec), spec, meter=telling, stop=stopped_by_sigterm())
+    telling.close()
+    text = (
+        f"{spec.name}: {done.records} records in {size_text(done.bytes)} of batches, by {done.portions} portions; "
+        f"{done.repeated} were there already"
+        if done.portions
+        else f"{spec.name}: there is nothing new"
+    )
+    telling.say("result", text, records=done.records, bytes=done.bytes, portions=done.portions, repeated=done.repeated)
+    return 0
+
+
+def stopped_by_sigterm() -> Event:
+    stop = Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    return stop
+
+
 def run_materialise(spec: Materialise, arguments: argparse.Namespace, telling: Meter) -> int:
     from headrace.spark.pipelines.materialising import materialise
 
-    stop = Event()
-    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    stop = stopped_by_sigterm()
     outcome = materialise(lambda: session_of(spec), spec, backfill=arguments.backfill, meter=telling, stop=stop)
     telling.close()
     text = (
@@ -90,10 +124,7 @@ def run_materialise(spec: Materialise, arguments: argparse.Namespace, telling: M
     return 0
 
 
-def tell_plan(spec: Materialise, arguments: argparse.Namespace, telling: Meter) -> None:
-    from headrace.spark.pipelines.materialising import planned
-
-    ranges = planned(spec, backfill=arguments.backfill)
+def tell_ranges(spec: Materialise | Replay, ranges: Sequence[Planned], telling: Meter) -> None:
     for each in ranges:
         text = f"{each.topic}-{each.partition}: offsets {each.start} to {each.end - 1}, about {size_text(each.bytes)}"
         telling.say("plan", text, **each._asdict())
@@ -102,7 +133,8 @@ def tell_plan(spec: Materialise, arguments: argparse.Namespace, telling: Meter) 
     limit = spec.source.trigger_bytes_max
     commits = -(-total // limit) if limit is not None else None
     text = f"{spec.name}: {count} offsets, about {size_text(total)}"
-    text += f", in about {commits} commits" if commits is not None else ""
+    what = "portions" if isinstance(spec, Replay) else "commits"
+    text += f", in about {commits} {what}" if commits is not None else ""
     telling.say("total", f"{text}; nothing was written", offsets=count, bytes=total, commits=commits)
 
 

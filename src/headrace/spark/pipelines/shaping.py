@@ -142,7 +142,7 @@ def _fields(ddl: str) -> list[StructField]:
     return parsed.fields
 
 
-def function_of(name: str) -> Callable[[DataFrame], DataFrame]:
+def function_of(name: str, section: str = "decode") -> Callable[[DataFrame], DataFrame]:
     """Raises UsageError."""
     module, _, path = name.partition(":")
     try:
@@ -150,7 +150,7 @@ def function_of(name: str) -> Callable[[DataFrame], DataFrame]:
         for part in path.split("."):
             found = getattr(found, part)
     except (ImportError, AttributeError) as error:
-        raise UsageError(f"Function '{name}' of section [decode] cannot be imported: {error}.") from error
+        raise UsageError(f"Function '{name}' of section [{section}] cannot be imported: {error}.") from error
     return found  # type: ignore[no-any-return]
 
 

@@ -13,13 +13,23 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from headrace.base.errors import UsageError
-from headrace.base.limits import PIPELINE_BATCH_BYTES, PIPELINE_FILE_BYTES, PIPELINE_TASK_BYTES_MAX, STATISTICS_TOP_MAX
+from headrace.base.limits import (
+    PIPELINE_BATCH_BYTES,
+    PIPELINE_FILE_BYTES,
+    PIPELINE_TASK_BYTES_MAX,
+    REPLAY_BATCH_BYTES,
+    STATISTICS_TOP_MAX,
+)
 from headrace.spark.options import STREAM_OPTIONS, ReadOptions, parse_options
+from headrace.spark.sink import WriteOptions, parse_write_options
 
 MATERIALISE: Final = "materialise"
 AUDIT: Final = "audit"
 STATISTICS: Final = "statistics"
-KINDS: Final = (MATERIALISE, AUDIT, STATISTICS)
+REPLAY: Final = "replay"
+KINDS: Final = (MATERIALISE, AUDIT, STATISTICS, REPLAY)
+KEEP: Final = "keep"
+PLACINGS: Final = ("key", KEEP)
 DECODERS: Final = ("binary", "string", "json")
 FORMATS: Final = ("parquet", "delta", "iceberg")
 COMPRESSIONS: Final = ("none", "snappy", "gzip", "lz4", "zstd")
@@ -59,6 +69,13 @@ SECTIONS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
             *("startingTimestamp", "endingTimestamp", "failOnDataLoss", "maxBytesPerPartition"),
         ),
         "report": ("html", "json", "top"),
+        "spark": ("master", "settings"),
+    },
+    REPLAY: {
+        "source": tuple(name for name in SOURCE if name != "includeHeaders"),
+        "target": ("bootstrap", "topic", "partition", "identity", "compression", "batchBytes", "deliveryTimeoutMs"),
+        "transform": ("function",),
+        "run": ("checkpoint", "records_per_second", "mb_per_second", "continuous", "poll_seconds"),
         "spark": ("master", "settings"),
     },
 }
@@ -135,7 +152,26 @@ class Statistics:
     spark: SparkOf = SparkOf()
 
 
-Spec: TypeAlias = Materialise | Audit | Statistics
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replay:
+    """Topics into another one."""
+
+    name: str
+    source: ReadOptions
+    target: WriteOptions
+    checkpoint: str
+    """Where its progress is kept: a directory, or a store's URL."""
+    keeps_partitions: bool = False
+    """Whether a record goes to the partition of the number that it came from, not to its key's."""
+    function: str | None = None
+    records_per_second: float | None = None
+    bytes_per_second: float | None = None
+    continuous: bool = False
+    poll_seconds: float = 1.0
+    spark: SparkOf = SparkOf()
+
+
+Spec: TypeAlias = Materialise | Audit | Statistics | Replay
 
 
 def load(path: str) -> Spec:
@@ -172,16 +208,11 @@ def parse(data: Mapping[str, Any]) -> Spec:
         return Statistics(
             name=name, source=source, html=report.text("html"), json=report.text("json"), top=top, spark=spark
         )
-    return _materialise(name, found, spark)
+    return _replay(name, found, spark) if kind == REPLAY else _materialise(name, found, spark)
 
 
 def _materialise(name: str, found: Mapping[str, _Section], spark: SparkOf) -> Materialise:
     table, run = found["table"], found["run"]
-    defaults = {"startingOffsets": "earliest", "maxBytesPerTrigger": str(PIPELINE_BATCH_BYTES)}
-    if "startingTimestamp" in found["source"].given:
-        del defaults["startingOffsets"]
-    if "maxRecordsPerTrigger" in found["source"].given:
-        del defaults["maxBytesPerTrigger"]
     path = table.text("path")
     if path is None:
         raise UsageError("Key path of section [table] is missing: the directory or store that the table is to be in.")
@@ -194,7 +225,7 @@ def _materialise(name: str, found: Mapping[str, _Section], spark: SparkOf) -> Ma
         )
     return Materialise(
         name=name,
-        source=_source(found["source"], defaults),
+        source=_source(found["source"], _portions(found["source"], PIPELINE_BATCH_BYTES)),
         path=path,
         format=kind,
         catalog=table.pairs("catalog"),
@@ -211,23 +242,59 @@ def _materialise(name: str, found: Mapping[str, _Section], spark: SparkOf) -> Ma
     )
 
 
+def _replay(name: str, found: Mapping[str, _Section], spark: SparkOf) -> Replay:
+    source, target, run = found["source"], found["target"], found["run"]
+    checkpoint = run.text("checkpoint")
+    if checkpoint is None:
+        raise UsageError("Key checkpoint of section [run] is missing: the directory that is to hold how far it is.")
+    if target.text("topic") is None:
+        raise UsageError("Key topic of section [target] is missing: the topic that is to be written.")
+    options = {name: value for name, value in target.words().items() if name not in ("partition", "identity")}
+    identity = target.flag("identity", True)
+    megabytes = run.rate("mb_per_second")
+    return Replay(
+        name=name,
+        source=_source(source, {**_portions(source, REPLAY_BATCH_BYTES), "includeHeaders": "true"}),
+        target=parse_write_options({**options, "includeIdentity": str(identity)}, streaming=True),
+        checkpoint=checkpoint,
+        keeps_partitions=target.word("partition", PLACINGS, "key") == KEEP,
+        function=_function(found["transform"]),
+        records_per_second=run.rate("records_per_second"),
+        bytes_per_second=None if megabytes is None else megabytes * 1e6,
+        continuous=run.flag("continuous", False),
+        poll_seconds=run.seconds("poll_seconds", 1.0),
+        spark=spark,
+    )
+
+
+def _portions(section: _Section, size: int) -> dict[str, str]:
+    """From the beginning, in portions of so many bytes, unless it says otherwise."""
+    defaults = {"startingOffsets": "earliest", "maxBytesPerTrigger": str(size)}
+    if "startingTimestamp" in section.given:
+        del defaults["startingOffsets"]
+    if "maxRecordsPerTrigger" in section.given:
+        del defaults["maxBytesPerTrigger"]
+    return defaults
+
+
 def _source(section: _Section, defaults: Mapping[str, str], *, streaming: bool = True) -> ReadOptions:
-    given = {}
-    for name, value in section.given.items():
-        if not isinstance(value, str | bool | int):
-            raise section.wrong(name, "a text, a number or true or false")
-        given[name] = str(value).lower() if isinstance(value, bool) else str(value)
-    return parse_options({**defaults, **given}, streaming=streaming)
+    return parse_options({**defaults, **section.words()}, streaming=streaming)
 
 
 def _decode(section: _Section) -> Decode:
     value, schema = section.word("value", DECODERS, "binary"), section.text("schema")
     if (value == "json") != (schema is not None):
         raise UsageError('Keys value = "json" and schema of section [decode] need each other: give both, or neither.')
+    return Decode(
+        key=section.word("key", DECODERS[:2], "binary"), value=value, schema=schema, function=_function(section)
+    )
+
+
+def _function(section: _Section) -> str | None:
     function = section.text("function")
     if function is not None and not re.fullmatch(r"[\w.]+:[\w.]+", function):
         raise section.wrong("function", "module:name of a function from DataFrame to DataFrame")
-    return Decode(key=section.word("key", DECODERS[:2], "binary"), value=value, schema=schema, function=function)
+    return function
 
 
 def _spark(section: _Section) -> SparkOf:
@@ -253,6 +320,15 @@ class _Section:
         if value is not None and (not isinstance(value, str) or not value.strip()):
             raise self.wrong(key, "a text")
         return value
+
+    def words(self) -> dict[str, str]:
+        """As options have them."""
+        found = {}
+        for key, value in self.given.items():
+            if not isinstance(value, str | bool | int):
+                raise self.wrong(key, "a text, a number or true or false")
+            found[key] = str(value).lower() if isinstance(value, bool) else str(value)
+        return found
 
     def texts(self) -> Mapping[str, str]:
         for key, value in self.given.items():
@@ -292,6 +368,12 @@ class _Section:
         if type(value) is not int or not 0 < value <= most:
             raise self.wrong(key, f"a number from 1 to {most}")
         return value
+
+    def rate(self, key: str) -> float | None:
+        value = self.given.get(key)
+        if value is not None and (type(value) not in (int, float) or not 0 < value <= 1e12):
+            raise self.wrong(key, "a number above 0")
+        return None if value is None else float(value)
 
     def seconds(self, key: str, default: float) -> float:
         value = self.given.get(key, default)

@@ -1,0 +1,272 @@
+"""One task of a replay: rows numbered and placed by their records, and a portion that several runs write together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyspark
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.base.errors import UsageError
+from headrace.base.limits import REPLAY_ROWS_MAX
+from headrace.net.client.partitioner import partition_of
+from headrace.spark import rows as spark_rows
+from headrace.spark.brokers import Brokers
+from headrace.spark.pipelines import forwarding
+from headrace.spark.pipelines.forwarding import Forward, Rows, Sent, forwarded, recall, send
+from headrace.spark.pipelines.pacing import Pace
+from headrace.spark.pipelines.recalling import Recalled
+from headrace.spark.pipelines.replay_log import ConcurrentReplay, Origin, Portion, Replayed, ReplayLog
+from headrace.spark.rows import POSITION
+from headrace.spark.sink import parse_write_options
+from headrace.spark.writing import Producer, Target, find_target
+from headrace.storage.objects import open_objects
+from tests.spark.test_packing import SCHEMA
+from tests.spark.world import TIME, World, consumed, read, world
+
+MANY = REPLAY_ROWS_MAX
+SENT = pa.schema([pa.field("offset", pa.int64()), *(SCHEMA.field(n) for n in ("key", "value", "timestamp", "headers"))])
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with world(tmp_path_factory.mktemp("world")) as running:
+        yield running
+        Producer.forget()
+
+
+def forward_of(target: Target, bootstrap: str = "nowhere:1", *, origins: Sequence[Origin], **more: Any) -> Forward:
+    portion = Portion(
+        number=3,
+        origins=tuple(origins),
+        end={},
+        partitions=target.partitions,
+        target_ends=dict.fromkeys(range(target.partitions), 0),
+    )
+    options = {"bootstrap": bootstrap, "topic": target.topic, "includeIdentity": "true", "batchBytes": "300"}
+    known: dict[str, Any] = {"is_compacted": False, "keeps_partitions": False, "query": "q", "known": {}, **more}
+    return Forward(options=parse_write_options(options, streaming=True), target=target, portion=portion, **known)
+
+
+TARGET = Target("t", None, 4, 1_000_000)  # type: ignore[arg-type]
+ORIGIN = Origin("s", 6, 100, 200)
+
+
+def batches_of(found: Sequence[tuple[int, bytes | None]], cuts: Sequence[int] = ()) -> list[Any]:
+    schema = pa.schema([("offset", pa.int64()), ("key", pa.binary()), ("value", pa.binary())])
+    whole = pa.RecordBatch.from_pylist([{"offset": at, "key": key, "value": b""} for at, key in found], schema)
+    ends = [0, *sorted(min(cut, len(found)) for cut in cuts), len(found)]
+    return [whole.slice(low, high - low) for low, high in pairwise(ends)]
+
+
+@given(
+    offsets=st.lists(st.integers(100, 199), max_size=30).map(sorted),
+    cuts=st.lists(st.integers(0, 30), max_size=5),
+    known=st.sets(st.tuples(st.integers(0, 99), st.integers(0, 3))),
+    keeps=st.booleans(),
+)
+def test_a_row_has_the_number_of_its_record_however_it_comes(
+    offsets: list[int], cuts: list[int], known: set[tuple[int, int]], keeps: bool
+) -> None:
+    there = Recalled(np.array(sorted(at * MANY + which for at, which in known), np.int64), {})
+    rows = Rows(forward_of(TARGET, origins=[ORIGIN], keeps_partitions=keeps), ORIGIN, there)
+    given = [(at, None if at % 2 else b"k") for at in offsets]
+    found = [row for batch in rows.of(batches_of(given, cuts)) for row in batch.to_pylist()]
+    wanted = []
+    for place, at in enumerate(offsets):
+        which = place - offsets.index(at)
+        if (at - 100, which) not in known:
+            own = 6 if keeps else 6 % 4 if at % 2 else None
+            wanted.append((own, (at - 100) * MANY + which))
+    assert [(row["partition"], row[POSITION]) for row in found] == wanted
+    assert rows.repeated == len(offsets) - len(wanted)
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        {"offset": [99]},
+        {"offset": [200]},
+        {"offset": [150, 149]},
+        {"offset": [150, None]},
+        {"offset": [150], "partition": [5]},
+        {"offset": [150], "topic": ["other"]},
+    ],
+)
+def test_rows_of_others_or_out_of_order_are_refused(batch: dict[str, list[Any]]) -> None:
+    rows = Rows(forward_of(TARGET, origins=[ORIGIN]), ORIGIN, None)
+    with pytest.raises(UsageError, match="not of topic 's', partition 6, or comes in another order"):
+        list(rows.of([pa.RecordBatch.from_pydict({"value": [b""] * len(batch["offset"]), **batch})]))
+    with pytest.raises(UsageError, match="not of any partition that this task replays"):
+        send(forward_of(TARGET, origins=[ORIGIN]), 1, None, batches_of([(150, None)]))
+    assert send(forward_of(TARGET, origins=[ORIGIN]), 1, None, batches_of([])) == Sent(0, 0, 0)
+
+
+def test_order_is_kept_from_batch_to_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = Rows(forward_of(TARGET, origins=[ORIGIN]), ORIGIN, None)
+    with pytest.raises(UsageError, match="another order"):
+        list(rows.of(batches_of([(150, None), (120, None)], [1])))
+    monkeypatch.setattr(forwarding, "REPLAY_ROWS_MAX", 3)
+    rows = Rows(forward_of(TARGET, origins=[ORIGIN]), ORIGIN, None)
+    with pytest.raises(UsageError, match="Of the record at offset 150 the function makes more than 3 rows"):
+        list(rows.of(batches_of([(150, None)] * 4, [2])))
+
+
+def test_of_a_compacted_target_what_is_older_than_its_newest_is_there() -> None:
+    known = Recalled(np.array([4 * MANY], np.int64), {b"a": 4 * MANY})
+    rows = Rows(forward_of(TARGET, origins=[ORIGIN], is_compacted=True), ORIGIN, known)
+    given = [(101, b"a"), (102, b"b"), (103, None), (104, b"a"), (105, b"a")]
+    (found,) = rows.of(batches_of(given))
+    assert [number // MANY for number in found.column(POSITION).to_pylist()] == [2, 3, 5]
+
+
+def table(random: Random, count: int) -> list[dict[str, Any]]:
+    return [
+        {
+            "offset": 1_000 + at,
+            "key": random.choice([None, b"%d" % random.randrange(5)]),
+            "value": b"%d" % at,
+            "timestamp": (TIME + random.randrange(1_000)) * 1_000,
+            "headers": [],
+        }
+        for at in range(count)
+    ]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_runs_that_die_write_a_portion_together(made: World, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """Each run knows what is there, and dies at a random row; the source is compacted in between."""
+    monkeypatch.setattr(spark_rows, "SPARK_CHUNK_BYTES_MAX", 400)
+    random, topic = Random(seed), f"together{seed}"
+    made.create(topic, 3, retention_ms="-1")
+    origin, given = Origin("s", 1, 1_000, 1_100), table(random, 100)
+    with Brokers(made.bootstrap) as brokers:
+        work = forward_of(find_target(brokers, topic), made.bootstrap, origins=[Origin("s", 0, 0, 5), origin])
+
+    def run(until: int) -> Sent:
+        def rows() -> Iterator[Any]:
+            for at in range(0, len(given), 5):
+                if at >= until:
+                    raise ConnectionError("it is killed")
+                yield pa.RecordBatch.from_pylist(given[at : at + 5], SENT)
+
+        return send(work, 1, recall(work).get(1), rows())
+
+    others = (replace(work, query="other"), replace(work, portion=replace(work.portion, number=2)))
+    for other in others:  # of which nothing is this portion's
+        written = [{**row, "value": b"of another"} for row in given[:20]]
+        send(other, 1, None, [pa.RecordBatch.from_pylist(written, SENT)])
+    for until in (30, 15, 60):
+        with pytest.raises(ConnectionError):
+            run(until)
+        newest = {row["key"]: row["offset"] for row in given}
+        gone = [row for row in given if row["key"] is not None and newest[row["key"]] > row["offset"]]
+        given = [row for row in given if row not in random.sample(gone, len(gone) // 2)]
+    sent = run(1_000)
+    assert sent.repeated > 0
+    found = [row for row in consumed(made.bootstrap, [topic]) if row[6] != b"of another"]
+    by_place: dict[int, list[int]] = {}
+    for row in found:
+        by_place.setdefault(row[1], []).append(int(row[6] or b""))
+    assert all(values == sorted(set(values)) for values in by_place.values()), "in order, and each once"
+    for left in given:
+        place = 1 if left["key"] is None else partition_of(left["key"], 3)
+        assert int(left["value"]) in by_place[place]
+    monkeypatch.setattr(forwarding, "recalled", lambda *_, **__: {})  # a worker that is late, and knows of nothing
+    assert run(1_000).repeated == 0
+    twice = consumed(made.bootstrap, [topic])
+    assert len(twice) == len(found) + 40 + len(given)
+    once = read({"bootstrap": made.bootstrap, "topic": topic, "includeHeaders": "true", "dropRepeats": "true"})
+    assert [row for row in once if row[6] != b"of another"] == found
+
+
+class Tried:
+    """What Spark tells a task."""
+
+    def __init__(self, attempt: int) -> None:
+        self._attempt = attempt
+
+    def partitionId(self) -> int:  # noqa: N802 - Spark's name
+        return 1
+
+    def attemptNumber(self) -> int:  # noqa: N802 - Spark's name
+        return self._attempt
+
+
+def test_a_task_that_is_tried_again_looks_what_is_there(made: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    made.create("again", 2, retention_ms="-1")
+    with Brokers(made.bootstrap) as brokers:
+        work = forward_of(find_target(brokers, "again"), made.bootstrap, origins=[ORIGIN, Origin("s", 1, 1_000, 1_100)])
+    rows = [pa.RecordBatch.from_pylist(table(Random(7), 40), SENT)]
+    sent = []
+    for attempt in (0, 1):
+        monkeypatch.setattr(pyspark.TaskContext, "get", lambda attempt=attempt: Tried(attempt))
+        for number in (None, 1):
+            sent += [found for batch in forwarded(work, number, iter(rows)) for found in batch.to_pylist()]
+    assert [(each["records"], each["repeated"]) for each in sent] == [(40, 0), (40, 0), (0, 40), (0, 40)]
+    anew = replace(work, options=replace(work.options, include_identity=False))
+    assert recall(anew) == {}
+    made.delete("again")
+    made.create("again", 2)
+    with pytest.raises(UsageError, match="Topic 'again' was made anew"):
+        recall(work)
+
+
+def test_a_record_that_cannot_be_written_is_named(made: World) -> None:
+    made.create("named", 1, cleanup_policy="compact")
+    with Brokers(made.bootstrap) as brokers:
+        target = find_target(brokers, "named")
+    batch = pa.RecordBatch.from_pydict({"offset": [107, 108], "value": [b"", b""], "timestamp": [1, -5_000_000]})
+    with pytest.raises(UsageError, match=r"The record at offset 108 of topic 's', partition 6 cannot .* before 1970"):
+        send(forward_of(target, made.bootstrap, origins=[ORIGIN]), 0, None, [batch])
+
+
+def test_a_pace_is_held_and_not_made_up_for() -> None:
+    pace, now, written = Pace(100.0, 1_000.0), 5.0, 0
+    assert (pace.records_max(5_000), pace.bytes_max(None), pace.bytes_max(10)) == (100, 1_000, 10)
+    assert (Pace(None, None).records_max(5), Pace(None, None).bytes_max(None)) == (5, None)
+    assert Pace(0.1, None).records_max(50) == 1
+    for count, size in ((100, 10), (10, 1_000), (50, 500), (7, 0)):
+        now += pace.wait_s(now)
+        assert written <= 100 * (now - 5.0) + 1e-9
+        pace.wrote(now, count, size)
+        written += count
+    assert now == pytest.approx(5.0 + 1.0 + 1.0 + 0.5), "whichever takes longer"
+    now += 1_000
+    assert pace.wait_s(now) == 0
+    pace.wrote(now, 100, 0)
+    assert pace.wait_s(now + 0.25) == pytest.approx(0.75), "nothing is left of the time before"
+
+
+def begun(log: ReplayLog, run: str) -> Replayed:
+    state = Replayed(version=0, name="n", query="q", target="t", target_id="i", next={"s": {"id": "x", "0": 5}})
+    return log.begin(state, run)
+
+
+def test_a_log_says_what_is_under_way(tmp_path: Path) -> None:
+    log = ReplayLog(open_objects(str(tmp_path)))
+    assert log.state() is None
+    state = begun(log, "one")
+    assert log.state() == state
+    end = {"s": {"id": "x", "0": 9, "from": {"0": 5}}}
+    portion = Portion(number=0, origins=(Origin("s", 0, 5, 9),), end=end, partitions=2, target_ends={0: 3, 1: 0})
+    state = log.plan(state, portion, "one")
+    found = log.state()
+    assert found == state
+    assert found is not None
+    assert found.pending == portion
+    with pytest.raises(ConcurrentReplay, match=r"pipeline 'n' went on from this checkpoint meanwhile \(its object 1\)"):
+        log.plan(begun(log, "one"), portion, "two")
+    log.plan(begun(log, "one"), portion, "one")  # the answer to a put was lost
+    done = log.done(state, "one", 4)
+    assert log.state() == done
+    assert (done.number, done.pending, done.next) == (0, None, {"s": {"id": "x", "0": 9}})

@@ -1,0 +1,122 @@
+"""Replay under SIGKILL: driver, Java and Python workers die at random, and a reader that drops repeats gets each record
+once and in order.
+
+HEADRACE_CRASH_ROUNDS is how often (`make crash-spark ROUNDS=30 FORMATS=replay`); HEADRACE_CRASH_SEED chooses the
+points.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from headrace.net.client.offsets import LATEST
+from headrace.spark.brokers import Brokers
+from tests.pipelines.crash import PipelineProcess, names
+from tests.pipelines.replayed import fill, law, parts, valued_row
+from tests.spark.world import Row, World, consumed, read, world
+
+ROUNDS = int(os.environ.get("HEADRACE_CRASH_ROUNDS", "2"))
+SEED = int(os.environ.get("HEADRACE_CRASH_SEED", "1"))
+KINDS = ("told", "records", "putting", "entry")
+VICTIMS = ("all", "driver", "java")
+SOURCE, TARGET = 3, 4
+"""Partitions."""
+pytestmark = [
+    pytest.mark.timeout(300 + 60 * ROUNDS),
+    pytest.mark.skipif("replay" not in os.environ.get("HEADRACE_CRASH_FORMATS", "replay").split(","), reason="others"),
+]
+
+
+def pipeline_file(made: World, root: Path) -> Path:
+    file = root / "crash.toml"
+    file.write_text(
+        f"""
+        pipeline = "replay"
+        name = "crash"
+        [source]
+        store = "{made.store}"
+        bootstrap = "{made.bootstrap}"
+        topic = "s"
+        maxRecordsPerTrigger = 100
+        [target]
+        bootstrap = "{made.bootstrap}"
+        topic = "t"
+        [transform]
+        function = "tests.pipelines.replayed:valued"
+        [run]
+        checkpoint = "{root / "checkpoint"}"
+        [spark]
+        master = "local[2,4]"
+        settings = {{ "spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto" }}
+        """
+    )
+    return file
+
+
+def moments(
+    root: Path, brokers: Brokers, running: PipelineProcess, random: Random, kinds: tuple[str, ...]
+) -> tuple[str, Callable[[], bool]]:
+    """Something to wait for, by name: a portion that is told, or put down, or being so; records in the target."""
+    kind, count, checkpoint = random.choice(kinds), random.randrange(1, 4), root / "checkpoint"
+    if kind == "told":
+        return f"{count} portions are told", lambda: running.commits >= count
+    if kind == "putting":
+        seen = {*names(checkpoint / ".incoming")}
+        return "a put has begun", lambda: bool({*names(checkpoint / ".incoming")} - seen)
+    if kind == "entry":
+        before = len(names(checkpoint / "_headrace_replay"))
+        return f"{count} more entries", lambda: len(names(checkpoint / "_headrace_replay")) >= before + count
+    there, more = written(brokers), random.randrange(1, 60)
+    return f"{more} more records", lambda: written(brokers) >= there + more
+
+
+def written(brokers: Brokers) -> int:
+    return sum(found.offset for found in brokers.offsets("t", range(TARGET), LATEST).values())
+
+
+def once(made: World) -> list[Row]:
+    return read({"bootstrap": made.bootstrap, "topic": "t", "includeHeaders": "true", "dropRepeats": "true"})
+
+
+def test_each_record_is_replayed_once_and_in_order_whatever_dies(tmp_path: Path) -> None:
+    random = Random(SEED)
+    with world(tmp_path / "world") as made, Brokers(made.bootstrap) as brokers:
+        made.create("s", SOURCE, segment_bytes="8192", retention_ms="-1")
+        made.create("t", TARGET, retention_ms="-1")
+        file, log = pipeline_file(made, tmp_path), tmp_path / "log"
+        story, killed = list[str](), 0
+        batches, kinds = (100, KINDS) if ROUNDS > 2 else (70, ("records",))  # in few rounds it has to come to kills
+
+        def tell(text: str) -> None:
+            story.append(text)
+            print(f"replay {len(story)}: {text}", flush=True)
+
+        for number in range(ROUNDS):
+            fill(made, "s", SOURCE, batches, seed=number)
+            victim = VICTIMS[number % len(VICTIMS)]
+            with PipelineProcess(file, log) as running:
+                text, happened = moments(tmp_path, brokers, running, random, kinds)
+                met = running.until(happened) and running.kill_worker(random)  # its task is tried again
+                tell(f"a worker when {text}: {met}")
+                text, happened = moments(tmp_path, brokers, running, random, kinds)
+                met = running.until(happened)
+                {"all": running.kill_all, "driver": running.kill_driver, "java": running.kill_java}[victim]()
+                code = running.wait()
+                killed += code != 0
+                tell(f"{victim} when {text}: {met}, which gave {code}")
+            found, wanted = parts(once(made), consumed(made.bootstrap, ["s"]), TARGET, valued_row)
+            for place, rows in found.items():
+                assert rows == wanted[place][: len(rows)], (place, story)
+        fill(made, "s", SOURCE, 5, seed=ROUNDS)
+        with PipelineProcess(file, log) as running:
+            code = running.wait()
+        assert code == 0, log.read_text()[-3000:]
+        source, all_of_them, own = consumed(made.bootstrap, ["s"]), consumed(made.bootstrap, ["t"]), once(made)
+        law(own, source, TARGET, valued_row)
+        print(f"replay: {len(own)} records, and {len(all_of_them) - len(own)} repeats", flush=True)
+        assert killed >= (ROUNDS + 1) // 2, ("of so many rounds at least half were ended by a kill", story)
