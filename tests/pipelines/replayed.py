@@ -38,6 +38,14 @@ def content(row: Row) -> tuple[Any, ...]:
     return (*row[3:7], row[7][:-3] if own else row[7])
 
 
+def once(target: Sequence[Row]) -> list[Row]:
+    """Without what a worker wrote late, whose task had failed by then and was written again: as `dropRepeats` has it."""
+    first: dict[tuple[int, bytes | None], Row] = {}
+    for row in target:
+        first.setdefault((row[1], dict(row[7])["at"]), row)
+    return list(first.values())
+
+
 Make = Callable[[Row], list[Row]]
 
 

@@ -19,7 +19,7 @@ from headrace.spark.pipelines import planned_replay, replay, replaying
 from headrace.spark.pipelines.replay_log import REPLAYED, ConcurrentReplay, ReplayLog
 from headrace.spark.pipelines.replaying import Sum
 from headrace.spark.pipelines.spec import Replay, parse
-from tests.pipelines.replayed import fill, law, parts
+from tests.pipelines.replayed import fill, law, once, parts
 from tests.spark.world import TIME, Row, World, consumed, world
 
 pytestmark = pytest.mark.timeout(180)
@@ -186,10 +186,10 @@ def test_whoever_goes_on_writes_what_is_not_there(
         patched.setattr(ReplayLog, "done", _dies)
         with pytest.raises(DiesError):
             runner.run()
-    law(consumed(made.bootstrap, ["t4"]), source, 3)
+    law(once(consumed(made.bootstrap, ["t4"])), source, 3)
     assert planned_replay(runner.spec()), "it is not known to be done"
     assert runner.run() == Sum(portions=1, repeated=len(source))
-    law(consumed(made.bootstrap, ["t4"]), source, 3)
+    law(once(consumed(made.bootstrap, ["t4"])), source, 3)
     assert runner.run() == Sum()
 
 
