@@ -225,14 +225,14 @@ async def outcome(directory: Path, version: int) -> Outcome:
 @pytest.mark.parametrize("version", [7, 9])
 async def test_both_roads_lead_to_the_same_place(version: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     taken: Counter[tuple[str, bool]] = Counter()
-    serve = plain_groups._Road.serve
+    serve = plain_groups.Road.serve
 
     def counted(self: Any, frame: memoryview, connection: Any) -> Any:
         answer = serve(self, frame, connection)
         taken[self._key.name, answer is not None] += 1
         return answer
 
-    monkeypatch.setattr(plain_groups._Road, "serve", counted)
+    monkeypatch.setattr(plain_groups.Road, "serve", counted)
     short = await outcome(tmp_path / "short", version)
     for api, least in (("JOIN_GROUP", 15), ("SYNC_GROUP", 50), ("HEARTBEAT", 50)):
         assert taken[api, True] >= least, "the short road is taken"

@@ -434,6 +434,10 @@ GROUP_LOAD_BYTES: Final = 256 * 1024
 
 GROUP_TICK_PUT_OFF_MS: Final = 500
 """After which a consumer group whose members' time is up is looked at again while their heartbeats are not taken."""
+HEARTBEAT_HELD_PART: Final = 0.8
+"""Of the time between two heartbeats of a member: for so long at most an answer that has nothing to tell waits."""
+HEARTBEAT_HELD_SESSION_PART: Final = 0.1
+"""As much of its session at most."""
 
 GROUPS_READY_MS_MAX: Final = 1_000
 """Longest that whoever has the offsets topic made waits until groups can be kept; then clients ask again."""

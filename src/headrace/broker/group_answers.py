@@ -63,6 +63,15 @@ class PlainAnswer:
         if self._callback is not None:
             self._callback(self)
 
+    @property
+    def told(self) -> Told | None:
+        """None where it is not known yet."""
+        return self._told
+
+    def hold(self) -> None:
+        """What it was told is not the answer yet."""
+        self._told = None
+
     def cancel(self) -> None:
         """What was asked is done all the same; nobody is told."""
         self._cancelled = True

@@ -26,6 +26,7 @@ from headrace.broker.group_sweeps import forgetting, sweep
 from headrace.broker.group_timers import GroupTimers, elapsed_ms
 from headrace.broker.group_waiters import Told, Waiter, Waiters
 from headrace.broker.group_writes import IN_DOUBT, Entry, Settled, batch, entry, told_as
+from headrace.broker.held_heartbeats import HeldHeartbeats
 from headrace.broker.lease import Lease
 from headrace.broker.partition import Partition
 from headrace.broker.replica import Refusal
@@ -102,6 +103,7 @@ class GroupShard:
         """Of this turn of the loop."""
         self._commit_writer = CommitWriter()
         self._timers = GroupTimers(self._wake)
+        self.heartbeats = HeldHeartbeats(self.put, config.group_heartbeat_held_max_ms)
         self._end = Offset(0)
         """All that is to be loaded lies below."""
 
@@ -181,6 +183,7 @@ class GroupShard:
             self.groups[group_id] = after
         for effect in effects:
             self._carry_out(group_id, effect)
+        self.heartbeats.look(group_id, after)
 
     def _now(self) -> Moment:
         return Moment(monotonic_ms=elapsed_ms(self._loop.time()), wall_ms=self._clock.now_ms())
@@ -340,12 +343,14 @@ class GroupShard:
         self._entries.clear()
         self.groups.clear()
         self._timers.close()
+        self.heartbeats.close(ErrorCode.NOT_COORDINATOR)
         self._waiters.close(ErrorCode.NOT_COORDINATOR)
         self._on_lost(self)
 
     def refuse_parked(self) -> None:
         """The broker stops: whoever waits for other members is sent elsewhere; what is being written is awaited."""
         self._waiters.answer_parked(ErrorCode.NOT_COORDINATOR)
+        self.heartbeats.close(ErrorCode.NOT_COORDINATOR)
 
     # loading
 

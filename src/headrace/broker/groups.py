@@ -98,6 +98,7 @@ class GroupService:
             group_min_session_timeout_ms=self._number("group.min.session.timeout.ms"),
             group_max_session_timeout_ms=self._number("group.max.session.timeout.ms"),
             group_initial_rebalance_delay_ms=self._number("group.initial.rebalance.delay.ms"),
+            group_heartbeat_held_max_ms=self._number("group.heartbeat.held.max.ms"),
             group_max_size=self._number("group.max.size"),
             consumer=ConsumerConfig(
                 group_consumer_session_timeout_ms=self._number("group.consumer.session.timeout.ms"),

@@ -513,6 +513,16 @@ _BROKER_ONLY: Final = (
         doc="A member of a consumer group that is silent for this long is out.",
     ),
     ConfigDef(
+        key="group.heartbeat.held.max.ms",
+        type=ConfigType.INT,
+        default="2000",
+        low=0,
+        high=30_000,
+        dynamic=False,
+        doc="How long at most the answer to a classic member's heartbeat is kept back while it has nothing to tell, so "
+        "that the member hears of a rebalance as soon as it begins; 0: not at all, as in Kafka.",
+    ),
+    ConfigDef(
         key="group.initial.rebalance.delay.ms",
         type=ConfigType.INT,
         default="3000",

@@ -102,6 +102,8 @@ class Connection(asyncio.Protocol):
         """It goes on in the next turn of the loop, for something was answered."""
         self._open = False
         """False before it is made and once it is being closed: nothing behind a malformed frame is carried out."""
+        self.let_go: Callable[[], object] | None = None
+        """Has the answer that is awaited given at once, where it waits only so that it may have something to tell."""
         self._draining: asyncio.Future[None] | None = None
         self._gone: asyncio.Future[None] | None = None
         self.peer_host = ""
@@ -222,6 +224,9 @@ class Connection(asyncio.Protocol):
             turn_ends_at = self._answered_bytes + ANSWER_BYTES_PER_TURN_MAX
             while self._frames and self._may_serve() and self._answered_bytes < turn_ends_at:
                 self._serve_one(self._frames.popleft())
+            if self.let_go is not None and self._frames:  # nothing waits behind an answer that waits by choice
+                let_go, self.let_go = self.let_go, None
+                let_go()
             self._write_ready()
         finally:
             self._working = False
@@ -304,6 +309,7 @@ class Connection(asyncio.Protocol):
                     break
                 if not answer.pipelined:
                     self._muted = False
+                self.let_go = None
                 answer = answer.answer()
             self._slots.popleft()
             released += size

@@ -10,10 +10,11 @@ from collections.abc import Awaitable
 
 from headrace.broker.context import Handler, RequestContext, Services, Shortcut
 from headrace.broker.deferred import Deferred
-from headrace.broker.group_answers import Build, Caller, Respond, answered_as_member
+from headrace.broker.group_answers import Build, Caller, PlainAnswer, Respond, answered_as_member
 from headrace.broker.group_waiters import Told
 from headrace.broker.handlers import plain_groups
 from headrace.coordinators.groups.events import Heartbeat, HeartbeatReply
+from headrace.net.connection import Answer
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -50,9 +51,20 @@ def _plainly(request: HeartbeatRequest, _: Caller) -> tuple[Build, Respond]:
     return lambda waiter: _event(request, waiter), _response
 
 
+class _Road(plain_groups.Road):
+    """An answer that has nothing to tell may be kept back (`held_heartbeats`)."""
+
+    def given(self, answer: PlainAnswer, asked: plain_groups.Asked) -> Answer | PlainAnswer:
+        shard, connection, request, build = asked
+        group = shard.groups.get(request.group_id)
+        if group is not None and shard.heartbeats.keep(group, request.member_id, answer, build, connection):
+            return answer
+        return answer.answer()
+
+
 def _shortcuts(services: Services) -> dict[int, Shortcut]:
     way = plain_groups.Way(ApiKey.HEARTBEAT, read_plain_heartbeat, _plainly, write_plain_heartbeat)
-    return plain_groups.shortcuts(services, way, HEARTBEAT_VERSIONS)
+    return dict.fromkeys(HEARTBEAT_VERSIONS, _Road(services, way).serve)
 
 
 HANDLER = Handler(int(ApiKey.HEARTBEAT), (0, 4), handle, shortcuts=_shortcuts)

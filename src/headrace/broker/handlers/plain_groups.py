@@ -30,12 +30,23 @@ class Way(NamedTuple):
     write: Callable[[PlainHeader, Any], Buffer]
 
 
+class Asked(NamedTuple):
+    """A request, whose it is, and who was asked."""
+
+    shard: GroupShard
+    connection: Connection
+    request: Any
+    build: Build
+
+
 def shortcuts(services: Services, way: Way, versions: Iterable[int]) -> dict[int, Shortcut]:
     """By version."""
-    return dict.fromkeys(versions, _Road(services, way).serve)
+    return dict.fromkeys(versions, Road(services, way).serve)
 
 
-class _Road:
+class Road:
+    """One API's."""
+
     def __init__(self, services: Services, way: Way) -> None:
         self._groups = services.groups
         self._key, self._read, self._asked, self._write = way
@@ -54,7 +65,11 @@ class _Road:
         build, respond = self._asked(request, caller)
         answer = PlainAnswer(partial(self._say, header, respond))
         shard.put(request.group_id, build, answer)
-        return answer.answer() if answer.done() else answer
+        return self.given(answer, Asked(shard, connection, request, build)) if answer.done() else answer
+
+    def given(self, answer: PlainAnswer, _: Asked) -> Answer | PlainAnswer:
+        """What is known at once."""
+        return answer.answer()
 
     def _say(self, header: PlainHeader, respond: Respond, told: Told) -> Answer:
         response = respond(told)

@@ -73,6 +73,8 @@ class GroupConfig:
     group_min_session_timeout_ms: int = 6_000
     group_max_session_timeout_ms: int = 1_800_000
     group_initial_rebalance_delay_ms: int = 3_000
+    group_heartbeat_held_max_ms: int = 2_000
+    """Kept by the driver."""
     group_max_size: int = 10_000
     """Members of one group, those that have not yet come back with their member id included."""
     consumer: ConsumerConfig = field(default_factory=ConsumerConfig)
