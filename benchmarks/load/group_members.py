@@ -263,8 +263,9 @@ class Herd:
     members: list[Member]
     partitions: int
 
-    def until(self, holds: Callable[[], bool]) -> float:
-        """Serve them until this is so, which is asked after each answer; when that was. Raises TimeoutError."""
+    def until(self, holds: Callable[[], bool], by: float = float("inf")) -> float:
+        """Serve them until this is so, which is asked after each answer, and at `by`; when that was. Raises
+        TimeoutError."""
         deadline = time.perf_counter() + TIMEOUT_S
         with selectors.DefaultSelector() as selector:
             for member in self.members:
@@ -276,7 +277,7 @@ class Herd:
                 for member in self.members:
                     if member.due <= now:
                         member.heartbeat()
-                soonest = min(member.due for member in self.members)
+                soonest = min(by, *(member.due for member in self.members))
                 for key, _ in selector.select(max(0.0, min(soonest, now + 1) - now)):
                     frame = key.data.link.receive()
                     if frame is not None:
@@ -303,7 +304,7 @@ class Herd:
     def until_by_chance(self, intervals: int) -> None:
         """Serve them for so many of their intervals and up to one more."""
         end = time.perf_counter() + self.members[0].heartbeat_s * (intervals + random.random())
-        self.until(lambda: time.perf_counter() >= end)
+        self.until(lambda: time.perf_counter() >= end, by=end)
 
     def fall_silent(self) -> None:
         """They send no more heartbeats; all that they have sent is answered."""
