@@ -39,7 +39,7 @@ def content(row: Row) -> tuple[Any, ...]:
 
 
 def once(target: Sequence[Row]) -> list[Row]:
-    """Without what a worker wrote late, whose task had failed by then and was written again: as `dropRepeats` has it."""
+    """Without what a worker wrote late, whose task had failed and was tried again: as `dropRepeats` has it."""
     first: dict[tuple[int, bytes | None], Row] = {}
     for row in target:
         first.setdefault((row[1], dict(row[7])["at"]), row)
