@@ -74,7 +74,9 @@ def make_topic(bootstrap: str) -> None:
 async def fill(cluster: BrokerCluster) -> PartitionLogs:
     """All of it acknowledged by the whole ISR."""
     found: PartitionLogs = {index: {} for index in range(PARTITIONS)}
-    for part in await until(cluster, 1, is_settled):
+    for broker in cluster.nodes:  # whoever leads has to know it
+        parts = await until(cluster, broker, is_settled)
+    for part in parts:
         async with RawClient(str(cluster.address(part.leader_id))) as client:
             for number in range(BATCHES):
                 value = b"%d of %d" % (number, part.partition_index) + b"v" * 250
