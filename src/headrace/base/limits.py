@@ -436,6 +436,8 @@ GROUP_LOADS_AT_ONCE: Final = 2
 """Partitions of the offsets topic that are read at a time: more would only take the interpreter from the event loop."""
 GROUP_GATHERED_BYTES_MAX: Final = 64 * 1024
 """Of offset commits that come together and are appended as one batch."""
+GROUP_ANSWERS_PER_TURN_MAX: Final = 8
+"""Of members that waited for each other, those who are told in one turn of the event loop, which then sends it."""
 GROUP_LOAD_BYTES: Final = 256 * 1024
 """Bytes of the offsets topic that are decoded at a time while groups are loaded."""
 

@@ -1,7 +1,9 @@
 """Who waits for what a group of one partition says: by number, up to a time where it is the disk that is waited for.
 
 Promises: each is told once, at the latest when the time for the disk is up; who waits for other members has no time
-here, for the group has one for it. Bounded by the requests in flight of all connections.
+here, for the group has one for it. Those that waited for each other are told a few in each turn of the loop: a generation
+of hundreds is on its way to the first while the answers of the last are put together, and nobody else waits for all of
+them. Bounded by the requests in flight of all connections.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import asyncio
 from collections import deque
 from typing import Any, Protocol, TypeAlias
 
+from headrace.base.limits import GROUP_ANSWERS_PER_TURN_MAX
 from headrace.coordinators.groups.events import AnyReply
 from headrace.wire.errors import ErrorCode
 
@@ -36,6 +39,10 @@ class Waiters:
         """Of them, those that wait for other members rather than for the disk."""
         self._writing: deque[tuple[float, int]] = deque()
         """Of them, those that wait for the disk, with the time when they are told to ask again; by that."""
+        self._released: deque[tuple[int, Told]] = deque()
+        """Of the parked, those whose answer is known, and who are told in the turns to come."""
+        self._told = 0
+        """Of the parked, in this turn of the loop."""
         self._timer: asyncio.TimerHandle | None = None
         self._next = 0
         self._closed: Told | None = None
@@ -76,23 +83,48 @@ class Waiters:
         return number in self._parked
 
     def answer(self, number: int, told: Told) -> None:
-        """A client that is gone meanwhile has cancelled its future."""
+        """Now, or, of many who waited for each other, in one of the next turns. A client that is gone meanwhile has
+        cancelled its future."""
+        if number not in self._parked:
+            self._tell(number, told)
+            return
+        self._released.append((number, told))
+        if len(self._released) == 1:
+            self._tell_released()
+
+    def _tell(self, number: int, told: Told) -> None:
         self._parked.discard(number)
         waiting = self._waiters.pop(number, None)
         if waiting is not None and not waiting.done():
             waiting.set_result(told)
 
+    def _tell_released(self) -> None:
+        """As many as may be told in this turn."""
+        while self._released and self._told < GROUP_ANSWERS_PER_TURN_MAX:
+            if not self._told:
+                self._loop.call_soon(self._next_turn)
+            self._told += 1
+            self._tell(*self._released.popleft())
+
+    def _next_turn(self) -> None:
+        self._told = 0
+        self._tell_released()
+
     def answer_parked(self, told: Told) -> None:
+        """All of them, at once; those whose answer is known get that."""
+        while self._released:
+            self._tell(*self._released.popleft())
         for number in list(self._parked):
-            self.answer(number, told)
+            self._tell(number, told)
 
     def close(self, told: Told) -> None:
         """Tell all of them, and whoever comes later."""
         self._closed = told
         if self._timer is not None:
             self._timer.cancel()
+        self._released.clear()
         for number in list(self._waiters):
-            self.answer(number, told)
+            self._tell(number, told)
 
     def _watch(self) -> None:
         """Have the oldest that waits for the disk looked at when its time is up."""
@@ -105,5 +137,5 @@ class Waiters:
         """Tell who has waited too long to ask again. What was appended stands, and counts once it is committed."""
         self._timer = None
         while self._writing and self._writing[0][0] <= self._loop.time():
-            self.answer(self._writing.popleft()[1], ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            self._tell(self._writing.popleft()[1], ErrorCode.COORDINATOR_NOT_AVAILABLE)
         self._watch()
