@@ -254,6 +254,18 @@ async def test_a_stop_answers_what_was_received_first() -> None:
         assert await reader.read() == b""
 
 
+async def test_a_connection_that_was_accepted_before_the_stop_and_is_made_after_it_is_closed() -> None:
+    async with running() as (script, listener, _, _):
+        await listener.stop(grace_s=0)
+        ours, theirs = socket.socketpair()
+        with theirs:
+            theirs.setblocking(False)
+            await asyncio.get_running_loop().connect_accepted_socket(lambda: Connection(listener), ours)
+            assert await asyncio.get_running_loop().sock_recv(theirs, 1) == b""
+        assert listener.gauge.connections == 0
+        assert not script.served
+
+
 async def test_nothing_is_held_once_all_is_answered_or_the_peer_is_gone() -> None:
     async with running() as (script, listener, reader, writer):
         writer.write(framed(b"now:1") + framed(b"later:2"))

@@ -63,7 +63,9 @@ class Listener:
         self._server = None
 
     def admit(self, connection: Connection) -> bool:
-        """Take the connection in, unless there are too many."""
+        """Take the connection in, unless there are too many, or it was accepted just before the stop and is made after."""
+        if self._server is None:
+            return False
         if len(self._connections) >= CONNECTIONS_MAX:
             self.log.warning("connection refused: too many", connections_max=CONNECTIONS_MAX)
             return False
