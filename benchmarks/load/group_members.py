@@ -7,6 +7,7 @@ gives up what it takes, and says so at once. They own partitions, and read nothi
 
 from __future__ import annotations
 
+import random
 import selectors
 import time
 from abc import ABC, abstractmethod
@@ -76,6 +77,7 @@ class Member(ABC):
         """When it sends its next heartbeat."""
         self.has_left = False
         self._asked = ApiKey.METADATA
+        self._in_flight = False
 
     @property
     @abstractmethod
@@ -86,7 +88,7 @@ class Member(ABC):
     @property
     def is_idle(self) -> bool:
         """No request of it is in flight."""
-        return self.due < float("inf")
+        return not self._in_flight
 
     @abstractmethod
     def join(self) -> None: ...
@@ -98,17 +100,19 @@ class Member(ABC):
     def on_response(self, response: Any) -> None: ...
 
     def ask(self, key: ApiKey, request: Any) -> None:
-        self._asked, self.due, self.asked_at = key, float("inf"), time.perf_counter()
+        self._asked, self._in_flight, self.due, self.asked_at = key, True, float("inf"), time.perf_counter()
         frame = encode_request_frame(_codec(key), VERSIONS[key], 1, "raw", request)
         self.link.send(b"".join(bytes(part) for part in frame))
 
     def on_frame(self, frame: memoryview) -> None:
         codec = _codec(self._asked)
+        self._in_flight = False
         _, at = decode_response_header(codec.key, VERSIONS[self._asked], frame)
         self.on_response(codec.decode_response(VERSIONS[self._asked], frame[at:]))
 
-    def heartbeat_later(self) -> None:
-        self.due = time.perf_counter() + self.heartbeat_s
+    def heartbeat_later(self, since: float) -> None:
+        """The next is sent an interval after that, as Java's client counts from when it sent the last."""
+        self.due = since + self.heartbeat_s
 
 
 class ClassicMember(Member):
@@ -155,9 +159,9 @@ class ClassicMember(Member):
                 self._sync(response)
             case SyncGroupResponse():
                 self.owned, self._settled = _unpacked(response.assignment), True
-                self.heartbeat_later()
+                self.heartbeat_later(time.perf_counter())
             case HeartbeatResponse():
-                self.heartbeat_later()
+                self.heartbeat_later(self.asked_at)
             case _:
                 self.has_left = True
 
@@ -249,7 +253,7 @@ class ConsumerMember(Member):
             self.heartbeat()
         else:
             self._said = self.owned
-            self.heartbeat_later()
+            self.heartbeat_later(self.asked_at)
 
 
 @dataclass(slots=True)
@@ -259,8 +263,9 @@ class Herd:
     members: list[Member]
     partitions: int
 
-    def until(self, holds: Callable[[], bool]) -> float:
-        """Serve them until this is so, which is asked after each answer; when that was. Raises TimeoutError."""
+    def until(self, holds: Callable[[], bool], by: float = float("inf")) -> float:
+        """Serve them until this is so, which is asked after each answer, and at `by`; when that was. Raises
+        TimeoutError."""
         deadline = time.perf_counter() + TIMEOUT_S
         with selectors.DefaultSelector() as selector:
             for member in self.members:
@@ -272,7 +277,7 @@ class Herd:
                 for member in self.members:
                     if member.due <= now:
                         member.heartbeat()
-                soonest = min(member.due for member in self.members)
+                soonest = min(by, *(member.due for member in self.members))
                 for key, _ in selector.select(max(0.0, min(soonest, now + 1) - now)):
                     frame = key.data.link.receive()
                     if frame is not None:
@@ -289,9 +294,31 @@ class Herd:
             and sum(len(member.owned) for member in self.members) == self.partitions
         )
 
+    def is_idle(self) -> bool:
+        """No request of any of them is in flight."""
+        return all(member.is_idle for member in self.members)
+
+    def spread(self) -> None:
+        """Their next heartbeats over an interval, as those of members that did not all begin at once."""
+        now = time.perf_counter()
+        for member in self.members:
+            if member.is_idle:
+                member.due = now + member.heartbeat_s * random.random()
+
+    def until_by_chance(self, intervals: int) -> None:
+        """Serve them for so many of their intervals and up to one more."""
+        end = time.perf_counter() + self.members[0].heartbeat_s * (intervals + random.random())
+        self.until(lambda: time.perf_counter() >= end, by=end)
+
+    def fall_silent(self) -> None:
+        """They send no more heartbeats; all that they have sent is answered."""
+        for member in self.members:
+            member.heartbeat_s = member.due = float("inf")
+        self.until(self.is_idle)
+
     def leave(self) -> None:
         """All of them, and close their connections."""
-        self.until(lambda: all(member.is_idle for member in self.members))
+        self.fall_silent()
         for member in self.members:
             member.leave()
         self.until(lambda: all(member.has_left for member in self.members))

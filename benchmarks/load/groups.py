@@ -65,6 +65,8 @@ DELAY_MS: Final = 3_000
 
 LEAVES: Final = 10
 """In a run, one after the other; the rate is the median."""
+STEADY_INTERVALS: Final = 3
+"""Of heartbeats, and a part of one by chance, before a member dies: nobody does when it suits."""
 SESSION_MS: Final = 6_000
 """After which a member that is silent is out: the least that Kafka allows a classic member."""
 
@@ -123,7 +125,7 @@ class Rebalance:
         with herd(entrant, self.about.name, self.member, self.members + LEAVES) as (members, _):
             members.until(members.is_shared)
             for _ in range(LEAVES):
-                members.until(lambda: all(member.is_idle for member in members.members))
+                members.until(members.is_idle)
                 leaver, epoch, begun = members.members.pop(), members.members[0].epoch, time.perf_counter()
                 leaver.leave()
                 millis.append(1000 * (members.until(partial(members.is_shared, epoch)) - begun))
@@ -146,7 +148,8 @@ class Death:
     def run(self, entrant: Entrant) -> Figures:
         with herd(entrant, self.about.name, self.member, self.members + 1, SESSION_MS) as (members, _):
             members.until(members.is_shared)
-            members.until(lambda: all(member.is_idle for member in members.members))
+            members.spread()
+            members.until_by_chance(STEADY_INTERVALS)
             dead, epoch = members.members.pop(), members.members[0].epoch
             dead.link.close()
             millis = 1000 * (members.until(partial(members.is_shared, epoch)) - dead.asked_at)
@@ -171,7 +174,7 @@ class Commits:
         keep_offsets(entrant)
         with herd(entrant, self.about.name, self.member, self.members) as (members, _):
             members.until(members.is_shared)
-            members.until(lambda: all(member.is_idle for member in members.members))
+            members.fall_silent()
             each = self.requests // self.members
             committers = [Committer(member, self.offsets, each) for member in members.members]
             begun = time.perf_counter()
