@@ -1,9 +1,9 @@
 """Who waits for what a group of one partition says: by number, up to a time where it is the disk that is waited for.
 
 Promises: each is told once, at the latest when the time for the disk is up; who waits for other members has no time
-here, for the group has one for it. Those that waited for each other are told a few in each turn of the loop: a generation
-of hundreds is on its way to the first while the answers of the last are put together, and nobody else waits for all of
-them. Bounded by the requests in flight of all connections.
+here, for the group has one for it. Those that waited for each other are told a few in each turn of the loop: a
+generation of hundreds is on its way to the first while the answers of the last are put together, and nobody else waits
+for all of them. Bounded by the requests in flight of all connections.
 """
 
 from __future__ import annotations
