@@ -63,7 +63,7 @@ class Listener:
         self._server = None
 
     def admit(self, connection: Connection) -> bool:
-        """Take the connection in, unless there are too many; not where it was accepted before a stop and is made after."""
+        """Take the connection in, unless there are too many, or it is one that was accepted before the stop."""
         if self._server is None:
             return False
         if len(self._connections) >= CONNECTIONS_MAX:
