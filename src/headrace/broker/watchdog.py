@@ -1,8 +1,9 @@
 """A thread that sees when something holds the event loop, and says what: the loop's stack, taken while it is held.
 
-Promises: whatever holds the loop for twice LOOP_HELD_MS_MAX is noticed, most of what holds it for longer than once; one
-log line for each, and no more of them than LogLimit lets through. For the real broker only: it reads the real clock.
-Never does: anything about it.
+Promises: whatever holds the loop for more than twice LOOP_HELD_MS_MAX is noticed, most of what holds it for longer than
+once; one log line for each, and no more of them than LogLimit lets through. A loop that turns pays a timer for it: the
+thread sleeps until nobody has set the alarm anew (`broker.alarm`). For the real broker only: it reads the real clock.
+Where the system has no such alarm nobody watches. Never does: anything about it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from types import FrameType
 from typing import Final, Self
 
 from headrace.base.limits import LOOP_HELD_MS_MAX, LOOP_STACK_FRAMES_MAX
+from headrace.broker.alarm import Alarm, has_alarms
 from headrace.net.loglimit import LogLimit
 
 LOOP_HELD_SECONDS_MAX: Final = LOOP_HELD_MS_MAX / 1000
@@ -27,38 +29,55 @@ class Watchdog:
     def __init__(self, held_seconds_max: float = LOOP_HELD_SECONDS_MAX) -> None:
         self._held_seconds_max = held_seconds_max
         self._log = LogLimit(time.monotonic)
-        self._beat = threading.Event()
-        self._over = threading.Event()
+        self._alarm = Alarm() if has_alarms() else None
+        self._turned_at = 0.0
+        """When the loop last set the alarm anew."""
+        self._turned = threading.Event()
+        """It has since the thread began to wait for that."""
+        self._is_over = False
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
 
     def __enter__(self) -> Self:
-        self._loop = asyncio.get_running_loop()
-        self._watched = threading.get_ident()
-        self._thread.start()
+        if self._alarm is not None:
+            self._loop = asyncio.get_running_loop()
+            self._watched = threading.get_ident()
+            self._turn(self._alarm)
+            self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
+        if self._alarm is not None:
+            self._next.cancel()
+            self._is_over = True
+            self._turned.set()
+            self._alarm.set(0)
+            self._thread.join()
+            self._alarm.close()
+
+    def _turn(self, alarm: Alarm) -> None:
+        """The loop turns."""
+        self._turned_at = time.monotonic()
+        self._turned.set()
+        alarm.set(2 * self._held_seconds_max)
+        self._next = self._loop.call_later(self._held_seconds_max, self._turn, alarm)
 
     def _watch(self) -> None:
-        while not self._over.wait(self._held_seconds_max):
-            self._beat.clear()
-            asked = time.monotonic()
-            try:
-                self._loop.call_soon_threadsafe(self._beat.set)
-            except RuntimeError:  # the loop is closed
+        assert self._alarm is not None
+        while True:
+            self._alarm.wait()
+            since = self._turned_at
+            self._turned.clear()
+            if self._is_over:
                 return
-            if not self._beat.wait(self._held_seconds_max) and not self._over.is_set():  # whose end waits for this
-                self._tell(asked, sys._current_frames().get(self._watched))
+            if self._turned_at == since and time.monotonic() - since >= 2 * self._held_seconds_max:
+                self._tell(since, sys._current_frames().get(self._watched))
 
-    def _tell(self, asked: float, frame: FrameType | None) -> None:
+    def _tell(self, since: float, frame: FrameType | None) -> None:
         stack = traceback.extract_stack(frame, limit=LOOP_STACK_FRAMES_MAX) if frame is not None else []
         del frame
-        while not self._beat.wait(self._held_seconds_max) and not self._over.is_set():
-            pass
+        self._turned.wait()
         self._log.warning(
             "the event loop was held",
-            milliseconds=round((time.monotonic() - asked) * 1000),
+            milliseconds=round((time.monotonic() - since) * 1000),
             frames=[f"{each.name} ({each.filename}:{each.lineno})" for each in stack],
         )

@@ -1,0 +1,62 @@
+"""A timer that a thread sleeps on without the interpreter: it runs only if nobody sets the timer anew in time.
+
+Who waits on an event or a condition has to take the interpreter's lock to see that nothing happened, and a thread that
+asks for that lock costs a busy event loop a system call for each callback. Linux only: timerfd_create(2), which `os`
+has from Python 3.13 on.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import time
+from typing import Final
+
+_CLOEXEC: Final = os.O_CLOEXEC
+"""TFD_CLOEXEC is the same number, says the man page."""
+_EXPIRATIONS_BYTES: Final = 8
+_NANOS: Final = 1_000_000_000
+
+
+class _Span(ctypes.Structure):
+    """`struct timespec`."""
+
+    _fields_ = (("seconds", ctypes.c_long), ("nanos", ctypes.c_long))
+
+
+class _Setting(ctypes.Structure):
+    """`struct itimerspec`."""
+
+    _fields_ = (("every", _Span), ("first", _Span))
+
+
+def has_alarms() -> bool:
+    """Whether this system has such timers."""
+    return sys.platform == "linux"
+
+
+class Alarm:
+    """Set from one thread, waited for in another. Raises OSError where the system has no more timers."""
+
+    def __init__(self) -> None:
+        self._libc = ctypes.PyDLL(None, use_errno=True)  # which lets nobody else have the interpreter meanwhile
+        self._fd = self._libc.timerfd_create(time.CLOCK_MONOTONIC, _CLOEXEC)
+        if self._fd < 0:
+            raise OSError(ctypes.get_errno(), "a timer could not be made")
+        self._setting = _Setting()
+        self._pointer = ctypes.byref(self._setting)
+
+    def set(self, seconds: float) -> None:
+        """Ring after so long (at once: 0), and not when it was to before."""
+        first = self._setting.first
+        first.seconds, first.nanos = divmod(max(1, int(seconds * _NANOS)), _NANOS)
+        self._libc.timerfd_settime(self._fd, 0, self._pointer, None)
+
+    def wait(self) -> None:
+        """Until it rings."""
+        os.read(self._fd, _EXPIRATIONS_BYTES)
+
+    def close(self) -> None:
+        """Nobody waits any more."""
+        os.close(self._fd)
