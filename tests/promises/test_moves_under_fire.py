@@ -23,6 +23,7 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from statistics import median
+from types import TracebackType
 from typing import Any, Final, NamedTuple
 
 import pytest
@@ -223,8 +224,8 @@ class Verifier:
             self._stack.enter_context(worker)
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._stack.__exit__(kind, error, at)  # what fails now is told beside what has failed before
 
     def problems(self) -> list[str]:
         told = [worker.failures for worker in self._workers] + [lane.failures for lane in self.lanes]
