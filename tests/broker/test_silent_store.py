@@ -121,8 +121,13 @@ async def test_more_calls_than_threads_wait_in_their_order() -> None:
 
 async def test_what_has_not_begun_when_it_is_stopped_never_does() -> None:
     threads, has_begun, may_end = StoreThreads(1, "test"), threading.Event(), threading.Event()
+
+    def work() -> bool:
+        has_begun.set()
+        return may_end.wait()
+
     async with asyncio.timeout(60):
-        first = threads.run(lambda: (has_begun.set(), may_end.wait())[1])
+        first = threads.run(work)
         second = threads.run(may_end.wait)
         has_begun.wait()
         threads.stop()
