@@ -15,7 +15,7 @@ from typing import Final
 
 from headrace.base.errors import CorruptData, StorageFailure
 from headrace.base.ids import Offset
-from headrace.base.limits import DELETED_AT_ONCE_BYTES, OPEN_SEGMENT_FILES_MAX
+from headrace.base.limits import OPEN_SEGMENT_FILES_MAX
 from headrace.base.ports import Disk, Space
 from headrace.storage.engine import (
     DamagedLog,
@@ -42,6 +42,7 @@ from headrace.storage.log.names import CHECKPOINT, DELETED, STAMP, STRAY, key_of
 from headrace.storage.log.newest import NewestOfAll
 from headrace.storage.log.partition import LocalLog
 from headrace.storage.log.recovery import Recovered, Recovery, recover
+from headrace.storage.log.removal import Removal
 from headrace.storage.log.replaced import BEGUN_ANEW, finish_begun_anew
 from headrace.storage.log.salvage import salvage
 
@@ -73,18 +74,17 @@ class LocalLogEngine:
     def space(self) -> Space:
         return self._disk.space(self.root)
 
-    def start(self) -> None:
+    def start(self) -> list[Path]:
         try:
             self._disk.make_directory(self.root)
             self._disk.sync_directory(self.root.parent)
             self._disk.sync_directory(self.root)  # for all logs that are recovered
-            for name in self._disk.list_directory(self.root):
-                if name.endswith(DELETED):
-                    self._disk.remove_tree(self.root / name)
+            left = [self.root / name for name in self._disk.list_directory(self.root) if name.endswith(DELETED)]
             if self._journal is not None:
                 self._start_journal(self._journal)
         except OSError as error:
             raise StorageFailure(f"The directory {self.root} cannot be used: {error}.") from error
+        return left
 
     def _start_journal(self, journal: Journal) -> None:
         """What it has of logs that are gone is of no use."""
@@ -225,20 +225,8 @@ class LocalLogEngine:
             self._journal.settle(key_of(stamp.identity))
         return left
 
-    def delete_some(self, left: Path) -> bool:
-        room = DELETED_AT_ONCE_BYTES
-        for name in self._disk.list_directory(left):
-            if room <= 0:
-                return False
-            path = left / name
-            if self._disk.is_directory(path):
-                continue
-            size = self._disk.size(path)
-            if not self._disk.remove_some(path, room):
-                return False
-            room -= size
-        self._disk.remove_tree(left)
-        return True
+    def removal(self, left: Path) -> Removal:
+        return Removal(self._disk, left)
 
     def begin_round(self, tickets: Sequence[FlushTicket]) -> LocalRound:
         return LocalRound(self._disk, [ticket for ticket in tickets if isinstance(ticket, Ticket)], self._journal)
