@@ -9,6 +9,8 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any
 
 import pytest
 
@@ -118,10 +120,16 @@ async def test_more_calls_than_threads_wait_in_their_order() -> None:
 
 
 async def test_what_has_not_begun_when_it_is_stopped_never_does() -> None:
-    threads, may_end = StoreThreads(1, "test"), threading.Event()
+    threads, has_begun, may_end = StoreThreads(1, "test"), threading.Event(), threading.Event()
+
+    def work() -> bool:
+        has_begun.set()
+        return may_end.wait()
+
     async with asyncio.timeout(60):
-        first = threads.run(may_end.wait)
+        first = threads.run(work)
         second = threads.run(may_end.wait)
+        has_begun.wait()
         threads.stop()
         await asyncio.wait([second])
         assert second.cancelled()
@@ -130,6 +138,69 @@ async def test_what_has_not_begun_when_it_is_stopped_never_does() -> None:
             threads.run(may_end.wait)
         may_end.set()
         assert await first
+
+
+class Hesitant:
+    """A queue at which who finds nothing notices it only once there is something, and who is new looks late."""
+
+    def __init__(self) -> None:
+        self._queue: SimpleQueue[Any] = SimpleQueue()
+        self._news = threading.Event()
+        self._seen = set[threading.Thread]()
+        self.waiting = list[threading.Thread]()
+
+    def put(self, job: Any) -> None:
+        self._queue.put(job)
+        self._news.set()
+
+    def get(self) -> Any:
+        self.waiting.append(threading.current_thread())
+        job = self._queue.get()
+        self.waiting.remove(threading.current_thread())
+        return job
+
+    def get_nowait(self) -> Any:
+        if threading.current_thread() not in self._seen:
+            self._seen.add(threading.current_thread())
+            threading.Event().wait(0.02)
+        self._news.clear()
+        try:
+            return self._queue.get_nowait()
+        except Empty:
+            self._news.wait(0.02)
+            raise
+
+
+async def test_no_job_waits_while_there_may_be_more_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread that takes what came while it was about to wait does not count as one that waits."""
+    monkeypatch.setattr("headrace.broker.store_threads.SimpleQueue", Hesitant)
+    threads, together = DaemonThreads(3, "busy"), threading.Barrier(3, timeout=10)
+    for _ in range(2):
+        threads.submit(int).result()
+    jobs = threads._jobs
+    assert isinstance(jobs, Hesitant)
+    async with asyncio.timeout(60):
+        await until(lambda: len(jobs.waiting) == threads._count)
+    for held in [threads.submit(together.wait) for _ in range(3)]:
+        held.result()
+    threads.shutdown(wait=False)
+
+
+def test_where_no_thread_can_be_had_those_there_do_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    threads, may_end = DaemonThreads(2, "few"), threading.Event()
+    with monkeypatch.context() as full:
+        full.setattr(threading.Thread, "start", none)
+        with pytest.raises(RuntimeError):
+            threads.submit(int)
+    held = threads.submit(may_end.wait)
+    monkeypatch.setattr(threading.Thread, "start", none)
+    behind = threads.submit(int)
+    may_end.set()
+    assert (held.result(60), behind.result(60)) == (True, 0)
+    threads.shutdown(wait=False)
 
 
 def test_threads_that_are_stopped_end() -> None:

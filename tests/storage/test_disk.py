@@ -160,6 +160,50 @@ def test_a_sync_that_fails_among_others_is_told_once_none_is_under_way(
     assert ended.is_set()
 
 
+@pytest.mark.parametrize("threads", range(4))
+def test_where_no_thread_can_be_had_one_is_synced_after_the_other_and_each_once(
+    disk: Disk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: int
+) -> None:
+    synced = list[str]()
+    only(threads, monkeypatch)
+    for name in ("a", "b"):
+        disk.open(tmp_path / name, create=True).close()
+    for call in ("fsync", "fdatasync"):
+        monkeypatch.setattr(os, call, lambda descriptor: synced.append(os.readlink(f"/proc/self/fd/{descriptor}")))
+    disk.sync_all([tmp_path / "a", tmp_path / "b"], [tmp_path])
+    assert sorted(synced) == [str(path) for path in (tmp_path, tmp_path / "a", tmp_path / "b")]
+
+
+def test_a_sync_that_fails_where_no_thread_can_be_had_is_told_and_not_made_again(
+    disk: Disk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries = list[int]()
+
+    def broken(descriptor: int) -> None:
+        tries.append(descriptor)
+        raise OSError("scripted")
+
+    only(0, monkeypatch)
+    monkeypatch.setattr(os, "fdatasync", broken)
+    disk.open(tmp_path / "a", create=True).close()
+    with pytest.raises(OSError, match="scripted"):
+        disk.sync_all([tmp_path / "a"], [tmp_path])
+    assert len(tries) == 1
+
+
+def only(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No more can be started."""
+    left, start = list(range(threads)), threading.Thread.start
+
+    def limited(thread: threading.Thread) -> None:
+        if not left:
+            raise RuntimeError("can't start new thread")
+        left.pop()
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", limited)
+
+
 def test_a_file_is_removed_part_by_part_and_under_another_name_stays_whole(disk: Disk, tmp_path: Path) -> None:
     path, kept = tmp_path / "a", tmp_path / "kept"
     path.write_bytes(bytes(10))

@@ -263,8 +263,12 @@ HISTORY_STOP_MS_MAX: Final = 5_000
 """Longest that a stop waits for the deletion that is under way."""
 DELETED_AT_ONCE_BYTES: Final = 8 * 1024 * 1024
 """Of a file of a log that is gone: a filesystem that frees a gigabyte at once keeps all syncs waiting meanwhile."""
+DELETED_FILE_BYTES_MIN: Final = 4096
+"""For which each such file counts at least."""
 DELETED_PAUSE_MS: Final = 10
 """Between one such part and the next."""
+DELETED_RETRY_MS: Final = 60_000
+"""Before what could not be removed is tried again, once there is nothing else."""
 SEGMENTS_DELETED_AT_ONCE_MAX: Final = 1_000
 """Durable segments that one event takes from a catalog."""
 SEGMENTS_REPLACED_AT_ONCE_MAX: Final = 1_000

@@ -154,13 +154,14 @@ class Broker:
         journal = Journal(ports.disk, config.data / "journal", identity.directory_id.bytes, settings)
         engine = LocalLogEngine(ports.disk, config.data / "logs", journal=journal)
         try:
-            await loop.run_in_executor(None, engine.start)
+            left = await loop.run_in_executor(None, engine.start)
         except BaseException:
             await metadata.stop()
             raise
         parts = Parts(
             config, ports, identity=identity, metadata=metadata, peers=peers, engine=engine, on_bug=self._fail
         )
+        parts.partitions.discard(left)
         try:
             await self._enter_cluster(parts)
         except BaseException:

@@ -473,6 +473,10 @@ class Partitions:
         identity = self._identity(local.topic, local.partition.index, local.partition.assignment_epoch)
         return Wanted(identity, log_config(config), partial(recovery_start, local.partition, self._node))
 
+    def discard(self, left: Sequence[Path]) -> None:
+        """What `LogEngine.start` has found: beside all else."""
+        self._discarding.add(left)
+
     async def open_again(self, key: TopicPartition) -> None:
         """What could not be opened, in case that the reason is gone; tried on return."""
         if key in self._offline and self.role(key) is None and not self._closing:

@@ -23,23 +23,43 @@ Job: TypeAlias = tuple[Future[Any], Callable[[], Any]]
 
 
 class DaemonThreads(Executor):
-    """As `ThreadPoolExecutor`, but that the interpreter's end does not wait for its threads. Submitted to by one thread
-    alone."""
+    """As `ThreadPoolExecutor`, but that the interpreter's end does not wait for its threads. Invariant: there are as
+    many threads as jobs that are not through, or as many as there may be."""
 
     def __init__(self, max_workers: int, thread_name_prefix: str) -> None:
         self._max_workers = max_workers
         self._name = thread_name_prefix
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
-        self._idle = threading.Semaphore(0)
+        self._lock = threading.Lock()
         self._count = 0
+        """Of threads."""
+        self._unfinished = 0
+        """Jobs that wait or are worked on."""
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
         future: Future[T] = Future()
-        self._jobs.put((future, partial(fn, *args, **kwargs)))
-        if not self._idle.acquire(blocking=False) and self._count < self._max_workers:
-            self._count += 1
-            threading.Thread(target=self._serve, daemon=True, name=f"{self._name}_{self._count}").start()
+        with self._lock:
+            self._jobs.put((future, partial(fn, *args, **kwargs)))
+            self._unfinished += 1
+            try:
+                self._match()
+            except RuntimeError:
+                future.cancel()
+                raise
         return future
+
+    def _match(self) -> None:
+        """Start threads where there are more jobs. Raises RuntimeError where none can be, and there is none at all:
+        else the jobs wait for those."""
+        while self._count < min(self._unfinished, self._max_workers):
+            name = f"{self._name}_{self._count + 1}"
+            try:
+                threading.Thread(target=self._serve, daemon=True, name=name).start()
+            except RuntimeError:
+                if self._count == 0:
+                    raise
+                return
+            self._count += 1
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Nothing is submitted any more."""
@@ -52,25 +72,26 @@ class DaemonThreads(Executor):
             self._jobs.put(None)
 
     def _serve(self) -> None:
-        while (job := self._next()) is not None:
+        while (job := self._jobs.get()) is not None:
             future, work = job
             if not future.set_running_or_notify_cancel():
+                self._finished()
                 continue
             try:
                 result = work()
             except BaseException as error:  # all of them cross over to the future
+                self._finished()
                 future.set_exception(error)
             else:
+                self._finished()
                 future.set_result(result)
                 del result
             del job, future, work
 
-    def _next(self) -> Job | None:
-        """None: all is over."""
-        with suppress(Empty):
-            return self._jobs.get_nowait()
-        self._idle.release()
-        return self._jobs.get()
+    def _finished(self) -> None:
+        """Before anybody hears of it: who submits another at once is to find this thread free."""
+        with self._lock:
+            self._unfinished -= 1
 
 
 class StoreThreads:

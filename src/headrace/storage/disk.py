@@ -12,8 +12,9 @@ import fcntl
 import os
 import shutil
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from threading import Thread
 from typing import Final
 
 from headrace.base.ports import Buffer, File, Lock, Space
@@ -180,11 +181,30 @@ class LocalDisk:
             os.close(descriptor)
 
     def sync_all(self, files: Sequence[Path], directories: Sequence[Path]) -> None:
-        with ThreadPoolExecutor(max(1, len(files) + len(directories)), thread_name_prefix="sync") as threads:
-            begun = [threads.submit(self._sync_file, path) for path in files]
-            begun += [threads.submit(self.sync_directory, path) for path in directories]
-        for each in begun:
-            each.result()
+        """Each once, whatever becomes of the others: a second sync of what failed would be a success."""
+        works = [partial(self._sync_file, path) for path in files]
+        works += [partial(self.sync_directory, path) for path in directories]
+        threads: list[Thread] = []
+        failures: list[BaseException] = []
+
+        def run(work: Callable[[], None]) -> None:
+            try:
+                work()
+            except BaseException as error:  # all of them cross over to the caller
+                failures.append(error)
+
+        for work in works:
+            thread = Thread(target=run, args=(work,), name="sync")
+            try:
+                thread.start()
+            except RuntimeError:  # there are as many as the machine takes
+                run(work)
+            else:
+                threads.append(thread)
+        for thread in threads:
+            thread.join()
+        if failures:
+            raise failures[0]
 
     def _sync_file(self, path: Path) -> None:
         file = self.open(path)

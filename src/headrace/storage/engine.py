@@ -422,6 +422,17 @@ class LogOpening(Protocol):
         """Blocking, once. Raises StorageFailure."""
 
 
+class LogRemoval(Protocol):
+    """What is left of a log that is gone."""
+
+    @property
+    def directory(self) -> Path: ...
+
+    def some(self) -> bool:
+        """Remove so little of it that no sync of anybody's waits long for it; whether that was all. Raises OSError
+        where nothing of what is left can be removed; it may be tried again. In a worker thread, one call at a time."""
+
+
 class LogEngine(Protocol):
     """Keeps the logs of one data directory. Calls are blocking, in a worker thread, but for rounds and upkeep."""
 
@@ -432,8 +443,9 @@ class LogEngine(Protocol):
     def space(self) -> Space:
         """Of the volume that it is on. Raises OSError."""
 
-    def start(self) -> None:
-        """Once, before any `open`: finish deletions that a crash cut short. Raises StorageFailure."""
+    def start(self) -> Sequence[Path]:
+        """Once, before any `open`: what deletions have left that a stop or a crash cut short, for `removal`. Raises
+        StorageFailure."""
 
     def identities(self) -> list[LogIdentity]:
         """What is stamped on the directories that are there."""
@@ -461,11 +473,10 @@ class LogEngine(Protocol):
 
     def begin_delete(self, identity: LogIdentity) -> Path | None:
         """The same, but for the time that it takes: durably it is not there any more; what is left goes by
-        `delete_some`, or at the next start. None: nothing is."""
+        `removal`, in this life or the next. None: nothing is."""
 
-    def delete_some(self, left: Path) -> bool:
-        """So little of it that no sync of anybody's waits long for it; whether that was all. In a worker thread. Raises
-        OSError."""
+    def removal(self, left: Path) -> LogRemoval:
+        """Of what `start` or `begin_delete` has left. Nothing is done yet: any thread."""
 
     def begin_round(self, tickets: Sequence[FlushTicket]) -> FlushRound:
         """Flush these together, however that is done best. On the loop; one round at a time."""

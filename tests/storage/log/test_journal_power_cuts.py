@@ -34,6 +34,7 @@ STEPS = [
     "snapshot",
     "cut",
     "drop",
+    "return",
     "full",
     "stop",
     "kill",
@@ -50,8 +51,14 @@ class One:
 
     def __init__(self, number: int, generation: int = 0) -> None:
         self.identity = identity_of(number, generation)
-        self.twin: Twin | None = None
         self.log: LocalLog | None = None
+        self.may_be_gone = False
+        """It was about to be when the power went."""
+        self.forget()
+
+    def forget(self) -> None:
+        """Another begins under its key, with nothing in it."""
+        self.twin: Twin | None = None
         self.promised = 0
         self.start_max = 0
         self.refused: list[Stored] = []
@@ -74,6 +81,9 @@ class Lives:
         if one.log is None:
             self.recovered = self.recovered or bool(self.store.journal.recoverable(key_of(one.identity)))
             one.log = self.store.open(one.identity, ROOMY)
+            if one.may_be_gone and one.log.log_end_offset == 0:
+                one.forget()
+            one.may_be_gone = False
             if one.twin is None:
                 one.twin = Twin(one.log)
             one.twin.log = one.log
@@ -138,6 +148,8 @@ class Lives:
                 self.cut(one, by)
             case "drop":
                 self.drop(number)
+            case "return":
+                self.come_back(one, is_kept=by % 2 > 0)
             case "full":
                 self.fill(one, by)
             case "stop":
@@ -186,6 +198,19 @@ class Lives:
         old.log.close(clean=False)
         self.store.engine.delete(old.identity)
         self.open(new)
+
+    def come_back(self, one: One, *, is_kept: bool) -> None:
+        """A copy that goes elsewhere and comes back: the same key, and nothing of what was there."""
+        log = self.open(one)
+        log.close(clean=False)
+        one.log, one.may_be_gone = None, True
+        if is_kept:
+            self.store.engine.set_aside(one.identity)
+        else:
+            self.store.engine.delete(one.identity)
+        one.forget()
+        one.may_be_gone = False
+        assert self.open(one).log_end_offset == 0
 
     def fill(self, one: One, by: int) -> None:
         """The disk is full in the middle of an append; the next one takes its place."""

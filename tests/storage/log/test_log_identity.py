@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import replace
-from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
 from headrace.base.ids import DirectoryId, Offset, TopicId
-from headrace.storage.disk import LocalDisk
-from headrace.storage.engine import LogConfig, StampMismatch
+from headrace.storage.engine import StampMismatch
 from headrace.storage.log.engine import LocalLogEngine
 from tests.storage.log.log_world import (
     DIRECTORY,
@@ -112,7 +109,9 @@ def test_a_deleted_partition_is_gone_and_its_name_free_even_if_the_power_goes() 
     engine.delete(IDENTITY)
     disk.power_cut()
     assert not disk.exists(DIRECTORY)
-    engine.start()
+    for left in engine.start():
+        while not engine.removal(left).some():
+            pass
     assert disk.list_directory(ROOT) == []
 
 
@@ -138,23 +137,3 @@ def test_the_longest_topic_name_can_be_set_aside() -> None:
     aside = engine.set_aside(identity)
     assert aside is not None
     assert len(aside.name) == 255
-
-
-def test_what_is_deleted_goes_by_parts_of_so_many_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.storage.log.engine.DELETED_AT_ONCE_BYTES", 1000)
-    engine = LocalLogEngine(LocalDisk(), tmp_path / "logs")
-    engine.start()
-    log = engine.open(IDENTITY, LogConfig())
-    log.settle_empty(None)
-    log.close()
-    for name, size in (("a", 2_500), ("b", 700), ("c", 700)):
-        (log.directory / name).write_bytes(bytes(size))
-    left = engine.begin_delete(IDENTITY)
-    assert left is not None
-    assert engine.begin_delete(IDENTITY) is None
-    sizes = [sum(path.stat().st_size for path in left.iterdir())]
-    while not engine.delete_some(left):
-        sizes.append(sum(path.stat().st_size for path in left.iterdir()))
-    assert not left.exists()
-    assert all(0 < before - after <= 1000 for before, after in pairwise([*sizes, 0]))
-    assert len(sizes) >= 4

@@ -32,6 +32,8 @@ class Stamp:
     identity: LogIdentity
     birth: Offset
     """The first offset that was ever appended here."""
+    lineage: int = 0
+    """The first one of this log, above all that the journal held then of another that had its key before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,13 +104,14 @@ def encode_stamp(stamp: Stamp) -> bytes:
             "directory_id": str(identity.directory_id),
             "assignment_epoch": identity.assignment_epoch,
             "birth": stamp.birth,
+            "lineage": stamp.lineage,
         }
     )
 
 
 def decode_stamp(data: bytes) -> Stamp:
-    """Raises CorruptData."""
-    fields = decode_fields(data)
+    """Raises CorruptData. One of earlier versions names no lineage."""
+    fields = {"lineage": 0, **decode_fields(data)}
     try:
         identity = LogIdentity(
             topic_name=str(fields["topic_name"]),
@@ -117,7 +120,7 @@ def decode_stamp(data: bytes) -> Stamp:
             directory_id=DirectoryId(uuid.UUID(fields["directory_id"])),
             assignment_epoch=int(fields["assignment_epoch"]),
         )
-        return Stamp(identity=identity, birth=Offset(int(fields["birth"])))
+        return Stamp(identity=identity, birth=Offset(int(fields["birth"])), lineage=int(fields["lineage"]))
     except (KeyError, ValueError, TypeError, AttributeError) as error:
         raise CorruptData(f"A stamp lacks a field: {error}.") from error
 

@@ -15,7 +15,7 @@ from typing import Final
 
 from headrace.base.errors import CorruptData, StorageFailure
 from headrace.base.ids import Offset
-from headrace.base.limits import DELETED_AT_ONCE_BYTES, OPEN_SEGMENT_FILES_MAX
+from headrace.base.limits import OPEN_SEGMENT_FILES_MAX
 from headrace.base.ports import Disk, Space
 from headrace.storage.engine import (
     DamagedLog,
@@ -27,7 +27,14 @@ from headrace.storage.engine import (
     StampMismatch,
     UpkeepWork,
 )
-from headrace.storage.log.checkpoints import Stamp, decode_stamp, read_file, read_seal
+from headrace.storage.log.checkpoints import (
+    Stamp,
+    decode_stamp,
+    encode_stamp,
+    read_file,
+    read_seal,
+    write_file,
+)
 from headrace.storage.log.files import SegmentFiles
 from headrace.storage.log.flush import Ticket
 from headrace.storage.log.journal import Journal, JournalRound, Recoverable, Upkeep
@@ -35,6 +42,7 @@ from headrace.storage.log.names import CHECKPOINT, DELETED, STAMP, STRAY, key_of
 from headrace.storage.log.newest import NewestOfAll
 from headrace.storage.log.partition import LocalLog
 from headrace.storage.log.recovery import Recovered, Recovery, recover
+from headrace.storage.log.removal import Removal
 from headrace.storage.log.replaced import BEGUN_ANEW, finish_begun_anew
 from headrace.storage.log.salvage import salvage
 
@@ -66,18 +74,17 @@ class LocalLogEngine:
     def space(self) -> Space:
         return self._disk.space(self.root)
 
-    def start(self) -> None:
+    def start(self) -> list[Path]:
         try:
             self._disk.make_directory(self.root)
             self._disk.sync_directory(self.root.parent)
             self._disk.sync_directory(self.root)  # for all logs that are recovered
-            for name in self._disk.list_directory(self.root):
-                if name.endswith(DELETED):
-                    self._disk.remove_tree(self.root / name)
+            left = [self.root / name for name in self._disk.list_directory(self.root) if name.endswith(DELETED)]
             if self._journal is not None:
                 self._start_journal(self._journal)
         except OSError as error:
             raise StorageFailure(f"The directory {self.root} cannot be used: {error}.") from error
+        return left
 
     def _start_journal(self, journal: Journal) -> None:
         """What it has of logs that are gone is of no use."""
@@ -96,21 +103,26 @@ class LocalLogEngine:
         return self.begin_open(identity, config, start=start).finish()
 
     def begin_open(self, identity: LogIdentity, config: LogConfig, *, start: Offset = FIRST_OFFSET) -> Opening:
-        directory = self.root / partition_name(identity)
+        directory, key = self.root / partition_name(identity), key_of(identity)
         journaled: Sequence[Recoverable] = ()
-        found: Recovery | Recovered = Recovered(start=start, end=start)
         try:
             stamp, moved = self._claim(directory, identity)
+            lineage = 0 if self._journal is None else self._journal.lineage_above(key)
+            found: Recovery | Recovered = Recovered(start=start, end=start, lineage=lineage)
             if stamp is not None:
                 if self._journal is not None:
-                    journaled = self._journal.recoverable(key_of(identity))
+                    journaled = self._journal.recoverable(key)
                 found = self._recover(directory, stamp, config.index_interval_bytes, journaled)
         except OSError as error:
             raise StorageFailure(f"The log of {directory.name} cannot be opened: {error}.") from error
+        returns = stamp is None and lineage > 0
+        """The journal still has something of a log with this key that is gone."""
 
         def finish(recovered: Recovered) -> LocalLog:
             if self._journal is not None and recovered.read_only is None:
-                self._journal.settle(key_of(identity))
+                self._journal.settle(key)
+            if returns:
+                self._begin_whole(directory, Stamp(identity=identity, birth=start, lineage=lineage))
             return LocalLog(
                 disk=self._disk,
                 files=self._files,
@@ -118,7 +130,7 @@ class LocalLogEngine:
                 identity=identity,
                 config=config,
                 recovered=recovered,
-                exists=stamp is not None,
+                exists=stamp is not None or returns,
                 set_aside=moved,
                 all_newest=self._all_newest,
                 journal=self._journal,
@@ -126,7 +138,16 @@ class LocalLogEngine:
                 sealed_in=None if stamp is None else read_seal(self._disk, directory),
             )
 
-        return Opening(directory, found, finish)
+        return Opening(directory, found, finish, must_sync=returns)
+
+    def _begin_whole(self, directory: Path, stamp: Stamp) -> None:
+        """Under its name nothing is ever without its stamp: with what the journal has of that key it would look like
+        a log that was flushed and has lost it. Raises OSError."""
+        beside = self._free_name(directory.name, stamp.identity.topic_id.hex, DELETED)
+        self._disk.make_directory(beside)
+        write_file(self._disk, beside / STAMP, encode_stamp(stamp))
+        self._disk.sync_directory(beside)
+        self._rename(beside, directory)
 
     def _recover(
         self, directory: Path, stamp: Stamp, index_interval: int, journaled: Sequence[Recoverable]
@@ -204,20 +225,8 @@ class LocalLogEngine:
             self._journal.settle(key_of(stamp.identity))
         return left
 
-    def delete_some(self, left: Path) -> bool:
-        room = DELETED_AT_ONCE_BYTES
-        for name in self._disk.list_directory(left):
-            if room <= 0:
-                return False
-            path = left / name
-            if self._disk.is_directory(path):
-                continue
-            size = self._disk.size(path)
-            if not self._disk.remove_some(path, room):
-                return False
-            room -= size
-        self._disk.remove_tree(left)
-        return True
+    def removal(self, left: Path) -> Removal:
+        return Removal(self._disk, left)
 
     def begin_round(self, tickets: Sequence[FlushTicket]) -> LocalRound:
         return LocalRound(self._disk, [ticket for ticket in tickets if isinstance(ticket, Ticket)], self._journal)
@@ -251,23 +260,39 @@ class LocalLogEngine:
 
     def _move(self, directory: Path, mark: str, suffix: str) -> Path:
         """Rename, durably, to a name that is free."""
-        target, copies = self.root / out_of_use(directory.name, mark, suffix), 0
+        target = self._free_name(directory.name, mark, suffix)
+        self._rename(directory, target)
+        return target
+
+    def _free_name(self, name: str, mark: str, suffix: str) -> Path:
+        """Of a directory that is out of use."""
+        target, copies = self.root / out_of_use(name, mark, suffix), 0
         while self._disk.exists(target):
             copies += 1
-            target = self.root / out_of_use(directory.name, f"{mark}.{copies}", suffix)
+            target = self.root / out_of_use(name, f"{mark}.{copies}", suffix)
+        return target
+
+    def _rename(self, directory: Path, target: Path) -> None:
+        """Durably."""
         self._disk.rename(directory, target)
         self._disk.sync_directory(self.root)
-        return target
 
 
 class Opening:
     """A `LogOpening`."""
 
-    def __init__(self, directory: Path, found: Recovery | Recovered, finish: Callable[[Recovered], LocalLog]) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        found: Recovery | Recovered,
+        finish: Callable[[Recovered], LocalLog],
+        *,
+        must_sync: bool = False,
+    ) -> None:
         self._directory = directory
         self._found = found
         self._finish = finish
-        self.must_sync = isinstance(found, Recovery) and found.must_sync
+        self.must_sync = must_sync or (isinstance(found, Recovery) and found.must_sync)
 
     def finish(self) -> LocalLog:
         try:

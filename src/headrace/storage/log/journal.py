@@ -185,6 +185,15 @@ class _EarlierLife:
     numbers: set[int] = field(default_factory=set)
 
 
+class _Noted(NamedTuple):
+    """What the journal's files hold of one log, needed or not."""
+
+    number: int
+    """Of the last round with an entry of it."""
+    lineage: int
+    """The highest."""
+
+
 class Upkeep:
     """Slow work of the journal, put together on the loop: to be `run` in a worker thread, once."""
 
@@ -257,6 +266,8 @@ class Journal:
         """Logs whose own files the round under way syncs."""
         self._earlier: list[_EarlierLife] = []
         self._recoverable: dict[LogKey, list[Recoverable]] = {}
+        self._noted: dict[LogKey, _Noted] = {}
+        """Logs of which any file holds anything. What nobody needs is among it: a power cut may bring it back."""
 
     # what an earlier life left
 
@@ -277,6 +288,8 @@ class Journal:
             lives[-1].paths.discard(path)
         for path, each in sorted(found, key=lambda pair: pair[1].head.number):
             self._keep(lives[each.head.life], path, each)
+            for entry in each.entries:
+                self._note(entry.key, each.head.number, entry.lineage)
         for life in lives.values():
             self._check(life)
         self._earlier = [life for _, life in sorted(lives.items())]
@@ -321,6 +334,16 @@ class Journal:
     def recoverable(self, key: LogKey) -> Sequence[Recoverable]:
         """What an earlier life left of a log, in the order in which it was appended. Any thread."""
         return self._recoverable.get(key, ())
+
+    def lineage_above(self, key: LogKey, lineage: int = -1) -> int:
+        """A lineage of the log above this one, in which all is void that the journal's files hold under its key, be it
+        of a log that had the key before and is gone. 0: they hold nothing. Any thread."""
+        noted = self._noted.get(key)
+        return 1 + (lineage if noted is None else max(lineage, noted.lineage))
+
+    def _note(self, key: LogKey, number: int, lineage: int) -> None:
+        noted = self._noted.get(key)
+        self._noted[key] = _Noted(number, lineage if noted is None else max(lineage, noted.lineage))
 
     # from any thread
 
@@ -378,6 +401,7 @@ class Journal:
         current.position = aligned(current.position + sum(map(len, buffers)))
         for entry in entries:
             current.held[entry.log.key] = _Held(entry.log, entry.segment, entry.end)
+            self._note(entry.log.key, number, entry.lineage)
         return written
 
     def _file_for(self, room: int) -> _RingFile | None:
@@ -397,7 +421,15 @@ class Journal:
         current = self._spare.pop(0)
         current.position, current.first, current.last = 0, -1, -1
         self._ring.append(current)
+        left = (file.first for file in (*self._ring, *self._spare) if file.first >= 0)
+        self._forget_overwritten(min(left, default=self._life))
         return current
+
+    def _forget_overwritten(self, lowest: int) -> None:
+        """No round of this life below this number counts any more, whatever becomes of the power."""
+        self._noted = {
+            key: noted for key, noted in self._noted.items() if noted.number >= lowest or noted.number < self._life
+        }
 
     def end_round(self, ended: JournalRound | None) -> None:
         """A round is over. Where the journal's part was not written, no other ever is."""

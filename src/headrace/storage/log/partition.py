@@ -149,7 +149,7 @@ class LocalLog:
         self._ticket: Ticket | None = None
         self.key: Final = key_of(identity)
         self._journal = journal
-        self._lineage = 0 if recovered.checkpoint is None else recovered.checkpoint.lineage
+        self._lineage = recovered.lineage
         self._collected = Collected(self.log_end_offset)
         self._is_journaled = is_journaled
         """The journal may hold something of this lineage."""
@@ -298,7 +298,7 @@ class LocalLog:
 
     def _make_directory(self) -> None:
         self._disk.make_directory(self.directory)
-        stamp = Stamp(identity=self.identity, birth=self.log_end_offset)
+        stamp = Stamp(identity=self.identity, birth=self.log_end_offset, lineage=self._lineage)
         write_file(self._disk, self.directory / STAMP, encode_stamp(stamp), sync=False)
         self._exists = self._unsynced.birth = True
 
@@ -590,7 +590,8 @@ class LocalLog:
         files: dict[Path, bytes | bytearray] = {}
         if not self._exists:
             disk.make_directory(self.directory)
-            files[self.directory / STAMP] = encode_stamp(Stamp(identity=self.identity, birth=end))
+            stamp = Stamp(identity=self.identity, birth=end, lineage=self._lineage)
+            files[self.directory / STAMP] = encode_stamp(stamp)
         if producers is not None:
             files[numbered(self.directory, end, SNAPSHOT)] = producers
         self._checkpoint = Checkpoint.at_segment(end, self.log_start_offset, self._lineage)
@@ -697,7 +698,7 @@ class LocalLog:
         if self.failed and self.read_only is None:
             raise StorageFailure(f"The disk of {self.directory.name} has failed: it cannot be begun anew there.")
         keeps = self._exists and not keeps_replaced(self._disk, self.directory)
-        self._cutting(lambda: self._begin_anew(Mark(self._lineage + 1, REPLACED if keeps else "")))
+        self._cutting(lambda: self._begin_anew(Mark(self._next_lineage(), REPLACED if keeps else "")))
         self.has_replaced = self.has_replaced or self._exists
         self.read_only, self.failed = None, False
 
@@ -707,7 +708,7 @@ class LocalLog:
             self.restart_at(offset, epoch=epoch, producers=producers)
             return None
         place = free_place(self._disk, self.directory)
-        self._cutting(lambda: self._give_way(Mark(self._lineage + 1, place, offset, epoch), producers))
+        self._cutting(lambda: self._give_way(Mark(self._next_lineage(), place, offset, epoch), producers))
         return self.directory / place
 
     def _give_way(self, mark: Mark, producers: bytes) -> None:
@@ -819,7 +820,7 @@ class LocalLog:
     def _leave_journal(self) -> None:
         """What the journal holds of the log is void from now on: make the log's own files hold it first."""
         self._sync_unsynced()
-        self._lineage += 1
+        self._lineage = self._next_lineage()
         known = self._checkpoint
         first = self._contents.segments[0].base if self._contents.segments else self.log_end_offset
         lowest = Checkpoint.at_segment(Offset(first), self.log_start_offset) if known is None else known
@@ -829,6 +830,10 @@ class LocalLog:
         self._is_journaled = False
         if self._journal is not None:
             self._journal.settle(self.key, self.log_end_offset)
+
+    def _next_lineage(self) -> int:
+        """One in which the journal holds nothing of this log, nor of any that had its key."""
+        return self._lineage + 1 if self._journal is None else self._journal.lineage_above(self.key, self._lineage)
 
     def _sync_unsynced(self) -> None:
         active = self._contents.active

@@ -94,6 +94,8 @@ class Recovered:
     epochs_are_new: bool = False
     """The file does not have the latest of them."""
     checkpoint: Checkpoint | None = None
+    lineage: int = 0
+    """What the journal holds of any other is void."""
     snapshots: list[Offset] = field(default_factory=list)
     compacted: Compacted = field(default_factory=Compacted)
     read_only: str | None = None
@@ -134,8 +136,8 @@ class Recovery:
         """The same of a name."""
         self.rewrites = DOUBT in self.names
         """The small files have to be written anew."""
-        if self.checkpoint is None and journaled:  # the highest lineage is the only one that is not void
-            self.point = replace(self.point, lineage=max(each.lineage for each in journaled))
+        if self.checkpoint is None:  # the highest lineage is the only one that is not void
+            self.point = replace(self.point, lineage=max([stamp.lineage, *(each.lineage for each in journaled)]))
         self.journaled = [each for each in journaled if each.lineage == self.point.lineage]
         self.damages = self._read_damages()
         """By segment and position."""
@@ -144,6 +146,7 @@ class Recovery:
             start=self.point.log_start,
             end=self.point.recovery_point,
             checkpoint=self.checkpoint,
+            lineage=self.point.lineage,
             has_replaced=has_replaced(self.names),
         )
         self.suspect: list[Segment] = []

@@ -39,11 +39,13 @@ def salvage(
     """What can be read of the log; `reason` says why it is refused. Reads every byte. Raises OSError."""
     names = disk.list_directory(directory)
     checkpoint, compacted = _read(disk, directory, names, stamp)
-    lineage = max([checkpoint.lineage, *(each.lineage for each in journaled)])  # where it is begun anew, that is void
+    lineages = [stamp.lineage, checkpoint.lineage, *(each.lineage for each in journaled)]
+    lineage = max(lineages)  # where it is begun anew, that is void
     found = Recovered(
         start=checkpoint.log_start,
         end=checkpoint.log_start,
         checkpoint=replace(checkpoint, lineage=lineage),
+        lineage=lineage,
         compacted=compacted,
         read_only=reason,
         has_replaced=has_replaced(names),
