@@ -280,9 +280,12 @@ class Partitions:
             if not (others_led and wins(self._history(key), serving.log)):
                 serving.lead(image)
                 return True
-        if not leads and (copy := self._following.get(key)) is not None and not copy.has_stepped_down:
-            self._follow_on(copy, image)
-            return True
+        if (copy := self._following.get(key)) is not None and not copy.has_stepped_down:
+            if not leads:
+                self._follow_on(copy, image)
+                return True
+            if copy.log.has_replaced and _is_elected_cleanly(copy, image):
+                self.let_in(key)  # it came to be in sync in the same entry
         self._end(key, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return False
 
@@ -294,14 +297,17 @@ class Partitions:
     def _follow_on(self, copy: FollowerPartition, image: PartitionImage) -> None:
         was_throttled = copy.is_throttled
         copy.is_in_sync = self._node in image.isr
-        if copy.is_in_sync and copy.log.has_replaced:
-            self.let_in(copy.topic_partition)
+        self._tell_let_in(copy)
         if (copy.leader, copy.leader_epoch) == (image.leader, image.leader_epoch):
             if was_throttled and not copy.is_throttled:
                 self._feed(copy)  # at once: producers wait for it from now on
             return
         copy.follow(image.leader, image.leader_epoch)
         self._feed(copy)
+
+    def _tell_let_in(self, copy: FollowerPartition) -> None:
+        if copy.is_in_sync and copy.log.has_replaced:
+            self.let_in(copy.topic_partition)
 
     def _feed(self, copy: FollowerPartition) -> None:
         if copy.leader != NO_LEADER and not copy.has_ended:  # also while it is cut: it goes on after that
@@ -617,6 +623,7 @@ class Partitions:
         if self._has_store:
             role.on_history(self._history(local.key))
         if isinstance(role, FollowerPartition):
+            self._tell_let_in(role)
             role.begin()
             self._feed(role)
         if partition_log.needs_flush:  # what the role before this one had asked for is not done for it any more
@@ -765,6 +772,12 @@ def tell_damage(topic: str, partition: int, partition_log: PartitionLog, damages
             kept_as=path.name + DAMAGED,
             reason=damage.reason,
         )
+
+
+def _is_elected_cleanly(copy: FollowerPartition, image: PartitionImage) -> bool:
+    """Whether who copied it leads it by the one election since the epoch that it knows, and as a member of the ISR.
+    Where there were others between, one of them may have been unclean."""
+    return image.leader_epoch == copy.leader_epoch + 1 and not image.is_unclean
 
 
 def _topic(image: MetadataImage, key: TopicPartition) -> TopicImage:
