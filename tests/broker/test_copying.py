@@ -631,6 +631,49 @@ def test_what_a_leader_wants_cut_is_not_once_the_copy_is_placed_in_a_later_epoch
     run(tmp_path, work)
 
 
+def test_a_copy_that_is_not_to_be_changed_any_more_when_its_turn_comes_is_copied_as_it_is(tmp_path: Path) -> None:
+    """Else nobody would feed it before another epoch begins."""
+
+    async def work(world: World) -> None:
+        async with copying(world) as copier:
+            copy, led, source = copier.copy, copier.led, copier.source
+            led.tell(copier.row((await led.placed()).generation, as_led(0, b"a")))
+            await led.flushed()
+            answers = [True, False]
+            source._me = source._me._replace(begins_anew=lambda _: bool(answers) and answers.pop(0))
+            copier.copy_again()
+            placed = await asyncio.wait_for(led.placed(), 20)
+            assert (answers, placed.log_end, placed.flushed_end) == ([], 1, 1)
+            led.tell(copier.row(placed.generation, as_led(1, b"b")))
+            assert (await led.flushed()).flushed_end == 2
+            assert copy.log.log_start_offset == 0
+
+    run(tmp_path, work)
+
+
+def test_of_two_changes_that_wait_for_a_copy_the_last_says_when_it_is_copied_again(tmp_path: Path) -> None:
+    """What was sent between them would be appended while the second has the log."""
+
+    async def work(world: World) -> None:
+        async with copying(world) as copier:
+            copy, led, source = copier.copy, copier.led, copier.source
+            led.tell(copier.row((await led.placed()).generation, as_led(0, b"a")))
+            await led.flushed()
+            seen = list[bool]()
+
+            def is_wanted() -> bool:
+                seen.append(bool(source._generations))
+                return True
+
+            source._work(copy, source._change(copy, lambda: False, lambda: None))
+            source._work(copy, source._change(copy, is_wanted, lambda: None))
+            placed = await asyncio.wait_for(led.placed(), 20)
+            assert seen == [False, False]
+            assert placed.log_end == 1
+
+    run(tmp_path, work)
+
+
 def test_damage_that_is_cut_off_keeps_nobody_from_copying(tmp_path: Path) -> None:
     """A place that says that it can be read from above its end is no place: the leader closes the connection."""
 

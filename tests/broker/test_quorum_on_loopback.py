@@ -14,7 +14,7 @@ from headrace.broker.metadata import ChangeRefused, NotController
 from headrace.broker.system import SystemClock
 from headrace.raft.membership import AddLearner, Membership, Promote, Refusal, Remove
 from headrace.storage.disk import LocalDisk
-from tests.broker.quorum_world import News, Node, controller, count_up, equal, look, peer, submit
+from tests.broker.quorum_world import News, Node, controller, count_up, equal, look, peer, stop_all, submit
 
 BORN = Membership(frozenset(map(peer, (1, 2, 3))))
 
@@ -59,9 +59,8 @@ async def quorum(tmp_path: Path) -> AsyncIterator[Quorum]:
         for node in (1, 2, 3):
             await quorum.boot(node)
         yield quorum
-        for member in quorum.all:
-            await member.stop()
-            assert member.fatal == []
+        await stop_all(quorum.all)
+        assert [member.fatal for member in quorum.all] == [[] for _ in quorum.all]
 
 
 async def test_one_is_elected_and_what_it_decides_all_know(quorum: Quorum) -> None:
@@ -101,8 +100,8 @@ async def test_when_the_controller_goes_another_decides_and_it_catches_up(quorum
 async def test_everyone_restarts(quorum: Quorum) -> None:
     for turn in range(3):
         assert await submit(quorum.all) == turn
-        for node in list(quorum.nodes):
-            await quorum.stop(node)
+        await stop_all(quorum.all)
+        quorum.nodes.clear()
         for node in (1, 2, 3):
             await quorum.boot(node)
     assert await submit(quorum.all, look) == 3

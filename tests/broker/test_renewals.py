@@ -10,19 +10,23 @@ import pytest
 from structlog.testing import capture_logs
 
 from headrace.base.errors import StorageFailure
-from headrace.base.ids import NO_LEADER, BrokerId, LeaderEpoch, Offset
+from headrace.base.ids import NO_LEADER, BrokerId, LeaderEpoch, Offset, PartitionEpoch, TopicPartition
 from headrace.base.limits import RENEWAL_ROOM_FACTOR
 from headrace.base.ports import Space
 from headrace.broker import renewals as renewals_module
 from headrace.broker.following import FollowerPartition
 from headrace.cli.diagnosis import findings
+from headrace.controller.decision import Decision
 from headrace.metadata.delta import ImageDelta
+from headrace.metadata.events import LeaderChanged
+from headrace.metadata.image import MetadataImage
 from headrace.storage.engine import EpochEnd, PartitionLog
 from headrace.storage.log.replaced import REPLACED
 from headrace.wire.errors import ErrorCode
 from tests import loops
 from tests.broker.data_path import batch, produce
 from tests.broker.group_broker import until
+from tests.broker.replicas import elect, known, set_isr
 from tests.broker.replication_world import World, replicating
 
 COUNT = 12
@@ -360,5 +364,88 @@ def test_what_is_kept_beside_a_log_stays_while_that_leads(tmp_path: Path) -> Non
         for _ in range(3):
             await world.turns()
         assert [(logs[each].directory / REPLACED).exists() for each in (leader, follower)] == [True, False]
+
+    run(tmp_path, work)
+
+
+def test_the_examiner_writes_nothing_of_a_log_that_a_worker_thread_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both would write what the log holds back."""
+
+    async def work(world: World) -> None:
+        await filled(world)
+        follower = world.followers("t")[0]
+        copy, examiner = world.copy(follower, "t"), world.cluster.brokers[follower].parts._examiner
+        assert examiner is not None
+        written: list[None] = []
+        monkeypatch.setattr(copy, "write_out", lambda: written.append(None))
+        copy.is_changing = True
+        try:
+            await examiner._examine(copy, Offset(0), is_suspected=False)
+            assert written == []
+        finally:
+            copy.is_changing = False
+        await examiner._examine(copy, Offset(0), is_suspected=False)
+        assert written == [None]
+
+    run(tmp_path, work)
+
+
+def nobody_lets_in(world: World, broker: int) -> list[TopicPartition]:
+    """What that broker's log of 't' has beside it is never seen to from now on; the keys that are told of instead."""
+    told: list[TopicPartition] = []
+    world.role(broker, "t").log.has_replaced = True  # type: ignore[misc]
+    world.partitions(broker).let_in = told.append
+    return told
+
+
+@pytest.mark.parametrize("unclean", [False, True])
+def test_a_copy_that_comes_to_be_in_sync_and_to_lead_in_one_entry_is_told_of_as_let_in(
+    tmp_path: Path, unclean: bool
+) -> None:
+    """As where that finishes a reassignment. Else what it replaced would stay for as long as it leads."""
+
+    async def work(world: World) -> None:
+        await filled(world)
+        follower, key = world.followers("t")[0], world.key("t")
+        for broker in world.cluster.brokers.values():
+            await broker.parts._isr.stop()
+        told, isr = nobody_lets_in(world, follower), world.image("t").isr
+        await set_isr(world.cluster, key, [each for each in isr if each != follower])
+        await world.cluster.until(follower, lambda image: follower not in known(image, key).isr)
+
+        def decide(image: MetadataImage) -> Decision[None]:
+            before = known(image, key)
+            event = LeaderChanged(
+                topic_id=key.topic_id,
+                partition=key.partition,
+                leader=BrokerId(follower),
+                leader_epoch=LeaderEpoch(before.leader_epoch + 1),
+                partition_epoch=PartitionEpoch(before.partition_epoch + 1),
+                isr=(BrokerId(follower),) if unclean else isr,
+                unclean=unclean,
+            )
+            return Decision((event,), None)
+
+        await world.cluster.controller.metadata.submit(decide)
+        await until(lambda: world.leading("t") is not None and world.leader("t") == follower)
+        assert told == ([] if unclean else [key])
+
+    run(tmp_path, work)
+
+
+def test_a_copy_that_is_in_sync_when_it_begins_to_follow_is_told_of_as_let_in(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        await filled(world)
+        leader, follower, key = world.leader("t"), world.followers("t")[0], world.key("t")
+        for broker in world.cluster.brokers.values():
+            await broker.parts._isr.stop()
+        told = nobody_lets_in(world, leader)
+        await elect(world.cluster, key, follower)
+        await world.cluster.until(leader, lambda image: known(image, key).leader == follower)
+        await world.cluster.settled(leader)
+        assert world.copy(leader, "t").is_in_sync
+        assert told == [key]
 
     run(tmp_path, work)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.base.ids import NO_LEADER, BrokerId, PartitionEpoch, PartitionIndex
+from headrace.base.ids import NO_LEADER, BrokerId, PartitionEpoch, PartitionIndex, TopicPartition
 from headrace.base.limits import PARTITIONS_PER_REQUEST_MAX
 from headrace.controller.brokers import remove_broker
 from headrace.controller.decision import Refusal
@@ -60,13 +60,24 @@ def wish(*replicas: int) -> Reassignment:
     return Reassignment(topic="t", partition=PartitionIndex(0), replicas=tuple(map(BrokerId, replicas)))
 
 
+def check_that_who_goes_begins_an_epoch(before: MetadataImage, after: MetadataImage) -> None:
+    """Nothing that its broker says before it has heard of that counts afterwards."""
+    for topic in before.topics.values():
+        for old in topic.partitions:
+            new = after.partition(TopicPartition(topic.id, old.index))
+            if new is not None and old.leader != NO_LEADER and not set(old.replicas) <= set(new.replicas):
+                assert new.leader_epoch > old.leader_epoch
+
+
 CANCEL = Reassignment(topic="t", partition=PartitionIndex(0), replicas=None)
 
 
 def reassign(image: MetadataImage, one: Reassignment, *, factor_may_change: bool = True) -> MetadataImage:
     decision = reassign_partitions(image, [one], factor_may_change=factor_may_change)
     assert decision.result == (None,)
-    return applied(image, decision.events)
+    after = applied(image, decision.events)
+    check_that_who_goes_begins_an_epoch(image, after)
+    return after
 
 
 def refusal(image: MetadataImage, one: Reassignment, *, factor_may_change: bool = True) -> tuple[str, str]:
@@ -93,7 +104,9 @@ def propose(image: MetadataImage, *isr: int) -> MetadataImage:
     epoch = image.brokers[one.leader].epoch
     decision = alter_isr(image, broker_id=one.leader, broker_epoch=epoch, proposals=[proposal])
     assert decision.result == (ErrorCode.NONE,)
-    return applied(image, decision.events)
+    after = applied(image, decision.events)
+    check_that_who_goes_begins_an_epoch(image, after)
+    return after
 
 
 def test_replicas_are_added_first_and_the_others_go_once_those_are_in_sync() -> None:
@@ -106,10 +119,23 @@ def test_replicas_are_added_first_and_the_others_go_once_those_are_in_sync() -> 
     assert part(image).leader_epoch == 1
 
 
-def test_a_leader_that_stays_goes_on_leading_in_its_epoch() -> None:
+def test_a_leader_that_stays_goes_on_leading_in_its_epoch_unless_a_replica_goes() -> None:
+    image = propose(reassign(cluster(1, 2), wish(1, 2, 3)), 1, 2, 3)
+    assert view(image) == (1, (1, 2, 3), (1, 2, 3), (), ())
+    assert part(image).leader_epoch == 0
     image = propose(reassign(cluster(1, 2), wish(3, 1)), 1, 3)
     assert view(image) == (1, (3, 1), (3, 1), (), ())
-    assert part(image).leader_epoch == 0
+    assert part(image).leader_epoch == 1
+
+
+def test_who_goes_while_nobody_leads_begins_no_epoch() -> None:
+    """Nobody counts on anything then; and whose disk alone has what was acknowledged is not forgotten."""
+    image = fence(propose(cluster(1, 2, 3), 1), 1)
+    assert view(image)[:3] == (NO_LEADER, (1, 2, 3), (1,))
+    before = part(image)
+    image = reassign(image, wish(1, 2))
+    assert view(image)[1] == (1, 2)
+    assert (part(image).leader_epoch, part(image).kept_in) == (before.leader_epoch, before.kept_in)
 
 
 def test_the_change_that_finishes_it_is_one_entry_with_the_isr() -> None:
@@ -254,7 +280,10 @@ def test_what_no_proposal_finished_is_finished_by_the_controller() -> None:
     assert finish_reassignments(image, partitions_max=0).events == ()
     decision = finish_reassignments(image, partitions_max=9)
     assert decision.result == 1
-    assert view(applied(image, decision.events)) == (3, (3,), (3,), (), ())
+    done = applied(image, decision.events)
+    check_that_who_goes_begins_an_epoch(image, done)
+    assert view(done) == (3, (3,), (3,), (), ())
+    assert part(done).is_unclean, "what it lacks is given up in this epoch too"
 
 
 def test_an_unclean_election_prefers_what_was_there_to_what_is_only_coming() -> None:
@@ -310,7 +339,7 @@ def test_only_what_differs_is_said() -> None:
     (event,) = reassign_partitions(image, [wish(1, 2, 4)]).events
     assert isinstance(event, ReplicasChanged)
     shrunk = reassign_partitions(image, [wish(1, 2)]).events
-    assert [type(one) for one in shrunk] == [ReplicasChanged]
+    assert [type(one) for one in shrunk] == [LeaderChanged, ReplicasChanged]
     assert not any(isinstance(one, IsrChanged) for one in shrunk)
 
 
@@ -335,6 +364,8 @@ def test_whatever_is_under_way_it_can_be_finished_and_nothing_acknowledged_goes_
             assert not isinstance(decision.result, Refusal)
             image = applied(image, decision.events)
             after = image.topics[topic.id].partitions[at]
+            went = set(before.replicas) - set(after.replicas)
+            assert not went or before.leader == NO_LEADER or after.leader_epoch > before.leader_epoch
             if decision.result[0] is not None:
                 assert after == before
                 continue

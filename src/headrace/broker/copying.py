@@ -108,6 +108,8 @@ class Source:
         """Of those that are about to be begun elsewhere, the last attempt."""
         self._reading: set[asyncio.Task[Beginning | None]] = set()
         """Readings of where copies may begin."""
+        self._works: dict[TopicPartition, asyncio.Task[None]] = {}
+        """Of those whose logs are changed, or wait for that, the last of these tasks."""
         self._timers: dict[TopicPartition | None, asyncio.TimerHandle] = {}
         """Pauses: of partitions, and (None) before the next connection."""
         self._due = False
@@ -352,9 +354,14 @@ class Source:
         key = copy.topic_partition
         self._withdraw(key)
         self._forget(key)
-        task = started(work, "cutting of a copy", self._me.on_bug)
+        task = self._works[key] = started(work, "cutting of a copy", self._me.on_bug)
         self._cutting.add(task)
-        task.add_done_callback(self._cutting.discard)
+        task.add_done_callback(lambda task: self._on_worked(key, task))
+
+    def _on_worked(self, key: TopicPartition, task: asyncio.Task[None]) -> None:
+        self._cutting.discard(task)
+        if self._works.get(key) is task:
+            del self._works[key]
 
     def _on_diverging(self, copy: FollowerPartition, diverging: EpochEnd) -> None:
         if copy.leaves_nothing(copy.where_to_cut(diverging)):
@@ -458,30 +465,41 @@ class Source:
     async def _change(self, copy: FollowerPartition, is_wanted: Callable[[], bool], change: Callable[[], None]) -> None:
         """While it is not fed, and not flushed."""
         async with copy.changing:
-            if copy.availability is not ErrorCode.NONE or copy.has_stepped_down or not is_wanted():
+            if copy.availability is ErrorCode.NONE and not copy.has_stepped_down and is_wanted():
+                await self._change_still(copy, is_wanted, change)
+            elif copy.has_ended or not self._is_left_alone(copy.topic_partition):
                 return
-            copy.is_changing = True
-            await self._me.quiet([copy.log])
-            try:
-                if not (copy.has_failed or copy.has_stepped_down) and is_wanted():  # as may have come meanwhile
-                    await self._loop.run_in_executor(None, change)
-            except CorruptData as error:
-                copy.in_doubt = str(error)
-                log.error(
-                    "a copy cannot be cut where its leader's log goes on otherwise, for it is damaged there; it waits "
-                    "to be begun anew",
-                    topic=copy.topic,
-                    partition=copy.topic_partition.partition,
-                    reason=str(error),
-                )
-                self._me.on_damaged(copy.topic_partition)
-            except HeadraceError as error:
-                copy.fail(error)
-            finally:
-                copy.is_changing = False
-                copy.flush_soon()
         if self._copies.get(copy.topic_partition) is copy:
             self._begin(copy)
+
+    def _is_left_alone(self, key: TopicPartition) -> bool:
+        """Nothing is said of it to its leader, nor is about to be, but by the task that asks."""
+        others = self._works.get(key) not in (None, asyncio.current_task())
+        return not (others or key in self._generations or key in self._timers)
+
+    async def _change_still(
+        self, copy: FollowerPartition, is_wanted: Callable[[], bool], change: Callable[[], None]
+    ) -> None:
+        copy.is_changing = True
+        await self._me.quiet([copy.log])
+        try:
+            if not (copy.has_failed or copy.has_stepped_down) and is_wanted():  # as may have come meanwhile
+                await self._loop.run_in_executor(None, change)
+        except CorruptData as error:
+            copy.in_doubt = str(error)
+            log.error(
+                "a copy cannot be cut where its leader's log goes on otherwise, for it is damaged there; it waits "
+                "to be begun anew",
+                topic=copy.topic,
+                partition=copy.topic_partition.partition,
+                reason=str(error),
+            )
+            self._me.on_damaged(copy.topic_partition)
+        except HeadraceError as error:
+            copy.fail(error)
+        finally:
+            copy.is_changing = False
+            copy.flush_soon()
 
     # the connection
 

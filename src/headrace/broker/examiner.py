@@ -140,6 +140,8 @@ class Examiner:
 
     async def _examine(self, partition: Replica, base: Offset, *, is_suspected: bool) -> None:
         partition_log = partition.log
+        if partition.availability is not ErrorCode.NONE:
+            return  # its log may be a worker thread's, which cuts it
         partition.write_out()
         if partition.availability is not ErrorCode.NONE or base not in partition_log.segments:
             return

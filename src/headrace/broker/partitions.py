@@ -2,14 +2,15 @@
 
 Promises: a log is opened where the image says that this broker is a replica, and nowhere else, and closed where it is
 none any more; one log has one role at a time, and none while a flush or a cut of an earlier one is under way; carrying
-out the same change twice changes nothing; a deleted topic's waiting requests are answered before its files go. What
-cannot be opened is offline, answered with KAFKA_STORAGE_ERROR and logged, and keeps nothing else from being served.
-Never decides who leads.
+out the same change twice changes nothing; a deleted topic's waiting requests are answered before its files go. What is
+removed nobody counts on, also where it is held here again by then (see `_ending`). What cannot be opened is offline,
+answered with KAFKA_STORAGE_ERROR and logged, and keeps nothing else from being served. Never decides who leads.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -32,6 +33,7 @@ from headrace.broker.partition import Partition, Propose
 from headrace.broker.partition_settings import PartitionSettings, log_config, partition_settings
 from headrace.broker.repacking import Repacker
 from headrace.broker.replica import Common, Failed, Replica, Suspect
+from headrace.broker.strays import Strays
 from headrace.broker.tasks import OnBug, started
 from headrace.metadata.configs import TopicConfig, topic_config
 from headrace.metadata.delta import ImageDelta, LocalPartition
@@ -102,6 +104,7 @@ class Partitions:
         self._on_bug = on_bug
         self._opener = Opener(engine, clock)
         self._discarding = Discarding(engine, on_bug)
+        self._strays = Strays(engine, node, directory_id)
         self.durable_wins = DurableWins(on_bug)
         self.durable_wins.again = self._try_again
         self.durable_wins.wanted = self._history_to_lead
@@ -139,6 +142,13 @@ class Partitions:
         """Told of copies that are in sync and have beside them what they replaced."""
         self._work: asyncio.Task[None] | None = None
         """The last of the openings and deletions, each of which awaits the one before it."""
+        self._ending: Counter[TopicPartition] = Counter()
+        """How often each is still to be removed, or to be left to its next owner. Until that is done it gets no role,
+        though the image may say by then that it is held here again: what is under way would give the old log to the new
+        assignment, and what comes behind it would remove that again, with all that was counted on meanwhile. So nothing
+        is said of a log between the change that ends its assignment and its removal; and what was said before that
+        change was said in an earlier leader epoch (`controller.reassignments.changes`), in which nobody counts any
+        more. What is opened after it is a log of the new assignment."""
         self._closing = False
         """The logs are closed, or about to be: what the image asks for from then on is for the next start."""
 
@@ -211,7 +221,7 @@ class Partitions:
         """Carry out one committed change. Refusals begin at once; files are opened and deleted in worker threads."""
         self._image = delta.after
         if delta.before is EMPTY_IMAGE:
-            self._work = started(self._clear(self._left_behind()), "deleting of logs that were left", self._on_bug)
+            self._work = started(self._clear(delta.after), "clearing of logs that are not held any more", self._on_bug)
         if self._has_store and delta.before.catalog is not delta.after.catalog:
             self._follow_history(delta)
         changes = delta.local_changes(self._node)
@@ -221,36 +231,20 @@ class Partitions:
             self._end(key, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         for key in changes.left:
             self._end(key, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        gone = [self._identity(_topic(delta.before, key), key.partition) for key in changes.deleted]
+        gone = [self._gone(delta.before, key) for key in changes.deleted]
         touched = [local for local in (*changes.leaders, *changes.followers) if not self._goes_on(local)]
         if (gone or changes.left or touched) and not self._closing:
+            self._ending.update((*changes.deleted, *changes.left))
             work = self._carry_out(self._work, gone, changes.left, [local.key for local in touched])
             self._work = started(work, "opening and deleting of logs", self._on_bug)
 
-    def _left_behind(self) -> list[LogIdentity]:
-        """What was handed over, and is not held here: there may be a log that was to be deleted while this broker was
-        away, and nobody needs."""
-        return [
-            self._identity(topic, partition.index, partition.assignment_epoch)
-            for topic in self._image.topics.values()
-            for partition in topic.partitions
-            if partition.assignment_epoch > 0
-            and self._node not in partition.replicas
-            and partition.left_by != self._node
-        ]
+    async def _clear(self, image: MetadataImage) -> None:
+        self._discarding.add(await self._strays.clear(image))
 
-    async def _clear(self, handed_over: Sequence[LogIdentity]) -> None:
-        if handed_over:
-            left = await in_thread(lambda: self._delete([], [one for one in handed_over if self._is_older(one)]))
-            self._discarding.add(left)
-
-    def _is_older(self, identity: LogIdentity) -> bool:
-        """In a worker thread: whether the directory is of an earlier owner's assignment."""
-        try:
-            found = self._engine.stamped(identity)
-        except OSError:
-            return False
-        return found is not None and found.assignment_epoch < identity.assignment_epoch
+    def _gone(self, before: MetadataImage, key: TopicPartition) -> LogIdentity:
+        """Of the assignment that ends."""
+        topic = _topic(before, key)
+        return self._identity(topic, key.partition, topic.partitions[key.partition].assignment_epoch)
 
     def _follow_history(self, delta: ImageDelta) -> None:
         """Before anything may be deleted here because the catalog has it, readers find it there."""
@@ -286,9 +280,12 @@ class Partitions:
             if not (others_led and wins(self._history(key), serving.log)):
                 serving.lead(image)
                 return True
-        if not leads and (copy := self._following.get(key)) is not None and not copy.has_stepped_down:
-            self._follow_on(copy, image)
-            return True
+        if (copy := self._following.get(key)) is not None and not copy.has_stepped_down:
+            if not leads:
+                self._follow_on(copy, image)
+                return True
+            if copy.log.has_replaced and _is_elected_cleanly(copy, image):
+                self.let_in(key)  # it came to be in sync in the same entry
         self._end(key, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return False
 
@@ -300,14 +297,17 @@ class Partitions:
     def _follow_on(self, copy: FollowerPartition, image: PartitionImage) -> None:
         was_throttled = copy.is_throttled
         copy.is_in_sync = self._node in image.isr
-        if copy.is_in_sync and copy.log.has_replaced:
-            self.let_in(copy.topic_partition)
+        self._tell_let_in(copy)
         if (copy.leader, copy.leader_epoch) == (image.leader, image.leader_epoch):
             if was_throttled and not copy.is_throttled:
                 self._feed(copy)  # at once: producers wait for it from now on
             return
         copy.follow(image.leader, image.leader_epoch)
         self._feed(copy)
+
+    def _tell_let_in(self, copy: FollowerPartition) -> None:
+        if copy.is_in_sync and copy.log.has_replaced:
+            self.let_in(copy.topic_partition)
 
     def _feed(self, copy: FollowerPartition) -> None:
         if copy.leader != NO_LEADER and not copy.has_ended:  # also while it is cut: it goes on after that
@@ -322,7 +322,7 @@ class Partitions:
             if role is not None:
                 role.step_down(error)
 
-    def _identity(self, topic: TopicImage, partition: PartitionIndex, assignment_epoch: int = 0) -> LogIdentity:
+    def _identity(self, topic: TopicImage, partition: PartitionIndex, assignment_epoch: int) -> LogIdentity:
         return LogIdentity(
             topic_name=topic.name,
             topic_id=topic.id,
@@ -345,22 +345,39 @@ class Partitions:
         held = [local for key in touched if (local := self._local(key)) is not None]
         if closing := [*left, *(local.key for local in held if self._is_of_another(local))]:
             await self._leave(closing)
+        self._has_ended([*(TopicPartition(each.topic_id, each.partition) for each in gone), *left])
         if changing := [key for key in touched if self.role(key) is not None]:
             await self._change_roles(changing)
         if wanted := [local for key in touched if self.role(key) is None and (local := self._local(key)) is not None]:
             await self._open(wanted)
+
+    def _has_ended(self, keys: Iterable[TopicPartition]) -> None:
+        """Once each, of what is counted in `_ending`."""
+        for key in keys:
+            self._ending[key] -= 1
+            if not self._ending[key]:
+                del self._ending[key]
 
     def role(self, key: TopicPartition) -> Replica | None:
         """Of a log that is open here."""
         return self._serving.get(key) or self._following.get(key)
 
     def _local(self, key: TopicPartition) -> LocalPartition | None:
-        """As the image has it now; None where this broker does not hold it."""
+        """As the image has it now; None where this broker does not hold it, or is to let go of what it has first."""
+        if key in self._ending:
+            return None
         topic = self._image.topics.get(key.topic_id)
         if topic is None or not 0 <= key.partition < len(topic.partitions):
             return None
         partition = topic.partitions[key.partition]
         return LocalPartition(topic, partition) if self._node in partition.replicas else None
+
+    def _local_of(self, role: Replica) -> LocalPartition | None:
+        """The same, where the role's log is of the assignment of now."""
+        local = self._local(role.topic_partition)
+        if local is None or local.partition.assignment_epoch != role.log.identity.assignment_epoch:
+            return None
+        return local
 
     async def _change_roles(self, keys: Sequence[TopicPartition]) -> None:
         """Of logs that are open: what led follows now, or the other way round."""
@@ -374,11 +391,11 @@ class Partitions:
             await role.settled()
         async for role in _by_turns(ended):
             key = role.topic_partition
-            if self.role(key) is not role or (local := self._local(key)) is None:
-                continue  # it is deleted
+            if self.role(key) is not role or (local := self._local_of(role)) is None:
+                continue  # it is to be removed, or closed
             if self._gives_way(local, role.log) and not await self._begin_anew(local, role):
                 continue  # it serves nothing before that is done
-            if (local := self._local(key)) is None:
+            if (local := self._local_of(role)) is None:
                 continue
             self._forget(key)
             known = min(role.high_watermark, role.log.log_end_offset)  # it may have been begun anew
@@ -610,6 +627,7 @@ class Partitions:
         if self._has_store:
             role.on_history(self._history(local.key))
         if isinstance(role, FollowerPartition):
+            self._tell_let_in(role)
             role.begin()
             self._feed(role)
         if partition_log.needs_flush:  # what the role before this one had asked for is not done for it any more
@@ -758,6 +776,12 @@ def tell_damage(topic: str, partition: int, partition_log: PartitionLog, damages
             kept_as=path.name + DAMAGED,
             reason=damage.reason,
         )
+
+
+def _is_elected_cleanly(copy: FollowerPartition, image: PartitionImage) -> bool:
+    """Whether who copied it leads it by the one election since the epoch that it knows, and as a member of the ISR.
+    Where there were others between, one of them may have been unclean."""
+    return image.leader_epoch == copy.leader_epoch + 1 and not image.is_unclean
 
 
 def _topic(image: MetadataImage, key: TopicPartition) -> TopicImage:

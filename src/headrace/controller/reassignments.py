@@ -2,9 +2,9 @@
 
 Promises: while it is under way `replicas` are those that it shall have, in their order, and then those that go;
 whatever is acknowledged meanwhile is on both. It is finished when all that were added are in sync and somebody who
-stays can lead, in the entry that makes it so. The ISR is never empty, and stays in replica order. A cancelled
-one leaves those that were there before. A partition with one replica whose history is durable is handed over instead
-(`controller.moves`). Source: KIP-455.
+stays can lead, in the entry that makes it so. A replica goes only in an entry that begins a leader epoch. The ISR is
+never empty, and stays in replica order. A cancelled one leaves those that were there before. A partition with one
+replica whose history is durable is handed over instead (`controller.moves`). Source: KIP-455.
 """
 
 from __future__ import annotations
@@ -271,12 +271,18 @@ def _rest(brokers: Sequence[BrokerId], gone: Collection[BrokerId]) -> tuple[Brok
 def changes(
     topic_id: TopicId, before: PartitionImage, after: PartitionImage
 ) -> tuple[list[MetadataEvent], PartitionImage]:
-    """The events that make the leader, the ISR and the replicas those of `after`, and the partition as it is then."""
+    """The events that make the leader, the ISR and the replicas those of `after`, and the partition as it is then.
+
+    Where a replica goes, a leader epoch begins, also under the same leader, as in Kafka. Its broker deletes the copy
+    when it hears of that, which may be late: until then it tells the leader how far the copy is, and the leader, which
+    may have heard already that it is a replica again, would count on what is about to be deleted. What was said in an
+    earlier epoch does not count; and in this one that broker says nothing before it has heard of all this."""
     events: list[MetadataEvent] = []
     known = replace(after, leader_epoch=before.leader_epoch, partition_epoch=before.partition_epoch)
     moved = _placed(after) != _placed(before)
-    if after.leader != before.leader:
-        known = _next(known, elected=True)
+    goes_on = after.leader == before.leader != NO_LEADER
+    if after.leader != before.leader or (goes_on and not set(before.replicas) <= set(after.replicas)):
+        known = replace(_next(known, elected=True), is_unclean=goes_on and before.is_unclean)
         events.append(
             LeaderChanged(
                 topic_id=topic_id,
@@ -285,6 +291,7 @@ def changes(
                 leader_epoch=known.leader_epoch,
                 partition_epoch=known.partition_epoch,
                 isr=known.isr,
+                unclean=known.is_unclean,
             )
         )
     elif after.isr != before.isr and not moved:
