@@ -285,7 +285,7 @@ def test_nothing_comes_behind_what_followed_it_where_the_target_has_deleted_it(
 ) -> None:
     """Between two runs, half of what the first one wrote to one partition, and all of it in another."""
     monkeypatch.setattr(spark_rows, "SPARK_CHUNK_BYTES_MAX", 400)
-    made.create("cut", 3, retention_ms="-1")
+    made.create("cut", 3, retention_ms="-1", durable_enable="false")
     with Brokers(made.bootstrap) as brokers:
         work = forward_of(find_target(brokers, "cut"), made.bootstrap, origins=[ORIGIN, Origin("s", 1, 1_000, 1_100)])
     given = table(Random(3), 100)
@@ -301,8 +301,8 @@ def test_nothing_comes_behind_what_followed_it_where_the_target_has_deleted_it(
     for row in found:
         values[row[1]].append(int(row[6] or b""))
     wanted: dict[int, list[int]] = {partition: [] for partition in range(3)}
-    for row in given:
-        wanted[1 if row["key"] is None else partition_of(row["key"], 3)].append(int(row["value"]))
+    for each in given:
+        wanted[1 if each["key"] is None else partition_of(each["key"], 3)].append(int(each["value"]))
     wanted[0] = wanted[0][counts[0] // 2 :]
     assert values == wanted
 
