@@ -267,25 +267,33 @@ def test_of_two_runs_at_once_one_stops(
     law(consumed(made.bootstrap, ["t5"]), consumed(made.bootstrap, ["s5"]), 1)
 
 
+@pytest.mark.parametrize("how", ["done", "dead"])
 def test_a_run_that_another_has_overtaken_writes_nothing(
-    made: World, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    made: World, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    """Between its plan and its first task."""
-    made.create("s11", 1)
-    made.create("t11", 1, retention_ms="-1")
-    fill(made, "s11", 1, 20)
-    runner = Runner(made, spark, tmp_path, "s11", "t11")
+    """Between its plan and its first task; the other has put down that it is done, or dies before."""
+    source, target = f"s11-{how}", f"t11-{how}"
+    made.create(source, 1)
+    made.create(target, 1, retention_ms="-1")
+    fill(made, source, 1, 20)
+    runner = Runner(made, spark, tmp_path, source, target)
     forward = replaying._Run.forward
 
     def late(self: Any) -> Any:
-        monkeypatch.setattr(replaying._Run, "forward", forward)
-        assert runner.run().records > 0
+        with monkeypatch.context() as patched:
+            patched.setattr(replaying._Run, "forward", forward)
+            if how == "done":
+                assert runner.run().records > 0
+            else:
+                patched.setattr(ReplayLog, "done", _dies)
+                with pytest.raises(DiesError):
+                    runner.run()
         return forward(self)
 
     monkeypatch.setattr(replaying._Run, "forward", late)
     with pytest.raises(ConcurrentReplay, match=r"Another run of pipeline 'again' went on .* \(its object 2\)"):
         runner.run()
-    law(consumed(made.bootstrap, ["t11"]), consumed(made.bootstrap, ["s11"]), 1)
+    law(consumed(made.bootstrap, [target]), consumed(made.bootstrap, [source]), 1)
 
 
 @pytest.mark.parametrize("which", ["source", "target"])
