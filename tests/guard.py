@@ -48,14 +48,19 @@ def left() -> float | None:
 
 
 async def limited(work: Coroutine[Any, Any, T]) -> T:
-    """Within what is left for the test. Threads of the loop that hang are left to themselves, or its end would wait."""
+    """Within what is left for the test; then its alarm is off, which would end all tests while this one cleans up, or
+    while its failure is told. Threads of the loop that hang are left to themselves, or its end would wait."""
+    loop, limit_s = asyncio.get_running_loop(), left()
+    off = None if limit_s is None else loop.call_later(limit_s, signal.setitimer, signal.ITIMER_REAL, 0)
     try:
-        async with asyncio.timeout(left()) as limit:
+        async with asyncio.timeout(limit_s) as limit:
             return await work
     finally:
+        if off is not None:
+            off.cancel()
         if limit.expired():
-            signal.setitimer(signal.ITIMER_REAL, 0)  # the alarm would end all tests while this one's failure is told
-            asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+            signal.setitimer(signal.ITIMER_REAL, 0)  # where it ended before `off` had its turn
+            loop.set_default_executor(ThreadPoolExecutor(1))
 
 
 class Guard:

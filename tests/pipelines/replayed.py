@@ -46,6 +46,12 @@ def once(target: Sequence[Row]) -> list[Row]:
     return list(first.values())
 
 
+def repeats(target: Sequence[Row]) -> list[Row]:
+    """All that `once` leaves out."""
+    first = {row[:3] for row in once(target)}
+    return [row for row in target if row[:3] not in first]
+
+
 Make = Callable[[Row], list[Row]]
 
 

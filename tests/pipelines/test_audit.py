@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -11,7 +13,8 @@ from typing import Any
 import pytest
 
 from headrace.base.errors import UsageError
-from headrace.base.ids import PartitionIndex
+from headrace.base.ids import Offset, PartitionIndex
+from headrace.base.limits import AUDIT_MIRROR_TRIES_MAX
 from headrace.metadata.segments import SegmentDescriptor
 from headrace.spark.pipelines import audit_brokers, unmirrored
 from headrace.spark.pipelines.audit_report import document, page, tell
@@ -140,8 +143,14 @@ def test_an_audit_beside_its_brokers_and_after_damage(
         assert lost
         (problem,) = problems(audit(lambda: spark, spec))
         assert problem.startswith("good-0: its catalog is not in the store, though the brokers know")
-        for path, data in lost.items():
-            path.write_bytes(data)
+
+        def write_anew(_: float) -> None:
+            for path, data in lost.items():
+                path.write_bytes(data)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(unmirrored, "sleep", write_anew)
+            assert problems(audit(lambda: spark, spec)) == [f"good-0: {APPEARED}"]
         with monkeypatch.context() as patch:
             patch.setattr(audit_brokers, "_whole", never)
             told = problems(audit(lambda: spark, spec))
@@ -206,15 +215,74 @@ def test_what_no_catalog_names_is_told(tmp_path: Path, gone: tuple[str, ...]) ->
     assert not report.holds
 
 
-def test_a_first_segment_whose_mirror_is_being_written_is_no_problem(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = built(tmp_path, [batch(0, 0)])
-    state = next(tmp_path.rglob("*/0/state*"))
-    was = state.read_bytes()
+def taken_away(root: Path, partition: int) -> tuple[Path, bytes]:
+    """A partition's mirror, but for its single documents."""
+    (state,) = root.rglob(f"*/{partition}/state")
+    data = state.read_bytes()
     state.unlink()
-    monkeypatch.setattr(unmirrored, "sleep", lambda _: state.write_bytes(was))
-    assert audit(lambda: pytest.fail("there was nothing to read"), spec_of(made.url, "t")).holds
+    return state, data
+
+
+def exported_at(root: Path, seconds: float) -> None:
+    for path in root.rglob("*.segment"):
+        os.utime(path, (seconds, seconds))
+
+
+APPEARED = "its history appeared during the audit, so that none of it was looked at: audit again."
+
+
+@pytest.mark.parametrize("kind", ["exported before", "begun meanwhile", "cut since it began"])
+def test_a_history_that_appears_is_told_unless_all_of_it_was_exported_since(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    made = built(tmp_path, [batch(0, 0)], [batch(3, 3)])
+    if kind == "cut since it began":
+        store = Store.open(made.url)
+        topic = store.topic("t")
+        catalog = store.catalog(topic, PartitionIndex(0))
+        cut = catalog.deleted(Offset(3), (made.segments["t", 0][0].sha256,))
+        made.mirror.write_partition(topic.topic_id, PartitionIndex(0), cut, raft_index=2)
+    exported_at(tmp_path, time.time() + (-60 if kind == "exported before" else 60))
+    state, data = taken_away(tmp_path, 0)
+    monkeypatch.setattr(unmirrored, "sleep", lambda _: state.write_bytes(data))
+    report = audit(lambda: pytest.fail("there was nothing to read"), spec_of(made.url, "t"))
+    assert problems(report) == ([] if kind == "begun meanwhile" else [f"t-0: {APPEARED}"])
+    assert report.holds == (kind == "begun meanwhile")
+
+
+def test_a_partition_that_is_lost_takes_no_time_of_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mirror of the other is damaged for a while, as when it is being written, and whole at the last look."""
+    made = StoreBuilder(tmp_path)
+    made.topic("t", [[[batch(0, 0)]], [[batch(0, 0)]]])
+    exported_at(tmp_path, time.time() - 60)
+    taken_away(tmp_path, 0)
+    state, data = taken_away(tmp_path, 1)
+    story: list[str] = []
+    left = unmirrored._left
+
+    def looked(sources: Any, topic: Any, partition: int) -> Any:
+        story.append("looked")
+        return left(sources, topic, partition)
+
+    def sleep(_: float) -> None:
+        story.append("slept")
+        state.write_bytes(data if story.count("slept") == AUDIT_MIRROR_TRIES_MAX else b"{")
+
+    monkeypatch.setattr(unmirrored, "_left", looked)
+    monkeypatch.setattr(unmirrored, "sleep", sleep)
+    report = audit(lambda: pytest.fail("there was nothing to read"), spec_of(made.url, "t"))
+    assert story == ["looked"] * 2 + ["slept"] * AUDIT_MIRROR_TRIES_MAX, "each has all of it"
+    (first,), (second,) = (each.problems for each in report.partitions)
+    assert first.startswith("t-0: its catalog is not in the store")
+    assert second == f"t-1: {APPEARED}"
+
+
+def test_a_catalog_that_came_and_is_damaged_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = built(tmp_path, [batch(0, 0)])
+    state, _ = taken_away(tmp_path, 0)
+    monkeypatch.setattr(unmirrored, "sleep", lambda _: state.write_bytes(b"{"))
+    (problem,) = problems(audit(lambda: pytest.fail("there was nothing to read"), spec_of(made.url, "t")))
+    assert "is not JSON" in problem
 
 
 def test_what_only_neighbours_can_tell_is_in_the_report(spark: Any, tmp_path: Path) -> None:

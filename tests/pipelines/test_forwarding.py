@@ -21,11 +21,13 @@ from headrace.base.limits import REPLAY_ROWS_MAX
 from headrace.net.client.partitioner import partition_of
 from headrace.spark import rows as spark_rows
 from headrace.spark.brokers import Brokers
+from headrace.spark.columns import HEADERS_TYPE
 from headrace.spark.pipelines import forwarding
 from headrace.spark.pipelines.forwarding import Forward, Rows, Sent, forwarded, recall, send
 from headrace.spark.pipelines.pacing import Pace
 from headrace.spark.pipelines.recalling import Recalled
-from headrace.spark.pipelines.replay_log import ConcurrentReplay, Origin, Portion, Replayed, ReplayLog
+from headrace.spark.pipelines.replay_log import ConcurrentReplay, Origin, Portion, Replayed, ReplayLog, key_of
+from headrace.spark.pipelines.turns import TriedAgainError, Turn
 from headrace.spark.rows import POSITION
 from headrace.spark.sink import parse_write_options
 from headrace.spark.writing import Producer, Target, find_target
@@ -53,8 +55,9 @@ def forward_of(target: Target, bootstrap: str = "nowhere:1", *, origins: Sequenc
         target_ends=dict.fromkeys(range(target.partitions), 0),
     )
     options = {"bootstrap": bootstrap, "topic": target.topic, "includeIdentity": "true", "batchBytes": "300"}
-    known: dict[str, Any] = {"is_compacted": False, "keeps_partitions": False, "query": "q", "known": {}, **more}
-    return Forward(options=parse_write_options(options, streaming=True), target=target, portion=portion, **known)
+    turn = Turn("/nowhere", "n", 1)
+    known: dict[str, Any] = {"is_compacted": False, "keeps_partitions": False, "query": "q", "known": {}, "turn": turn}
+    return Forward(options=parse_write_options(options, streaming=True), target=target, portion=portion, **known | more)
 
 
 TARGET = Target("t", None, 4, 1_000_000)  # type: ignore[arg-type]
@@ -77,7 +80,7 @@ def batches_of(found: Sequence[tuple[int, bytes | None]], cuts: Sequence[int] = 
 def test_a_row_has_the_number_of_its_record_however_it_comes(
     offsets: list[int], cuts: list[int], known: set[tuple[int, int]], keeps: bool
 ) -> None:
-    there = Recalled(np.array(sorted(at * MANY + which for at, which in known), np.int64), {})
+    there = Recalled(np.array(sorted(at * MANY + which for at, which in known), np.int64), {}, {})
     rows = Rows(forward_of(TARGET, origins=[ORIGIN], keeps_partitions=keeps), ORIGIN, there)
     given = [(at, None if at % 2 else b"k") for at in offsets]
     found = [row for batch in rows.of(batches_of(given, cuts)) for row in batch.to_pylist()]
@@ -100,9 +103,12 @@ def test_a_row_has_the_number_of_its_record_however_it_comes(
         {"offset": [150, None]},
         {"offset": [150], "partition": [5]},
         {"offset": [150], "topic": ["other"]},
+        {"offset": [150, 151], "topic": ["s", None]},
+        {"offset": [150, 151], "partition": [None, 6]},
+        {"offset": [150], "topic": pa.array([None], pa.string())},
     ],
 )
-def test_rows_of_others_or_out_of_order_are_refused(batch: dict[str, list[Any]]) -> None:
+def test_rows_of_others_or_out_of_order_are_refused(batch: dict[str, Any]) -> None:
     rows = Rows(forward_of(TARGET, origins=[ORIGIN]), ORIGIN, None)
     with pytest.raises(UsageError, match="not of topic 's', partition 6, or comes in another order"):
         list(rows.of([pa.RecordBatch.from_pydict({"value": [b""] * len(batch["offset"]), **batch})]))
@@ -122,7 +128,7 @@ def test_order_is_kept_from_batch_to_batch(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_of_a_compacted_target_what_is_older_than_its_newest_is_there() -> None:
-    known = Recalled(np.array([4 * MANY], np.int64), {b"a": 4 * MANY})
+    known = Recalled(np.array([4 * MANY], np.int64), {b"a": 4 * MANY}, {})
     rows = Rows(forward_of(TARGET, origins=[ORIGIN], is_compacted=True), ORIGIN, known)
     given = [(101, b"a"), (102, b"b"), (103, None), (104, b"a"), (105, b"a")]
     (found,) = rows.of(batches_of(given))
@@ -142,6 +148,14 @@ def table(random: Random, count: int) -> list[dict[str, Any]]:
     ]
 
 
+def killed_at(given: Sequence[dict[str, Any]], until: int) -> Iterator[Any]:
+    """Batches of five; where they end before `given`, the task does."""
+    for at in range(0, len(given), 5):
+        if at >= until:
+            raise ConnectionError("it is killed")
+        yield pa.RecordBatch.from_pylist(given[at : at + 5], SENT)
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_runs_that_die_write_a_portion_together(made: World, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """Each run knows what is there, and dies at a random row; the source is compacted in between."""
@@ -153,13 +167,7 @@ def test_runs_that_die_write_a_portion_together(made: World, monkeypatch: pytest
         work = forward_of(find_target(brokers, topic), made.bootstrap, origins=[Origin("s", 0, 0, 5), origin])
 
     def run(until: int) -> Sent:
-        def rows() -> Iterator[Any]:
-            for at in range(0, len(given), 5):
-                if at >= until:
-                    raise ConnectionError("it is killed")
-                yield pa.RecordBatch.from_pylist(given[at : at + 5], SENT)
-
-        return send(work, 1, recall(work).get(1), rows())
+        return send(work, 1, recall(work).get(1), killed_at(given, until))
 
     others = (replace(work, query="other"), replace(work, portion=replace(work.portion, number=2)))
     for other in others:  # of which nothing is this portion's
@@ -202,10 +210,13 @@ class Tried:
         return self._attempt
 
 
-def test_a_task_that_is_tried_again_looks_what_is_there(made: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_that_is_tried_again_looks_what_is_there(
+    made: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     made.create("again", 2, retention_ms="-1")
     with Brokers(made.bootstrap) as brokers:
-        work = forward_of(find_target(brokers, "again"), made.bootstrap, origins=[ORIGIN, Origin("s", 1, 1_000, 1_100)])
+        origins, turn = [ORIGIN, Origin("s", 1, 1_000, 1_100)], Turn.at(str(tmp_path), "n", 1)
+        work = forward_of(find_target(brokers, "again"), made.bootstrap, origins=origins, turn=turn)
     rows = [pa.RecordBatch.from_pylist(table(Random(7), 40), SENT)]
     sent = []
     for attempt in (0, 1):
@@ -221,12 +232,101 @@ def test_a_task_that_is_tried_again_looks_what_is_there(made: World, monkeypatch
         recall(work)
 
 
-def test_a_record_that_cannot_be_written_is_named(made: World) -> None:
-    made.create("named", 1, cleanup_policy="compact")
+@pytest.mark.parametrize("how", ["another run", "another try"])
+def test_whose_turn_is_over_sends_no_further_chunk(
+    made: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, how: str
+) -> None:
+    monkeypatch.setattr(spark_rows, "SPARK_CHUNK_BYTES_MAX", 400)
+    topic, turn = how.replace(" ", "-"), Turn.at(str(tmp_path), "n", 1)
+    made.create(topic, 2, retention_ms="-1")
     with Brokers(made.bootstrap) as brokers:
-        target = find_target(brokers, "named")
-    batch = pa.RecordBatch.from_pydict({"offset": [107, 108], "value": [b"", b""], "timestamp": [1, -5_000_000]})
-    with pytest.raises(UsageError, match=r"The record at offset 108 of topic 's', partition 6 cannot .* before 1970"):
+        origins = [ORIGIN, Origin("s", 1, 1_000, 1_100)]
+        work = forward_of(find_target(brokers, topic), made.bootstrap, origins=origins, turn=turn)
+    given = table(Random(5), 100)
+
+    def rows() -> Iterator[Any]:
+        yield from (pa.RecordBatch.from_pylist(given[at : at + 5], SENT) for at in range(0, 50, 5))
+        if how == "another run":
+            open_objects(str(tmp_path)).put(key_of(2), b"{}")
+        else:
+            turn.taken(1, 1)
+        yield from (pa.RecordBatch.from_pylist(given[at : at + 5], SENT) for at in range(50, 100, 5))
+
+    words = (
+        r"Another run of pipeline 'n' .* \(its object 2\)|is being tried again \(attempt 1\), so that attempt 0 stops"
+    )
+    with pytest.raises((ConcurrentReplay, TriedAgainError), match=words):
+        send(work, 1, None, rows(), turn.taken(1, 0))
+    values = {int(row[6] or b"") for row in consumed(made.bootstrap, [topic])}
+    assert values, "what came before"
+    assert max(values) < 50
+    if how == "another try":
+        turn.taken(1, 1)()
+        turn.taken(0, 0)()
+        turn._replace(version=2).taken(1, 0)()
+
+
+def test_a_target_that_ends_below_where_it_was_planned_is_looked_through(made: World) -> None:
+    """As an unclean election leaves it."""
+    made.create("shorter", 2, retention_ms="-1")
+    with Brokers(made.bootstrap) as brokers:
+        work = forward_of(
+            find_target(brokers, "shorter"), made.bootstrap, origins=[ORIGIN, Origin("s", 1, 1_000, 1_100)]
+        )
+    work = replace(work, portion=replace(work.portion, target_ends={0: 1_000, 1: 0}))
+    send(work, 1, None, killed_at(table(Random(6), 60), 60))
+    there = [row for row in consumed(made.bootstrap, ["shorter"]) if row[1] == 1]
+    assert 0 < len(there) < 60
+    assert len(recall(work)[1].numbers) == len(there)
+
+
+def test_nothing_comes_behind_what_followed_it_where_the_target_has_deleted_it(
+    made: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between two runs, half of what the first one wrote to one partition, and all of it in another."""
+    monkeypatch.setattr(spark_rows, "SPARK_CHUNK_BYTES_MAX", 400)
+    made.create("cut", 3, retention_ms="-1", durable_enable="false")
+    with Brokers(made.bootstrap) as brokers:
+        work = forward_of(find_target(brokers, "cut"), made.bootstrap, origins=[ORIGIN, Origin("s", 1, 1_000, 1_100)])
+    given = table(Random(3), 100)
+    send(work, 1, None, killed_at(given[:60], 60))
+    before = consumed(made.bootstrap, ["cut"])
+    counts = [sum(row[1] == partition for row in before) for partition in range(3)]
+    assert min(counts) > 3
+    made.delete_records("cut", counts[0] // 2, counts[1], 0)
+    sent = send(work, 1, recall(work).get(1), killed_at(given, 100))
+    assert sent.repeated == counts[0] + counts[2]
+    found = read({"bootstrap": made.bootstrap, "topic": "cut", "includeHeaders": "true"})
+    values: dict[int, list[int]] = {partition: [] for partition in range(3)}
+    for row in found:
+        values[row[1]].append(int(row[6] or b""))
+    wanted: dict[int, list[int]] = {partition: [] for partition in range(3)}
+    for each in given:
+        wanted[1 if each["key"] is None else partition_of(each["key"], 3)].append(int(each["value"]))
+    wanted[0] = wanted[0][counts[0] // 2 :]
+    assert values == wanted
+
+
+@pytest.mark.parametrize(
+    ("column", "words"),
+    [
+        ({"timestamp": [1, -5_000_000]}, "before 1970"),
+        (
+            {"headers": pa.array([[], [{"key": "h", "value": None}] * 3], HEADERS_TYPE)},
+            "too many headers, of which a record has 5 at most, 3 of",
+        ),
+    ],
+)
+def test_a_record_that_cannot_be_written_is_named(
+    made: World, monkeypatch: pytest.MonkeyPatch, column: dict[str, Any], words: str
+) -> None:
+    monkeypatch.setattr(spark_rows, "RECORD_HEADERS_MAX", 5)
+    topic = f"named-{min(column)}"
+    made.create(topic, 1, cleanup_policy="compact")
+    with Brokers(made.bootstrap) as brokers:
+        target = find_target(brokers, topic)
+    batch = pa.RecordBatch.from_pydict({"offset": [107, 108], "value": [b"", b""], **column})
+    with pytest.raises(UsageError, match=rf"The record at offset 108 of topic 's', partition 6 cannot .* {words}"):
         send(forward_of(target, made.bootstrap, origins=[ORIGIN]), 0, None, [batch])
 
 
@@ -267,6 +367,16 @@ def test_a_log_says_what_is_under_way(tmp_path: Path) -> None:
     with pytest.raises(ConcurrentReplay, match=r"pipeline 'n' went on from this checkpoint meanwhile \(its object 1\)"):
         log.plan(begun(log, "one"), portion, "two")
     log.plan(begun(log, "one"), portion, "one")  # the answer to a put was lost
-    done = log.done(state, "one", 4)
+    with pytest.raises(ConcurrentReplay, match=r"\(its object 1\)"):
+        log.check("n", 0)
+    log.check("n", 1)
+    taken = log.take(state, "two")
+    assert taken == replace(state, version=2)
+    assert log.state() == taken
+    with pytest.raises(ConcurrentReplay, match=r"\(its object 2\)"):
+        log.check("n", 1)
+    with pytest.raises(ConcurrentReplay, match=r"\(its object 2\)"):
+        log.done(state, "one", 4)
+    done = log.done(taken, "two", 4)
     assert log.state() == done
     assert (done.number, done.pending, done.next) == (0, None, {"s": {"id": "x", "0": 9}})

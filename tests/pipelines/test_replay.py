@@ -19,7 +19,8 @@ from headrace.spark.pipelines import planned_replay, replay, replaying
 from headrace.spark.pipelines.replay_log import REPLAYED, ConcurrentReplay, ReplayLog
 from headrace.spark.pipelines.replaying import Sum
 from headrace.spark.pipelines.spec import Replay, parse
-from tests.pipelines.replayed import fill, law, once, parts
+from headrace.storage.objects import open_objects
+from tests.pipelines.replayed import fill, law, once, parts, repeats
 from tests.spark.world import TIME, Row, World, consumed, world
 
 pytestmark = pytest.mark.timeout(180)
@@ -155,6 +156,53 @@ def test_partitions_are_kept_where_that_is_wanted(made: World, spark: Any, tmp_p
     law(consumed(made.bootstrap, ["t3"]), later, 3, keep=True)
 
 
+def test_a_source_that_grows_is_refused_until_its_target_has_as_many(made: World, spark: Any, tmp_path: Path) -> None:
+    """Where partitions are kept, and while it runs."""
+    made.create("s12", 2)
+    made.create("t12", 2, retention_ms="-1")
+    fill(made, "s12", 2, 10)
+    runner, keep = Runner(made, spark, tmp_path, "s12", "t12"), {"partition": "keep"}
+    grown = False
+
+    def wait(seconds: float) -> bool:
+        nonlocal grown
+        if seconds == 7.5:
+            assert not grown, "it is refused"
+            grown = True
+            made.widen("s12", 3)
+            fill(made, "s12", 3, 9, seed=2)
+        return False
+
+    words = "topic 't12' needs 3 partitions, as the source has, and has 2"
+    with pytest.raises(UsageError, match=words):
+        replay(lambda: spark, runner.spec(target=keep, continuous=True, poll_seconds=7.5), wait=wait)
+    state = ReplayLog(open_objects(str(tmp_path))).state()
+    assert state is not None
+    assert state.pending is None, "nothing is put down that cannot be written"
+    made.widen("t12", 3)
+    assert runner.run(target=keep).portions > 0
+    law(consumed(made.bootstrap, ["t12"]), consumed(made.bootstrap, ["s12"]), 3, keep=True)
+
+
+def test_what_was_planned_for_too_narrow_a_target_goes_on_once_that_is_wider(
+    made: World, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a version before this one may have put it down."""
+    made.create("s13", 3)
+    made.create("t13", 2, retention_ms="-1")
+    fill(made, "s13", 3, 12)
+    runner, keep = Runner(made, spark, tmp_path, "s13", "t13"), {"partition": "keep"}
+    with monkeypatch.context() as patched:
+        patched.setattr(replaying._Run, "_check_width", lambda *_: None)
+        with pytest.raises(PySparkException, match="names partition 2, and topic 't13' has partitions 0 to 1"):
+            runner.run(target=keep)
+    with pytest.raises(UsageError, match="topic 't13' needs 3 partitions"):
+        runner.run(target=keep)
+    made.widen("t13", 3)
+    assert runner.run(target=keep).portions == 1
+    law(once(consumed(made.bootstrap, ["t13"])), consumed(made.bootstrap, ["s13"]), 3, keep=True)
+
+
 class DiesError(Exception):
     """As a driver that is killed there."""
 
@@ -180,16 +228,22 @@ def test_whoever_goes_on_writes_what_is_not_there(
     first = [row for row in source if row[1] == 0]
     with pytest.raises(PySparkException, match="it dies"):
         runner.run(function="dying")
-    found, wanted = parts(consumed(made.bootstrap, ["t4"]), first, 3)
+    before = consumed(made.bootstrap, ["t4"])
+    found, wanted = parts(before, first, 3)
     assert all(rows == wanted[place][: len(rows)] for place, rows in found.items()), "as far as that one came"
     with monkeypatch.context() as patched:
         patched.setattr(ReplayLog, "done", _dies)
         with pytest.raises(DiesError):
             runner.run()
-    law(once(consumed(made.bootstrap, ["t4"])), source, 3)
+    there = consumed(made.bootstrap, ["t4"])
+    law(once(there), source, 3)
+    late = {dict(row[7])["at"] for row in first} - {dict(row[7])["at"] for row in before}
+    assert {dict(row[7])["at"] for row in repeats(there)} <= late, (
+        "of a task that went on when another's failure ended it"
+    )
     assert planned_replay(runner.spec()), "it is not known to be done"
     assert runner.run() == Sum(portions=1, repeated=len(source))
-    law(once(consumed(made.bootstrap, ["t4"])), source, 3)
+    assert consumed(made.bootstrap, ["t4"]) == there, "of what is there nothing is written"
     assert runner.run() == Sum()
 
 
@@ -211,6 +265,35 @@ def test_of_two_runs_at_once_one_stops(
     with pytest.raises(ConcurrentReplay, match=r"Another run of pipeline 'again' went on .* \(its object 2\)"):
         runner.run()
     law(consumed(made.bootstrap, ["t5"]), consumed(made.bootstrap, ["s5"]), 1)
+
+
+@pytest.mark.parametrize("how", ["done", "dead"])
+def test_a_run_that_another_has_overtaken_writes_nothing(
+    made: World, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """Between its plan and its first task; the other has put down that it is done, or dies before."""
+    source, target = f"s11-{how}", f"t11-{how}"
+    made.create(source, 1)
+    made.create(target, 1, retention_ms="-1")
+    fill(made, source, 1, 20)
+    runner = Runner(made, spark, tmp_path, source, target)
+    forward = replaying._Run.forward
+
+    def late(self: Any) -> Any:
+        with monkeypatch.context() as patched:
+            patched.setattr(replaying._Run, "forward", forward)
+            if how == "done":
+                assert runner.run().records > 0
+            else:
+                patched.setattr(ReplayLog, "done", _dies)
+                with pytest.raises(DiesError):
+                    runner.run()
+        return forward(self)
+
+    monkeypatch.setattr(replaying._Run, "forward", late)
+    with pytest.raises(ConcurrentReplay, match=r"Another run of pipeline 'again' went on .* \(its object 2\)"):
+        runner.run()
+    law(consumed(made.bootstrap, [target]), consumed(made.bootstrap, [source]), 1)
 
 
 @pytest.mark.parametrize("which", ["source", "target"])
@@ -346,8 +429,14 @@ def test_a_rate_is_held(made: World, spark: Any, tmp_path: Path, monkeypatch: py
         written.append((clock.now_s, sent.records))
         return sent
 
+    def wait(seconds: float) -> bool:
+        state = ReplayLog(open_objects(str(tmp_path))).state()
+        assert state is not None
+        assert state.pending is None, "it is put down when it may begin, for who has gone on meanwhile is seen then"
+        return clock.wait(seconds)
+
     monkeypatch.setattr(replaying._Run, "forward", timed)
-    replay(lambda: spark, runner.spec(records_per_second=25.0), now=clock.now, wait=clock.wait)
+    replay(lambda: spark, runner.spec(records_per_second=25.0), now=clock.now, wait=wait)
     total = sum(count for _, count in written)
     assert total == len(consumed(made.bootstrap, ["s9"]))
     so_far = 0

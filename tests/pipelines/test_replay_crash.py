@@ -24,6 +24,8 @@ ROUNDS = int(os.environ.get("HEADRACE_CRASH_ROUNDS", "2"))
 SEED = int(os.environ.get("HEADRACE_CRASH_SEED", "1"))
 KINDS = ("told", "records", "putting", "entry")
 VICTIMS = ("all", "driver", "java")
+PORTION = 100
+"""Offsets."""
 SOURCE, TARGET = 3, 4
 """Partitions."""
 pytestmark = [
@@ -42,7 +44,7 @@ def pipeline_file(made: World, root: Path) -> Path:
         store = "{made.store}"
         bootstrap = "{made.bootstrap}"
         topic = "s"
-        maxRecordsPerTrigger = 100
+        maxRecordsPerTrigger = {PORTION}
         [target]
         bootstrap = "{made.bootstrap}"
         topic = "t"
@@ -83,13 +85,19 @@ def once(made: World) -> list[Row]:
     return read({"bootstrap": made.bootstrap, "topic": "t", "includeHeaders": "true", "dropRepeats": "true"})
 
 
+def written_again(now: list[Row], before: list[Row]) -> set[bytes | None]:
+    """Of what was there when a run had ended, what the next ones wrote: they look for it, and leave it out."""
+    places = {row[:3] for row in before}
+    return {dict(row[7])["at"] for row in now if row[:3] not in places} & {dict(row[7])["at"] for row in before}
+
+
 def test_each_record_is_replayed_once_and_in_order_whatever_dies(tmp_path: Path) -> None:
     random = Random(SEED)
     with world(tmp_path / "world") as made, Brokers(made.bootstrap) as brokers:
         made.create("s", SOURCE, segment_bytes="8192", retention_ms="-1")
         made.create("t", TARGET, retention_ms="-1")
         file, log = pipeline_file(made, tmp_path), tmp_path / "log"
-        story, killed = list[str](), 0
+        story, there, killed, workers = list[str](), list[Row](), 0, 0
         batches, kinds = (100, KINDS) if ROUNDS > 2 else (70, ("records",))  # in few rounds it has to come to kills
 
         def tell(text: str) -> None:
@@ -102,6 +110,7 @@ def test_each_record_is_replayed_once_and_in_order_whatever_dies(tmp_path: Path)
             with PipelineProcess(file, log) as running:
                 text, happened = moments(tmp_path, brokers, running, random, kinds)
                 met = running.until(happened) and running.kill_worker(random)  # its task is tried again
+                workers += met
                 tell(f"a worker when {text}: {met}")
                 text, happened = moments(tmp_path, brokers, running, random, kinds)
                 met = running.until(happened)
@@ -112,11 +121,16 @@ def test_each_record_is_replayed_once_and_in_order_whatever_dies(tmp_path: Path)
             found, wanted = parts(once(made), consumed(made.bootstrap, ["s"]), TARGET, valued_row)
             for place, rows in found.items():
                 assert rows == wanted[place][: len(rows)], (place, story)
+            there, before = consumed(made.bootstrap, ["t"]), there
+            assert not written_again(there, before), story
         fill(made, "s", SOURCE, 5, seed=ROUNDS)
         with PipelineProcess(file, log) as running:
             code = running.wait()
         assert code == 0, log.read_text()[-3000:]
         source, all_of_them, own = consumed(made.bootstrap, ["s"]), consumed(made.bootstrap, ["t"]), once(made)
         law(own, source, TARGET, valued_row)
-        print(f"replay: {len(own)} records, and {len(all_of_them) - len(own)} repeats", flush=True)
+        assert not written_again(all_of_them, there), story
+        repeats = len(all_of_them) - len(own)
+        print(f"replay: {len(own)} records, and {repeats} repeats", flush=True)
+        assert repeats <= (killed + workers) * PORTION, ("each kill repeats no more than what was under way", story)
         assert killed >= (ROUNDS + 1) // 2, ("of so many rounds at least half were ended by a kill", story)

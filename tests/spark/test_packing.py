@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from random import Random
 from typing import Any
@@ -287,6 +288,26 @@ def test_a_row_that_is_no_record_is_named(row: dict[str, Any], words: str) -> No
     batch = pa.RecordBatch.from_pylist([{"value": b""}, {"value": b"", "headers": []}, row], SCHEMA)
     with pytest.raises(RowError, match=words):
         packed(NativePacker, [batch], Layout(3, 0, 500, None))
+
+
+@pytest.mark.parametrize(
+    ("count", "stamped", "words"),
+    [
+        (5, 0, None),
+        (6, 0, r"Row 1 .*too many headers, of which a record has 5 at most\.$"),
+        (2, 3, None),
+        (3, 3, r"Row 1 .*too many headers, of which a record has 5 at most, 3 of them for who wrote it"),
+    ],
+)
+def test_a_row_has_no_more_headers_than_a_reader_takes(
+    monkeypatch: pytest.MonkeyPatch, count: int, stamped: int, words: str | None
+) -> None:
+    monkeypatch.setattr(rows, "RECORD_HEADERS_MAX", 5)
+    own = [{"key": "h", "value": b""}] * count
+    batch = pa.RecordBatch.from_pylist([{"value": b""}, {"value": b"", "headers": own}], SCHEMA)
+    with pytest.raises(RowError, match=words) if words is not None else nullcontext():
+        (chunk,) = chunks([batch], "t", stamped=stamped)
+        assert chunk.rows == 2
 
 
 def test_each_row_may_name_its_topic() -> None:

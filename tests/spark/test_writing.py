@@ -14,11 +14,12 @@ import pyarrow as pa
 import pytest
 
 from headrace.base.errors import UsageError
-from headrace.base.limits import SPARK_CHUNKS_AHEAD_MAX
+from headrace.base.limits import RECORD_HEADERS_MAX, SPARK_CHUNKS_AHEAD_MAX
 from headrace.net.client.cluster import UnknownTopicError
 from headrace.spark import rows, writing
 from headrace.spark.brokers import Brokers
-from headrace.spark.packing import Stamp
+from headrace.spark.packing import STAMP_HEADERS, Stamp
+from headrace.spark.rows import RowError
 from headrace.spark.sink import check_columns, parse_write_options
 from headrace.spark.writing import Producer, Tally, Target, TaskWriter, WriteFailed, find_target
 from headrace.wire.compression import Compression
@@ -93,6 +94,16 @@ def test_a_consumer_gets_what_was_written(made: World, codec: Compression, monke
     for partition in range(5):
         times = [row[3] for row in found if row[1] == partition]
         assert times == sorted(times), "in the order of the rows"
+
+
+def test_a_record_of_as_many_headers_as_there_may_be_is_read_and_no_larger_one_is_written(made: World) -> None:
+    made.create("headers", 1)
+    own = [{"key": "h", "value": None}] * (RECORD_HEADERS_MAX - STAMP_HEADERS)
+    write(made, [{"value": b"v", "headers": own}], topic="headers", stamp=Stamp("q", "0", "0"))
+    with pytest.raises(RowError, match="too many headers, of which a record has 100000 at most, 3 of them for who"):
+        write(made, [{"value": b"v", "headers": [*own, own[0]]}], topic="headers", stamp=Stamp("q", "0", "1"))
+    (row,) = read({"bootstrap": made.bootstrap, "topic": "headers", "includeHeaders": "true"})
+    assert len(row[7]) == RECORD_HEADERS_MAX
 
 
 def test_keys_lie_where_librdkafka_and_java_put_them(made: World) -> None:

@@ -71,6 +71,18 @@ class World(NamedTuple):
 
         asyncio.run(delete())
 
+    def widen(self, topic: str, partitions: int) -> None:
+        """To so many in all."""
+
+        async def widen() -> None:
+            cluster = Cluster(self.bootstrap, client_id="tests")
+            try:
+                await Admin(cluster).create_partitions(topic, total=partitions)
+            finally:
+                await cluster.close()
+
+        asyncio.run(widen())
+
     def delete_records(self, topic: str, *below: int) -> None:
         """Of each partition, from 0 on."""
 

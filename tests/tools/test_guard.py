@@ -66,6 +66,30 @@ async def busy():
 def test_goes_on():
     pass
 """
+CLEANING_UP: Final = """
+def test_hangs():
+    async def main():
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0.3)  # beyond the alarm
+            print("it is cleaned up")
+    loops.run(main())
+
+def test_goes_on():
+    pass
+"""
+CLEANING_UP_ON_ASYNCIO: Final = """
+async def test_hangs():
+    try:
+        await asyncio.Event().wait()
+    finally:
+        await asyncio.sleep(0.3)
+        print("it is cleaned up")
+
+def test_goes_on():
+    pass
+"""
 BESIDE_A_THREAD: Final = """
 def test_hangs():
     async def main():
@@ -148,6 +172,15 @@ def test_a_test_that_hangs_on_a_loop_fails_and_the_next_one_runs(tmp_path: Path,
     ended = ran(tmp_path, body, margin=30)
     assert ended.code == 1, ended
     assert "1 failed, 1 passed" in ended.out
+    assert "TimeoutError" in ended.out
+
+
+@pytest.mark.parametrize("body", [CLEANING_UP, CLEANING_UP_ON_ASYNCIO])
+def test_what_a_test_cleans_up_beyond_its_limit_is_not_cut_off(tmp_path: Path, body: str) -> None:
+    ended = ran(tmp_path, body, margin=30)
+    assert ended.code == 1, ended
+    assert "1 failed, 1 passed" in ended.out
+    assert "it is cleaned up" in ended.out
     assert "TimeoutError" in ended.out
 
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.base.errors import UsageError
-from headrace.base.limits import SPARK_CHUNK_BYTES_MAX, SPARK_CHUNK_ROWS_MAX
+from headrace.base.limits import RECORD_HEADERS_MAX, SPARK_CHUNK_BYTES_MAX, SPARK_CHUNK_ROWS_MAX
 from headrace.spark.columns import HEADERS_TYPE
 
 ARROW_TYPES: Final[dict[str, Any]] = {
@@ -61,21 +61,22 @@ class Chunk(NamedTuple):
         return len(self.positions)
 
 
-def chunks(batches: Iterable[Any], topic: str | None) -> Iterator[Chunk]:
-    """Of pyarrow.RecordBatch. `topic` None: each row's own. Raises RowError."""
+def chunks(batches: Iterable[Any], topic: str | None, *, stamped: int = 0) -> Iterator[Chunk]:
+    """Of pyarrow.RecordBatch. `topic` None: each row's own. `stamped`: headers that each record gets beside its own.
+    Raises RowError."""
     gathered: list[Any] = []
     size, count, position = 0, 0, 0
     for batch in batches:
         for part in _cut(batch):
             if gathered and not _fits(size + part.nbytes, count + part.num_rows):
-                yield from _chunks(gathered, position, topic)
+                yield from _chunks(gathered, position, topic, stamped)
                 position += count
                 gathered, size, count = [], 0, 0
             gathered.append(part)
             size += part.nbytes
             count += part.num_rows
     if gathered:
-        yield from _chunks(gathered, position, topic)
+        yield from _chunks(gathered, position, topic, stamped)
 
 
 def _fits(size: int, count: int) -> bool:
@@ -94,21 +95,21 @@ def _cut(batch: Any) -> Iterator[Any]:
     yield from _cut(batch.slice(half))
 
 
-def _chunks(gathered: list[Any], position: int, topic: str | None) -> Iterator[Chunk]:
+def _chunks(gathered: list[Any], position: int, topic: str | None, stamped: int) -> Iterator[Chunk]:
     columns = {name: _column(gathered, name) for name in ARROW_TYPES if name in gathered[0].schema.names}
     if POSITION in gathered[0].schema.names:
         positions = np.concatenate([np.asarray(batch.column(POSITION)) for batch in gathered])
     else:
         positions = np.arange(position, position + sum(batch.num_rows for batch in gathered), dtype=np.int64)
     if topic is not None:
-        yield _chunk(topic, positions, columns)
+        yield _chunk(topic, positions, columns, stamped)
         return
     _check(columns["topic"].is_null(), positions, "it has no topic; fill column topic, or give option topic.")
     _check_text(columns["topic"], positions, "its topic is no UTF-8.")
     for name in columns["topic"].unique().to_pylist():
         chosen = pc.indices_nonzero(pc.equal(columns["topic"], name))
         own = {each: column.take(chosen) for each, column in columns.items()}
-        yield _chunk(name, positions[chosen.to_numpy()], own)
+        yield _chunk(name, positions[chosen.to_numpy()], own, stamped)
 
 
 def _column(gathered: list[Any], name: str) -> Any:
@@ -120,10 +121,10 @@ def _column(gathered: list[Any], name: str) -> Any:
     return pa.concat_arrays([part if part.type.equals(kind) else part.cast(kind) for part in parts])
 
 
-def _chunk(topic: str, positions: Any, columns: dict[str, Any]) -> Chunk:
+def _chunk(topic: str, positions: Any, columns: dict[str, Any], stamped: int) -> Chunk:
     headers = columns.get("headers")
     if headers is not None:
-        headers = _checked_headers(headers, positions)
+        headers = _checked_headers(headers, positions, stamped)
     return Chunk(
         topic,
         positions,
@@ -145,9 +146,12 @@ def _times(microseconds: Any, positions: Any) -> Any:
     return known
 
 
-def _checked_headers(headers: Any, positions: Any) -> Any:
-    """Without what lies under nulls, and every header with a name."""
+def _checked_headers(headers: Any, positions: Any, stamped: int) -> Any:
+    """Without what lies under nulls, and every header with a name; no more than readers take."""
     counts = np.asarray(pc.list_value_length(headers).fill_null(0))
+    own = f", {stamped} of them for who wrote it (includeIdentity)" if stamped else ""
+    reason = f"it has too many headers, of which a record has {RECORD_HEADERS_MAX} at most{own}."
+    _check(counts > RECORD_HEADERS_MAX - stamped, positions, reason)
     pairs = headers.flatten()
     nameless = np.asarray(pc.or_(pairs.is_null(), pc.struct_field(pairs, "key").is_null()))
     _check(nameless, np.repeat(positions, counts), "one of its headers has no name (key).")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import atexit
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from typing import Any, Final, NamedTuple
 
@@ -25,7 +25,7 @@ from headrace.base.limits import (
 from headrace.net.client.delivery import Delivery, SealedBatch, UndeliveredError
 from headrace.net.client.errors import ClientError, RefusedError
 from headrace.spark.brokers import Brokers
-from headrace.spark.packing import Layout, Packed, Packer, Stamp, packer_for
+from headrace.spark.packing import STAMP_HEADERS, Layout, Packed, Packer, Stamp, packer_for
 from headrace.spark.rows import Chunk, chunks
 from headrace.spark.sink import WriteOptions
 from headrace.wire.batches import seal_records
@@ -100,16 +100,19 @@ class TaskWriter:
         self._packers: dict[str, Packer] = {}
         self._records = self._bytes = self._batches = 0
 
-    def write(self, batches: Iterable[Any]) -> Tally:
-        """pyarrow.RecordBatch. Raises WriteFailed, RowError, UsageError, ClientError."""
+    def write(self, batches: Iterable[Any], check: Callable[[], object] | None = None) -> Tally:
+        """pyarrow.RecordBatch. `check` is called before each chunk is given to brokers, and stops it where it raises.
+        Raises WriteFailed, RowError, UsageError, ClientError."""
         producer: Producer | None = None
         pending: deque[Future[None]] = deque()
         try:
-            for chunk in chunks(batches, self._options.topic):
+            for chunk in chunks(batches, self._options.topic, stamped=0 if self._stamp is None else STAMP_HEADERS):
                 producer = producer or Producer.of(self._options)
                 sealed = self._sealed(chunk, producer)
                 if len(pending) == SPARK_CHUNKS_AHEAD_MAX:
                     pending.popleft().result()
+                if check is not None:
+                    check()
                 pending.append(producer.deliver(sealed))
             while pending:
                 pending.popleft().result()

@@ -17,27 +17,27 @@ from headrace.net.client.members import Members
 from headrace.net.client.offsets import LATEST
 from headrace.spark.brokers import EARLIEST_LOCAL
 from headrace.spark.extent import ReadTopic, Sources
-from headrace.spark.pipelines.unmirrored import Patience, unmirrored_problems
+from headrace.spark.pipelines.unmirrored import Absent, absent_by_brokers
 from headrace.storage.tier.mirror import MirroredState, MirroredTopic
 from headrace.storage.tier.reader import rebuilt
 from headrace.storage.tier.verifying import mirror_problems, seam_problems
 
 
 def problems_beside(
-    sources: Sources, topic: ReadTopic, partition: PartitionIndex, mirrored: PartitionCatalog, patience: Patience
-) -> list[str]:
-    """Of the mirror that was audited. Raises ClientError, CorruptData, HeadraceError."""
+    sources: Sources, topic: ReadTopic, partition: PartitionIndex, mirrored: PartitionCatalog
+) -> tuple[list[str], Absent | None]:
+    """Of the mirror that was audited, and whether there should have been one. Raises ClientError, CorruptData,
+    HeadraceError."""
     brokers = sources.brokers
     assert brokers is not None
     starts = brokers.offsets(topic.name, [partition], EARLIEST_LOCAL)
     catalog = brokers.begin(_catalog(brokers.bootstrap, topic, partition)).result()
     ends = brokers.offsets(topic.name, [partition], LATEST)
-    unmirrored = mirrored.end_offset < 0
-    return [
-        *(unmirrored_problems(sources, topic, int(partition), catalog, patience) if unmirrored else ()),
+    problems = [
         *mirror_problems(topic.name, partition, mirrored, catalog),
         *seam_problems(topic.name, partition, catalog, starts[partition].offset, ends[partition].offset),
     ]
+    return problems, absent_by_brokers(topic, int(partition), catalog) if mirrored.end_offset < 0 else None
 
 
 async def _catalog(bootstrap: str, topic: ReadTopic, partition: PartitionIndex) -> PartitionCatalog:

@@ -21,7 +21,7 @@ from headrace.spark.pipelines.examining import FINDING_SQL, Examined, Finding, e
 from headrace.spark.pipelines.meter import Meter
 from headrace.spark.pipelines.shaping import numbered
 from headrace.spark.pipelines.spec import Audit
-from headrace.spark.pipelines.unmirrored import Patience, unnamed_problems
+from headrace.spark.pipelines.unmirrored import Absent, absence_problems, absent_by_store
 from headrace.storage.objects import open_objects
 from headrace.storage.tier.verifying import sentence
 
@@ -172,7 +172,7 @@ def examining(source: ReadOptions, work: Sequence[tuple[Examined, ...]]) -> Call
 
 def _judge(sources: Sources, catalogs: Catalogs, report: Report) -> None:
     """All that only the driver sees."""
-    patience = Patience()
+    absent: list[tuple[Audited, Absent]] = []
     for each in report.partitions:
         place = (each.topic, each.partition)
         if place not in catalogs:
@@ -186,11 +186,18 @@ def _judge(sources: Sources, catalogs: Catalogs, report: Report) -> None:
         missing = sorted(set(unseen) - set(each.findings))
         each.problems += [f"{each.topic}-{each.partition}: segment {start} was not looked at." for start in missing]
         each.problems += [f"{each.topic}-{each.partition}: {problem}." for _, problem in joined(each.findings)]
+        lost: Absent | None = None
         if sources.brokers is not None:
-            each.problems += _beside_brokers(sources, topic, each, catalog, patience)
+            told, lost = _beside_brokers(sources, topic, each, catalog)
+            each.problems += told
             each.compared = True
         elif catalog.end_offset < 0:
-            each.problems += unnamed_problems(sources, topic, each.partition, patience)
+            lost = absent_by_store(sources, topic, each.partition)
+        if lost is not None:
+            absent.append((each, lost))
+    since = absence_problems(sources, [lost for _, lost in absent], report.begun_ms)
+    for (each, _), problem in zip(absent, since, strict=True):
+        each.problems += [] if problem is None else [problem]
 
 
 def _gone_since(sources: Sources, topic: ReadTopic, each: Audited, catalog: PartitionCatalog) -> PartitionCatalog:
@@ -204,14 +211,14 @@ def _gone_since(sources: Sources, topic: ReadTopic, each: Audited, catalog: Part
 
 
 def _beside_brokers(
-    sources: Sources, topic: ReadTopic, each: Audited, catalog: PartitionCatalog, patience: Patience
-) -> list[str]:
+    sources: Sources, topic: ReadTopic, each: Audited, catalog: PartitionCatalog
+) -> tuple[list[str], Absent | None]:
     from headrace.spark.pipelines.audit_brokers import problems_beside
 
     try:
-        return problems_beside(sources, topic, PartitionIndex(each.partition), catalog, patience)
+        return problems_beside(sources, topic, PartitionIndex(each.partition), catalog)
     except HeadraceError as error:  # of this partition; what was found of the others stands
-        return [f"{each.topic}-{each.partition}: the brokers' view cannot be had: {str(error).rstrip('.')}."]
+        return [f"{each.topic}-{each.partition}: the brokers' view cannot be had: {str(error).rstrip('.')}."], None
 
 
 def _now_ms() -> int:

@@ -2,13 +2,15 @@
 
 A row's number is that of its record in the portion and, of several that were made of one record, which it is: so it is
 the same whenever it is written, though the source were compacted in between. Promises that a row is left out only where
-the target has one of its number, or where a later one of its key is there and the target is compacted; that rows of
-other records, or in another order, which a function's shuffle gives, stop the task before they are written.
+the target has one of its number, or where a later one of its key is there and the target is compacted, or where the
+target has deleted what was before a later one of this task; that rows of other records, or in another order, which a
+function's shuffle gives, stop the task before they are written; and that it stops before its next chunk when it is
+another's turn (`turns`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -18,9 +20,11 @@ import pyarrow.compute as pc
 
 from headrace.base.errors import UsageError
 from headrace.base.limits import REPLAY_ROWS_MAX
+from headrace.net.client.partitioner import partition_of
 from headrace.spark.packing import Stamp
 from headrace.spark.pipelines.recalling import Recalled, recalled
 from headrace.spark.pipelines.replay_log import Origin, Portion
+from headrace.spark.pipelines.turns import Turn
 from headrace.spark.rows import POSITION, RowError
 from headrace.spark.sink import WriteOptions
 from headrace.spark.writing import Target, TaskWriter
@@ -40,6 +44,7 @@ class Forward:
     """The target."""
     keeps_partitions: bool
     query: str
+    turn: Turn
     portion: Portion
     known: Mapping[int, Recalled]
     """By task, what an earlier run wrote of it."""
@@ -56,16 +61,16 @@ class Sent(NamedTuple):
 
 def forwarded(work: Forward, number: int | None, batches: Iterable[Any]) -> Iterator[Any]:
     """Write the rows of one task, by default the one that Spark runs; a RecordBatch of SENT_SCHEMA. Raises UsageError,
-    WriteFailed, ClientError."""
+    ConcurrentReplay, TriedAgainError, WriteFailed, ClientError, StorageFailure."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
     if number is None:
         number = context.partitionId() if context is not None else 0
-    known = work.known.get(number)
-    if context is not None and context.attemptNumber() > 0:
-        known = recall(work).get(number)
-    yield pa.RecordBatch.from_pylist([send(work, number, known, batches)._asdict()], schema=SENT_SCHEMA)
+    attempt = context.attemptNumber() if context is not None else 0
+    check = work.turn.taken(number, attempt)  # so that who wrote before stops, and then what he wrote is looked for
+    known = recall(work).get(number) if attempt > 0 else work.known.get(number)
+    yield pa.RecordBatch.from_pylist([send(work, number, known, batches, check)._asdict()], schema=SENT_SCHEMA)
 
 
 def recall(work: Forward) -> Mapping[int, Recalled]:
@@ -75,7 +80,14 @@ def recall(work: Forward) -> Mapping[int, Recalled]:
     return recalled(work.options.bootstrap, work.target, work.query, work.portion, with_keys=work.is_compacted)
 
 
-def send(work: Forward, number: int, known: Recalled | None, batches: Iterable[Any]) -> Sent:
+def send(
+    work: Forward,
+    number: int,
+    known: Recalled | None,
+    batches: Iterable[Any],
+    check: Callable[[], object] | None = None,
+) -> Sent:
+    """`check` is called before each chunk, and raises what is to stop it."""
     origins = work.portion.origins
     if number >= len(origins):
         if any(batch.num_rows for batch in batches):
@@ -84,7 +96,7 @@ def send(work: Forward, number: int, known: Recalled | None, batches: Iterable[A
     rows = Rows(work, origins[number], known)
     stamp = Stamp(work.query, str(work.portion.number), str(number)) if work.options.include_identity else None
     try:
-        tally = TaskWriter(work.options, {work.target.topic: work.target}, stamp).write(rows.of(batches))
+        tally = TaskWriter(work.options, {work.target.topic: work.target}, stamp).write(rows.of(batches), check)
     except RowError as error:
         at = rows.origin.start + error.row // REPLAY_ROWS_MAX
         raise UsageError(
@@ -132,8 +144,8 @@ class Rows:
     def _offsets(self, batch: Any) -> Any:
         origin, column = self.origin, batch.column("offset")
         own = column.null_count == 0 and all(
-            name not in batch.schema.names or pc.all(pc.equal(batch.column(name), value)).as_py()
-            for name, value in (("topic", origin.topic), ("partition", origin.partition))
+            name not in batch.schema.names or pc.all(pc.equal(batch.column(name), value), skip_nulls=False).as_py()
+            for name, value in (("topic", origin.topic), ("partition", origin.partition))  # a null is not its own
         )
         offsets = np.asarray(column.fill_null(-1), np.int64)
         if not (own and origin.start <= offsets.min() and offsets.max() < origin.end):
@@ -164,8 +176,20 @@ class Rows:
             keys = batch.column("key").cast(pa.binary()).to_pylist()
             newest = np.array([self._known.newest.get(key, -1) if key is not None else -1 for key in keys])
             there |= newest > numbers
+        if self._known.firsts:
+            there |= numbers < self._firsts(batch, self._known.firsts)
         self.repeated += int(there.sum())
         return batch.filter(pa.array(~there))
+
+    def _firsts(self, batch: Any, firsts: Mapping[int, int]) -> Any:
+        """Of the partition that each row goes to: what is below was there, and was deleted since."""
+        count, nothing = self._work.target.partitions, [None] * batch.num_rows
+        keys = batch.column("key").cast(pa.binary()).to_pylist() if "key" in batch.schema.names else nothing
+        places = [
+            partition_of(key, count) if chosen is None else chosen
+            for chosen, key in zip(batch.column("partition").to_pylist(), keys, strict=True)
+        ]
+        return np.array([firsts.get(place, -1) for place in places], np.int64)
 
 
 def disordered(whose: str) -> UsageError:

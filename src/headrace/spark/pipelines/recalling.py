@@ -1,7 +1,8 @@
 """What a target already has of a portion, by the headers that its records bear: read by whoever goes on with it.
 
-Promises to look at all that came to the target since the portion was planned. Only what was acknowledged is sure to be
-found: a dead worker's last request may still be on its way, and its records are then there twice.
+Promises to look at all that came to the target since the portion was planned, wherever the target ends by now, and to
+say from where on a partition has a task's rows, where what was before them is deleted. Only what was acknowledged is
+sure to be found: a dead worker's last request may still be on its way, and its records are then there twice.
 """
 
 from __future__ import annotations
@@ -15,8 +16,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow.compute as pc
 
+from headrace.base.ids import PartitionIndex
+from headrace.net.client.offsets import EARLIEST, LATEST
+from headrace.spark.brokers import Brokers
 from headrace.spark.extent import Sources
-from headrace.spark.options import parse_options
+from headrace.spark.options import ReadOptions, parse_options
 from headrace.spark.packing import BATCH, QUERY, STAMP_HEADERS, TASK
 from headrace.spark.pipelines.replay_log import Portion, made_anew
 from headrace.spark.plan import plan_tasks
@@ -31,48 +35,64 @@ class Recalled(NamedTuple):
     """Of its rows that are there: numpy int64."""
     newest: Mapping[bytes, int]
     """The largest of each key, where that was asked for."""
+    firsts: Mapping[int, int]
+    """By partition of the target, of which the beginning was deleted since: the smallest that is there. Rows are
+    written in order, so that those below it were there."""
 
 
 @dataclass(slots=True)
 class _Found:
     numbers: list[int] = field(default_factory=list)
     newest: dict[bytes, int] = field(default_factory=dict)
+    firsts: dict[int, int] = field(default_factory=dict)
+
+    def told(self, cut: set[int]) -> Recalled:
+        firsts = {place: number for place, number in self.firsts.items() if place in cut}
+        return Recalled(np.array(sorted(self.numbers), np.int64), self.newest, firsts)
 
 
 def recalled(
     bootstrap: str, target: Target, query: str, portion: Portion, *, with_keys: bool
 ) -> Mapping[int, Recalled]:
     """By task. Raises UsageError where the target was made anew, ClientError, DamagedHistory."""
-    starts = {str(partition): end for partition, end in portion.target_ends.items()}
-    given = {
-        "bootstrap": bootstrap,
-        "topic": target.topic,
-        "columns": "key,headers" if with_keys else "headers",
-        "startingOffsets": json.dumps({target.topic: starts}),
-        "failOnDataLoss": "false",  # what has left it since is written again
-    }
-    options = parse_options(given, streaming=False)
     found: dict[int, _Found] = defaultdict(_Found)
-    sources = Sources(options)
-    try:
-        if any(each.id != target.id for each in sources.topics()):
+    planned = {PartitionIndex(at): portion.target_ends.get(at, 0) for at in range(target.partitions)}
+    with Brokers(bootstrap) as brokers:
+        if brokers.topic(target.topic).id != target.id:
             raise made_anew(target.topic)
+        ends = brokers.offsets(target.topic, planned, LATEST)  # an unclean election may have taken some
+        starts = {at: min(end, ends[at].offset) for at, end in planned.items()}
+        options = _options(bootstrap, target.topic, starts, with_keys=with_keys)
+        sources = Sources(options, brokers=brokers)
         for task in plan_tasks(sources, sources.ranges()):
             with TaskReader(options, options.columns) as reader:
                 for batch in reader.read(task):
                     _look(batch, query, portion.number, found)
-    finally:
-        sources.close()
-    return {task: Recalled(np.array(sorted(each.numbers), np.int64), each.newest) for task, each in found.items()}
+        begins = brokers.offsets(target.topic, planned, EARLIEST)  # by now, for it may be cut while it is read
+    cut = {int(at) for at, end in planned.items() if begins[at].offset > end}
+    return {task: each.told(cut) for task, each in found.items()}
+
+
+def _options(bootstrap: str, topic: str, starts: Mapping[PartitionIndex, int], *, with_keys: bool) -> ReadOptions:
+    given = {
+        "bootstrap": bootstrap,
+        "topic": topic,
+        "columns": "key,partition,headers" if with_keys else "partition,headers",
+        "startingOffsets": json.dumps({topic: {str(at): offset for at, offset in starts.items()}}),
+        "failOnDataLoss": "false",  # what has left it since cannot be looked at
+    }
+    return parse_options(given, streaming=False)
 
 
 def _look(batch: Any, query: str, portion: int, found: dict[int, _Found]) -> None:
     keys = batch.column("key") if "key" in batch.schema.names else None
+    places = np.asarray(batch.column("partition"))
     for row, task, number in _own(batch.column("headers"), query, portion):
-        found[task].numbers.append(number)
+        own, place = found[task], int(places[row])
+        own.numbers.append(number)
+        own.firsts[place] = min(number, own.firsts.get(place, number))
         if keys is not None and (key := keys[row].as_py()) is not None:
-            newest = found[task].newest
-            newest[key] = max(number, newest.get(key, -1))
+            own.newest[key] = max(number, own.newest.get(key, -1))
 
 
 def _own(headers: Any, query: str, portion: int) -> Iterator[tuple[int, int, int]]:

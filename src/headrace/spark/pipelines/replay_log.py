@@ -1,8 +1,9 @@
 """How far a replay is: numbered objects in `_headrace_replay` of its checkpoint, each JSON, put where there is none.
 
 The first says what is replayed into what. Then each portion has two: what is going to be written, before anything of it
-is, and that it was. So whoever goes on knows the offsets of the portion under way, under which names its records are
-written, and where in the target they can only lie. Promises that of two runs at once the later one is refused.
+is, and that it was; and one more for each run that goes on with it. So whoever goes on knows the offsets of the portion
+under way, under which names its records are written, and where in the target they can only lie. Promises that of two
+runs at once one is refused: whose object is not the last one, when it is to put the next, or looks (`check`).
 """
 
 from __future__ import annotations
@@ -126,6 +127,21 @@ class ReplayLog:
         row = {"kind": PLAN, "number": state.number, "next": state.next, "portion": asdict(portion)}
         self._put(state.name, after.version, run, row)
         return after
+
+    def take(self, state: Replayed, run: str) -> Replayed:
+        """The portion that is pending, as it was planned, by a run that goes on with it: whoever else writes it stops
+        when he looks. Raises ConcurrentReplay."""
+        assert state.pending is not None, "it was planned"
+        return self.plan(state, state.pending, run)
+
+    def check(self, name: str, version: int) -> None:
+        """Raises ConcurrentReplay where somebody went on from this version."""
+        following = version + 1
+        try:
+            self._objects.size(key_of(following))
+        except FileNotFoundError:
+            return
+        raise ConcurrentReplay(name, following)
 
     def done(self, state: Replayed, run: str, records: int) -> Replayed:
         """When all of it is acknowledged. Raises ConcurrentReplay."""

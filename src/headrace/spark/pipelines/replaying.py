@@ -28,9 +28,10 @@ from headrace.spark.pipelines.pacing import Pace
 from headrace.spark.pipelines.ranges import sizes_of
 from headrace.spark.pipelines.replay_log import Origin, Portion, Replayed, ReplayLog, made_anew
 from headrace.spark.pipelines.spec import Replay
+from headrace.spark.pipelines.turns import Turn
 from headrace.spark.pipelines.writing import PLACE
 from headrace.spark.plan import Part, Task, plan_tasks
-from headrace.spark.positions import formatted, is_same, parsed
+from headrace.spark.positions import StreamOffsets, formatted, is_same, parsed
 from headrace.spark.sink import check_columns
 from headrace.spark.writing import find_target
 from headrace.storage.objects import open_objects
@@ -97,6 +98,7 @@ def replay(
                 while not stop.is_set() and run.has_more(pace):
                     if wait(pace.wait_s(now())):
                         return run.sum
+                    run.plan()  # so late, for whoever went on meanwhile is seen then
                     began = now()
                     sent = run.forward()
                     pace.wrote(began, sent.records, sent.bytes)
@@ -130,20 +132,17 @@ class _Run:
         self._log = ReplayLog(open_objects(spec.checkpoint))
         self._target = find_target(brokers, spec.target.topic)
         self._configs = brokers.configs(spec.target.topic)
-        self._is_resumed = True
-        """Whether what is pending may have been begun by another run."""
+        self._is_resumed = False
+        """Whether what is pending was begun by another run."""
+        self._due: StreamOffsets | None = None
+        """Where the next portion ends."""
         self.state = self._log.state()
         self._check_topics(follower.sources.topics())
 
     def _check_topics(self, topics: Sequence[ReadTopic]) -> None:
         if any(each.id == self._target.id for each in topics):
             raise UsageError(f"Topic '{self._target.topic}' cannot be replayed into itself: give another one.")
-        wide = max((partition + 1 for each in topics for partition in each.partitions), default=0)
-        if self.spec.keeps_partitions and wide > self._target.partitions:
-            raise UsageError(
-                f"With partition = \"keep\", topic '{self._target.topic}' needs {wide} partitions, as the source has, "
-                f"and has {self._target.partitions}: add some, or place records by their keys."
-            )
+        self._check_width(topics)
         state = self.state
         if state is None:
             return
@@ -155,6 +154,15 @@ class _Run:
         if state.target_id != str(self._target.id):
             raise made_anew(self._target.topic)
         self._check_ids({each.name: str(each.id) for each in topics})
+
+    def _check_width(self, topics: Iterable[ReadTopic]) -> None:
+        """Raises UsageError where a partition of the source has none of its number in the target."""
+        wide = max((partition + 1 for each in topics for partition in each.partitions), default=0)
+        if self.spec.keeps_partitions and wide > self._target.partitions:
+            raise UsageError(
+                f"With partition = \"keep\", topic '{self._target.topic}' needs {wide} partitions, as the source has, "
+                f"and has {self._target.partitions}: add some, or place records by their keys."
+            )
 
     def _check_ids(self, there: Mapping[str, str]) -> None:
         """Raises UsageError where a topic of the source is another one than was replayed so far."""
@@ -198,7 +206,7 @@ class _Run:
             self._meter.stage("replay", sum(sizes_of(self._follower.sources, self._follower.ranges(begins, ends))))
 
     def has_more(self, pace: Pace) -> bool:
-        """Whether a portion is due; it is planned, and written down, then."""
+        """Whether a portion is due."""
         assert self.state is not None, "it was begun"
         if self.state.pending is not None:
             return True
@@ -208,14 +216,25 @@ class _Run:
             pace.bytes_max(source.trigger_bytes_max),
         )
         begins = self.state.positions
-        end = self._follower.latest(formatted(begins), limits)
-        if is_same(begins, parsed(end)):
-            return False
+        self._due = self._follower.latest(formatted(begins), limits)
+        return not is_same(begins, parsed(self._due))
+
+    def plan(self) -> None:
+        """Put down the portion that is due, or that this run goes on with one that another has put down. Raises
+        UsageError where it cannot be written as it is."""
+        assert self.state is not None, "it was begun"
+        self._is_resumed = self.state.pending is not None
+        if self._is_resumed:
+            self.state = self._log.take(self.state, self._id)
+            return
+        end = self._due
+        assert end is not None, "there is more"
         self._check_ids({name: topic.id for name, topic in parsed(end).items()})
-        ranges = self._follower.ranges(begins, parsed(end))
+        ranges = self._follower.ranges(self.state.positions, parsed(end))
         target = self._target = find_target(self._brokers, self._target.topic)
         if str(target.id) != self.state.target_id:
             raise made_anew(target.topic)
+        self._check_width(each.topic for each in ranges)
         ends = self._brokers.offsets(target.topic, range(target.partitions), LATEST)
         portion = Portion(
             number=self.state.number + 1,
@@ -225,11 +244,10 @@ class _Run:
             target_ends={int(partition): found.offset for partition, found in ends.items()},
         )
         self.state = self._log.plan(self.state, portion, self._id)
-        self._is_resumed = False
-        return True
 
     def forward(self) -> Sent:
-        """Write the portion that is pending, as far as it is not there yet."""
+        """Write the portion that is pending, as far as it is not there yet. Raises ConcurrentReplay where another run
+        has gone on with it."""
         assert self.state is not None, "it was begun"
         assert self.state.pending is not None, "it was planned"
         portion, sources = self.state.pending, self._follower.sources
@@ -237,7 +255,6 @@ class _Run:
         tasks, size = tasks_of(portion, plan_tasks(sources, ranges)), sum(sizes_of(sources, ranges))
         sent = self._sent(portion, tasks, size)
         self.state = self._log.done(self.state, self._id, sent.records)
-        self._is_resumed = True
         self.sum.portions += 1
         self.sum.records += sent.records
         self.sum.bytes += sent.bytes
@@ -251,18 +268,22 @@ class _Run:
         if not any(task.parts for task in tasks):
             return Sent(0, 0, 0)
         assert self.state is not None, "it was begun"
+        name, version = self.spec.name, self.state.version
+        keeps = self.spec.keeps_partitions  # which needs those that the target has by now
         work = Forward(
             options=self.spec.target,
-            target=self._target._replace(partitions=portion.partitions),
+            target=self._target if keeps else self._target._replace(partitions=portion.partitions),
             is_compacted="compact" in (self._configs.get("cleanup.policy") or ""),
-            keeps_partitions=self.spec.keeps_partitions,
+            keeps_partitions=keeps,
             query=self.state.query,
+            turn=Turn.at(self.spec.checkpoint, name, version),
             portion=portion,
             known={},
         )
         if self._is_resumed:
             work = replace(work, known=recall(work))
         with self._meter.working(self._started(), size):
+            self._log.check(name, version)
             rows = _frame(self._started(), self.spec, work, tasks).collect()
         return Sent(*(sum(row[name] for row in rows) for name in Sent._fields))
 
