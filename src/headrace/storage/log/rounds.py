@@ -35,7 +35,8 @@ ENTRY_BYTES_MAX: Final = _ENTRY.size + 255
 
 
 class LogKey(NamedTuple):
-    """One log, through deletion and return of its name."""
+    """One log, through deletion and return of its name. A copy that is assigned elsewhere and here again is another log
+    with the same key: lineages tell them apart."""
 
     directory: str
     """Name of its directory."""
