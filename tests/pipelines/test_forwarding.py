@@ -217,6 +217,7 @@ def test_a_task_that_is_tried_again_looks_what_is_there(
     with Brokers(made.bootstrap) as brokers:
         origins, turn = [ORIGIN, Origin("s", 1, 1_000, 1_100)], Turn.at(str(tmp_path), "n", 1)
         work = forward_of(find_target(brokers, "again"), made.bootstrap, origins=origins, turn=turn)
+    open_objects(str(tmp_path)).put(key_of(1), b"{}")
     rows = [pa.RecordBatch.from_pylist(table(Random(7), 40), SENT)]
     sent = []
     for attempt in (0, 1):
@@ -243,11 +244,13 @@ def test_whose_turn_is_over_sends_no_further_chunk(
         origins = [ORIGIN, Origin("s", 1, 1_000, 1_100)]
         work = forward_of(find_target(brokers, topic), made.bootstrap, origins=origins, turn=turn)
     given = table(Random(5), 100)
+    objects = open_objects(str(tmp_path))
+    objects.put(key_of(1), b"{}")
 
     def rows() -> Iterator[Any]:
         yield from (pa.RecordBatch.from_pylist(given[at : at + 5], SENT) for at in range(0, 50, 5))
         if how == "another run":
-            open_objects(str(tmp_path)).put(key_of(2), b"{}")
+            objects.put(key_of(2), b"{}")
         else:
             turn.taken(1, 1)
         yield from (pa.RecordBatch.from_pylist(given[at : at + 5], SENT) for at in range(50, 100, 5))
@@ -263,7 +266,11 @@ def test_whose_turn_is_over_sends_no_further_chunk(
     if how == "another try":
         turn.taken(1, 1)()
         turn.taken(0, 0)()
+        objects.put(key_of(2), b"{}")
         turn._replace(version=2).taken(1, 0)()
+        unseen = turn._replace(checkpoint=str(tmp_path / "elsewhere"))
+        unseen.taken(1, 1)()
+        assert not (tmp_path / "elsewhere").exists(), "a checkpoint that this machine does not see is not made"
 
 
 def test_a_target_that_ends_below_where_it_was_planned_is_looked_through(made: World) -> None:

@@ -136,12 +136,16 @@ class ReplayLog:
 
     def check(self, name: str, version: int) -> None:
         """Raises ConcurrentReplay where somebody went on from this version."""
-        following = version + 1
+        if self.has(version + 1):
+            raise ConcurrentReplay(name, version + 1)
+
+    def has(self, version: int) -> bool:
+        """Whether it was put, as far as this machine sees."""
         try:
-            self._objects.size(key_of(following))
+            self._objects.size(key_of(version))
         except FileNotFoundError:
-            return
-        raise ConcurrentReplay(name, following)
+            return False
+        return True
 
     def done(self, state: Replayed, run: str, records: int) -> Replayed:
         """When all of it is acknowledged. Raises ConcurrentReplay."""

@@ -43,9 +43,12 @@ class Turn(NamedTuple):
 
     def taken(self, task: int, attempt: int) -> Callable[[], None]:
         """By one try of a task. What is given is called before each chunk, and raises ConcurrentReplay, TriedAgainError
-        where the turn is over. Raises StorageFailure."""
+        where the turn is over; never on a machine that does not see the checkpoint, as where that is a directory of the
+        driver's own. Raises StorageFailure."""
         objects = open_objects(self.checkpoint)
         log, claims = ReplayLog(objects), f"{CLAIMS}/{self.version:020d}/{task}/"
+        if not log.has(self.version):
+            return lambda: None
         if attempt > 0:
             objects.put(f"{claims}{attempt}", b"{}")
 
