@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from headrace.net.client.admin import Admin
 from headrace.net.client.cluster import Cluster as Client
 from headrace.replica.sealing import packed
 from headrace.storage.disk import LocalDisk
+from headrace.storage.engine import PartitionLog
 from headrace.storage.objects import DirectoryObjects
 from headrace.wire.batches import encode_batch
 from headrace.wire.errors import ErrorCode
@@ -580,6 +581,50 @@ def test_a_target_that_dies_after_the_seal_is_replaced_and_what_it_began_never_w
         assert await world.read(A, 0, 5) == list(enumerate([*values, b"3", b"4"]))
 
     run(tmp_path, work)
+
+
+def test_an_owner_that_is_aimed_at_again_before_it_has_closed_its_log_begins_another(tmp_path: Path) -> None:
+    """What is under way then is not to lead with the log of the first time: a restart would find it to be of another
+    assignment, and nothing of this one."""
+
+    async def work(world: Moving) -> None:
+        values = await begin(world)
+        partitions, turn, quiet, waits = world.partitions(A), asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+        async def held_up(_: Sequence[PartitionLog]) -> None:
+            waits.set()
+            await quiet.wait()
+
+        sealing, finishing = world.hold(A, SealMove), world.hold(B, FinishMove)
+        try:
+            assert await world.ask(B, through=C) == 0
+            await sealing.seen.wait()
+            partitions._work = asyncio.create_task(happened(turn))
+            partitions._try_again(world.key)  # it is looked at next
+            sealing.let_go()
+            await finishing.seen.wait()
+            await world.until(A, lambda known: known.leader == B)
+            partitions.before_closing.append(held_up)
+            turn.set()
+            await waits.wait()
+            assert await world.ask(A, through=C) == 0
+            await world.until(A, lambda known: known.leader == A)
+        finally:
+            turn.set()
+            quiet.set()
+        finishing.let_go()  # late
+        await world.until_owned(A)
+        assert await world.write(A, b"next") == 3
+        await world.stop_for_a_while(A, wipe=False)
+        await world.until_unfenced(A)
+        await until(lambda: isinstance(world.partitions(A).role(world.key), Partition))
+        assert await world.read(A, 0, 4) == list(enumerate([*values, b"next"]))
+
+    run(tmp_path, work)
+
+
+async def happened(event: asyncio.Event) -> None:
+    await event.wait()
 
 
 def test_a_copy_to_which_nothing_was_ever_written_goes_on_after_a_restart(tmp_path: Path) -> None:
