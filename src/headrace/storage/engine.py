@@ -451,7 +451,8 @@ class LogEngine(Protocol):
         """What is stamped on the directories that are there."""
 
     def open(self, identity: LogIdentity, config: LogConfig, *, start: Offset = ...) -> PartitionLog:
-        """Recover the partition's log, or begin an empty one at `start` (no file is made before the first append).
+        """Recover the partition's log, or begin an empty one at `start` (no file is made before the first append,
+        unless a journal may have something of a log that was here before: then it is durable whose it is).
 
         A directory of another topic's id, or without a stamp (nothing in it was ever flushed), is set aside. Ends
         by flushing what it accepted. Where something that was flushed is gone, it changes nothing, and the log is
