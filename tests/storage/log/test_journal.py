@@ -283,6 +283,35 @@ def test_no_room_for_a_file_is_told_and_tried_again_later() -> None:
     assert store.journal.is_ready
 
 
+@pytest.mark.parametrize("names", [JOURNAL.parent, JOURNAL])
+def test_a_journal_whose_name_may_not_be_durable_is_not_begun_in_this_life(names: Path) -> None:
+    """Seed 77 of the simulator: the journal's directory was there, and so was not synced again, and a power cut took
+    it with all that was acknowledged since."""
+    disk = new_disk()
+    store = Store(disk)
+    twin = Twin(store.open(identity_of(0), ROOMY))
+    twin.append(batch())
+    store.flush(twin.log)
+    sync = disk.sync_directory
+
+    def failing(path: Path) -> None:
+        if path == names:
+            raise OSError("as told")
+        sync(path)
+
+    with patch.object(disk, "sync_directory", failing), capture_logs() as told:
+        store.keep_up()
+    assert [each["log_level"] for each in told] == ["warning"]
+    for _ in range(40):
+        twin.append(batch())
+        assert store.flush(twin.log) == [None]
+        store.keep_up()
+    assert not store.journal.is_ready
+    disk.chance.random = lambda: 0.999  # type: ignore[method-assign]
+    disk.power_cut()
+    assert read_all(Store(disk).open(twin.log.identity, ROOMY)) == twin.bytes_from(0)
+
+
 def test_a_failed_sync_of_the_journal_costs_speed_and_is_told_once() -> None:
     world = World()
     world.append()

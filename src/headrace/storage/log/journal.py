@@ -241,6 +241,8 @@ class Journal:
         self.is_ready = False
         """Appends may be collected for it."""
         self._broken = False
+        self._names_in_doubt = False
+        """A directory has failed to sync: no file is made in this life any more, for a power cut might take them all."""
         self._next = 0
         """Number of the next round."""
         self._life = 0
@@ -472,7 +474,7 @@ class Journal:
             self._spare.append(ring.popleft())
         if self._spare:
             self._go_on()
-        elif len(ring) < files_max and self._rounds_to_file == 0:
+        elif len(ring) < files_max and self._rounds_to_file == 0 and not self._names_in_doubt:
             self._files_made += 1
             work.prepare = self._directory / f"{self._files_made:020d}{SUFFIX}"
         if len(ring) > max(1, files_max // 2):
@@ -557,20 +559,28 @@ class Journal:
         for. Blocking. Raises OSError."""
         if not self._disk.is_directory(self._directory):
             self._disk.make_directory(self._directory)
-            self._disk.sync_directory(self._directory.parent)
+            self._sync_names(self._directory.parent)
         file = self._disk.open(path, create=True)
         try:
             left = self._settings.file_bytes
             while left > 0:
                 left -= file.append([ZEROS[:left]])
             file.sync()
-            self._disk.sync_directory(self._directory)
+            self._sync_names(self._directory)
         except OSError:
             file.close()
             with suppress(OSError):
                 self._disk.remove(path)
             raise
         return file
+
+    def _sync_names(self, directory: Path) -> None:
+        """Where that fails, nothing tells whether the names are ever durable: a later success may be none."""
+        try:
+            self._disk.sync_directory(directory)
+        except OSError:
+            self._names_in_doubt = True
+            raise
 
     def sync_behind(self, path: Path) -> None:
         """Sync a log's file. Blocking. Raises OSError; nothing is to be done where the file is gone."""
