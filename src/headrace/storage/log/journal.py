@@ -242,7 +242,7 @@ class Journal:
         """Appends may be collected for it."""
         self._broken = False
         self._names_in_doubt = False
-        """A directory has failed to sync: no file is made in this life any more, for a power cut might take them all."""
+        """A directory has failed to sync: no file is made in this life any more, for a power cut may take all of it."""
         self._next = 0
         """Number of the next round."""
         self._life = 0
