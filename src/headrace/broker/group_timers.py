@@ -12,27 +12,28 @@ class GroupTimers:
     def __init__(self, wake: Callable[[str], None]) -> None:
         self._wake = wake
         self._loop = asyncio.get_running_loop()
-        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._timers: dict[str, tuple[float, asyncio.Handle]] = {}
+        """When, on the loop's clock; uvloop's own handle does not tell it of what is due at once."""
         self._closed = False
 
     def arm(self, group_id: str, at_ms: int) -> None:
         """Have the group woken by then; an earlier alarm that is set already will do."""
-        at, timer = at_ms / 1000, self._timers.get(group_id)
-        if self._closed or (timer is not None and timer.when() <= at):
+        at, armed = at_ms / 1000, self._timers.get(group_id)
+        if self._closed or (armed is not None and armed[0] <= at):
             return
-        if timer is not None:
-            timer.cancel()
-        self._timers[group_id] = self._loop.call_at(at, self._ring, group_id)
+        if armed is not None:
+            armed[1].cancel()
+        self._timers[group_id] = (at, self._loop.call_at(at, self._ring, group_id))
 
     def disarm(self, group_id: str) -> None:
-        timer = self._timers.pop(group_id, None)
-        if timer is not None:
-            timer.cancel()
+        armed = self._timers.pop(group_id, None)
+        if armed is not None:
+            armed[1].cancel()
 
     def close(self) -> None:
         """Nobody is woken any more."""
         self._closed = True
-        for timer in self._timers.values():
+        for _, timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
 
