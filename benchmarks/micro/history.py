@@ -1,25 +1,31 @@
 """Durable history read through a broker, beside the same records read from its log, by librdkafka, in one run.
 
-    python -m benchmarks.micro.history [--mb 1000]
+    python -m benchmarks.micro.history [--mb 1000] [--s3]
 
 Prints MB/s of the hot and of the cold read, and how long a produce with acks=all takes at the 50th and 99th percentile,
-alone and with a reader of history beside it. The store is a directory.
+alone and with a reader of history beside it. The store is a directory, or the S3-compatible server of the tests, on the
+same cores.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import tempfile
 import threading
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import confluent_kafka
 from confluent_kafka.admin import AdminClient, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
+from headrace.base.ids import PartitionIndex
+from headrace.storage.tier.reader import Store
 from tools.broker_process import BrokerProcess
+from tools.s3_server import S3Server
 
 RECORD_BYTES = 1024
 TOPIC, HOT = "history", "hot"
@@ -78,42 +84,60 @@ def keep_little(admin: AdminClient) -> None:
         future.result()
 
 
+def wait_for_export(url: str, count: int) -> None:
+    """Until the mirror has so many records."""
+    store = Store.open(url)
+    while not any(topic.name == TOPIC for topic in store.topics()):
+        time.sleep(0.5)
+    topic = next(each for each in store.topics() if each.name == TOPIC)
+    while store.catalog(topic, PartitionIndex(0)).next_offset < count:
+        time.sleep(0.5)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--mb", type=int, default=1000)
-    count = parser.parse_args().mb * 1_000_000 // RECORD_BYTES
+    parser.add_argument("--s3", action="store_true")
+    arguments = parser.parse_args()
+    count = arguments.mb * 1_000_000 // RECORD_BYTES
     root = Path(tempfile.mkdtemp(prefix="headrace-history-"))
-    options = ("--durable", f"file://{root / 'store'}", "--config", "log.retention.check.interval.ms=200")
-    try:
-        with BrokerProcess(root, *options) as broker:
-            admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-            configs = {"segment.bytes": str(64 << 20), "durable.export.max.lag.ms": "500"}
-            for name in (TOPIC, HOT):
-                admin.create_topics([NewTopic(name, 1, 1, config=configs)])[name].result()
-            produce(broker.bootstrap, count)
-            exported = root / "store"
-            while sum(file.stat().st_size for file in exported.rglob("*.segment")) < count * RECORD_BYTES:
-                time.sleep(0.5)
-            hot = [read(broker.bootstrap, count) for _ in range(2)][-1]
-            alone = latencies(broker.bootstrap, 10)
-            keep_little(admin)
-            log = broker.data / "logs" / f"{TOPIC}-0"
-            while sum(file.stat().st_size for file in log.glob("*.log")) > 64 << 20:
-                time.sleep(0.5)
-            cold = [read(broker.bootstrap, count) for _ in range(2)][-1]
-            over = threading.Event()
+    with ExitStack() as stack:
+        stack.callback(shutil.rmtree, root)
+        url = f"file://{root / 'store'}"
+        if arguments.s3:
+            server = stack.enter_context(S3Server(root / "s3"))
+            os.environ.update(server.environment)
+            url = server.url()
+        measure(root, url, count)
 
-            def read_on() -> None:
-                while not over.is_set():
-                    read(broker.bootstrap, count)
 
-            thread = threading.Thread(target=read_on)
-            thread.start()
-            beside = latencies(broker.bootstrap, 10)
-            over.set()
-            thread.join()
-    finally:
-        shutil.rmtree(root)
+def measure(root: Path, url: str, count: int) -> None:
+    options = ("--durable", url, "--config", "log.retention.check.interval.ms=200")
+    with BrokerProcess(root, *options) as broker:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        configs = {"segment.bytes": str(64 << 20), "durable.export.max.lag.ms": "500"}
+        for name in (TOPIC, HOT):
+            admin.create_topics([NewTopic(name, 1, 1, config=configs)])[name].result()
+        produce(broker.bootstrap, count)
+        wait_for_export(url, count)
+        hot = [read(broker.bootstrap, count) for _ in range(2)][-1]
+        alone = latencies(broker.bootstrap, 10)
+        keep_little(admin)
+        log = broker.data / "logs" / f"{TOPIC}-0"
+        while sum(file.stat().st_size for file in log.glob("*.log")) > 64 << 20:
+            time.sleep(0.5)
+        cold = [read(broker.bootstrap, count) for _ in range(2)][-1]
+        over = threading.Event()
+
+        def read_on() -> None:
+            while not over.is_set():
+                read(broker.bootstrap, count)
+
+        thread = threading.Thread(target=read_on)
+        thread.start()
+        beside = latencies(broker.bootstrap, 10)
+        over.set()
+        thread.join()
     print(f"hot read {hot:.0f} MB/s, cold read {cold:.0f} MB/s: {cold / hot:.2f} of it")
     print(
         "produce, ms at 50 % and 99 %: alone {:.2f} {:.2f}, beside a cold reader {:.2f} {:.2f}".format(*alone, *beside)
