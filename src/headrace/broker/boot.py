@@ -190,7 +190,7 @@ class Broker:
 
     async def _enter_cluster(self, parts: Parts) -> None:
         """Bind, register and open the logs. Who is alone accepts only once it serves; others have to be heard by the
-        quorum first, and say of what they do not serve yet that others do, or nobody."""
+        quorum first. Clients are served once the broker is ready."""
         self.port = await self._bind(parts.listener)
         endpoint = self._endpoint()
         parts.peers.address = PeerAddress(endpoint.host, endpoint.port)
@@ -204,6 +204,7 @@ class Broker:
             await parts.listener.accept()
         await parts.membership.become_ready()
         await parts.partitions.settled()
+        parts.open()
 
     async def _bind(self, listener: Listener) -> int:
         try:

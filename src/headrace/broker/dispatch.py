@@ -2,7 +2,9 @@
 
 Promises: only what is advertised is served; an unknown API or version gets what Kafka gives (ApiVersions: the list,
 under UNSUPPORTED_VERSION, KIP-511; any other: a closed connection and one log line). One metadata image serves the
-whole of one request. Our own mistake (an assertion) stops the broker; it is never answered as if nothing were.
+whole of one request. Our own mistake (an assertion) stops the broker; it is never answered as if nothing were. Until
+`open` no client is served from an image that may be older than what it has seen elsewhere: it waits for a moment, then
+its connection is closed, and it asks another broker.
 """
 
 from __future__ import annotations
@@ -10,12 +12,13 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import structlog
 
 from headrace.base.errors import CorruptData, HeadraceError
-from headrace.broker.context import Handler, RequestContext, Services
+from headrace.base.limits import UNREADY_WAIT_MS_MAX
+from headrace.broker.context import Handler, RequestContext, Services, Shortcut
 from headrace.broker.deferred import Deferred
 from headrace.broker.metering import EXEMPT, Metered
 from headrace.broker.quotas import ClientUsage
@@ -26,6 +29,18 @@ from headrace.wire.messages.api_versions import ApiVersionsRequest
 from headrace.wire.quirks import repaired
 
 log = structlog.get_logger(__name__)
+
+BEFORE_READY: Final = frozenset(
+    {
+        ApiKey.API_VERSIONS,
+        ApiKey.ENVELOPE,
+        ApiKey.DESCRIBE_CLUSTER,
+        ApiKey.DESCRIBE_QUORUM,
+        ApiKey.ADD_RAFT_VOTER,
+        ApiKey.REMOVE_RAFT_VOTER,
+    }
+)
+"""What is answered at any time: by it brokers come to a cluster and make its quorum, and operators see why not."""
 
 
 class Dispatcher:
@@ -48,13 +63,19 @@ class Dispatcher:
         self._on_response = on_response
         self._quotas = services.quotas
         self._apis = {key: cast("Api", api(key)) for key in handlers}
+        self._opened = asyncio.Event()
+        self._shortcuts: dict[bytes, Shortcut] = {}
+        """By the first bytes of a frame."""
+
+    def open(self) -> None:
+        """The broker is ready: clients are served."""
+        self._opened.set()
         self._shortcuts = {
             encode_key(key, version): shortcut
-            for key, handler in handlers.items()
+            for key, handler in self._handlers.items()
             if handler.shortcuts is not None
-            for version, shortcut in handler.shortcuts(services).items()
+            for version, shortcut in handler.shortcuts(self._services).items()
         }
-        """By the first bytes of a frame."""
 
     def serve(self, frame: memoryview, connection: Connection) -> Answer | Later | None:
         """One request frame. Raises CorruptData where it cannot be answered (the connection is then closed)."""
@@ -78,6 +99,9 @@ class Dispatcher:
             if header.api_key in self._private:
                 return self._serve_private(header, frame, connection)
             raise CorruptData(f"API {header.api_key} is not served; ask for ApiVersions first")
+        if header.api_key not in BEFORE_READY and not self._opened.is_set():
+            waiting = self._once_open(bytes(frame), connection)
+            return Pending(self, header, asyncio.ensure_future(waiting), connection, pipelined=False)
         lowest, highest = handler.versions
         if not lowest <= header.api_version <= highest:
             if header.api_key != ApiKey.API_VERSIONS:
@@ -97,6 +121,26 @@ class Dispatcher:
         if usage is not None:
             return self._handle_metered(usage, handler, header, request, context, connection)
         return self._handle(handler, header, request, context, connection)
+
+    async def _once_open(self, frame: bytes, connection: Connection) -> Answer | None:
+        """The answer, once clients are served; where that takes long the connection is closed."""
+        try:
+            async with asyncio.timeout(UNREADY_WAIT_MS_MAX / 1000):
+                await self._opened.wait()
+        except TimeoutError:
+            connection.abort()
+            return None
+        answer = self.serve(memoryview(frame), connection)
+        if answer is None or isinstance(answer, list):
+            return answer
+        over = asyncio.get_running_loop().create_future()
+        answer.add_done_callback(lambda _: None if over.done() else over.set_result(None))
+        try:
+            await over
+        except asyncio.CancelledError:
+            answer.cancel()
+            raise
+        return answer.answer()
 
     def _serve_private(self, header: RequestHeader, frame: memoryview, connection: Connection) -> Answer | Later | None:
         try:

@@ -21,7 +21,7 @@ from headrace.net.client.address import Address
 from headrace.net.client.connection import connect
 from headrace.net.client.errors import ClientError, RefusedError
 from headrace.wire.apis import ApiKey
-from headrace.wire.messages.metadata import MetadataRequest
+from headrace.wire.messages.describe_cluster import DescribeClusterRequest
 
 log = structlog.get_logger(__name__)
 
@@ -72,8 +72,9 @@ async def cluster_at(address: Address) -> ClusterId | None:
     """The cluster that the broker there belongs to; None where it was not born yet. Raises ClientError."""
     connection = await connect(address, client_id="headrace-broker", timeout_ms=JOIN_TIMEOUT_MS)
     try:
-        request = MetadataRequest(topics=(), allow_auto_topic_creation=False)
-        response = await connection.request(ApiKey.METADATA, request, timeout_ms=JOIN_TIMEOUT_MS)
+        response = await connection.request(
+            ApiKey.DESCRIBE_CLUSTER, DescribeClusterRequest(), timeout_ms=JOIN_TIMEOUT_MS
+        )
     except RefusedError:
         return None
     finally:

@@ -6,7 +6,7 @@ import asyncio
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from headrace.base.ids import BrokerId, IncarnationId, ProducerId
 from headrace.base.ports import Clock, Disk, Objects, Random
@@ -224,6 +224,8 @@ class Parts:
         dispatcher = Dispatcher(self._services, handlers, private=private, on_bug=on_bug, on_response=on_response)
         serve = dispatcher.serve if counts is None else counts.counted(dispatcher.serve)
         self.listener = Listener(serve, self._bounds())
+        self.open: Final = dispatcher.open
+        """Have clients served."""
         self.metrics: Endpoint | None = None
         """Where metrics are asked for, once it is started."""
         self._reporter = Reporter(lambda: metadata.image, on_bug)

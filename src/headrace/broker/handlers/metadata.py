@@ -73,7 +73,7 @@ def _answer(request: MetadataRequest, context: RequestContext, image: MetadataIm
     cluster = request.include_cluster_authorized_operations
     operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else OPERATIONS_NOT_ASKED_FOR
     return MetadataResponse(
-        brokers=tuple(_brokers(image)),
+        brokers=tuple(told_brokers(image, context.services.node_id)),
         cluster_id=context.services.duties.cluster_id,
         controller_id=controller_id(context, image),
         topics=tuple(_topics(request, context.version, image, operations)),
@@ -81,8 +81,11 @@ def _answer(request: MetadataRequest, context: RequestContext, image: MetadataIm
     )
 
 
-def _brokers(image: MetadataImage) -> Iterator[MetadataResponseBroker]:
-    for broker in image.live_brokers():
+def told_brokers(image: MetadataImage, me: BrokerId) -> Iterator[MetadataResponseBroker]:
+    """Those that live. Where none is known to, the one that answers: who is told of nobody has nobody left to ask
+    (librdkafka 2.16 forgets all brokers that it is not told of, and its consumers then hang for ever)."""
+    mine = image.brokers.get(me)
+    for broker in image.live_brokers() or ([] if mine is None else [mine]):
         endpoint = endpoint_of(broker)
         yield MetadataResponseBroker(node_id=broker.id, host=endpoint.host, port=endpoint.port, rack=broker.rack)
 
