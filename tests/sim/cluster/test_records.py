@@ -27,6 +27,7 @@ FOUND: Final[dict[str, int]] = {
     "wiped-disk-stays-in-the-isr": 19,
     "parked-request-survives-its-epoch": 12,
     "follower-shows-all-it-has": 3,
+    "journal-forgets-lineages": 24,
 }
 """The first seed that finds each, with what gives it away in decision 0021; where simulator or broker were changed,
 others do: `headrace sim --part records --plant NAME --runs 500`."""

@@ -85,6 +85,29 @@ class AssigningNemesis(RecordsNemesis):
     def _mood(self) -> list[tuple[Act, float]]:
         return [*super()._mood(), (self.away_and_back, self._random.choice((0.0, 3.0, 10.0)))]
 
+    @property
+    def has_given_back(self) -> bool:
+        return not any(map(self._lacks, self._whole))
+
+    def _lacks(self, key: PartitionKey) -> bool:
+        """Whether it is not where it was at first, or is still on its way."""
+        state = self._records.state(key)
+        return state is not None and (state.is_reassigned or set(state.replicas) != set(self._whole[key]))
+
+    async def keep_up(self) -> None:
+        """Where a copy was left away it comes back."""
+        giving = self._world.loop.create_task(self._give_back())
+        try:
+            await super().keep_up()
+        finally:
+            giving.cancel()
+
+    async def _give_back(self) -> None:
+        while True:
+            for key in filter(self._lacks, list(self._whole)):
+                await self._place(key, self._whole[key])
+            await asyncio.sleep(0.5)
+
     async def away_and_back(self) -> None:
         """A copy is assigned elsewhere, or nowhere, and here again, in many cases after its broker has led on its own;
         then that loses its power. Where one is away from before it comes back. Nothing else happens meanwhile."""

