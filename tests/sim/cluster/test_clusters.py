@@ -26,8 +26,8 @@ FOUND: Final[dict[str, int]] = {
     "vote-not-persisted": 103,
     "wiped-voter-votes": 212,
 }
-"""The first seed that finds each; where simulator or broker were changed, others do: `headrace sim --plant NAME --runs
-500`. Decision 0019 has the whole table."""
+"""A seed that finds each, with what gives it away in decision 0019; where simulator or broker were changed, others do:
+`make plants PART=metadata` notes them."""
 
 
 UNDURABLE: Final = 251

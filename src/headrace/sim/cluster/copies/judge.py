@@ -145,7 +145,7 @@ def _joined(history: Sequence[Batch], log: Sequence[Batch]) -> list[Batch]:
     """What is served of both: the log from where it starts, and history before that, or where the log ends below it."""
     if not history:
         return list(log)
-    if not log or log[-1].end <= history[-1].end or log[0].base > history[-1].end:
+    if not log or log[-1].end < history[-1].end or log[0].base > history[-1].end:
         return list(history)
     return [*(batch for batch in history if batch.end <= log[0].base), *log]
 
