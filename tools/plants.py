@@ -120,7 +120,7 @@ def seeds(noted: int, *, first: bool) -> Iterator[int]:
 def problem_of(row: Noted, seed: int) -> str | None:
     with ALL_PLANTS[row.plant]():
         outcome = PARTS[row.part](seed)
-    return str(outcome.problems[0]) if is_found(outcome, SHOWS_AS.get(row.part)) else None
+    return str(outcome.problems[0]).splitlines()[0] if is_found(outcome, SHOWS_AS.get(row.part)) else None
 
 
 def note(found: Found) -> None:
