@@ -36,8 +36,10 @@ PROFILE ?=
 BIG ?=
 PAIRS ?=
 CLONES ?=
+PART ?=
+FIRST ?=
 
-.PHONY: venv demo test suites check crash-spark format bench bench-failover bench-groups bench-moves bench-spark bench-micro partitions image soak promises swarm lock clean help
+.PHONY: venv demo test suites check crash-spark format bench bench-failover bench-groups bench-moves bench-spark bench-micro partitions image soak promises swarm plants lock clean help
 
 venv: $(VENV)/.made/core ## .venv with the command `headrace`, from the locked requirements
 	@echo "$(BIN)/headrace is ready"
@@ -107,6 +109,9 @@ swarm: $(VENV)/.made/test ## simulated brokers and clusters on faulty disks and 
 	@$(BIN)/python -m headrace.sim --cluster --part groups --seed $(SEED) --runs $(RUNS)
 	@$(BIN)/python -m headrace.sim --cluster --part moves --seed $(SEED) --runs $(RUNS)
 	@$(BIN)/python -m headrace.sim --cluster --part copies --seed $(SEED) --runs $(RUNS)
+
+plants: $(VENV)/.made/test ## where a planted bug's seed has moved (tests/sim/cluster), look for another and note it; PART=moves, FIRST=1
+	@$(BIN)/python -m tools.plants $(addprefix --part ,$(PART)) $(if $(FIRST),--first)
 
 lock: $(VENV)/.made/dev ## resolve requirements/*.txt anew (UPGRADE=1 moves versions)
 	@PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python tools/lock.py $(if $(UPGRADE),--upgrade)

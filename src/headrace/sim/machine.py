@@ -17,9 +17,9 @@ from headrace.broker.boot import Broker
 from headrace.broker.config import BrokerConfig
 from headrace.sim.clock import SimClock
 from headrace.sim.disk import Mount, SimDisk
+from headrace.sim.journals import Journals
 from headrace.sim.process import Process
 from headrace.sim.world import BROKER, RunOver, World
-from headrace.storage.log.journal import JournalSettings
 
 T = TypeVar("T")
 
@@ -33,10 +33,6 @@ CONFIGS: Final = {
     "log.scrub.io.max.bytes.per.second": "50000000",
 }
 """So that the offsets topic is compacted within a run."""
-JOURNALED: Final = 0.9
-"""Share of the runs whose brokers keep a journal."""
-UNJOURNALED_LIVES: Final = 0.1
-"""Of their lives, how many do without."""
 START_SECONDS_MAX: Final = 60.0
 STOP_SECONDS_MAX: Final = 60.0
 
@@ -54,8 +50,7 @@ class Machine:
         self.broker: Broker | None = None
         self._died = asyncio.Event()
         self._boots = 0
-        self._journals = random.Random(f"journal {seed}")
-        self._has_journal = self._journals.random() < JOURNALED
+        self._journals = Journals(random.Random(f"journal {seed}"))
 
     @property
     def is_up(self) -> bool:
@@ -94,22 +89,12 @@ class Machine:
 
     async def _start(self, process: Process) -> Broker:
         config = BrokerConfig(
-            data=DATA, host=BROKER[0], port=BROKER[1], configs=CONFIGS, journal=self._journal_settings()
+            data=DATA, host=BROKER[0], port=BROKER[1], configs=CONFIGS, journal=self._journals.of_a_life()
         )
         chance = random.Random(self._chance.getrandbits(64))
         broker = Broker(config, clock=self.clock, random=chance, disk=Mount(self.disk, process))
         await broker.start()
         return broker
-
-    def _journal_settings(self) -> JournalSettings:
-        """So small that its files are used again and again within a run. Seldom, one life or the whole run has none."""
-        if not self._has_journal or self._journals.random() < UNJOURNALED_LIVES:
-            return JournalSettings(files_max=0)
-        return JournalSettings(
-            file_bytes=self._journals.choice((16, 32, 64)) * 1024,
-            files_max=self._journals.choice((3, 4)),
-            after_rounds=self._journals.choice((1, 2, 4)),
-        )
 
     async def stop(self) -> None:
         """A clean stop, and the end of the process."""

@@ -10,16 +10,23 @@ from headrace.sim.cluster.run import ClusterOutcome
 SEEDS_MAX: Final = 500
 """Every planted bug is found within so many seeds."""
 HUNT_SECONDS_MAX: Final = 900
+ROT_SHOWS_AS: Final = "in-sync-without"
+"""What gives away the bugs that are planted in how damage is mended."""
 
 
-def hunted(run: Callable[[int], ClusterOutcome], known: int) -> ClusterOutcome:
-    """What finds the bug that is planted now; the last outcome, which is sound, where nothing does. Whatever changes a
-    broker's timing moves the seeds: one that is not `known` any more is told, to be noted."""
+def hunted(run: Callable[[int], ClusterOutcome], known: int, *, shows_as: str | None = None) -> ClusterOutcome:
+    """What finds the bug that is planted now; the last outcome, which does not, where nothing does. Whatever changes a
+    broker's timing moves the seeds: one that is not `known` any more is told, to be noted (`make plants`)."""
     outcome = run(known)
-    if not outcome.is_sound:
+    if is_found(outcome, shows_as):
         return outcome
     for seed in range(SEEDS_MAX):
-        if not (outcome := run(seed)).is_sound:
+        if is_found(outcome := run(seed), shows_as):
             break
     print(f"seed {known} does not find it any more; seed {outcome.seed} does: note it")
     return outcome
+
+
+def is_found(outcome: ClusterOutcome, shows_as: str | None) -> bool:
+    """Whether a problem was found, and first one of that kind, where it is named."""
+    return not outcome.is_sound and shows_as in (None, outcome.problems[0].kind)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from unittest.mock import patch
 
-from headrace.sim.cluster import brokers
 from headrace.storage.log.journal import JournalSettings
 from headrace.wire.apis import ApiKey, api
 from headrace.wire.messages.alter_partition_reassignments import (
@@ -26,7 +24,7 @@ class Assigning(RecordsScript):
 
     def __init__(self) -> None:
         api(ApiKey.ALTER_PARTITION_REASSIGNMENTS)
-        super().__init__()
+        super().__init__(JOURNAL)
 
     async def begin(self) -> None:
         for host in self.hosts.values():
@@ -79,5 +77,4 @@ def test_what_is_acknowledged_is_there_and_not_what_was_there_before() -> None:
                 await asyncio.sleep(0.2)
         assert told == (0, COUNT + 1)
 
-    with patch.object(brokers, "JournalSettings", lambda **_: JOURNAL):
-        script.run(story)
+    script.run(story)

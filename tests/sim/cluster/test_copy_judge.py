@@ -26,8 +26,18 @@ HISTORY = batches(0, 4)
         (batches(4, 6), batches(0, 6)),
         (batches(5, 6), HISTORY),
         (batches(2, 6, epoch=1), [*batches(0, 2), *batches(2, 6, epoch=1)]),
+        (batches(0, 4, epoch=1), batches(0, 4, epoch=1)),
     ],
-    ids=["nothing", "less", "the same", "more", "begun behind it", "a gap", "something else"],
+    ids=[
+        "nothing",
+        "less",
+        "the same",
+        "more",
+        "begun behind it",
+        "a gap",
+        "something else",
+        "as long, something else",
+    ],
 )
 def test_what_is_served(log: list[Batch], served: list[Batch]) -> None:
     assert _joined(HISTORY, log) == served

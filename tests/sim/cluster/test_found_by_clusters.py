@@ -18,8 +18,10 @@ from headrace.sim.cluster.operator import APIS as OPERATORS_APIS
 from headrace.sim.cluster.run import logs_in
 from headrace.sim.cluster.world import PORT, ClusterWorld, address_of
 from headrace.sim.guard import guarded
+from headrace.sim.journals import NONE
 from headrace.sim.loop import VirtualLoop
 from headrace.sim.run import close, garbage_kept
+from headrace.storage.log.journal import JournalSettings
 from headrace.wire.apis import ApiKey, api
 from headrace.wire.messages.remove_raft_voter import RemoveRaftVoterRequest
 
@@ -34,13 +36,13 @@ async def until(holds: Callable[[], bool]) -> None:
 class Script:
     """A cluster that does what a test says."""
 
-    def __init__(self, *, born: int, spare: int) -> None:
+    def __init__(self, *, born: int, spare: int, journal: JournalSettings = NONE) -> None:
         for key in (*APIS, *OPERATORS_APIS):
             api(key)
         self.loop = VirtualLoop(random.Random(1))
         self.world = ClusterWorld(self.loop, 1)
         self.judge = Judge(self.world.problem, self.world.tell_of)
-        programs = BrokerPrograms(range(1, born + 1))
+        programs = BrokerPrograms(range(1, born + 1), journal=lambda: journal)
         self.hosts = {node: Host(self.world, node, programs) for node in range(1, born + spare + 1)}
         programs.birth([self.hosts[node] for node in range(1, born + 1)])
 

@@ -10,6 +10,8 @@ from headrace.metadata.values import PartitionImage
 from headrace.sim.client import Client, Lost
 from headrace.sim.cluster.records.stage import APIS
 from headrace.sim.cluster.world import PORT, address_of
+from headrace.sim.journals import NONE
+from headrace.storage.log.journal import JournalSettings
 from headrace.wire.apis import ApiKey, api
 from headrace.wire.batches import encode_batch
 from headrace.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -24,10 +26,10 @@ NAME = "records"
 class RecordsScript(Script):
     """Three brokers and a topic with one partition, copied by all."""
 
-    def __init__(self) -> None:
+    def __init__(self, journal: JournalSettings = NONE) -> None:
         for key in APIS:
             api(key)
-        super().__init__(born=3, spare=0)
+        super().__init__(born=3, spare=0, journal=journal)
 
     def partition(self) -> PartitionImage:
         """As the newest image has it."""

@@ -21,15 +21,16 @@ FOUND: Final[dict[str, int]] = {
     "fetch-offset-counted": 0,
     "no-truncation-on-a-new-epoch": 2,
     "isr-used-before-commit": 2,
-    "join-at-a-stale-high-watermark": 84,
-    "no-epoch-for-a-new-incarnation": 10,
-    "stale-leader-serves-reads": 15,
-    "wiped-disk-stays-in-the-isr": 19,
-    "parked-request-survives-its-epoch": 12,
-    "follower-shows-all-it-has": 3,
+    "join-at-a-stale-high-watermark": 25,
+    "no-epoch-for-a-new-incarnation": 0,
+    "stale-leader-serves-reads": 2,
+    "wiped-disk-stays-in-the-isr": 1,
+    "parked-request-survives-its-epoch": 10,
+    "follower-shows-all-it-has": 9,
+    "journal-forgets-lineages": 24,
 }
-"""The first seed that finds each, with what gives it away in decision 0021; where simulator or broker were changed,
-others do: `headrace sim --part records --plant NAME --runs 500`."""
+"""A seed that finds each, with what gives it away in decision 0022; where simulator or broker were changed, others do:
+`make plants PART=records` notes them."""
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_AT_A_TIME))

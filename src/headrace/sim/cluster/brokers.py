@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from headrace.base.ids import BrokerId
@@ -17,6 +17,7 @@ from headrace.sim.clock import SimClock
 from headrace.sim.cluster.host import DATA, Host, Program
 from headrace.sim.cluster.world import PORT, address_of
 from headrace.sim.disk import Mount
+from headrace.sim.journals import NONE
 from headrace.storage.log.journal import JournalSettings
 
 CONFIGS: Final[Mapping[str, str]] = {"offsets.topic.num.partitions": "1"}
@@ -40,11 +41,19 @@ class BrokerProgram:
 
 
 class BrokerPrograms:
-    """Makes them. `known`: brokers whose addresses every broker is told, to find the others by; `configs`: static."""
+    """Makes them. `known`: brokers whose addresses every broker is told, to find the others by; `configs`: static;
+    `journal`: the settings of one life's."""
 
-    def __init__(self, known: Sequence[int], configs: Mapping[str, str] = CONFIGS) -> None:
+    def __init__(
+        self,
+        known: Sequence[int],
+        configs: Mapping[str, str] = CONFIGS,
+        *,
+        journal: Callable[[], JournalSettings] = lambda: NONE,
+    ) -> None:
         self._known = known
         self._configs = configs
+        self._journal = journal
 
     @staticmethod
     def birth(hosts: Sequence[Host]) -> None:
@@ -61,7 +70,7 @@ class BrokerPrograms:
             broker_id=BrokerId(host.node),
             join=tuple(Address(address_of(node), PORT) for node in self._known if node != host.node),
             configs=self._configs,
-            journal=JournalSettings(files_max=0),
+            journal=self._journal(),
         )
         return BrokerProgram(Broker(config, clock=clock, random=chance, disk=disk, objects=self._objects(host)))
 

@@ -25,6 +25,8 @@ from headrace.metadata.values import PartitionImage, TopicImage
 from headrace.replica.follower import Position
 from headrace.replica.leader import AdvanceHighWatermark, Effects, Leader
 from headrace.storage.engine import PartitionLog
+from headrace.storage.log.journal import Journal
+from headrace.storage.log.rounds import LogKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.replica_fetch import Flushed
 
@@ -199,6 +201,17 @@ def follower_shows_all_it_has() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def journal_forgets_lineages() -> Iterator[None]:
+    """A copy that comes back begins in the first lineage, whatever the journal still has of the one that is gone."""
+
+    def lineage_above(self: Journal, key: LogKey, lineage: int = -1) -> int:
+        return lineage + 1
+
+    with patch.object(Journal, "lineage_above", lineage_above):
+        yield
+
+
 REPLICA_PLANTS: Final[dict[str, Callable[[], AbstractContextManager[None]]]] = {
     "acknowledge-before-fsync": acknowledge_before_fsync,
     "high-watermark-over-non-isr": high_watermark_over_non_isr,
@@ -211,6 +224,7 @@ REPLICA_PLANTS: Final[dict[str, Callable[[], AbstractContextManager[None]]]] = {
     "wiped-disk-stays-in-the-isr": wiped_disk_stays_in_the_isr,
     "parked-request-survives-its-epoch": parked_request_survives_its_epoch,
     "follower-shows-all-it-has": follower_shows_all_it_has,
+    "journal-forgets-lineages": journal_forgets_lineages,
 }
 """Found by the records' part of a seed (`records.run.run_records`)."""
 

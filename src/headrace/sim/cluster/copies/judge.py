@@ -18,9 +18,8 @@ from headrace.metadata.image import MetadataImage
 from headrace.metadata.values import PartitionImage
 from headrace.sim.cluster.moves.judge import MovesJudge
 from headrace.sim.cluster.records.judge import Glimpse
-from headrace.sim.cluster.records.media import SUFFIX, VERBATIM, Batch, directory_of, parse
+from headrace.sim.cluster.records.media import VERBATIM, Batch
 from headrace.sim.history import PartitionKey
-from headrace.sim.nodes import FileNode
 
 
 class CopiesJudge(MovesJudge):
@@ -113,19 +112,7 @@ class CopiesJudge(MovesJudge):
 
     def _appended(self, node: int, key: PartitionKey) -> Sequence[Batch]:
         """The same with what is not flushed yet."""
-        host = next(host for host in self._hosts if host.node == node)
-        directory = directory_of(host.disk, f"{self._topics[key].name}-{key.number}")
-        found: list[Batch] = []
-        for name in sorted(() if directory is None else directory.names):
-            assert directory is not None
-            file = directory.names[name]
-            if not name.endswith(SUFFIX) or not isinstance(file, FileNode):
-                continue
-            batches = parse(bytes(file.data))
-            if found and batches and batches[0].base != found[-1].end:
-                found = []
-            found += batches
-        return found
+        return next(reversed(self._runs(node, key, cached=True)), [])
 
     def _check_in_sync(self, key: PartitionKey, state: PartitionImage, image: MetadataImage) -> None:
         super()._check_in_sync(key, state, image)
@@ -158,7 +145,7 @@ def _joined(history: Sequence[Batch], log: Sequence[Batch]) -> list[Batch]:
     """What is served of both: the log from where it starts, and history before that, or where the log ends below it."""
     if not history:
         return list(log)
-    if not log or log[-1].end <= history[-1].end or log[0].base > history[-1].end:
+    if not log or log[-1].end < history[-1].end or log[0].base > history[-1].end:
         return list(history)
     return [*(batch for batch in history if batch.end <= log[0].base), *log]
 

@@ -255,10 +255,10 @@ class MovesJudge(RecordsJudge):
                 return [*history, *behind]
         return history
 
-    def _runs(self, node: int, key: PartitionKey) -> list[list[Batch]]:
-        """What is durable on its disk."""
+    def _runs(self, node: int, key: PartitionKey, *, cached: bool = False) -> list[list[Batch]]:
+        """What is durable on its disk; `cached`: with what is not flushed yet."""
         host = next(host for host in self._hosts if host.node == node)
-        return self._media.runs(host.disk, f"{self._topics[key].name}-{key.number}")
+        return self._media.runs(host.disk, f"{self._topics[key].name}-{key.number}", cached=cached)
 
     @property
     def under_way(self) -> list[PartitionKey]:

@@ -8,23 +8,16 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from headrace.sim.client import Client, Lost
 from headrace.sim.cluster.asking import asked
 from headrace.sim.cluster.moves.judge import MovesJudge
+from headrace.sim.cluster.records.assigning import Assigner
 from headrace.sim.cluster.records.stage import Stage
-from headrace.sim.cluster.world import PORT, address_of
+from headrace.sim.cluster.world import address_of
 from headrace.sim.history import PartitionKey
 from headrace.wire.apis import ApiKey
-from headrace.wire.errors import error_of
-from headrace.wire.messages.alter_partition_reassignments import (
-    AlterPartitionReassignmentsRequest,
-    ReassignablePartition,
-    ReassignableTopic,
-)
 from headrace.wire.moves import MOVE, MoveRequest, decode_answer, encode_request
 
 APIS: Final = (ApiKey.ALTER_PARTITION_REASSIGNMENTS,)
-TIMEOUT_MS: Final = 3_000
 PACES: Final = (0.15, 0.4, 1.0)
 """Longest between two wishes, in seconds."""
 
@@ -41,7 +34,7 @@ class Mover:
         self._pace = pick(PACES)
         self._cancels, self._retargets = pick((0.0, 0.1, 0.4)), pick((0.0, 0.1, 0.3))
         self._drains = pick((0.0, 0.05, 0.15))
-        self._clients: dict[int, Client] = {}
+        self._assigner = Assigner(self._world, stage.partitions, "mover")
         self.asked = 0
         self.rests = False
         """Somebody else has partitions moved meanwhile."""
@@ -57,8 +50,7 @@ class Mover:
                 await self._drain()
             else:
                 await self._wish(roll)
-        for client in self._clients.values():
-            client.close()
+        self._assigner.close()
 
     async def _wish(self, roll: float) -> None:
         """To cancel what is under way, to have it go elsewhere, or to move what is not moving."""
@@ -86,23 +78,8 @@ class Mover:
 
     async def place(self, key: PartitionKey, replicas: tuple[int, ...] | None, *, through: int | None = None) -> bool:
         """The same of all of its replicas; None: as before what is under way."""
-        node = self._somebody() if through is None else through
-        topic = ReassignableTopic(self._stage.partitions[key], (ReassignablePartition(key.number, replicas),))
         self.asked += 1
-        what = f"mover: {self._stage.partitions[key]}-{key.number} to {replicas} through {node}"
-        client = self._clients.setdefault(node, Client("mover", (address_of(node), PORT)))
-        try:
-            answer = await client.call(
-                ApiKey.ALTER_PARTITION_REASSIGNMENTS,
-                1,
-                AlterPartitionReassignmentsRequest(timeout_ms=TIMEOUT_MS, topics=(topic,)),
-            )
-        except Lost:
-            self._world.tell(f"{what}: unknown")
-            return False
-        told = answer.responses[0].partitions[0] if answer.responses else answer
-        self._world.tell(f"{what}: {error_of(told.error_code).name} {told.error_message or ''}")
-        return not (answer.error_code or told.error_code)
+        return await self._assigner.place(key, replicas, through=self._somebody() if through is None else through)
 
     async def _drain(self) -> None:
         node, through = self._somebody(), self._somebody()

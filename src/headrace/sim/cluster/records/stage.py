@@ -21,6 +21,7 @@ APIS: Final = (
     ApiKey.PRODUCE,
     ApiKey.FETCH,
     ApiKey.LIST_OFFSETS,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS,
 )
 """What the workload speaks, so that it can be loaded before any clock starts."""
 PRODUCE_VERSIONS: Final = (7, 9, 12, 13)
