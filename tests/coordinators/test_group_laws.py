@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -10,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.coordinators.groups import events as ev
-from headrace.coordinators.groups.model import Group, GroupConfig, GroupState
+from headrace.coordinators.groups.machine import step
+from headrace.coordinators.groups.membership import KEEPS_SESSION, answered
+from headrace.coordinators.groups.model import Group, GroupConfig, GroupState, Member, Protocol
 from headrace.wire.errors import ErrorCode
 from tests.coordinators.group_world import World
 
@@ -274,8 +277,7 @@ def test_the_log_replays_to_what_was_answered(script: list[tuple[int, int, int]]
 def without_times(group: Group) -> Group:
     """The group as its record can tell it: only the chosen protocol, no deadlines, no numbers of writes."""
     members = {
-        member.id: replace(
-            member,
+        member.id: member._replace(
             deadline_ms=None,
             synced=True,
             protocols=tuple(offer for offer in member.protocols if offer.name == group.protocol),
@@ -323,3 +325,124 @@ def test_clients_that_go_on_all_get_their_share(script: list[tuple[int, int, int
 
 
 CONFIG_LIVE = GroupConfig(group_initial_rebalance_delay_ms=3_000)
+
+
+asked = st.lists(
+    st.tuples(
+        st.sampled_from(["join", "sync", "heartbeat", "other protocols", "leave", "restart"]),
+        st.integers(0, CLIENTS - 1),
+        st.booleans(),
+    ),
+    min_size=1,
+    max_size=12,
+)
+"""What members ask that came together: what, who, and whether in the generation of now."""
+
+
+def as_event(group: Group, waiter: int, what: str, who: int, current: bool) -> ev.Event:
+    member = list(group.members.values())[who % len(group.members)]
+    generation = group.generation - (not current)
+    shares = dict.fromkeys(group.members, b"[]") if member.id == group.leader else {}
+    match what:
+        case "heartbeat":
+            return ev.Heartbeat(waiter, member.id, generation, member.instance_id)
+        case "sync":
+            return ev.Sync(waiter, member.id, generation, shares, member.instance_id)
+        case "leave":
+            return ev.Leave(waiter=waiter, members=(ev.Leaver(member.id),))
+    protocols = (*member.protocols, Protocol("another", b"")) if what == "other protocols" else member.protocols
+    session_ms, rebalance_ms = member.session_timeout_ms, member.rebalance_timeout_ms
+    comes_anew = what == "restart" and member.instance_id is not None
+    ids = ("", f"again {waiter}") if comes_anew else (member.id, "")
+    names = (*ids, True, "client", "/127.0.0.1")
+    return ev.Join(waiter, *names, session_ms, rebalance_ms, "consumer", protocols, member.instance_id)
+
+
+def with_members(script: list[tuple[int, int, int]]) -> tuple[World, Group]:
+    """A history's group, in which there is somebody."""
+    world = World(autowrite=False)
+    History(world).run(script)
+    group = world.groups.get("g")
+    if group is None or not group.members:
+        event = ev.Join(
+            -1, "", "m", False, "client", "/127.0.0.1", 10_000, 60_000, "consumer", (Protocol("range", b""),)
+        )
+        group, _ = step("g", None, event, world.moment(), world.config, world.cluster)
+    assert group is not None
+    return world, group
+
+
+def one_by_one(
+    world: World, group: Group, events: list[ev.Event], apart_ms: int
+) -> tuple[Group | None, list[ev.Effect]]:
+    """So many ms apart."""
+    after: Group | None = group
+    effects: list[ev.Effect] = []
+    for event in events:
+        after, more = step("g", after, event, world.moment(), world.config, world.cluster)
+        effects += more
+        world.now_ms += apart_ms
+    world.now_ms -= apart_ms
+    return after, effects
+
+
+def told(effects: list[ev.Effect]) -> list[ev.Effect]:
+    """All but when to wake the group, which is as early as the earliest that was asked for."""
+    return [effect for effect in effects if not isinstance(effect, ev.Wake)]
+
+
+def woken(effects: list[ev.Effect]) -> int | None:
+    return min((effect.at_ms for effect in effects if isinstance(effect, ev.Wake)), default=None)
+
+
+@settings(max_examples=200, deadline=None)
+@given(scripts(len(ACTIONS)), asked)
+def test_what_came_together_is_as_if_it_came_one_by_one(
+    script: list[tuple[int, int, int]], asked: list[tuple[str, int, bool]]
+) -> None:
+    world, group = with_members(script)
+    events: list[ev.Event] = [as_event(group, waiter, *one) for waiter, one in enumerate(asked)]
+    before = copy.deepcopy(group)
+    expected, effects = one_by_one(world, group, events, 0)
+    after, at_once = step("g", group, ev.Together(tuple(events)), world.moment(), world.config, world.cluster)
+    assert after == expected
+    assert after is None or list(after.members) == list((expected or after).members), "the order is kept"
+    assert told(at_once) == told(effects)
+    assert woken(at_once) == woken(effects)
+    assert group == before, "what went in is untouched"
+
+
+@settings(max_examples=200, deadline=None)
+@given(scripts(len(ACTIONS)), asked, asked, st.integers(0, 500))
+def test_a_heartbeat_may_be_answered_before_the_group_hears_of_it(
+    script: list[tuple[int, int, int]],
+    beats: list[tuple[str, int, bool]],
+    then: list[tuple[str, int, bool]],
+    apart_ms: int,
+) -> None:
+    world, group = with_members(script)
+    events = [as_event(group, waiter, "heartbeat", who, current) for waiter, (_, who, current) in enumerate(beats)]
+    at_ms, errors = {}, []
+    for number, event in enumerate(events):
+        assert isinstance(event, ev.Heartbeat)
+        errors.append(answered(group, event))
+        if errors[-1] in KEEPS_SESSION:
+            at_ms[event.member_id] = world.now_ms + number * apart_ms
+    expected, effects = one_by_one(world, group, list(events), apart_ms)
+    beaten = [effect.reply for effect in effects if isinstance(effect, ev.Reply)]
+    assert beaten == [ev.HeartbeatReply(error) for error in errors]
+    assert all(isinstance(effect, (ev.Reply, ev.Wake)) for effect in effects), "a heartbeat does nothing else"
+    next_event = as_event(group, len(events), *then[0])
+    expected, effects = step("g", expected, next_event, world.moment(), world.config, world.cluster)
+    both = ev.Together((ev.Heard(at_ms), next_event))
+    after, now = step("g", group, both, world.moment(), world.config, world.cluster)
+    assert after == expected
+    assert told(now) == told(effects)
+
+
+def test_a_member_s_short_cuts_change_what_they_say() -> None:
+    member = Member("m", "c", "h", 1, 2, (), "i", b"share", 3, 4, True, True, 5)
+    assert member.heard(9) == member._replace(deadline_ms=9)
+    assert member.joined(9) == member._replace(assignment=b"", join_waiter=None, synced=False, new=False, deadline_ms=9)
+    assert member.syncing(8) == member._replace(sync_waiter=8, synced=True, deadline_ms=None)
+    assert member.served(b"more", 9) == member._replace(assignment=b"more", sync_waiter=None, deadline_ms=9)

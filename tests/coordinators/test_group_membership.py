@@ -38,6 +38,17 @@ def test_a_newcomer_is_told_its_id_first() -> None:
     assert (joined.error, joined.generation, joined.leader) == (ErrorCode.NONE, 1, "m")
 
 
+def test_a_heartbeat_of_a_member_that_waits_begins_no_session() -> None:
+    """On another connection: what it waits for may take longer than its session."""
+    world = World()
+    generation = stable(world, "a", "b")
+    world.join(member_id="a")
+    waits = world.join(member_id="a")
+    assert waits in world.waiting
+    assert world.heartbeat("a", generation) is ErrorCode.REBALANCE_IN_PROGRESS
+    assert world.groups["g"].members["a"].deadline_ms is None
+
+
 def test_an_id_that_is_never_used_lapses_and_the_group_with_it() -> None:
     world = World()
     world.join(new_member_id="m", known_id=True, session_timeout_ms=10_000)

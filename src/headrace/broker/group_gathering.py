@@ -1,17 +1,20 @@
 """What comes for the groups of one partition in one turn of the event loop, and may be decided together at its end.
 
-A commit changes nothing before it is durable, and a heartbeat of a consumer group tells nothing before it is, so that
-both may wait for those beside them (decisions 0026 and 0036). Bounded by GROUP_GATHERED_BYTES_MAX.
+A commit changes nothing before it is durable, a heartbeat of a consumer group tells nothing before it is, and who joins
+or syncs among others waits for them, so that each may wait for those beside it (decisions 0026 and 0036). Bounded by
+GROUP_GATHERED_BYTES_MAX.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from headrace.base.limits import GROUP_GATHERED_BYTES_MAX
 from headrace.coordinators.groups.consumer.heartbeats import ConsumerHeartbeat
-from headrace.coordinators.groups.events import CommitOffsets, ConsumerHeartbeats
+from headrace.coordinators.groups.events import CommitOffsets, ConsumerHeartbeats, Join, Sync
+
+_Event: TypeAlias = CommitOffsets | Join | Sync | ConsumerHeartbeat
 
 RECORD_BYTES = 64
 """Of a committed offset's record, or of a heartbeat, beside its names: nearly."""
@@ -23,6 +26,7 @@ class Gathered(NamedTuple):
     """By group, each in the order in which they came."""
 
     commits: dict[str, list[CommitOffsets]]
+    requests: dict[str, list[Join | Sync]]
     heartbeats: dict[str, list[ConsumerHeartbeat]]
 
 
@@ -31,32 +35,39 @@ class Gathering:
 
     def __init__(self) -> None:
         self._commits: dict[str, list[CommitOffsets]] = {}
+        self._requests: dict[str, list[Join | Sync]] = {}
         self._heartbeats: dict[str, list[ConsumerHeartbeat]] = {}
         self._bytes = 0
 
     @property
     def is_empty(self) -> bool:
-        return not self._commits and not self._heartbeats
+        return not self._commits and not self._requests and not self._heartbeats
 
-    def has_room(self, group_id: str, event: CommitOffsets | ConsumerHeartbeat) -> bool:
+    def has_room(self, group_id: str, event: _Event) -> bool:
         return self._bytes + _size(group_id, event) <= GROUP_GATHERED_BYTES_MAX
 
-    def add(self, group_id: str, event: CommitOffsets | ConsumerHeartbeat) -> None:
+    def add(self, group_id: str, event: _Event) -> None:
         self._bytes += _size(group_id, event)
         if isinstance(event, CommitOffsets):
             self._commits.setdefault(group_id, []).append(event)
+        elif isinstance(event, (Join, Sync)):
+            self._requests.setdefault(group_id, []).append(event)
         else:
             self._heartbeats.setdefault(group_id, []).append(event)
 
     def take(self) -> Gathered:
         """All of it; then there is nothing."""
-        taken = Gathered(self._commits, self._heartbeats)
-        self._commits, self._heartbeats, self._bytes = {}, {}, 0
+        taken = Gathered(self._commits, self._requests, self._heartbeats)
+        self._commits, self._requests, self._heartbeats, self._bytes = {}, {}, {}, 0
         return taken
 
 
-def _size(group_id: str, event: CommitOffsets | ConsumerHeartbeat) -> int:
-    """Of what it has written, nearly."""
+def _size(group_id: str, event: _Event) -> int:
+    """Of what it has written, nearly; a member's share is not known yet."""
+    if isinstance(event, Sync):
+        return RECORD_BYTES
+    if isinstance(event, Join):
+        return RECORD_BYTES + sum(len(protocol.metadata) for protocol in event.protocols)
     if isinstance(event, CommitOffsets):
         names = sum(len(new.partition.topic) + len(new.metadata) for new in event.offsets)
         return names + (len(group_id) + RECORD_BYTES) * len(event.offsets)

@@ -41,6 +41,8 @@ from headrace.coordinators.groups.events import (
     Effect,
     Event,
     Expire,
+    Heard,
+    Heartbeat,
     Join,
     OffsetCommitted,
     PutOff,
@@ -48,11 +50,13 @@ from headrace.coordinators.groups.events import (
     Reply,
     Sync,
     Tick,
+    Together,
     Wake,
     WriteRefused,
 )
 from headrace.coordinators.groups.machine import step
-from headrace.coordinators.groups.model import Group, GroupConfig, Moment
+from headrace.coordinators.groups.membership import KEEPS_SESSION, answered
+from headrace.coordinators.groups.model import Group, GroupConfig, GroupState, Moment
 from headrace.coordinators.groups.replay import Replay
 from headrace.wire.apis import EncodeError
 from headrace.wire.errors import ErrorCode
@@ -100,6 +104,8 @@ class GroupShard:
         """To be written next, together: of several groups while they decide about what was gathered."""
         self._gathered = Gathering()
         """Of this turn of the loop."""
+        self._heard: dict[str, dict[str, int]] = {}
+        """Of groups whose members' heartbeats were answered since anything else happened to them: when, by member."""
         self._commit_writer = CommitWriter()
         self._timers = GroupTimers(self._wake)
         self._end = Offset(0)
@@ -126,6 +132,10 @@ class GroupShard:
             self._waiters.await_disk(waiter, waiting)
             self.gather(group_id, event)
             return
+        if isinstance(event, _PARKED) and self._has_others_to_wait_for(group_id, event):
+            self._waiters.add(waiter, waiting, parked=True)
+            self.gather(group_id, event)
+            return
         self._decide_gathered()  # what came before goes before
         if self.lost:  # with it: what is not there any more says nothing of a group
             waiting.set_result(ErrorCode.NOT_COORDINATOR)
@@ -141,6 +151,30 @@ class GroupShard:
             raise
         if not waiting.done() and not self._waiters.is_parked(waiter):
             self._waiters.await_disk(waiter, waiting)
+
+    def _has_others_to_wait_for(self, group_id: str, event: Join | Sync) -> bool:
+        """Whether it is one of many that a classic group waits for, so that the end of the turn is soon enough. Not the
+        leader's SyncGroup, for which all wait."""
+        group = self.groups.get(group_id)
+        if group is None or event.member_id not in group.members:
+            return False
+        if isinstance(event, Join):
+            return group.state is GroupState.PREPARING
+        return group.state is GroupState.COMPLETING and event.member_id != group.leader
+
+    def beat(self, group_id: str, heartbeat: Heartbeat) -> ErrorCode | None:
+        """What a heartbeat of a classic group is answered, at once: the group is told of it with what happens to it
+        next. None: nothing is done, and it is to be `put`."""
+        group = self.groups.get(group_id)
+        if group is None or group.consumer is not None or self._working:
+            return None
+        error = answered(group, heartbeat)
+        if error in KEEPS_SESSION:
+            heard = self._heard.get(group_id)
+            if heard is None:
+                heard = self._heard[group_id] = {}
+            heard[heartbeat.member_id] = elapsed_ms(self._loop.time())
+        return error
 
     def registered(self, waiting: Waiter) -> int:
         """A number for one who will wait for the disk, for `gather`."""
@@ -173,6 +207,9 @@ class GroupShard:
             self._working = False
 
     def _step(self, group_id: str, event: Event) -> None:
+        heard = self._heard.pop(group_id, None)
+        if heard is not None:
+            event = Together((Heard(heard), event))
         after, effects = step(group_id, self.groups.get(group_id), event, self._now(), self._config, self._topics())
         if after is None:
             self.groups.pop(group_id, None)
@@ -216,7 +253,7 @@ class GroupShard:
         if not (self._gathering and isinstance(append.records[0], OffsetCommitted)):
             self._write_entries()
 
-    def gather(self, group_id: str, event: CommitOffsets | ConsumerHeartbeat) -> None:
+    def gather(self, group_id: str, event: CommitOffsets | Join | Sync | ConsumerHeartbeat) -> None:
         """Have it decided with those that come in the same turn of the loop."""
         if not self._gathered.has_room(group_id, event):
             self._decide_gathered()
@@ -247,6 +284,8 @@ class GroupShard:
         finally:
             self._gathering = False
         self._write_entries()
+        for group_id, requests in gathered.requests.items():
+            self.send(group_id, requests[0] if len(requests) == 1 else Together(tuple(requests)))
         for group_id, heartbeats in gathered.heartbeats.items():
             for together in rounds(heartbeats):
                 self._hear(group_id, together)
@@ -337,6 +376,7 @@ class GroupShard:
         self.lost, self.loaded = True, False  # who is answered now may ask for more at once
         self._events.clear()
         self._gathered.take()
+        self._heard.clear()
         self._entries.clear()
         self.groups.clear()
         self._timers.close()

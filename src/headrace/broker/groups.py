@@ -35,7 +35,7 @@ from headrace.coordinators.groups.model import Group, GroupConfig, MigrationPoli
 from headrace.coordinators.groups.partitioning import partition_for
 from headrace.metadata.configs import broker_value
 from headrace.metadata.delta import ImageDelta
-from headrace.metadata.image import BrokerImage
+from headrace.metadata.image import BrokerImage, MetadataImage
 from headrace.metadata.values import TopicImage
 from headrace.wire.errors import ErrorCode
 
@@ -77,6 +77,8 @@ class GroupService:
         self._on_bug = on_bug
         self.config = self._group_config()
         self._topics = ClusterTopics(metadata.image)
+        self._looked_up_in: MetadataImage | None = None
+        self._offsets_topic: TopicImage | None = None
         self._shards: dict[PartitionIndex, GroupShard] = {}
         self._unreadable: dict[PartitionIndex, Partition] = {}
         """Partitions whose log could not be read, as they were led then."""
@@ -212,7 +214,7 @@ class GroupService:
         long name, and nothing is looked up by it."""
         if len(group_id) > GROUP_NAME_CHARS_MAX:
             return ErrorCode.INVALID_GROUP_ID
-        topic = self._metadata.image.topic(OFFSETS_TOPIC)
+        topic = self._kept_in()
         if topic is None or self._stopping:
             return ErrorCode.NOT_COORDINATOR
         index = PartitionIndex(partition_for(group_id, len(topic.partitions)))
@@ -229,6 +231,13 @@ class GroupService:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         self._look_again()
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+    def _kept_in(self) -> TopicImage | None:
+        """The offsets topic as it is now, looked up once in each image."""
+        image = self._metadata.image
+        if image is not self._looked_up_in:
+            self._looked_up_in, self._offsets_topic = image, image.topic(OFFSETS_TOPIC)
+        return self._offsets_topic
 
     def _find(self, topic: TopicImage, index: PartitionIndex) -> Partition | ErrorCode:
         return self._partitions.find(TopicPartition(topic.id, index), self._metadata.image)

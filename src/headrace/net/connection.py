@@ -25,7 +25,7 @@ from headrace.base.ports import Buffer
 from headrace.net.hangup import has_hung_up
 from headrace.net.loglimit import LogLimit
 from headrace.net.room import Room
-from headrace.wire.frames import FrameSplitter
+from headrace.wire.frames import LENGTH_BYTES, FrameSplitter
 
 Answer: TypeAlias = list[Buffer]
 """A whole response frame, length prefix included, as buffers to be written one after the other."""
@@ -172,6 +172,9 @@ class Connection(asyncio.Protocol):
         except CorruptData as error:
             self.end(str(error), "connection closed: malformed request")
             return
+        if len(frames) == 1 and len(data) == LENGTH_BYTES + len(frames[0]) and self._is_at_rest:
+            self._serve_alone(frames[0])
+            return
         if frames:
             self._take(frames)
         unfinished = self._splitter.pending_bytes
@@ -226,6 +229,41 @@ class Connection(asyncio.Protocol):
         finally:
             self._working = False
         self._pace_reading()
+
+    @property
+    def _is_at_rest(self) -> bool:
+        """Nothing of it is here, and nothing keeps it from being served."""
+        return not (self._slots or self._frames or self._begun_at is not None or self._muted or self._unwritable)
+
+    def _serve_alone(self, frame: memoryview) -> None:
+        """As taking the one frame, and `proceed`: nearly every request comes so, and nearly all of these are answered
+        at once or have the connection wait for them."""
+        room = self._room
+        self._progress_at = room.now
+        self._working = True
+        try:
+            answer = self._owner.serve(frame, self)
+            if isinstance(answer, list):
+                if self._transport is not None and self._open:
+                    self._transport.writelines(answer)
+            elif answer is not None:
+                self._await(frame, answer)
+        except CorruptData as error:
+            self.end(str(error), "connection closed: malformed request")
+            return
+        finally:
+            self._working = False
+        if self._throttle is not None or not self._reading or room.gauge.queued_bytes >= room.bounds.queued_bytes_max:
+            self._pace_reading()
+
+    def _await(self, frame: memoryview, answer: Later) -> None:
+        size = len(frame)
+        self._room.gauge.queued_bytes += size
+        self._slots.append((size, answer))
+        self._muted = not answer.pipelined
+        answer.add_done_callback(self._answered)
+        if answer.done():
+            self._write_answers()
 
     def _may_serve(self) -> bool:
         return (

@@ -7,17 +7,23 @@ by their instance id; v4 flexible.
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from typing import Final
 
 from headrace.broker.context import Handler, RequestContext, Services, Shortcut
 from headrace.broker.deferred import Deferred
 from headrace.broker.group_answers import Build, Caller, Respond, answered_as_member
+from headrace.broker.group_shard import GroupShard
 from headrace.broker.group_waiters import Told
 from headrace.broker.handlers import plain_groups
 from headrace.coordinators.groups.events import Heartbeat, HeartbeatReply
 from headrace.wire.apis import ApiKey
+from headrace.wire.codec import new
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from headrace.wire.plain_groups import HEARTBEAT_VERSIONS, read_plain_heartbeat, write_plain_heartbeat
+
+NOBODY: Final = -1
+"""In the place of a waiter's number."""
 
 
 def handle(
@@ -30,12 +36,8 @@ def handle(
 
 
 def _event(request: HeartbeatRequest, waiter: int) -> Heartbeat:
-    return Heartbeat(
-        waiter=waiter,
-        member_id=request.member_id,
-        instance_id=request.group_instance_id,
-        generation=request.generation_id,
-    )
+    _, generation, member_id, instance_id = request
+    return Heartbeat(waiter, member_id, generation, instance_id)
 
 
 def _response(told: Told) -> HeartbeatResponse:
@@ -50,8 +52,13 @@ def _plainly(request: HeartbeatRequest, _: Caller) -> tuple[Build, Respond]:
     return lambda waiter: _event(request, waiter), _response
 
 
+def _at_once(request: HeartbeatRequest, shard: GroupShard) -> HeartbeatResponse | None:
+    error = shard.beat(request.group_id, _event(request, NOBODY))
+    return None if error is None else new(HeartbeatResponse, (0, error))
+
+
 def _shortcuts(services: Services) -> dict[int, Shortcut]:
-    way = plain_groups.Way(ApiKey.HEARTBEAT, read_plain_heartbeat, _plainly, write_plain_heartbeat)
+    way = plain_groups.Way(ApiKey.HEARTBEAT, read_plain_heartbeat, _plainly, write_plain_heartbeat, _at_once)
     return plain_groups.shortcuts(services, way, HEARTBEAT_VERSIONS)
 
 

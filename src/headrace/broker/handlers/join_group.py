@@ -63,18 +63,10 @@ def _response(told: Told, member_id: str, version: int) -> JoinGroupResponse:
     assert isinstance(told, JoinReply)
     if told.error is not ErrorCode.NONE:
         return _refused(told.error, told.member_id, version)
+    _, member_id, generation, protocol_type, protocol, leader, members, skips_assignment = told
+    others = tuple([JoinGroupResponseMember(*one) for one in members])
     return JoinGroupResponse(
-        error_code=told.error,
-        generation_id=told.generation,
-        protocol_type=told.protocol_type,
-        protocol_name=told.protocol,
-        leader=told.leader,
-        skip_assignment=told.skip_assignment,
-        member_id=told.member_id,
-        members=tuple(
-            JoinGroupResponseMember(member_id=one.id, group_instance_id=one.instance_id, metadata=one.subscription)
-            for one in told.members
-        ),
+        0, ErrorCode.NONE, generation, protocol_type, protocol, leader, skips_assignment, member_id, others
     )
 
 
@@ -90,21 +82,21 @@ def _error(request: JoinGroupRequest) -> ErrorCode:
 
 
 def _event(request: JoinGroupRequest, caller: Caller, waiter: int, new_member_id: str) -> Join:
-    timeout_ms = request.rebalance_timeout_ms
+    _, session_ms, rebalance_ms, member_id, instance_id, protocol_type, protocols, reason = request
     return Join(
-        waiter=waiter,
-        member_id=request.member_id,
-        instance_id=request.group_instance_id,
-        new_member_id=new_member_id,
-        require_known_id=caller.version >= MEMBER_ID_REQUIRED_VERSION,
-        client_id=caller.client_id,
-        client_host=f"/{caller.client_host}",
-        session_timeout_ms=request.session_timeout_ms,
-        rebalance_timeout_ms=timeout_ms if timeout_ms >= 0 else request.session_timeout_ms,
-        protocol_type=request.protocol_type,
-        protocols=tuple(Protocol(protocol.name, bytes(protocol.metadata)) for protocol in request.protocols),
-        skips_assignment=caller.version >= SKIP_ASSIGNMENT_VERSION,
-        reason=(request.reason or "")[:GROUP_REASON_CHARS_MAX],
+        waiter,
+        member_id,
+        new_member_id,
+        caller.version >= MEMBER_ID_REQUIRED_VERSION,
+        caller.client_id,
+        f"/{caller.client_host}",
+        session_ms,
+        rebalance_ms if rebalance_ms >= 0 else session_ms,
+        protocol_type,
+        tuple([Protocol(name, bytes(metadata)) for name, metadata in protocols]),
+        instance_id,
+        caller.version >= SKIP_ASSIGNMENT_VERSION,
+        (reason or "")[:GROUP_REASON_CHARS_MAX],
     )
 
 

@@ -28,6 +28,8 @@ class Way(NamedTuple):
     asked: Callable[[Any, Caller], tuple[Build, Respond]]
     """The event of a request, and its response: the general handler's."""
     write: Callable[[PlainHeader, Any], Buffer]
+    at_once: Callable[[Any, GroupShard], Any] | None = None
+    """Its response, where that can be told before the group is; None: it is to be asked."""
 
 
 def shortcuts(services: Services, way: Way, versions: Iterable[int]) -> dict[int, Shortcut]:
@@ -38,7 +40,7 @@ def shortcuts(services: Services, way: Way, versions: Iterable[int]) -> dict[int
 class _Road:
     def __init__(self, services: Services, way: Way) -> None:
         self._groups = services.groups
-        self._key, self._read, self._asked, self._write = way
+        self._key, self._read, self._asked, self._write, self._at_once = way
         self._on_error = services.on_error
 
     def serve(self, frame: memoryview, connection: Connection) -> Answer | PlainAnswer | None:
@@ -50,6 +52,10 @@ class _Road:
         shard = self._groups.ready_for_member(request.group_id, None, surely=False)
         if not isinstance(shard, GroupShard):
             return None
+        if self._at_once is not None:
+            response = self._at_once(request, shard)
+            if response is not None:
+                return self._said(header, response)
         caller = Caller(header.version, header.client_id, connection.peer_host, self._groups)
         build, respond = self._asked(request, caller)
         answer = PlainAnswer(partial(self._say, header, respond))
@@ -57,7 +63,9 @@ class _Road:
         return answer.answer() if answer.done() else answer
 
     def _say(self, header: PlainHeader, respond: Respond, told: Told) -> Answer:
-        response = respond(told)
+        return self._said(header, respond(told))
+
+    def _said(self, header: PlainHeader, response: Any) -> Answer:
         if response.error_code:
             self._on_error(self._key, response.error_code)
         return [self._write(header, response)]

@@ -36,24 +36,14 @@ def _response(told: Told) -> SyncGroupResponse:
     if isinstance(told, ErrorCode):
         return SyncGroupResponse(error_code=told)
     assert isinstance(told, SyncReply)
-    return SyncGroupResponse(
-        error_code=told.error,
-        protocol_type=told.protocol_type,
-        protocol_name=told.protocol,
-        assignment=told.assignment,
-    )
+    error, protocol_type, protocol, assignment = told
+    return SyncGroupResponse(0, error, protocol_type, protocol, assignment)
 
 
 def _event(request: SyncGroupRequest, waiter: int) -> Sync:
-    return Sync(
-        waiter=waiter,
-        member_id=request.member_id,
-        instance_id=request.group_instance_id,
-        generation=request.generation_id,
-        protocol_type=request.protocol_type,
-        protocol=request.protocol_name,
-        assignments={share.member_id: bytes(share.assignment) for share in request.assignments},
-    )
+    _, generation, member_id, instance_id, protocol_type, protocol, shares = request
+    assignments = {member: bytes(share) for member, share in shares}
+    return Sync(waiter, member_id, generation, assignments, instance_id, protocol_type, protocol)
 
 
 def _plainly(request: SyncGroupRequest, _: Caller) -> tuple[Build, Respond]:

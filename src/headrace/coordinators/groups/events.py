@@ -115,6 +115,20 @@ class ConsumerHeartbeats:
     heartbeats: tuple[ConsumerHeartbeat, ...]
 
 
+class Heard(NamedTuple):
+    """Heartbeats of a classic group that `membership.answered` has answered: these members' sessions go on."""
+
+    at_ms: Mapping[str, int]
+    """By member id: when the last of each came, monotonic. No other event of the group came since."""
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """Several of them that came together: one after the other, with what they change copied once."""
+
+    events: tuple[Event, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delete:
     """DeleteGroups, for one group."""
@@ -174,7 +188,17 @@ class WriteRefused:
 
 Request: TypeAlias = Join | Sync | Heartbeat | Leave | CommitOffsets | Delete | DeleteOffsets | ConsumerHeartbeat
 Event: TypeAlias = (
-    Request | Commits | ConsumerHeartbeats | ForgetTopics | Expire | Tick | PutOff | Written | WriteRefused
+    Request
+    | Commits
+    | ConsumerHeartbeats
+    | Heard
+    | Together
+    | ForgetTopics
+    | Expire
+    | Tick
+    | PutOff
+    | Written
+    | WriteRefused
 )
 
 # --- replies ---
@@ -264,16 +288,15 @@ class OffsetForgotten:
     partition: NamedPartition
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberRecord:
+class MemberRecord(NamedTuple):
     id: str
-    instance_id: str | None = None
     client_id: str
     client_host: str
-    session_timeout_ms: int
     rebalance_timeout_ms: int
+    session_timeout_ms: int
     subscription: bytes
     assignment: bytes
+    instance_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

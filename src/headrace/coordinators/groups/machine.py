@@ -23,12 +23,14 @@ from headrace.coordinators.groups.events import (
     Event,
     Expire,
     ForgetTopics,
+    Heard,
     Heartbeat,
     Join,
     Leave,
     PutOff,
     Sync,
     Tick,
+    Together,
     WriteRefused,
     Written,
 )
@@ -73,6 +75,11 @@ def _dispatch(turn: Turn, event: Event) -> None:
             classic.on_sync(turn, event)
         case Sync():
             membership.on_sync(turn, event)
+        case Together(events):
+            for each in events:
+                _dispatch(turn, each)
+        case Heard(at_ms):
+            membership.on_heard(turn, at_ms)
         case CommitOffsets():
             offsets.on_commits(turn, (event,))
         case Commits(commits):

@@ -7,8 +7,8 @@ generation gets an assignment or keeps its session.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Final
 
-from headrace.base.values import replaced
 from headrace.coordinators.groups import rebalance, static
 from headrace.coordinators.groups.events import (
     Heartbeat,
@@ -24,6 +24,9 @@ from headrace.coordinators.groups.events import (
 from headrace.coordinators.groups.model import AssignmentWrite, Group, GroupConfig, GroupState, Member
 from headrace.coordinators.groups.turn import Turn
 from headrace.wire.errors import ErrorCode
+
+KEEPS_SESSION: Final = (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS)
+"""The answers of heartbeats that are signs of life."""
 
 
 def on_join(turn: Turn, event: Join) -> None:
@@ -130,16 +133,20 @@ def _rejoin(turn: Turn, event: Join, member: Member) -> None:
     if member.sync_waiter is not None:
         turn.reply(member.sync_waiter, SyncReply(error=again))
     turn.put(
-        replaced(
-            member,
-            client_id=event.client_id,
-            client_host=event.client_host,
-            session_timeout_ms=event.session_timeout_ms,
-            rebalance_timeout_ms=event.rebalance_timeout_ms,
-            protocols=event.protocols,
-            join_waiter=event.waiter,
-            sync_waiter=None,
-            deadline_ms=member.deadline_ms if member.new else None,
+        Member(
+            member.id,
+            event.client_id,
+            event.client_host,
+            event.session_timeout_ms,
+            event.rebalance_timeout_ms,
+            event.protocols,
+            member.instance_id,
+            member.assignment,
+            event.waiter,
+            None,
+            member.synced,
+            member.new,
+            member.deadline_ms if member.new else None,
         )
     )
     if len(group.members) == 1:
@@ -161,11 +168,11 @@ def on_sync(turn: Turn, event: Sync) -> None:
         turn.reply(event.waiter, SyncReply(error=error))
     elif group.state is GroupState.STABLE:
         turn.reply(event.waiter, rebalance.assigned(group, member))
-        turn.put(replaced(member, synced=True, deadline_ms=turn.session(member)))
+        turn.put(member._replace(synced=True, deadline_ms=turn.session(member)))
     else:
         if member.sync_waiter is not None:
             turn.reply(member.sync_waiter, SyncReply(error=ErrorCode.REBALANCE_IN_PROGRESS))
-        turn.put(replaced(member, synced=True, sync_waiter=event.waiter, deadline_ms=None))
+        turn.put(member.syncing(event.waiter))
         if member.id == group.leader:
             _write_assignment(turn, event)
 
@@ -194,19 +201,31 @@ def on_assignment_settled(turn: Turn, write: AssignmentWrite, error: ErrorCode) 
 
 
 def on_heartbeat(turn: Turn, event: Heartbeat) -> None:
-    """A member of a generation that is ending keeps its session and is told to join again."""
-    group, member = turn.group, turn.group.members.get(event.member_id)
-    error = _member_error(group, event)
-    if error is ErrorCode.NONE and member is not None:
-        renew(turn, member)
-        if group.state is GroupState.PREPARING:
-            error = ErrorCode.REBALANCE_IN_PROGRESS
+    error = answered(turn.group, event)
+    if error in KEEPS_SESSION:
+        on_heard(turn, {event.member_id: turn.now.monotonic_ms})
     turn.reply(event.waiter, HeartbeatReply(error=error))
 
 
-def renew(turn: Turn, member: Member) -> None:
-    """A sign of life."""
-    turn.update(**renewed(turn, (member,)))
+def answered(group: Group, event: Heartbeat) -> ErrorCode:
+    """What a heartbeat in a classic group is answered: it changes nothing but when a session ends, so that this may be
+    told before, where `Heard` of those in KEEPS_SESSION is the group's next event, or goes before it. A member of a
+    generation that is ending is told to join again."""
+    error = _member_error(group, event)
+    if error is ErrorCode.NONE and group.state is GroupState.PREPARING:
+        return ErrorCode.REBALANCE_IN_PROGRESS
+    return error
+
+
+def on_heard(turn: Turn, at_ms: Mapping[str, int]) -> None:
+    """Signs of life of members at these times. One that waits in a request has no session to renew."""
+    members, alive = turn.group.members, []
+    for member_id, at in at_ms.items():
+        member = members[member_id]
+        if member.join_waiter is None and member.sync_waiter is None:
+            alive.append(member.heard(at + member.session_timeout_ms))
+    if alive:
+        turn.put_all(alive)
 
 
 def renewed(turn: Turn, members: Iterable[Member]) -> dict[str, Mapping[str, Member]]:
@@ -216,7 +235,7 @@ def renewed(turn: Turn, members: Iterable[Member]) -> dict[str, Mapping[str, Mem
         if member.join_waiter is None and member.sync_waiter is None:
             due = turn.session(member)
             turn.wake(due)
-            alive[member.id] = replaced(member, deadline_ms=due)
+            alive[member.id] = member.heard(due)
     return {"members": {**turn.group.members, **alive}} if alive else {}
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from headrace.base.values import replaced
 from headrace.coordinators.groups.events import GroupFormed, JoinReply, MemberRecord, Subscriber, SyncReply
 from headrace.coordinators.groups.model import EmptyWrite, Group, GroupState, Member
 from headrace.coordinators.groups.turn import Turn
@@ -41,7 +40,7 @@ def prepare(turn: Turn, reason: str) -> None:
 def complete_if_joined(turn: Turn) -> None:
     """Form the generation as soon as all have joined; the initial delay is always waited out."""
     group = turn.group
-    if group.state is GroupState.PREPARING and group.initial_delay_left_ms is None and group.all_joined:
+    if group.state is GroupState.PREPARING and group.initial_delay_left_ms is None and turn.all_joined:
         complete(turn)
 
 
@@ -99,23 +98,24 @@ def _form(turn: Turn) -> None:
     for member in turn.group.members.values():
         due_ms = member.deadline_ms if member.join_waiter is None else turn.session(member)
         turn.reply(member.join_waiter, joined(turn.group, member))
-        members.append(replaced(member, join_waiter=None, new=False, synced=False, assignment=b"", deadline_ms=due_ms))
+        members.append(member.joined(due_ms))
     turn.put_all(members)
 
 
 def joined(group: Group, member: Member) -> JoinReply:
     """The generation, as a member is told it; the leader also who is in it and what each subscribes to."""
-    others = (
-        Subscriber(other.id, other.instance_id, other.metadata(group.protocol)) for other in group.members.values()
-    )
+    others: tuple[Subscriber, ...] = ()
+    if member.id == group.leader:
+        protocol, members = group.protocol, group.members.values()
+        others = tuple([Subscriber(other.id, other.instance_id, other.metadata(protocol)) for other in members])
     return JoinReply(
-        error=ErrorCode.NONE,
-        member_id=member.id,
-        generation=group.generation,
-        protocol_type=group.protocol_type,
-        protocol=group.protocol,
-        leader=group.leader or "",
-        members=tuple(others) if member.id == group.leader else (),
+        ErrorCode.NONE,
+        member.id,
+        group.generation,
+        group.protocol_type,
+        group.protocol,
+        group.leader or "",
+        others,
     )
 
 
@@ -136,8 +136,7 @@ def hand_out(turn: Turn, assignments: Mapping[str, bytes], error: ErrorCode) -> 
     for member in turn.group.members.values():
         waits = member.sync_waiter is not None
         due_ms = turn.session(member) if waits else member.deadline_ms
-        share = assignments.get(member.id, b"")
-        served = replaced(member, assignment=share, sync_waiter=None, deadline_ms=due_ms)
+        served = member.served(assignments.get(member.id, b""), due_ms)
         if waits:
             told = assigned(turn.group, served) if error is ErrorCode.NONE else SyncReply(error=error)
             turn.reply(member.sync_waiter, told)
@@ -146,29 +145,24 @@ def hand_out(turn: Turn, assignments: Mapping[str, bytes], error: ErrorCode) -> 
 
 
 def assigned(group: Group, member: Member) -> SyncReply:
-    return SyncReply(
-        error=ErrorCode.NONE,
-        protocol_type=group.protocol_type,
-        protocol=group.protocol,
-        assignment=member.assignment,
-    )
+    return SyncReply(ErrorCode.NONE, group.protocol_type, group.protocol, member.assignment)
 
 
 def formed(group: Group, assignments: Mapping[str, bytes]) -> GroupFormed:
     """The group's membership as a record, with these assignments."""
-    members = tuple(
+    members = [
         MemberRecord(
-            id=member.id,
-            instance_id=member.instance_id,
-            client_id=member.client_id,
-            client_host=member.client_host,
-            session_timeout_ms=member.session_timeout_ms,
-            rebalance_timeout_ms=member.rebalance_timeout_ms,
-            subscription=member.metadata(group.protocol),
-            assignment=assignments.get(member.id, b""),
+            member.id,
+            member.client_id,
+            member.client_host,
+            member.rebalance_timeout_ms,
+            member.session_timeout_ms,
+            member.metadata(group.protocol),
+            assignments.get(member.id, b""),
+            member.instance_id,
         )
         for member in group.members.values()
-    )
+    ]
     return GroupFormed(
         group=group.id,
         protocol_type=group.protocol_type,
@@ -176,7 +170,7 @@ def formed(group: Group, assignments: Mapping[str, bytes]) -> GroupFormed:
         protocol=group.protocol,
         leader=group.leader,
         since_ms=group.since_ms,
-        members=members,
+        members=tuple(members),
     )
 
 

@@ -104,19 +104,22 @@ def _formed_value(record: GroupFormed) -> GroupMetadataValue:
         protocol=record.protocol,
         leader=record.leader,
         current_state_timestamp=record.since_ms,
-        members=tuple(
-            MemberMetadata(
-                member_id=member.id,
-                group_instance_id=member.instance_id,
-                client_id=member.client_id,
-                client_host=member.client_host,
-                rebalance_timeout=member.rebalance_timeout_ms,
-                session_timeout=member.session_timeout_ms,
-                subscription=member.subscription,
-                assignment=member.assignment,
-            )
-            for member in record.members
-        ),
+        members=tuple([_member_value(*member) for member in record.members]),
+    )
+
+
+def _member_value(
+    member_id: str,
+    client_id: str,
+    client_host: str,
+    rebalance_ms: int,
+    session_ms: int,
+    subscription: bytes,
+    assignment: bytes,
+    instance_id: str | None,
+) -> MemberMetadata:
+    return MemberMetadata(
+        member_id, instance_id, client_id, client_host, rebalance_ms, session_ms, subscription, assignment
     )
 
 

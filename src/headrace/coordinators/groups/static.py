@@ -9,8 +9,6 @@ its former life had, until something else makes the group rebalance.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from headrace.coordinators.groups import rebalance
 from headrace.coordinators.groups.events import Join, JoinReply, SyncReply
 from headrace.coordinators.groups.model import GroupState, Member, ReplacementWrite
@@ -24,8 +22,7 @@ def replace_member(turn: Turn, event: Join, old: Member) -> None:
     before = turn.group
     turn.reply(old.join_waiter, JoinReply(error=ErrorCode.FENCED_INSTANCE_ID, member_id=old.id))
     turn.reply(old.sync_waiter, SyncReply(error=ErrorCode.FENCED_INSTANCE_ID))
-    new = replace(
-        old,
+    new = old._replace(
         id=event.new_member_id,
         client_id=event.client_id,
         client_host=event.client_host,
@@ -41,7 +38,7 @@ def replace_member(turn: Turn, event: Join, old: Member) -> None:
     if before.state is GroupState.STABLE and rebalance.choose_protocol(turn.group) == before.protocol:
         _record(turn, event, old, before.leader or "")
         return
-    turn.put(replace(new, join_waiter=event.waiter, deadline_ms=None))
+    turn.put(new._replace(join_waiter=event.waiter, deadline_ms=None))
     if before.state is GroupState.PREPARING:
         rebalance.complete_if_joined(turn)
     else:
@@ -69,7 +66,7 @@ def on_replacement_refused(turn: Turn, write: ReplacementWrite, error: ErrorCode
     group = turn.group
     member = group.members.get(write.member_id)
     if member is not None and group.state is GroupState.STABLE and group.generation == write.generation:
-        turn.rename(member.id, replace(write.old, synced=member.synced, deadline_ms=turn.session(write.old)))
+        turn.rename(member.id, write.old._replace(synced=member.synced, deadline_ms=turn.session(write.old)))
     on_replacement_settled(turn, write, error)
 
 
@@ -82,11 +79,11 @@ def on_replacement_settled(turn: Turn, write: ReplacementWrite, error: ErrorCode
     if error is not ErrorCode.NONE or member is None:
         turn.reply(write.waiter, JoinReply(error=error, member_id=""))
     elif turn.group.state is GroupState.PREPARING:
-        turn.put(replace(member, join_waiter=write.waiter, deadline_ms=None))
+        turn.put(member._replace(join_waiter=write.waiter, deadline_ms=None))
         rebalance.complete_if_joined(turn)
     else:
         turn.reply(write.waiter, _resumed(turn, write, member))
-        turn.put(replace(member, deadline_ms=turn.session(member)))
+        turn.put(member._replace(deadline_ms=turn.session(member)))
 
 
 def _resumed(turn: Turn, write: ReplacementWrite, member: Member) -> JoinReply:

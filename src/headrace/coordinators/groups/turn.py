@@ -24,6 +24,10 @@ class Turn:
     """The cluster's, as they are now."""
     effects: list[Effect] = field(default_factory=list)
     wake_ms: int | None = None
+    _made: dict[str, Member] | None = None
+    """The group's members, where this turn has made them: nobody else has them yet, and they change in place."""
+    _absent: str = ""
+    """Who had not joined when that was last asked: most often it still has not."""
 
     def finish(self) -> tuple[Group, list[Effect]]:
         if self.wake_ms is not None:
@@ -60,12 +64,24 @@ class Turn:
         self.put_all((member,))
 
     def put_all(self, members: Iterable[Member]) -> None:
-        """As `put`, with one copy of the group."""
-        after = dict(self.group.members)
+        """As `put`. Of all that a turn puts there is one copy of the group, unless others are dropped between."""
+        made = self._made
+        if made is None or made is not self.group.members:
+            made = self._made = dict(self.group.members)
+            self.update(members=made)
         for member in members:
-            after[member.id] = member
+            made[member.id] = member
             self.wake(member.deadline_ms)
-        self.update(members=after)
+
+    @property
+    def all_joined(self) -> bool:
+        """Nobody is awaited: neither a member nor an id that was given out."""
+        members = self.group.members
+        absent = members.get(self._absent)
+        if absent is not None and absent.join_waiter is None:
+            return False
+        self._absent = next((member.id for member in members.values() if member.join_waiter is None), "")
+        return not self._absent and not self.group.pending
 
     def rename(self, old_id: str, member: Member) -> None:
         """Give a member another id, and what else it brings. It keeps its place in the order, and leads if it did."""
