@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from headrace.base.errors import HeadraceError, UsageError
 from headrace.spark.pipelines.meter import Meter, meter, size_text
-from headrace.spark.pipelines.spec import Audit, Materialise, Replay, Spec, Statistics, load
+from headrace.spark.pipelines.spec import Audit, Compact, Materialise, Replay, Spec, Statistics, load
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,6 +46,8 @@ def main(arguments: Sequence[str]) -> int:
 def run(spec: Spec, arguments: argparse.Namespace, telling: Meter) -> int:
     if isinstance(spec, Replay):
         return run_replay(spec, arguments, telling)
+    if isinstance(spec, Compact):
+        return run_compact(spec, arguments, telling)
     if not isinstance(spec, Materialise):
         return run_report(spec, arguments, telling)
     if arguments.dry_run:
@@ -74,6 +76,17 @@ def run_report(spec: Audit | Statistics, arguments: argparse.Namespace, telling:
     report = audit(lambda: session_of(spec), spec, dry_run=arguments.dry_run, meter=telling)
     tell(report, spec, telling)
     return 0 if report.holds else 1
+
+
+def run_compact(spec: Compact, arguments: argparse.Namespace, telling: Meter) -> int:
+    from headrace.spark.pipelines.merging import compact
+
+    refuse_backfill(arguments)
+    topics = compact(lambda: session_of(spec), spec, dry_run=arguments.dry_run, meter=telling)
+    telling.close()
+    for topic in topics:
+        telling.say("topic", topic.sentence(dry_run=arguments.dry_run), **topic.facts)
+    return 0 if all(topic.holds for topic in topics) else 1
 
 
 def refuse_backfill(arguments: argparse.Namespace) -> None:

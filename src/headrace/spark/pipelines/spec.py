@@ -27,7 +27,8 @@ MATERIALISE: Final = "materialise"
 AUDIT: Final = "audit"
 STATISTICS: Final = "statistics"
 REPLAY: Final = "replay"
-KINDS: Final = (MATERIALISE, AUDIT, STATISTICS, REPLAY)
+COMPACT: Final = "compact"
+KINDS: Final = (MATERIALISE, AUDIT, STATISTICS, REPLAY, COMPACT)
 KEEP: Final = "keep"
 PLACINGS: Final = ("key", KEEP)
 DECODERS: Final = ("binary", "string", "json")
@@ -61,6 +62,11 @@ SECTIONS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     AUDIT: {
         "source": ("store", "bootstrap", "topic", "topicPattern", "assign"),
         "report": ("html", "json"),
+        "spark": ("master", "settings"),
+    },
+    COMPACT: {
+        "source": ("store", "bootstrap", "topic", "topicPattern", "assign"),
+        "run": ("compare",),
         "spark": ("master", "settings"),
     },
     STATISTICS: {
@@ -171,7 +177,19 @@ class Replay:
     spark: SparkOf = SparkOf()
 
 
-Spec: TypeAlias = Materialise | Audit | Statistics | Replay
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compact:
+    """Small durable segments put together."""
+
+    name: str
+    source: ReadOptions
+    """With `store` and `bootstrap`."""
+    compare: bool = True
+    """Whether Spark reads what is compacted, before and after."""
+    spark: SparkOf = SparkOf()
+
+
+Spec: TypeAlias = Materialise | Audit | Statistics | Replay | Compact
 
 
 def load(path: str) -> Spec:
@@ -202,6 +220,8 @@ def parse(data: Mapping[str, Any]) -> Spec:
         report = found["report"]
         source = _source(found["source"], {})
         return Audit(name=name, source=source, html=report.text("html"), json=report.text("json"), spark=spark)
+    if kind == COMPACT:
+        return _compact(name, found, spark)
     if kind == STATISTICS:
         report = found["report"]
         source, top = _source(found["source"], {}, streaming=False), report.number("top", 20, STATISTICS_TOP_MAX)
@@ -240,6 +260,15 @@ def _materialise(name: str, found: Mapping[str, _Section], spark: SparkOf) -> Ma
         poll_seconds=run.seconds("poll_seconds", 1.0),
         spark=spark,
     )
+
+
+def _compact(name: str, found: Mapping[str, _Section], spark: SparkOf) -> Compact:
+    source = _source(found["source"], {}, streaming=False)
+    if source.store is None or source.bootstrap is None:
+        raise UsageError(
+            "Section [source] needs store and bootstrap: brokers compact, and the store is read to prove it."
+        )
+    return Compact(name=name, source=source, compare=found["run"].flag("compare", True), spark=spark)
 
 
 def _replay(name: str, found: Mapping[str, _Section], spark: SparkOf) -> Replay:
