@@ -109,18 +109,26 @@ class Media:
         else:
             lineage = checkpoint["lineage"]
         end = stamp["birth"] if checkpoint is None else checkpoint["recovery_point"]
-        end = max(end, found[-1][-1].end if found else 0)
-        for entry in entries:
-            if entry.lineage != lineage or entry.end <= end:
+        at = next((at for at, run in enumerate(found) if run[0].base <= end <= run[-1].end), -1)
+        if at < 0:
+            at = sum(run[0].base < end for run in found)
+            found.insert(at, [])
+        log = found[at]
+        for entry in [*entries, None]:
+            end = log[-1].end if log else end
+            if at + 1 < len(found) and found[at + 1][0].base == end:
+                log += found.pop(at + 1)
+                end = log[-1].end
+            if entry is None or entry.lineage != lineage or entry.end <= end:
                 continue
             missing = [batch for batch in entry.batches if batch.base >= end]
             if not missing or missing[0].base != end:
                 break  # nobody starts with this
-            if found and found[-1][-1].end == end:
-                found[-1] += missing
-            else:
-                found.append(missing)
-            end = missing[-1].end
+            log += missing
+        if not log:
+            del found[at]
+        else:  # what lies behind it is dropped where it does not go on there
+            found[at + 1 :] = [run for run in found[at + 1 :] if run[0].base >= log[-1].end]
 
     def _journaled(self, disk: SimDisk, key: LogKey, journal_key: bytes, *, cached: bool) -> list[_Entry]:
         """What is still needed, in the order in which it was appended."""
