@@ -64,7 +64,10 @@ def minimal(**more: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        ({"pipeline": "copy"}, "Key pipeline must be one of materialise, audit, statistics, replay, compact, not 'copy'"),
+        (
+            {"pipeline": "copy"},
+            "Key pipeline must be one of materialise, audit, statistics, replay, compact, not 'copy'",
+        ),
         ({"name": "a b"}, "Key name must be"),
         ({"sauce": {}}, "There is no section 'sauce'; there are: source, decode, columns, table, run, spark."),
         ({"table": {"path": "/t", "pth": 1}}, r"Section \[table\] has no key 'pth'; it has: path, format, catalog"),
