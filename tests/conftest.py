@@ -1,17 +1,25 @@
-"""For every test: Hypothesis looks for wrong answers, never for slow ones: a busy machine makes any example slow."""
+"""For every test: Hypothesis looks for wrong answers, never for slow ones: a busy machine makes any example slow.
+Brokers in a test's own process run on the event loop that brokers run on."""
 
 from __future__ import annotations
 
+import asyncio
 import signal
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from headrace.net.loops import loop_factory
 from tests.guard import Guard
 from tests.spark import interrupted
 from tools import s3_server
+
+TESTS: Final = Path(__file__).parent
+ON_BROKERS_LOOP: Final = ("broker", "coordinators", "net")
+"""Folders whose coroutines run on it; the others' on asyncio's own."""
 
 settings.register_profile("headrace", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("headrace")
@@ -24,6 +32,11 @@ for _interrupt in (signal.SIGINT, signal.SIGQUIT):
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Guard(), "headrace guard")
+
+
+def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    as_brokers = loop_factory() if item.path.relative_to(TESTS).parts[0] in ON_BROKERS_LOOP else None
+    return {"loop": as_brokers or asyncio.new_event_loop}
 
 
 @pytest.fixture(scope="session")
