@@ -15,7 +15,7 @@ from tests.sim.cluster.hunting import HUNT_SECONDS_MAX, SEEDS_MAX, hunted
 SEEDS: Final = 8
 SEEDS_AT_A_TIME: Final = 4
 FOUND: Final[dict[str, int]] = {
-    "cancel-without-an-epoch": 25,
+    "cancel-without-an-epoch": 3,
     "event-before-object": 0,
     "new-owner-appends-before-the-move-is-finished": 1,
     "owner-resumes-after-an-unknown-seal": 50,
