@@ -1,5 +1,5 @@
 """Retention of durable history: what is past `retention.*` leaves the catalog, and the objects of what has left it, or
-was replaced there, go after a grace period.
+was replaced there, go after a grace period. So does what lies below a log of which compaction has left nothing there.
 
 Promises: the event comes first and the object later, so that no catalog names what is not there, and whoever reads by
 an older image still finds it; a crash in between leaves an object that nothing refers to. Only the leader asks, and the
@@ -149,9 +149,14 @@ class HistoryKeeper:
 
     async def _apply_retention(self, partition: Partition) -> None:
         history = partition.history
-        if history is None or not partition.settings.delete or partition.availability is not ErrorCode.NONE:
+        if history is None or partition.availability is not ErrorCode.NONE:
             return
-        start = retained_from(history, partition.log.config, bytes_above(partition.log, history), self._clock.now_ms())
+        start = history.log_start_offset
+        if partition.is_exported and partition.is_read_alone:  # what lies below was replaced, or deleted
+            start = min(partition.log.log_start_offset, history.next_offset)
+        if partition.settings.delete:
+            above = bytes_above(partition.log, history)
+            start = max(start, retained_from(history, partition.log.config, above, self._clock.now_ms()))
         if start <= history.log_start_offset:
             return
         key = partition.topic_partition

@@ -131,14 +131,45 @@ class Replica(ABC):
 
     @property
     def is_exported(self) -> bool:
-        """Durable history has no gaps: what is compacted, or ever was, is not exported."""
-        return self.settings.durable and not self.log.is_compacted
+        """Durable history has no gaps: a log that has some above the end of its history is not exported. Where history
+        is there first, compaction goes no further than it (`cleanable_end`)."""
+        exported = 0 if self.history is None else self.history.next_offset
+        return self.settings.durable and self.log.gaps_below <= exported
+
+    @property
+    def has_history(self) -> bool:
+        """It is exported, or was; though this broker may not know yet how far, and has a copy with gaps behind that."""
+        return self.is_exported or (self.settings.durable and self.history is not None)
+
+    @property
+    def keeps_all(self) -> bool:
+        """Nothing of its log goes because history has it: of a compacted one history has other records (decision
+        0042)."""
+        return self.settings.compact or self.log.is_compacted
+
+    @property
+    def cleanable_end(self) -> Offset:
+        """What lies below may be compacted: of what is exported that which the catalog has, as it was written. Nothing
+        of a log that is read behind history: nobody is to be given values of that, and not the tombstones behind
+        them."""
+        if self.start_offset < self.log.log_start_offset:
+            return Offset(0)
+        if not (self.has_store and self.has_history):
+            return self.last_stable_offset
+        return Offset(0) if self.history is None else min(self.history.next_offset, self.last_stable_offset)
 
     @property
     def start_offset(self) -> Offset:
-        """Where it begins for whoever reads: with its durable history, where that joins the log without a gap."""
+        """Where it begins for whoever reads: with its durable history, where that joins the log without a gap. A log
+        that was compacted from its start on is read by itself: what history has below it may be deleted by a tombstone
+        that is gone from the log."""
         local, history = self.log.log_start_offset, self.history
-        return local if history is None else history.joined_start(local)
+        return local if history is None or self.is_read_alone else history.joined_start(local)
+
+    @property
+    def is_read_alone(self) -> bool:
+        """Its log was compacted from its start on: what lay below is replaced, or deleted and its tombstone is gone."""
+        return 0 < self.log.gaps_below >= self.log.log_start_offset
 
     @property
     def begins_at(self) -> Offset:
@@ -155,7 +186,7 @@ class Replica(ABC):
     def deletable_end(self) -> Offset:
         """Records below it may be deleted here: where the partition is exported, those alone that the catalog has, so
         that readers find them there."""
-        if not (self.has_store and self.is_exported):
+        if not (self.has_store and self.has_history):
             return self.high_watermark
         if self.history is None:
             return Offset(0)
@@ -274,7 +305,7 @@ class Replica(ABC):
             self.log.apply_retention(
                 now_ms,
                 self.deletable_end,
-                local=self.has_store and self.is_exported,
+                local=self.has_store and self.is_exported and not self.keeps_all,
                 before_drop=self.snapshot_producers,  # with their batches, recovery would lose what these say of them
             )
         except CorruptData as error:

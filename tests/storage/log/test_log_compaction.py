@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from headrace.base.errors import CorruptData
 from headrace.base.ids import LeaderEpoch, Offset
 from headrace.storage.engine import LogConfig
-from headrace.storage.log.cleaning import Cleaned, Stopped, _with_records, clean
+from headrace.storage.log.cleaning import Cleaned, Stopped, clean
+from headrace.storage.log.keeping import with_records
 from headrace.storage.log.names import CHECKPOINT, COMPACTION
 from headrace.storage.log.partition import LocalLog
 from headrace.wire.batches import BatchHeader, check_batch, check_batches, decode_records, encode_batch, iterate_headers
@@ -373,7 +374,7 @@ def test_a_gap_at_the_end_gives_nothing_until_more_comes() -> None:
     *_, raw = raw_from(here.log, 0)
     (header,), records = [check_batch(raw)], decode_records(raw)
     here.log.truncate_to(Offset(1))
-    expired = _with_records(header, records, 0)
+    expired = with_records(header, records, 0)
     here.log.append(expired, check_batches(expired), leader_epoch=LeaderEpoch(0), now_ms=here.now_ms)
     here.close_segment()
     here.clean()

@@ -16,11 +16,12 @@ from unittest.mock import patch
 from headrace.base.ids import TopicPartition
 from headrace.base.ports import Buffer
 from headrace.broker import sweeper
-from headrace.broker.merger import Merger
+from headrace.broker.merger import Make, Merger
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.orphans import is_orphan
 from headrace.metadata.segment_keys import SegmentKey
 from headrace.metadata.segments import PartitionCatalog, SegmentDescriptor
+from headrace.storage.tier.merge import merge_segments
 
 
 class _NotYet:
@@ -44,15 +45,13 @@ def merged_event_before_object() -> Iterator[None]:
     """A merged segment is put in the place of others, and then stored."""
     replace_group = Merger._replace
 
-    async def hasty(self: Merger, key: TopicPartition, group: Sequence[SegmentDescriptor]) -> None:
-        objects, later = self._objects, _NotYet(self._objects)
-        self._objects = later  # type: ignore[assignment]  # of what is asked of it here it has all
-        try:
-            await replace_group(self, key, group)
-        finally:
-            self._objects = objects
+    async def hasty(self: Merger, key: TopicPartition, group: Sequence[SegmentDescriptor], make: Make) -> bool:
+        objects: Any = self._objects
+        later: Any = _NotYet(objects)
+        is_done = await replace_group(self, key, group, partial(merge_segments, later, group))
         for name, body in later.kept.items():
             await asyncio.get_running_loop().run_in_executor(None, partial(objects.put, name, body))
+        return is_done
 
     with patch.object(Merger, "_replace", hasty):
         yield
