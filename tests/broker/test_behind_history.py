@@ -639,3 +639,50 @@ def test_a_new_replica_of_a_compacted_topic_is_copied_whole(tmp_path: Path) -> N
         assert found == table
 
     run(tmp_path, work, configs={"log.cleaner.backoff.ms": "5"})
+
+
+def test_a_copy_that_cannot_tell_where_an_epoch_began_goes_on_with_its_export(tmp_path: Path) -> None:
+    """Compaction has left nothing around its beginning: for the copy it began where the gap does, in a segment that was
+    exported before."""
+
+    async def work(world: World) -> None:
+        await world.make(
+            "t",
+            replicas=3,
+            segment_bytes="1024",
+            min_insync_replicas="1",
+            cleanup_policy="compact",
+            min_cleanable_dirty_ratio="0",
+            durable_compacted_enable="true",
+        )
+        await reassign(world, (1, 2))
+
+        async def put(first: int, end: int) -> None:
+            for number in range(first, end):
+                key = b"first" if number == 0 else b"other"
+                batch = encode_batch([Record(0, 1_700_000_000_000, key, BIG, ())])
+                answer = await produce(await world.client(world.leader("t")), "t", batch)
+                assert (answer.error_code, answer.base_offset) == (0, number)
+
+        await lead(world, 1, (1, 2))
+        await put(0, 10)
+        await exported(world, 8)
+        before = catalog(world).next_offset
+        await lead(world, 2, (1, 2))
+        await put(10, 20)
+        await exported(world, 19)
+        leading = world.leading("t")
+        assert leading is not None
+        await until(lambda: leading.log.gaps_below >= catalog(world).mirrored_end)
+        await reassign(world, (1, 2, 3))
+        await lead(world, 3, (1, 2, 3))
+        new = world.leading("t")
+        assert new is not None
+        epoch = leading.log.epoch_at(Offset(10))
+        assert [start < before for each, start in new.log.epochs if each == epoch] == [True]
+        assert new.differs_from is None
+        end = catalog(world).next_offset
+        await put(20, 24)
+        await exported(world, end + 1)
+
+    run(tmp_path, work, configs={"log.cleaner.backoff.ms": "5"})

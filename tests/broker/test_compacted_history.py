@@ -5,23 +5,36 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
 from headrace.base.ids import Offset, PartitionIndex, TopicPartition
+from headrace.base.ports import Objects
+from headrace.broker import cleaner
 from headrace.broker.history_keeper import HistoryKeeper
 from headrace.broker.merger import Merged
 from headrace.broker.partition import Partition
-from headrace.metadata.segments import PartitionCatalog
+from headrace.metadata.segments import PartitionCatalog, SegmentDescriptor
+from headrace.storage.disk import LocalDisk
+from headrace.storage.objects import DirectoryObjects
+from headrace.storage.tier.compact import Keys
 from headrace.storage.tier.reader import Store
 from headrace.wire.batches import decode_records, encode_batch, iterate_headers
 from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from headrace.wire.records import Record
 from tests.broker.data_path import fetch, produce
 from tests.broker.group_broker import until
-from tests.broker.test_history_retention import history_of, mirrored
+from tests.broker.test_compaction import Ear
+from tests.broker.test_history_retention import Counted, history_of, mirrored
 from tests.broker.test_merging import merge
 from tests.broker.test_sweeper import exported
 from tests.broker.tiered import TIME, Tiered, tiered
@@ -36,6 +49,9 @@ COMPACTED = {
     "min_cleanable_dirty_ratio": "0",
     "delete_retention_ms": "86400000",
 }
+
+NOT_YET = {"min_compaction_lag_ms": str(2**63 - 1)}
+"""The log is not compacted, until `compact_now`."""
 
 Table = dict[bytes | None, bytes]
 
@@ -123,6 +139,51 @@ def is_led(here: Tiered) -> bool:
     return isinstance(here.broker.parts.partitions.find(key, here.broker.image), Partition)
 
 
+async def alter(here: Tiered, name: str, value: str) -> None:
+    """A config of the topic."""
+    config = AlterableConfig(name=name, config_operation=0, value=value)
+    resource = AlterConfigsResource(resource_type=2, resource_name="t", configs=(config,))
+    answer = await here.client.ask(1, IncrementalAlterConfigsRequest(resources=(resource,)))
+    assert answer.responses[0].error_code == 0
+
+
+async def compact_now(here: Tiered) -> None:
+    """What is exported of the log, and what will be: wait until it is. In one round, before which nothing was, so that
+    a segment in which nothing stays is not made one with its neighbour."""
+    wanted = here.partition.history
+    assert wanted is not None
+    assert not here.partition.log.is_compacted
+    await alter(here, "min.compaction.lag.ms", "0")
+    held: Any = here.partition.log
+    await until(lambda: held.is_compacted and held._compaction.cleaning is None)
+    assert held.dirtiness(TIME, wanted.mirrored_end) == 0
+
+
+async def keeps_house(here: Tiered, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait until retention of history, and of the log, has had its turn from the beginning, twice."""
+    assert here.broker.parts.tiering is not None
+    keeper, turns = here.broker.parts.tiering._keeper, 0
+    apply_all, keep_house = HistoryKeeper._apply_all, Partition.keep_house
+    kept = 0
+
+    async def counted(self: HistoryKeeper) -> None:
+        nonlocal turns
+        await apply_all(self)
+        turns += self is keeper
+
+    def kept_house(self: Partition, *args: Any, **named: Any) -> None:
+        nonlocal kept
+        keep_house(self, *args, **named)
+        kept += self is here.partition
+
+    with monkeypatch.context() as patched:
+        patched.setattr(HistoryKeeper, "_apply_all", counted)
+        patched.setattr(Partition, "keep_house", kept_house)
+        await until(lambda: turns >= 3)
+        before = kept
+        await until(lambda: kept >= before + 2)
+
+
 async def compacted(here: Tiered) -> None:
     """Wait until the log is."""
     await until(lambda: here.partition.log.is_compacted)
@@ -160,12 +221,13 @@ def table_of(written: Written, end: int) -> Table:
 async def test_log_and_history_are_compacted_and_lose_no_last_value(tmp_path: Path) -> None:
     async with asyncio.timeout(100):
         async with tiered(tmp_path, OFTEN) as here:
-            await here.create(**COMPACTED)
+            await here.create(**COMPACTED, **NOT_YET)
             written = Written(here)
             await written.write(60)
             await exported(here, 100)
-            await compacted(here)
-            assert here.partition.log.gaps_below <= history_of(here).next_offset
+            await compact_now(here)
+            await until(lambda: 0 < here.partition.log.log_start_offset <= history_of(here).log_start_offset)
+            assert here.partition.log.gaps_below <= history_of(here).mirrored_end
             assert here.partition.start_offset == here.partition.log.log_start_offset, "it is read by itself"
             assert here.partition.is_read_alone
             await mirrored(here, tmp_path)
@@ -182,8 +244,6 @@ async def test_log_and_history_are_compacted_and_lose_no_last_value(tmp_path: Pa
             await written.write(30)
             await exported(here, 160)
             assert await written.consumed() == written.table
-            log = here.partition.log
-            await until(lambda: 0 < log.log_start_offset <= history_of(here).log_start_offset)
         async with tiered(tmp_path, OFTEN) as here:
             written.here = here
             assert await written.consumed() == written.table
@@ -197,20 +257,30 @@ async def test_log_and_history_are_compacted_and_lose_no_last_value(tmp_path: Pa
 
 
 async def test_a_deleted_key_does_not_come_back_from_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its tombstone is gone from the log, and history still has its value below that."""
+    """Its tombstone is gone from the log, and history still has its value below that. (Where the log begins above 0 is
+    for nobody to wait for while more comes: what is left of the first segment may have become one with the next.)"""
 
     async def left_as_it_is(self: HistoryKeeper, partition: Partition) -> None:
         """History is not deleted."""
 
     monkeypatch.setattr(HistoryKeeper, "_apply_retention", left_as_it_is)
     async with asyncio.timeout(60), tiered(tmp_path, OFTEN) as here:
-        await here.create(**{**COMPACTED, "delete_retention_ms": "0"})
+        await here.create(**{**COMPACTED, "delete_retention_ms": "0"}, **NOT_YET)
         written = Written(here)
         special = {0: (b"gone", BIG), 20: (b"stays", 5 * BIG), 30: (b"gone", None)}
+
+        async def put_to(end: int) -> None:
+            while written.end < end:
+                await written.put(*special.get(written.end, (b"other", b"%d" % written.end + BIG)))
+
+        await put_to(50)
+        await exported(here, 40)
+        await compact_now(here)
         log = here.partition.log
-        while log.log_start_offset == 0 or (30, b"gone") in [each[:2] for each in await in_log(here)]:
-            await written.put(*special.get(written.end, (b"other", b"%d" % written.end + BIG)))
-        assert 0 < log.log_start_offset <= 20
+        await until(lambda: 0 < log.log_start_offset <= 20)
+        while (30, b"gone") in [each[:2] for each in await in_log(here)]:
+            await put_to(written.end + 1)
+        assert log.log_start_offset <= 20
         assert history_of(here).readable_start == 0
         assert await written.consumed() == written.table
         assert b"gone" not in written.table
@@ -311,3 +381,175 @@ async def test_a_log_that_begins_behind_its_history_is_read_with_it_and_is_not_c
             await mirrored(here, tmp_path)
             assert stored(tmp_path)[0] == written.table
             assert not here.partition.log.is_compacted
+
+
+def seen_with_store(root: Path, found: Sequence[tuple[int, bytes | None, bytes | None]]) -> Table:
+    """As Spark has it: history, as far as the mirror tells of it, and what is `found` in the log behind that."""
+    table, _, end = stored(root)
+    for offset, key, value in found:
+        if offset >= end:
+            table.pop(key, None)
+            if value is not None:
+                table[key] = value
+    return table
+
+
+async def test_the_log_is_compacted_no_further_than_the_mirror_goes(tmp_path: Path) -> None:
+    """Who reads the store goes on in the log where the mirror ends."""
+    store = Counted(tmp_path)
+    async with asyncio.timeout(60), tiered(tmp_path, OFTEN, objects=store) as here:
+        await here.create(**{**COMPACTED, "delete_retention_ms": "0"})
+        written = Written(here)
+        await written.write(30)
+        await exported(here, 40)
+        await mirrored(here, tmp_path)
+        store.keeps_mirror = True
+        end = history_of(here).next_offset
+        await written.write(20)
+        await exported(here, end + 1)
+        assert history_of(here).next_offset > end
+        assert here.partition.cleanable_end == end == history_of(here).mirrored_end
+        assert seen_with_store(tmp_path, await in_log(here)) == written.table
+        store.keeps_mirror = False
+        await until(lambda: here.partition.cleanable_end > end)
+
+
+async def test_where_nothing_is_exported_any_more_tombstones_stay_behind_history(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """History still has the values that they delete."""
+    ear = Ear()
+    monkeypatch.setattr(cleaner, "log", ear)
+    async with asyncio.timeout(60), tiered(tmp_path, OFTEN) as here:
+        await here.create(**{**COMPACTED, "delete_retention_ms": "0"})
+        written = Written(here)
+        await written.put(b"gone", BIG)
+        await written.write(30)
+        await exported(here, 40)
+        await mirrored(here, tmp_path)
+        await alter(here, "durable.enable", "false")
+        await until(lambda: not here.partition.is_exported)
+        await mirrored(here, tmp_path)
+        tombstone = written.end
+        await written.put(b"gone", None)
+        for _ in range(2):
+            seen = max(ear.clean_to, tombstone)
+            while ear.clean_to <= seen:
+                await written.write(1)
+        assert history_of(here).next_offset <= tombstone, "what is compacted is not exported"
+        assert seen_with_store(tmp_path, await in_log(here)) == written.table
+        assert await written.consumed() == written.table
+        assert b"gone" not in written.table
+
+
+BOTH = {**COMPACTED, "cleanup_policy": "compact,delete", **NOT_YET}
+
+
+async def test_retention_counts_what_is_left_of_a_compacted_log_and_not_its_history(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Last values that the log has room for do not go because history has more."""
+    async with asyncio.timeout(60), tiered(tmp_path, OFTEN) as here:
+        await here.create(**BOTH)
+        written = Written(here)
+        await written.put(b"stays", BIG)
+        await written.write(60)
+        await exported(here, 100)
+        await compact_now(here)
+        size = here.partition.log.size_bytes
+        assert size < history_of(here).batch_bytes // 2
+        await alter(here, "retention.bytes", str(size))
+        await keeps_house(here, monkeypatch)
+        assert (here.partition.start_offset, history_of(here).log_start_offset) == (0, 0)
+        assert await written.consumed() == written.table
+        await alter(here, "retention.bytes", "1")
+        await until(lambda: here.partition.start_offset >= history_of(here).next_offset)
+        assert here.partition.log.log_start_offset == here.partition.start_offset
+
+
+async def test_retention_of_a_compacted_log_does_not_show_what_history_has_below(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who reads the log would go on in history, where the tombstones of what was read may be gone."""
+    async with asyncio.timeout(60), tiered(tmp_path, OFTEN) as here:
+        await here.create(**BOTH)
+        written = Written(here)
+        await written.write(60)
+        await exported(here, 100)
+        assert (await merge(here)).problems == []
+        history, size = history_of(here), here.partition.log.size_bytes
+        assert history.batch_bytes + size // 4 < size
+        await alter(here, "retention.bytes", str(size // 2))
+        await keeps_house(here, monkeypatch)
+        assert (here.partition.log.log_start_offset, here.partition.start_offset) == (0, 0)
+        await alter(here, "retention.ms", "1")
+        await until(lambda: history_of(here).log_start_offset >= 100)
+        await until(lambda: here.partition.log.log_start_offset == history_of(here).log_start_offset)
+
+
+async def test_nothing_is_read_of_a_history_that_may_not_be_compacted_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Reads(DirectoryObjects):
+        count = 0
+
+        def get(self, key: str) -> bytes:
+            self.count += key.startswith("clusters/")
+            return super().get(key)
+
+    store = Reads(LocalDisk(), tmp_path / "store")
+    async with asyncio.timeout(60), tiered(tmp_path, OFTEN, objects=store) as here:
+        await here.create(**COMPACTED)
+        written = Written(here)
+        await written.write(40)
+        await exported(here, 60)
+        before = store.count
+        with monkeypatch.context() as patched:
+            patched.setattr("headrace.controller.durable.CATALOG_LINKS_MAX", 0)
+            merged = await merge(here)
+            assert (merged.after, len(merged.problems), store.count) == (0, 1, before)
+        assert (await merge(here)).problems == []
+        assert store.count > before
+
+
+async def test_a_round_ends_where_its_topic_is_compacted_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with asyncio.timeout(60), tiered(tmp_path, OFTEN) as here:
+        await here.create(**COMPACTED)
+        written = Written(here)
+        await written.write(40)
+        await exported(here, 60)
+        read, end = Keys.read, asyncio.get_running_loop()
+
+        def interrupted(self: Keys, objects: Objects, segment: SegmentDescriptor) -> None:
+            read(self, objects, segment)
+            asyncio.run_coroutine_threadsafe(alter(here, "cleanup.policy", "delete"), end).result()
+            monkeypatch.undo()
+
+        monkeypatch.setattr(Keys, "read", interrupted)
+        before = history_of(here)
+        merged = await merge(here)
+        assert (merged.after, len(merged.problems)) == (0, 1)
+        assert [each.descriptor.records for each in before] == [each.descriptor.records for each in history_of(here)][
+            : len(before.entries)
+        ]
+
+
+async def test_history_of_a_topic_that_does_not_say_so_is_merged_as_it_is(tmp_path: Path) -> None:
+    """It is compacted by the broker's own policy, after it was exported."""
+    async with asyncio.timeout(60):
+        async with tiered(tmp_path, OFTEN) as here:
+            await here.create(min_cleanable_dirty_ratio="0", local_retention_bytes="-1")
+            written = Written(here)
+            await written.write(40)
+            await exported(here, 60)
+        async with tiered(tmp_path, {**OFTEN, "log.cleanup.policy": "compact"}) as here:
+            written.here = here
+            assert here.partition.settings.compact
+            end = history_of(here).mirrored_end
+            assert (await merge(here)).after > 0
+            await mirrored(here, tmp_path)
+            _, offsets, _ = stored(tmp_path)
+            assert offsets[:end] == list(range(end))
+            assert await written.consumed() == written.table

@@ -215,6 +215,19 @@ def test_what_was_replaced_goes_and_a_tombstone_when_it_is_due() -> None:
     assert parse_header(body).last_offset_delta == 4, "what is empty is one batch"
 
 
+def test_a_tombstone_stays_behind_what_cannot_be_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its key may have a value there."""
+    here = History()
+    monkeypatch.setattr("headrace.wire.batches.UNPACKED_RECORDS_MAX", 2)
+    here.publish([[(b"a", b"1"), (b"b", b"2"), (b"c", b"3")]], 0, Compression.NONE)
+    here.publish([[(b"a", None)]], 0, Compression.NONE)
+    here.publish([[(b"d", None)]], 0, Compression.NONE)
+    for _ in range(3):
+        here.compact(retention_ms=0)
+        here.now_ms += 1
+    assert table(here.read()) == {b"b": b"2", b"c": b"3"}
+
+
 def test_what_is_damaged_is_not_compacted() -> None:
     here = History()
     for value in (b"1", b"2", b"3"):

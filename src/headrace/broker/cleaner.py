@@ -138,8 +138,11 @@ class Cleaner:
     async def _clean(self, partition: Replica) -> None:
         token = f"{self._random.getrandbits(64):016x}"
         up_to, remembered = partition.cleanable_end, partition.producers.remembered()
+        tombstones_from = partition.tombstones_kept_from
         try:
-            cleaning = partition.log.begin_cleaning(self._clock.now_ms(), up_to, remembered, token)
+            cleaning = partition.log.begin_cleaning(
+                self._clock.now_ms(), up_to, remembered, token, tombstones_from=tombstones_from
+            )
         except (OSError, CorruptData) as error:
             self._give_up(partition, error)
             return

@@ -100,7 +100,7 @@ class Merger:
     async def _merge(self, key: TopicPartition, merged: Merged, execute: bool) -> None:
         catalog = self._metadata.image.durable(key)
         role = self._partitions.role(key)
-        if isinstance(role, Partition) and role.settings.compact:
+        if isinstance(role, Partition) and _compacts(role):
             await self._compact(role, catalog, merged, execute)
             return
         for group in await self._in_thread(lambda: list(mergeable(catalog))):
@@ -113,17 +113,23 @@ class Merger:
     async def _compact(self, role: Partition, catalog: PartitionCatalog, merged: Merged, execute: bool) -> None:
         """Of each key the last record stays. From the first segment on, and no further than to the first that cannot be
         replaced: a tombstone behind it may be all that tells of a deletion."""
-        keys = Keys(catalog.readable_start)
-        for entry in catalog if execute else ():
-            if not keys.is_full:
-                await self._in_thread(partial(keys.read, self._objects, entry.descriptor))
+        key, keys = role.topic_partition, Keys(catalog.readable_start)
+        groups = await self._in_thread(lambda: list(compactable(catalog)))
+        for entry in catalog if execute and groups else ():
+            if keys.is_full:
+                break
+            self._check_wanted(key)
+            await self._in_thread(partial(keys.read, self._objects, entry.descriptor))
         retention_ms = role.log.config.delete_retention_ms
         keeping = keys.keeping(now_ms=self._clock.now_ms(), delete_retention_ms=retention_ms)
-        for group in await self._in_thread(lambda: list(compactable(catalog))):
-            if execute and group[0].start_offset >= keeping.clean_to:
-                return
+        for group in groups:
+            if execute:
+                if group[0].start_offset >= keeping.clean_to:
+                    return
+                self._check_wanted(key)
+                keeping.now_ms = self._clock.now_ms()  # a tombstone's time begins when what it deletes goes
             make = partial(compact_segments, self._objects, group, keeping)
-            is_less = await self._replace(role.topic_partition, group, make) if execute else len(group) > 1
+            is_less = await self._replace(key, group, make) if execute else len(group) > 1
             if is_less:
                 merged.before += len(group)
                 merged.after += 1
@@ -140,14 +146,24 @@ class Merger:
             return False
         return True
 
-    async def _replace(self, key: TopicPartition, group: Sequence[SegmentDescriptor], make: Make) -> bool:
-        """Object, then event; the exporter brings the mirror up. False: all is as it should be. Raises HeadraceError,
-        OSError."""
+    def _check_wanted(self, key: TopicPartition) -> None:
+        """Before anything is read. Raises HeadraceError where nothing may be compacted any more."""
+        if not _compacts(self._leading(key)):
+            raise HeadraceError("its history is not to be compacted any more.")
+
+    def _leading(self, key: TopicPartition) -> Partition:
+        """Raises HeadraceError where nothing of it may be replaced now."""
         role = self._partitions.role(key)
         if not isinstance(role, Partition):
             raise HeadraceError("another broker leads it now; ask again.")
         if hindrance := refusal_of_all(self._metadata.image, key):
-            raise HeadraceError(hindrance.message)  # before anything is read and stored
+            raise HeadraceError(hindrance.message)
+        return role
+
+    async def _replace(self, key: TopicPartition, group: Sequence[SegmentDescriptor], make: Make) -> bool:
+        """Object, then event; the exporter brings the mirror up. False: all is as it should be. Raises HeadraceError,
+        OSError."""
+        role = self._leading(key)  # before anything is read and stored
         epoch = role.leader_epoch
         made = await self._in_thread(partial(make, made_in=epoch))
         if made is None:
@@ -173,3 +189,8 @@ class Merger:
             bytes=made.object_bytes,
         )
         return True
+
+
+def _compacts(role: Partition) -> bool:
+    """Whether its history is to be: its topic says so."""
+    return role.settings.compact and role.settings.durable

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, TypedDict, Unpack
 import structlog
 
 from headrace.base.errors import CorruptData, StorageFailure
-from headrace.base.ids import NO_EPOCH, LeaderEpoch, Offset, TopicPartition
+from headrace.base.ids import LAST_OFFSET, NO_EPOCH, LeaderEpoch, Offset, TopicPartition
 from headrace.base.limits import PRODUCER_SNAPSHOT_INTERVAL_BYTES
 from headrace.base.ports import Buffer, Clock
 from headrace.broker.flusher import Flusher
@@ -26,9 +26,6 @@ from headrace.storage.engine import DamagedRange, FlushTicket, PartitionLog
 from headrace.wire.errors import ErrorCode
 
 log = structlog.get_logger(__name__)
-
-
-LAST_OFFSET: Final = Offset(2**63 - 1)
 
 
 class Refusal(NamedTuple):
@@ -149,14 +146,26 @@ class Replica(ABC):
 
     @property
     def cleanable_end(self) -> Offset:
-        """What lies below may be compacted: of what is exported that which the catalog has, as it was written. Nothing
-        of a log that is read behind history: nobody is to be given values of that, and not the tombstones behind
-        them."""
+        """What lies below may be compacted: of what is exported that which history has, as it was written, wherever one
+        looks: the last segment may be in the catalog and not in its mirror yet, of which the exporter goes on only
+        then. Nothing of a log that is read behind history: nobody is to be given values of that, and not the
+        tombstones behind them."""
         if self.start_offset < self.log.log_start_offset:
             return Offset(0)
         if not (self.has_store and self.has_history):
             return self.last_stable_offset
-        return Offset(0) if self.history is None else min(self.history.next_offset, self.last_stable_offset)
+        if self.history is None:
+            return Offset(0)
+        differs_from = self.differs_from
+        end = self.history.mirrored_end if differs_from is None else min(differs_from, self.history.mirrored_end)
+        return min(end, self.last_stable_offset)
+
+    @property
+    def tombstones_kept_from(self) -> Offset:
+        """Compaction takes none of these, for history may have their keys' values: whoever reads that goes on in the
+        log behind it."""
+        history = self.history if self.has_store else None
+        return LAST_OFFSET if history is None or not history.entries else history.mirrored_end
 
     @property
     def start_offset(self) -> Offset:
@@ -208,11 +217,14 @@ class Replica(ABC):
         return self._compared[1]
 
     def _compare(self, history: PartitionCatalog) -> Offset | None:
-        differs_from, last, held = history.differs_from(self.log.epochs), history.last, self.log
-        if differs_from is not None or last is None or last.descriptor.last_epoch == NO_EPOCH or held.is_compacted:
+        """A copy of a compacted log knows of an epoch that begins in a gap only that it begins there or later."""
+        last, held = history.last, self.log
+        differs_from = history.differs_from([each for each in held.epochs if each[1] >= held.gaps_below])
+        if differs_from is not None or last is None or last.descriptor.last_epoch == NO_EPOCH:
             return differs_from
         end = last.descriptor.end_offset
-        here = held.epoch_at(end) if held.log_start_offset <= end < held.log_end_offset else NO_EPOCH
+        is_held = max(held.log_start_offset, held.gaps_below) <= end < held.log_end_offset
+        here = held.epoch_at(end) if is_held else NO_EPOCH
         return None if here in (NO_EPOCH, last.descriptor.last_epoch) else held.log_start_offset
 
     def on_history(self, history: PartitionCatalog | None) -> None:
@@ -300,12 +312,14 @@ class Replica(ABC):
         if self.availability is not ErrorCode.NONE or self.log.read_only is not None:
             return
         self.producers.expire(producers_since_ms)
+        has_history_below = self.has_store and self.history is not None and bool(self.history.entries)
         try:
             self.on_history(self.history)  # it may be that it could not go on before
             self.log.apply_retention(
                 now_ms,
                 self.deletable_end,
                 local=self.has_store and self.is_exported and not self.keeps_all,
+                by_start_alone=has_history_below and self.keeps_all,  # or its readers would go on in history
                 before_drop=self.snapshot_producers,  # with their batches, recovery would lose what these say of them
             )
         except CorruptData as error:

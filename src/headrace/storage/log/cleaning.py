@@ -8,7 +8,7 @@ batch; and that of every key the last record below `clean_to` stays, save tombst
 What goes: a record whose key has a later one below `clean_to`; a tombstone whose batch was given its horizon
 (KIP-534: `delete.retention.ms` after the first cleaning, in the batch's base time) before now. What stays although it
 might go: control batches, tombstones of transactions (whether those were aborted is not asked, so their keys replace
-nothing), records without a key, and what cannot be unpacked, or into too much. A batch that loses all its records stays
+nothing), records without a key, what cannot be unpacked, or into too much, and all tombstones behind that. A batch that loses all its records stays
 without them while a producer's state rests on it. Source: Kafka's Cleaner, for the semantics.
 """
 
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from headrace.base.errors import CorruptData
+from headrace.base.ids import LAST_OFFSET
 from headrace.base.limits import COMPACTION_KEYS_MAX
 from headrace.base.ports import Disk, File
 from headrace.storage.log.keeping import Keeping, add_last
@@ -62,6 +63,8 @@ class CleaningJob:
     """Last offsets of the batches that producers' states rest on."""
     token: str
     """Marks the files of this job."""
+    tombstones_from: int = LAST_OFFSET
+    """Tombstones from there on stay, unless a later record replaces them."""
     gaps_below: int = 0
     """Earlier cleanings have left gaps below it; any other is damage."""
     keys_max: int = COMPACTION_KEYS_MAX
@@ -117,6 +120,7 @@ class _Cleaner:
             clean_to=self._clean_to,
             now_ms=self._job.now_ms,
             delete_retention_ms=self._job.delete_retention_ms,
+            tombstones_from=self._job.tombstones_from,
         )
         groups = self._groups()
         return Cleaned(clean_to=self._clean_to, files=tuple(self._clean(group) for group in groups))

@@ -14,6 +14,7 @@ from typing import Final
 
 from crc32c import crc32c
 
+from headrace.base.ids import LAST_OFFSET
 from headrace.wire.batches import (
     CRC_START,
     DELETE_HORIZON,
@@ -39,9 +40,9 @@ def add_last(last: dict[bytes, int], header: BatchHeader, raw: bytes) -> None:
             last[_digest(record.key)] = record.offset
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Keeping:
-    """What is known when it is decided what stays."""
+    """What is known when it is decided what stays. It is asked of batches in the order of offsets, from the first."""
 
     last: Mapping[bytes, int]
     """The last offset of each key below `clean_to`, as `add_last` notes it."""
@@ -49,6 +50,9 @@ class Keeping:
     """What begins here or above stays as it is."""
     now_ms: int
     delete_retention_ms: int
+    tombstones_from: int = LAST_OFFSET
+    """Tombstones from there on stay, unless a later record replaces them: what has their keys' values is elsewhere, or
+    could not be unpacked."""
 
     def kept(self, header: BatchHeader, raw: bytes) -> bytes:
         """What stays of a batch: the very same bytes, or others, perhaps without records."""
@@ -56,6 +60,7 @@ class Keeping:
             return raw
         records = small_records(raw)
         if records is None:
+            self.tombstones_from = min(self.tombstones_from, header.base_offset)
             return raw
         kept = [record for record in records if self._stays(header, record)]
         if not kept:
@@ -77,6 +82,8 @@ class Keeping:
         if self.last.get(_digest(record.key), -1) > record.offset:
             return False
         if record.value is not None or header.is_transactional or not header.attributes & DELETE_HORIZON:
+            return True
+        if record.offset >= self.tombstones_from:
             return True
         return header.base_timestamp > self.now_ms
 

@@ -77,7 +77,7 @@ class Keys:
             self._read_to = header.next_offset
 
     def keeping(self, *, now_ms: int, delete_retention_ms: int) -> Keeping:
-        """What may go of what was read."""
+        """What may go of what was read. For all segments, in order, from the first: see `Keeping`."""
         to = self._read_to
         return Keeping(last=self._last, clean_to=to, now_ms=now_ms, delete_retention_ms=delete_retention_ms)
 
