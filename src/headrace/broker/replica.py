@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
-from typing import Final, NamedTuple, TypedDict, Unpack
+from typing import NamedTuple, TypedDict, Unpack
 
 import structlog
 
@@ -82,8 +82,10 @@ class Replica(ABC):
         """All that is known to be damaged of its log lies in this range of offsets; None: nothing is."""
         self.history: PartitionCatalog | None = None
         """Durable segments that can be read here; None: there are none, or there is no store."""
-        self._compared: tuple[tuple[str, Sequence[tuple[LeaderEpoch, Offset]], bool], Offset | None] | None = None
-        """Which catalog and epochs `differs_from` has compared, whether the log reached its end, and what it found."""
+        self._compared: tuple[tuple[str, Sequence[tuple[LeaderEpoch, Offset]], bool, Offset], Offset | None] | None
+        self._compared = None
+        """Which catalog and epochs `differs_from` has compared, whether the log reached its end, where it had gaps, and
+        what it found."""
         self._watchers: dict[ParkedFetch, None] = {}
         self._first_end = partition_log.log_end_offset
         has_records = partition_log.log_end_offset > partition_log.log_start_offset
@@ -211,7 +213,8 @@ class Replica(ABC):
         history = self.history
         if history is None:
             return None
-        looked_at = (history.head, self.log.epochs, self.log.log_end_offset > history.end_offset)
+        held = self.log
+        looked_at = (history.head, held.epochs, held.log_end_offset > history.end_offset, held.gaps_below)
         if self._compared is None or self._compared[0] != looked_at:
             self._compared = (looked_at, self._compare(history))
         return self._compared[1]

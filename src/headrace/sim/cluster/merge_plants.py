@@ -13,10 +13,11 @@ from functools import partial
 from typing import Any, Final
 from unittest.mock import patch
 
-from headrace.base.ids import TopicPartition
+from headrace.base.ids import LAST_OFFSET, TopicPartition
 from headrace.base.ports import Buffer
 from headrace.broker import sweeper
 from headrace.broker.merger import Make, Merger
+from headrace.broker.replica import Replica
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.orphans import is_orphan
 from headrace.metadata.segment_keys import SegmentKey
@@ -88,9 +89,23 @@ def vouchers_go_with_what_they_hang_on() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def log_is_compacted_before_its_history() -> Iterator[None]:
+    """As far as it is stable, with all tombstones."""
+    with (
+        patch.object(Replica, "cleanable_end", property(lambda self: self.last_stable_offset)),
+        patch.object(Replica, "tombstones_kept_from", LAST_OFFSET),
+    ):
+        yield
+
+
 MERGE_PLANTS: Final[dict[str, Callable[[], AbstractContextManager[None]]]] = {
     "merged-event-before-object": merged_event_before_object,
     "merged-is-swept-on-its-way": merged_is_swept_on_its_way,
     "vouchers-go-with-what-they-hang-on": vouchers_go_with_what_they_hang_on,
 }
 """Found by the copies' part of a seed (`copies.run.run_copies`)."""
+TABLE_PLANTS: Final[dict[str, Callable[[], AbstractContextManager[None]]]] = {
+    "log-is-compacted-before-its-history": log_is_compacted_before_its_history,
+}
+"""Found by a seed's run with tables (`copies.run.run_tables`)."""

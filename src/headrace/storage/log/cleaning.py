@@ -8,8 +8,9 @@ batch; and that of every key the last record below `clean_to` stays, save tombst
 What goes: a record whose key has a later one below `clean_to`; a tombstone whose batch was given its horizon
 (KIP-534: `delete.retention.ms` after the first cleaning, in the batch's base time) before now. What stays although it
 might go: control batches, tombstones of transactions (whether those were aborted is not asked, so their keys replace
-nothing), records without a key, what cannot be unpacked, or into too much, and all tombstones behind that. A batch that loses all its records stays
-without them while a producer's state rests on it. Source: Kafka's Cleaner, for the semantics.
+nothing), records without a key, what cannot be unpacked, or into too much, and all tombstones behind that. A batch that
+loses all its records stays without them while a producer's state rests on it. Source: Kafka's Cleaner, for the
+semantics.
 """
 
 from __future__ import annotations
