@@ -23,11 +23,11 @@ from headrace.storage.log.names import STAMP, STRAY
 from headrace.storage.log.replaced import GAVE_WAY
 from headrace.storage.tier import export
 from headrace.storage.tier.reader import Store
-from headrace.wire.batches import Record, check_batches, encode_batch
+from headrace.wire.batches import Record, check_batches, decode_records, encode_batch, iterate_headers
 from headrace.wire.errors import ErrorCode
 from tests import loops
 from tests.broker import replicas
-from tests.broker.data_path import batch, produce
+from tests.broker.data_path import batch, fetch, produce
 from tests.broker.group_broker import until
 from tests.broker.replication_world import BY_HAND, World, decoded, replicating
 from tests.broker.test_partition_reassignments import alter
@@ -595,3 +595,94 @@ def test_a_copy_that_ends_below_where_history_begins_says_nothing_impossible(tmp
         assert copy.position.readable_from <= copy.position.log_end == 5
 
     run(tmp_path, work)
+
+
+def test_a_new_replica_of_a_compacted_topic_is_copied_whole(tmp_path: Path) -> None:
+    """What history has of it may have been compacted otherwise than what is copied: a log that began behind it could
+    lack a tombstone of which history has the value."""
+
+    async def work(world: World) -> None:
+        await world.make(
+            "t",
+            replicas=3,
+            segment_bytes="1024",
+            min_insync_replicas="1",
+            cleanup_policy="compact",
+            min_cleanable_dirty_ratio="0",
+            durable_compacted_enable="true",
+        )
+        await reassign(world, (1, 2))
+        table: dict[bytes, bytes | None] = {}
+        for number in range(20):
+            key, value = b"key %d" % (number % 3), None if number % 7 == 6 else b"%d" % number + BIG
+            batch = encode_batch([Record(0, 1_700_000_000_000, key, value, ())])
+            answer = await produce(await world.client(world.leader("t")), "t", batch)
+            assert (answer.error_code, answer.base_offset) == (0, number)
+            table[key] = value
+        await exported(world, 19)
+        leading = world.leading("t")
+        assert leading is not None
+        await until(lambda: leading.log.is_compacted)
+        await reassign(world, (1, 2, 3))
+        await lead(world, 3, (1, 2, 3))
+        new = world.role(3, "t")
+        assert new.log.log_start_offset < 19, "its history goes on to there"
+        found: dict[bytes | None, bytes | None] = {}
+        client, offset = await world.client(3), int(new.start_offset)
+        while offset < 20:
+            answer = await fetch(client, "t", offset, wait_ms=10_000)
+            assert answer.error_code == 0
+            for at, header in iterate_headers(answer.records):
+                for record in decode_records(answer.records[at : at + header.size]) if header.count else ():
+                    found[record.key] = record.value
+                offset = header.next_offset
+        assert found == table
+
+    run(tmp_path, work, configs={"log.cleaner.backoff.ms": "5"})
+
+
+def test_a_copy_that_cannot_tell_where_an_epoch_began_goes_on_with_its_export(tmp_path: Path) -> None:
+    """Compaction has left nothing around its beginning: for the copy it began where the gap does, in a segment that was
+    exported before."""
+
+    async def work(world: World) -> None:
+        await world.make(
+            "t",
+            replicas=3,
+            segment_bytes="1024",
+            min_insync_replicas="1",
+            cleanup_policy="compact",
+            min_cleanable_dirty_ratio="0",
+            durable_compacted_enable="true",
+        )
+        await reassign(world, (1, 2))
+
+        async def put(first: int, end: int) -> None:
+            for number in range(first, end):
+                key = b"first" if number == 0 else b"other"
+                batch = encode_batch([Record(0, 1_700_000_000_000, key, BIG, ())])
+                answer = await produce(await world.client(world.leader("t")), "t", batch)
+                assert (answer.error_code, answer.base_offset) == (0, number)
+
+        await lead(world, 1, (1, 2))
+        await put(0, 10)
+        await exported(world, 8)
+        before = catalog(world).next_offset
+        await lead(world, 2, (1, 2))
+        await put(10, 20)
+        await exported(world, 19)
+        leading = world.leading("t")
+        assert leading is not None
+        await until(lambda: leading.log.gaps_below >= catalog(world).mirrored_end)
+        await reassign(world, (1, 2, 3))
+        await lead(world, 3, (1, 2, 3))
+        new = world.leading("t")
+        assert new is not None
+        epoch = leading.log.epoch_at(Offset(10))
+        assert [start < before for each, start in new.log.epochs if each == epoch] == [True]
+        assert new.differs_from is None
+        end = catalog(world).next_offset
+        await put(20, 24)
+        await exported(world, end + 1)
+
+    run(tmp_path, work, configs={"log.cleaner.backoff.ms": "5"})

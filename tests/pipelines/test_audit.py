@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from headrace.base.errors import UsageError
-from headrace.base.ids import Offset, PartitionIndex
+from headrace.base.ids import LeaderEpoch, Offset, PartitionIndex
 from headrace.base.limits import AUDIT_MIRROR_TRIES_MAX
 from headrace.metadata.segments import SegmentDescriptor
 from headrace.spark.pipelines import audit_brokers, unmirrored
@@ -22,7 +22,9 @@ from headrace.spark.pipelines.auditing import Report, audit
 from headrace.spark.pipelines.examining import Finding, Sequences, _times, break_between, examine, joined
 from headrace.spark.pipelines.meter import Lines
 from headrace.spark.pipelines.spec import Audit, parse
+from headrace.storage.log.keeping import Keeping
 from headrace.storage.objects import open_objects
+from headrace.storage.tier.compact import compact_segments
 from headrace.storage.tier.reader import Store
 from headrace.wire.batches import SEQUENCE_MAX, encode_batch, parse_header
 from headrace.wire.records import Record
@@ -297,3 +299,22 @@ def test_an_audit_needs_a_store() -> None:
     assert isinstance(spec, Audit)
     with pytest.raises(UsageError, match="Key store of section"):
         audit(lambda: pytest.fail("no session"), spec)
+
+
+def test_what_compaction_has_taken_is_no_gap(tmp_path: Path) -> None:
+    def keyed(base: int) -> bytes:
+        """Of a producer that wrote something else between two of these."""
+        rows = [Record(base + at, TIME + base + at, b"key %d" % at, None if at else b"v") for at in range(3)]
+        return encode_batch(rows, producer_id=7, producer_epoch=0, base_sequence=2 * base, leader_epoch=0)
+
+    made = built(tmp_path, *([keyed(at)] for at in (0, 3, 6)))
+    first, second, third = made.segments["t", 0]
+    keeping = Keeping(last={b"key 0": 6}, clean_to=9, now_ms=TIME, delete_retention_ms=1_000_000)
+    whole = {int(each.start_offset): examine(each, made.objects) for each in (first, third)}
+    assert len([text for _, text in joined(whole)]) == 1
+    thin = compact_segments(made.objects, [second], keeping, made_in=LeaderEpoch(9))
+    assert thin is not None
+    assert thin.records == 2
+    found = {int(each.start_offset): examine(each, made.objects) for each in (first, thin, third)}
+    assert [text for _, text in joined(found)] == []
+    assert [problem for each in found.values() for problem in each.problems] == []

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from random import Random
@@ -18,6 +19,7 @@ from pyarrow import parquet
 
 from headrace.base.ids import Offset, TopicId
 from headrace.base.ports import Objects
+from headrace.cli.durable_views import merge
 from headrace.net.client.batches import FetchedBatches
 from headrace.net.client.errors import NoBrokerError
 from headrace.spark.brokers import Brokers
@@ -41,7 +43,7 @@ from headrace.wire.batches import (
 from headrace.wire.compression import Compression
 from headrace.wire.records import Record, pack_records
 from tests.spark.conftest import StoreBuilder
-from tests.spark.world import LOOK_EVERY_S, TIME, World, consumed, planned, random_batch, read, world
+from tests.spark.world import LOOK_EVERY_S, TIME, Row, World, consumed, planned, random_batch, read, world
 
 
 @pytest.fixture
@@ -53,6 +55,44 @@ def made(tmp_path: Path) -> Iterator[World]:
 def fill(made: World, topic: str, count: int, seed: int = 3) -> None:
     random = Random(seed)
     made.produce(topic, [(0, random_batch(random)) for _ in range(count)])
+
+
+def latest(rows: Sequence[Row]) -> dict[bytes | None, bytes]:
+    """Of each key, unless it is deleted."""
+    found: dict[bytes | None, bytes] = {}
+    for row in sorted(rows, key=lambda row: row[2]):
+        found.pop(row[5], None)
+        if row[6] is not None:
+            found[row[5]] = row[6]
+    return found
+
+
+def test_a_compacted_topic_has_the_last_value_of_every_key_in_history_too(tmp_path: Path) -> None:
+    """Before its history is compacted and after; the log is by itself."""
+    with world(tmp_path) as made:
+        made.create(
+            "t",
+            segment_bytes="4096",
+            cleanup_policy="compact",
+            min_cleanable_dirty_ratio="0",
+            durable_compacted_enable="true",
+        )
+        random = Random(5)
+        made.produce("t", [(0, random_batch(random, keyed=True)) for _ in range(80)])
+        end = made.exported("t", 40)
+        told = latest(consumed(made.bootstrap, ["t"]))
+        before = read(made.options("t"))
+        assert latest(before) == told
+        merged = asyncio.run(merge(made.bootstrap, "t", None, execute=True))
+        assert (merged.problems, merged.after > 0) == ([], True)
+        pause = threading.Event()
+        while len(after := read(made.options("t"))) == len(before):  # until the mirror tells of it
+            pause.wait(LOOK_EVERY_S)
+        assert latest(after) == told
+        assert {row[2] for row in after} < {row[2] for row in before}
+        assert read(made.options("t", startingOffsets=json.dumps({"t": {"0": end}}))) == [
+            row for row in after if row[2] >= end
+        ]
 
 
 # hot ranges

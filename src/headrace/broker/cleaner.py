@@ -1,9 +1,10 @@
 """Compaction, driven: which log is due, who does the slow work, and when the loop turns to what came of it.
 
 One log at a time, the dirtiest first. Promises: only what is below the last stable offset of a closed segment is
-touched; readers are never stopped, and never see a mixture of before and after; before a log is closed or deleted its
-cleaning has ended. A cleaning that fails leaves the log as it was, is logged, and is not tried again on that log until
-the broker is restarted; one that fails after its swap was durable takes the partition offline, and recovery ends it.
+touched, and of a partition that is exported only what its history has; readers are never stopped, and never see a
+mixture of before and after; before a log is closed or deleted its cleaning has ended. A cleaning that fails leaves the
+log as it was, is logged, and is not tried again on that log until the broker is restarted; one that fails after its
+swap was durable takes the partition offline, and recovery ends it.
 """
 
 from __future__ import annotations
@@ -115,7 +116,7 @@ class Cleaner:
                 continue
             _roll_if_late(partition, now_ms)
             try:
-                dirtiness = partition.log.dirtiness(now_ms, partition.last_stable_offset)
+                dirtiness = partition.log.dirtiness(now_ms, partition.cleanable_end)
             except (OSError, CorruptData) as error:
                 self._give_up(partition, error)
                 continue
@@ -136,9 +137,12 @@ class Cleaner:
 
     async def _clean(self, partition: Replica) -> None:
         token = f"{self._random.getrandbits(64):016x}"
-        up_to, remembered = partition.last_stable_offset, partition.producers.remembered()
+        up_to, remembered = partition.cleanable_end, partition.producers.remembered()
+        tombstones_from = partition.tombstones_kept_from
         try:
-            cleaning = partition.log.begin_cleaning(self._clock.now_ms(), up_to, remembered, token)
+            cleaning = partition.log.begin_cleaning(
+                self._clock.now_ms(), up_to, remembered, token, tombstones_from=tombstones_from
+            )
         except (OSError, CorruptData) as error:
             self._give_up(partition, error)
             return

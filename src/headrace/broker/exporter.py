@@ -256,6 +256,8 @@ class Exporter:
     async def _export_all(self, partition: Partition) -> None:
         self._roll_if_late(partition)
         while not self._stopping.is_set() and (span := self._next_span(partition)) is not None:
+            if not partition.is_exported:
+                return  # it was switched off meanwhile, and may be compacted from now on
             if self._clock.monotonic() < self._rest_until:
                 return
             self._last = partition.topic_partition

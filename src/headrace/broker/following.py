@@ -304,6 +304,7 @@ class FollowerPartition(Replica):
             history is not None
             and history.last is not None
             and self.is_exported
+            and not self.keeps_all
             and history.next_offset > self.log.log_end_offset
             and self._clock.monotonic() >= self._shuns_history_until
         )

@@ -101,7 +101,7 @@ class Owner:
         partition = self._partitions.find(key, self._image())
         if isinstance(partition, ErrorCode):
             return False
-        if not partition.is_exported:
+        if not partition.is_exported or partition.keeps_all:
             await self._give_up(partition, "its topic is compacted, or has durable.enable=false")
             return True
         vain = self._vain.get(key, NOT_TRIED)

@@ -1,5 +1,5 @@
 """Retention of durable history: what is past `retention.*` leaves the catalog, and the objects of what has left it, or
-was replaced there, go after a grace period.
+was replaced there, go after a grace period. So does what lies below a log of which compaction has left nothing there.
 
 Promises: the event comes first and the object later, so that no catalog names what is not there, and whoever reads by
 an older image still finds it; a crash in between leaves an object that nothing refers to. Only the leader asks, and the
@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import NamedTuple
@@ -149,9 +150,13 @@ class HistoryKeeper:
 
     async def _apply_retention(self, partition: Partition) -> None:
         history = partition.history
-        if history is None or not partition.settings.delete or partition.availability is not ErrorCode.NONE:
+        if history is None or partition.availability is not ErrorCode.NONE:
             return
-        start = retained_from(history, partition.log.config, bytes_above(partition.log, history), self._clock.now_ms())
+        start = history.log_start_offset
+        if partition.is_exported and partition.is_read_alone and partition.differs_from is None:
+            start = min(partition.log.log_start_offset, history.next_offset)  # what lies below was replaced, or deleted
+        if partition.settings.delete:
+            start = max(start, _retained_from(partition, history, self._clock.now_ms()))
         if start <= history.log_start_offset:
             return
         key = partition.topic_partition
@@ -240,6 +245,29 @@ def retained_from(history: PartitionCatalog, config: LogConfig, bytes_above: int
         size -= segment.batch_bytes
         start = segment.next_offset
     return start
+
+
+def _retained_from(partition: Partition, history: PartitionCatalog, now_ms: int) -> Offset:
+    """As `retained_from`. A log that was compacted, and is read by itself, holds less than history of the same records,
+    or more: for its size only that goes of which either has too much."""
+    held = partition.log
+    config, above = held.config, bytes_above(held, history)
+    if not partition.keeps_all or partition.start_offset < held.log_start_offset:
+        return retained_from(history, config, above, now_ms)
+    by_age = retained_from(history, replace(config, retention_bytes=-1), above, now_ms)
+    by_size = retained_from(history, replace(config, retention_ms=-1), above, now_ms)
+    return max(by_age, min(by_size, surplus_end(held)))
+
+
+def surplus_end(partition_log: PartitionLog) -> Offset:
+    """Behind the closed segments without which the log still holds `retention_bytes`."""
+    size, end = partition_log.size_bytes, partition_log.log_start_offset
+    for segment in partition_log.closed_segments():
+        size -= segment.size
+        if size < partition_log.config.retention_bytes:
+            break
+        end = segment.next_offset
+    return end
 
 
 def bytes_above(partition_log: PartitionLog, history: PartitionCatalog) -> int:

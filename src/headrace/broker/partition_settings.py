@@ -97,7 +97,7 @@ def partition_settings(config: TopicConfig, *, internal: bool = False) -> Partit
         times=None
         if config.message_timestamp_type == "LogAppendTime"
         else TimeBounds(config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms),
-        durable=config.durable_enable and not compact and not internal,
+        durable=config.durable_enable and (not compact or config.durable_compacted_enable) and not internal,
         compact=compact,
         delete=delete,
         durable_lag_ms_max=config.durable_export_max_lag_ms,

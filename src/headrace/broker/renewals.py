@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 import structlog
 
 from headrace.base.errors import HeadraceError, StorageFailure
-from headrace.base.ids import NO_LEADER, BrokerEpoch, BrokerId, TopicPartition
+from headrace.base.ids import LAST_OFFSET, NO_LEADER, BrokerEpoch, BrokerId, TopicPartition
 from headrace.base.limits import AILMENTS_TOLD_MAX, RENEWAL_LOOK_MS, RENEWAL_ROOM_FACTOR, RENEWALS_AT_ONCE_MAX
 from headrace.base.ports import Buffer
 from headrace.broker.control import Control
@@ -24,7 +24,7 @@ from headrace.broker.following import FollowerPartition
 from headrace.broker.opening import in_thread
 from headrace.broker.partition import Partition
 from headrace.broker.partitions import Partitions
-from headrace.broker.replica import LAST_OFFSET, Replica
+from headrace.broker.replica import Replica
 from headrace.broker.tasks import OnBug, started
 from headrace.controller.asks import RenewCopies
 from headrace.controller.decision import Refusal

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
-from typing import Final, NamedTuple, TypedDict, Unpack
+from typing import NamedTuple, TypedDict, Unpack
 
 import structlog
 
 from headrace.base.errors import CorruptData, StorageFailure
-from headrace.base.ids import NO_EPOCH, LeaderEpoch, Offset, TopicPartition
+from headrace.base.ids import LAST_OFFSET, NO_EPOCH, LeaderEpoch, Offset, TopicPartition
 from headrace.base.limits import PRODUCER_SNAPSHOT_INTERVAL_BYTES
 from headrace.base.ports import Buffer, Clock
 from headrace.broker.flusher import Flusher
@@ -26,9 +26,6 @@ from headrace.storage.engine import DamagedRange, FlushTicket, PartitionLog
 from headrace.wire.errors import ErrorCode
 
 log = structlog.get_logger(__name__)
-
-
-LAST_OFFSET: Final = Offset(2**63 - 1)
 
 
 class Refusal(NamedTuple):
@@ -85,8 +82,10 @@ class Replica(ABC):
         """All that is known to be damaged of its log lies in this range of offsets; None: nothing is."""
         self.history: PartitionCatalog | None = None
         """Durable segments that can be read here; None: there are none, or there is no store."""
-        self._compared: tuple[tuple[str, Sequence[tuple[LeaderEpoch, Offset]], bool], Offset | None] | None = None
-        """Which catalog and epochs `differs_from` has compared, whether the log reached its end, and what it found."""
+        self._compared: tuple[tuple[str, Sequence[tuple[LeaderEpoch, Offset]], bool, Offset], Offset | None] | None
+        self._compared = None
+        """Which catalog and epochs `differs_from` has compared, whether the log reached its end, where it had gaps, and
+        what it found."""
         self._watchers: dict[ParkedFetch, None] = {}
         self._first_end = partition_log.log_end_offset
         has_records = partition_log.log_end_offset > partition_log.log_start_offset
@@ -131,14 +130,57 @@ class Replica(ABC):
 
     @property
     def is_exported(self) -> bool:
-        """Durable history has no gaps: what is compacted, or ever was, is not exported."""
-        return self.settings.durable and not self.log.is_compacted
+        """Durable history has no gaps: a log that has some above the end of its history is not exported. Where history
+        is there first, compaction goes no further than it (`cleanable_end`)."""
+        exported = 0 if self.history is None else self.history.next_offset
+        return self.settings.durable and self.log.gaps_below <= exported
+
+    @property
+    def has_history(self) -> bool:
+        """It is exported, or was; though this broker may not know yet how far, and has a copy with gaps behind that."""
+        return self.is_exported or (self.settings.durable and self.history is not None)
+
+    @property
+    def keeps_all(self) -> bool:
+        """Nothing of its log goes because history has it: of a compacted one history has other records (decision
+        0042)."""
+        return self.settings.compact or self.log.is_compacted
+
+    @property
+    def cleanable_end(self) -> Offset:
+        """What lies below may be compacted: of what is exported that which history has, as it was written, wherever one
+        looks: the last segment may be in the catalog and not in its mirror yet, of which the exporter goes on only
+        then. Nothing of a log that is read behind history: nobody is to be given values of that, and not the
+        tombstones behind them."""
+        if self.start_offset < self.log.log_start_offset:
+            return Offset(0)
+        if not (self.has_store and self.has_history):
+            return self.last_stable_offset
+        if self.history is None:
+            return Offset(0)
+        differs_from = self.differs_from
+        end = self.history.mirrored_end if differs_from is None else min(differs_from, self.history.mirrored_end)
+        return min(end, self.last_stable_offset)
+
+    @property
+    def tombstones_kept_from(self) -> Offset:
+        """Compaction takes none of these, for history may have their keys' values: whoever reads that goes on in the
+        log behind it."""
+        history = self.history if self.has_store else None
+        return LAST_OFFSET if history is None or not history.entries else history.mirrored_end
 
     @property
     def start_offset(self) -> Offset:
-        """Where it begins for whoever reads: with its durable history, where that joins the log without a gap."""
+        """Where it begins for whoever reads: with its durable history, where that joins the log without a gap. A log
+        that was compacted from its start on is read by itself: what history has below it may be deleted by a tombstone
+        that is gone from the log."""
         local, history = self.log.log_start_offset, self.history
-        return local if history is None else history.joined_start(local)
+        return local if history is None or self.is_read_alone else history.joined_start(local)
+
+    @property
+    def is_read_alone(self) -> bool:
+        """Its log was compacted from its start on: what lay below is replaced, or deleted and its tombstone is gone."""
+        return 0 < self.log.gaps_below >= self.log.log_start_offset
 
     @property
     def begins_at(self) -> Offset:
@@ -155,7 +197,7 @@ class Replica(ABC):
     def deletable_end(self) -> Offset:
         """Records below it may be deleted here: where the partition is exported, those alone that the catalog has, so
         that readers find them there."""
-        if not (self.has_store and self.is_exported):
+        if not (self.has_store and self.has_history):
             return self.high_watermark
         if self.history is None:
             return Offset(0)
@@ -171,17 +213,21 @@ class Replica(ABC):
         history = self.history
         if history is None:
             return None
-        looked_at = (history.head, self.log.epochs, self.log.log_end_offset > history.end_offset)
+        held = self.log
+        looked_at = (history.head, held.epochs, held.log_end_offset > history.end_offset, held.gaps_below)
         if self._compared is None or self._compared[0] != looked_at:
             self._compared = (looked_at, self._compare(history))
         return self._compared[1]
 
     def _compare(self, history: PartitionCatalog) -> Offset | None:
-        differs_from, last, held = history.differs_from(self.log.epochs), history.last, self.log
-        if differs_from is not None or last is None or last.descriptor.last_epoch == NO_EPOCH or held.is_compacted:
+        """A copy of a compacted log knows of an epoch that begins in a gap only that it begins there or later."""
+        last, held = history.last, self.log
+        differs_from = history.differs_from([each for each in held.epochs if each[1] >= held.gaps_below])
+        if differs_from is not None or last is None or last.descriptor.last_epoch == NO_EPOCH:
             return differs_from
         end = last.descriptor.end_offset
-        here = held.epoch_at(end) if held.log_start_offset <= end < held.log_end_offset else NO_EPOCH
+        is_held = max(held.log_start_offset, held.gaps_below) <= end < held.log_end_offset
+        here = held.epoch_at(end) if is_held else NO_EPOCH
         return None if here in (NO_EPOCH, last.descriptor.last_epoch) else held.log_start_offset
 
     def on_history(self, history: PartitionCatalog | None) -> None:
@@ -269,12 +315,14 @@ class Replica(ABC):
         if self.availability is not ErrorCode.NONE or self.log.read_only is not None:
             return
         self.producers.expire(producers_since_ms)
+        has_history_below = self.has_store and self.history is not None and bool(self.history.entries)
         try:
             self.on_history(self.history)  # it may be that it could not go on before
             self.log.apply_retention(
                 now_ms,
                 self.deletable_end,
-                local=self.has_store and self.is_exported,
+                local=self.has_store and self.is_exported and not self.keeps_all,
+                by_start_alone=has_history_below and self.keeps_all,  # or its readers would go on in history
                 before_drop=self.snapshot_producers,  # with their batches, recovery would lose what these say of them
             )
         except CorruptData as error:

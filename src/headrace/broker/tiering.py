@@ -77,6 +77,7 @@ class Tiering:
             metadata=metadata,
             control=control,
             objects=objects,
+            clock=clock,
             turn_of=self._exporter.turn_of,
             threads=self._threads,
         )

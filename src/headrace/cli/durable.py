@@ -190,6 +190,7 @@ def merge(
 ) -> None:
     """Put one durable segment in the place of several small ones that follow on one another.
 
+    Of a compacted topic only the last record of each key stays in it.
     Who reads meanwhile is not disturbed: the objects that are replaced go a minute later.
     """
     from headrace.cli import durable_views as views

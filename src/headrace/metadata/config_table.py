@@ -144,12 +144,20 @@ TOPIC_DEFS: Final[Mapping[str, ConfigDef]] = {
             low=0,
         ),
         _topic(
+            "durable.compacted.enable",
+            ConfigType.BOOLEAN,
+            "false",
+            "durable.compacted.enable",
+            "Whether compacted topics with durable.enable are exported, too: their segments as they were written, which"
+            " the log is compacted behind; headrace durable merge compacts what was exported.",
+        ),
+        _topic(
             "durable.enable",
             ConfigType.BOOLEAN,
             "true",
             "durable.enable",
             "Whether closed segments are exported to the durable store, where the broker has one (durable.url); those"
-            " of compacted topics are not.",
+            " of compacted topics only where durable.compacted.enable says so, too.",
         ),
         _topic(
             "durable.export.max.lag.ms",

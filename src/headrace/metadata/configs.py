@@ -142,6 +142,7 @@ class TopicConfig:
     cleanup_policy: str
     compression_type: str
     delete_retention_ms: int
+    durable_compacted_enable: bool
     durable_enable: bool
     durable_export_max_lag_ms: int
     flush_policy: str

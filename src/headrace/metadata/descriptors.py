@@ -78,6 +78,11 @@ class SegmentDescriptor:
     def next_offset(self) -> Offset:
         return Offset(self.end_offset + 1)
 
+    @property
+    def lacks_records(self) -> bool:
+        """Compaction has taken some of those that were given its offsets."""
+        return self.records <= self.end_offset - self.start_offset
+
     def to_json(self) -> dict[str, Any]:
         """A dict of strings and ints that `from_json` reads back to an equal descriptor. What is not known is left out,
         so that the hashes of earlier versions hold."""

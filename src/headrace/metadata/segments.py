@@ -88,6 +88,11 @@ class PartitionCatalog:
         """The first offset that may be read of it; its end where there is none."""
         return max(self.start_offset, self.log_start_offset) if self.entries else self.next_offset
 
+    @property
+    def mirrored_end(self) -> Offset:
+        """What lies below is in the mirror, whenever that was written last: nothing more is published before."""
+        return self.last_start if self.entries else self.next_offset
+
     def joined_start(self, local_start: Offset) -> Offset:
         """Where this history and a log that begins at `local_start` begin together. What a gap parts from the log does
         not count, nor what is deleted."""

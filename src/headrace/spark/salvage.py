@@ -39,14 +39,14 @@ class Bad(NamedTuple):
     reason: str
 
 
-def walk(data: Buffer, expected: int, end: int, *, gaps: bool) -> Iterator[Good | Bad]:
+def walk(data: Buffer, expected: int, end: int, *, gaps: bool, thinned: bool = False) -> Iterator[Good | Bad]:
     """Of batches from offset `expected` up to `end` (exclusive). With `gaps`, offsets may be missing, and the last
-    batch may end below `end`."""
+    batch may end below `end`; where they are only `thinned`, batches follow on one another, and may lack records."""
     good: list[tuple[int, BatchHeader]] = []
     at = 0
     while at < len(data):
         try:
-            header = check_batch(data, at, compacted=gaps)
+            header = check_batch(data, at, compacted=gaps or thinned)
             if not _in_place(header, expected, end, gaps=gaps, is_first=at == 0):
                 raise CorruptBatch(f"A batch begins at offset {header.base_offset}.")
         except CorruptBatch as error:
@@ -100,4 +100,4 @@ def salvaged(store: Store, part: SegmentSlice, marks: Sequence[tuple[int, int]])
     ends = [(part.base_offset, part.position), *inner, (part.end_offset, part.end_position)]
     for (base, position), (following, end_position) in pairwise(ends):
         data = store.read_bytes(part, position, end_position - position)
-        yield from walk(data, base, following, gaps=False)
+        yield from walk(data, base, following, gaps=False, thinned=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 
 from headrace.base.errors import CorruptData, StorageFailure
-from headrace.base.ids import NO_EPOCH, DirectoryId, LeaderEpoch, Offset, PartitionIndex, TopicId
+from headrace.base.ids import LAST_OFFSET, NO_EPOCH, DirectoryId, LeaderEpoch, Offset, PartitionIndex, TopicId
 from headrace.base.ports import Buffer, Space
 from headrace.wire.batches import BatchHeader
 
@@ -297,10 +297,17 @@ class PartitionLog(Protocol):
         """Closed segments that are flushed, in offset order. The first touch of each may read 12 bytes."""
 
     def apply_retention(
-        self, now_ms: int, up_to: Offset, *, local: bool = False, before_drop: Callable[[], None] | None = None
+        self,
+        now_ms: int,
+        up_to: Offset,
+        *,
+        local: bool = False,
+        by_start_alone: bool = False,
+        before_drop: Callable[[], None] | None = None,
     ) -> list[SegmentInfo]:
         """Drop the oldest segments that are too old or too many, none that reaches above `up_to`. `local`: by the local
-        retentions, for all below `up_to` is kept elsewhere too. `before_drop` is called where any go.
+        retentions, for all below `up_to` is kept elsewhere too. `by_start_alone`: no others than those that lie below
+        the log's start, or that compaction has emptied. `before_drop` is called where any go.
 
         The log's start moves now; files go with the next flush, after the new start is durable. Closes the active
         segment where it is all too old. Records without times never grow old.
@@ -346,9 +353,18 @@ class PartitionLog(Protocol):
         """The part of its closed segments below `up_to` that compaction has not been over yet; 0 where none is due
         (too little, too young, not wanted, or one is out). May read a header. Raises OSError."""
 
-    def begin_cleaning(self, now_ms: int, up_to: Offset, remembered: frozenset[int], token: str) -> Cleaning | None:
+    def begin_cleaning(
+        self,
+        now_ms: int,
+        up_to: Offset,
+        remembered: frozenset[int],
+        token: str,
+        *,
+        tombstones_from: Offset = LAST_OFFSET,
+    ) -> Cleaning | None:
         """Take up what lies below `up_to` (the last stable offset), for worker threads; None where there is nothing.
-        Batches that end at a `remembered` offset stay, if need be without records. Until `end_cleaning` no segment is
+        Batches that end at a `remembered` offset stay, if need be without records, and so do tombstones from
+        `tombstones_from` on that nothing replaces. Until `end_cleaning` no segment is
         dropped, and the log may not be cut or closed. Raises OSError."""
 
     def install_cleaned(self, cleaning: Cleaning) -> None:

@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from headrace.base.errors import CorruptData
-from headrace.base.ids import LeaderEpoch, Offset
+from headrace.base.ids import LAST_OFFSET, LeaderEpoch, Offset
 from headrace.storage.engine import LogConfig
-from headrace.storage.log.cleaning import Cleaned, Stopped, _with_records, clean
+from headrace.storage.log.cleaning import Cleaned, Stopped, clean
+from headrace.storage.log.keeping import with_records
 from headrace.storage.log.names import CHECKPOINT, COMPACTION
 from headrace.storage.log.partition import LocalLog
 from headrace.wire.batches import BatchHeader, check_batch, check_batches, decode_records, encode_batch, iterate_headers
@@ -66,10 +67,17 @@ class World:
         remembered: frozenset[int] = frozenset(),
         only: int = 1000,
         meanwhile: Callable[[], object] = lambda: None,
+        tombstones_from: int = LAST_OFFSET,
     ) -> Cleaned:
         """A whole cleaning, or its first `only` swaps. `meanwhile` happens before each swap, and in its middle."""
         self.cleanings += 1
-        cleaning = self.log.begin_cleaning(self.now_ms, self.log.flushed_end, remembered, f"{self.cleanings:016x}")
+        cleaning = self.log.begin_cleaning(
+            self.now_ms,
+            self.log.flushed_end,
+            remembered,
+            f"{self.cleanings:016x}",
+            tombstones_from=Offset(tombstones_from),
+        )
         if cleaning is None:
             return Cleaned(clean_to=0, files=())
         cleaned = clean(self.disk, replace(cleaning.job, keys_max=keys_max))
@@ -308,6 +316,46 @@ def test_tombstones_stay_for_their_time_and_then_go() -> None:
     here.check()
 
 
+def test_a_tombstone_stays_behind_what_cannot_be_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its key may have a value there."""
+    here = world()
+    monkeypatch.setattr("headrace.wire.batches.UNPACKED_RECORDS_MAX", 2)
+    here.append([(b"b", b"1")])
+    here.append([(b"b", None)])
+    here.append([(b"a", b"1"), (b"c", b"2"), (b"d", b"3")])
+    here.append([(b"a", None)])
+    here.close_segment()
+    for _ in range(3):
+        here.clean()
+        here.now_ms += 2000
+        here.append([(b"e", b"3")])
+        here.close_segment()
+    assert (b"b", None) not in read_from(here.log, 0).values()
+    here.check()
+
+
+@settings(max_examples=150)
+@given(st.lists(st.tuples(batches, st.booleans()), min_size=1, max_size=12), st.integers(0, 4))
+@example([([(b"a", b"1")], False), ([(b"a", None)], True), ([(b"b", None)], True)], 1)
+def test_history_and_the_log_behind_it_say_the_same_together(
+    steps: list[tuple[list[Written], bool]], exported: int
+) -> None:
+    """Where history has all below some offset, and tombstones from there on stay."""
+    here, seam = world(), LAST_OFFSET
+    for number, (records, cleans) in enumerate(steps):
+        if number == exported:
+            seam = here.log.log_end_offset
+        here.append(records)
+        if cleans:
+            here.close_segment()
+            here.now_ms += 2000
+            here.clean(tombstones_from=seam if seam < LAST_OFFSET else here.log.log_end_offset)
+    seam = min(seam, here.log.log_end_offset)
+    history = {at: each for at, each in here.written.items() if at < seam}
+    behind = {at: each for at, each in read_from(here.log, seam).items() if at >= seam}
+    assert last_of({**history, **behind}, here.log.log_end_offset) == last_of(here.written, here.log.log_end_offset)
+
+
 def test_log_append_time_outlives_a_cleaning() -> None:
     config = replace(CONFIG, log_append_time=True)
     here = world(config)
@@ -373,7 +421,7 @@ def test_a_gap_at_the_end_gives_nothing_until_more_comes() -> None:
     *_, raw = raw_from(here.log, 0)
     (header,), records = [check_batch(raw)], decode_records(raw)
     here.log.truncate_to(Offset(1))
-    expired = _with_records(header, records, 0)
+    expired = with_records(header, records, 0)
     here.log.append(expired, check_batches(expired), leader_epoch=LeaderEpoch(0), now_ms=here.now_ms)
     here.close_segment()
     here.clean()

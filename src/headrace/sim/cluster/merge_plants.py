@@ -13,14 +13,16 @@ from functools import partial
 from typing import Any, Final
 from unittest.mock import patch
 
-from headrace.base.ids import TopicPartition
+from headrace.base.ids import LAST_OFFSET, TopicPartition
 from headrace.base.ports import Buffer
 from headrace.broker import sweeper
-from headrace.broker.merger import Merger
+from headrace.broker.merger import Make, Merger
+from headrace.broker.replica import Replica
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.orphans import is_orphan
 from headrace.metadata.segment_keys import SegmentKey
 from headrace.metadata.segments import PartitionCatalog, SegmentDescriptor
+from headrace.storage.tier.merge import merge_segments
 
 
 class _NotYet:
@@ -44,15 +46,13 @@ def merged_event_before_object() -> Iterator[None]:
     """A merged segment is put in the place of others, and then stored."""
     replace_group = Merger._replace
 
-    async def hasty(self: Merger, key: TopicPartition, group: Sequence[SegmentDescriptor]) -> None:
-        objects, later = self._objects, _NotYet(self._objects)
-        self._objects = later  # type: ignore[assignment]  # of what is asked of it here it has all
-        try:
-            await replace_group(self, key, group)
-        finally:
-            self._objects = objects
+    async def hasty(self: Merger, key: TopicPartition, group: Sequence[SegmentDescriptor], make: Make) -> bool:
+        objects: Any = self._objects
+        later: Any = _NotYet(objects)
+        is_done = await replace_group(self, key, group, partial(merge_segments, later, group))
         for name, body in later.kept.items():
             await asyncio.get_running_loop().run_in_executor(None, partial(objects.put, name, body))
+        return is_done
 
     with patch.object(Merger, "_replace", hasty):
         yield
@@ -89,9 +89,23 @@ def vouchers_go_with_what_they_hang_on() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def log_is_compacted_before_its_history() -> Iterator[None]:
+    """As far as it is stable, with all tombstones."""
+    with (
+        patch.object(Replica, "cleanable_end", property(lambda self: self.last_stable_offset)),
+        patch.object(Replica, "tombstones_kept_from", LAST_OFFSET),
+    ):
+        yield
+
+
 MERGE_PLANTS: Final[dict[str, Callable[[], AbstractContextManager[None]]]] = {
     "merged-event-before-object": merged_event_before_object,
     "merged-is-swept-on-its-way": merged_is_swept_on_its_way,
     "vouchers-go-with-what-they-hang-on": vouchers_go_with_what_they_hang_on,
 }
 """Found by the copies' part of a seed (`copies.run.run_copies`)."""
+TABLE_PLANTS: Final[dict[str, Callable[[], AbstractContextManager[None]]]] = {
+    "log-is-compacted-before-its-history": log_is_compacted_before_its_history,
+}
+"""Found by a seed's run with tables (`copies.run.run_tables`)."""

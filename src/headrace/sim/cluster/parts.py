@@ -1,6 +1,6 @@
 """A seed of the cluster's simulator, in two parts: the metadata of a cluster, and the records of replicated partitions;
 and, where they are asked for, more: such records on disks that damage what lies on them, consumer groups, hand-overs of
-partitions, and replicas behind durable history.
+partitions, replicas behind durable history, and these with a compacted topic beside.
 
 They are runs of their own, so that each has a mixture that suits it, and a change of one leaves the other as it was.
 """
@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Final
 
-from headrace.sim.cluster.copies.run import run_copies
+from headrace.sim.cluster.copies.run import run_copies, run_tables
 from headrace.sim.cluster.copy_plants import COPY_PLANTS
 from headrace.sim.cluster.group_plants import GROUP_PLANTS
 from headrace.sim.cluster.groups.run import run_groups
-from headrace.sim.cluster.merge_plants import MERGE_PLANTS
+from headrace.sim.cluster.merge_plants import MERGE_PLANTS, TABLE_PLANTS
 from headrace.sim.cluster.move_plants import MOVE_PLANTS
 from headrace.sim.cluster.moves.run import run_moves
 from headrace.sim.cluster.plants import CLUSTER_PLANTS
@@ -30,6 +30,7 @@ PARTS: Final[Mapping[str, Callable[[int], ClusterOutcome]]] = {
     "groups": run_groups,
     "moves": run_moves,
     "copies": run_copies,
+    "tables": run_tables,
 }
 USUAL: Final = ("metadata", "records")
 """What a seed is where no part is named."""
@@ -41,6 +42,7 @@ ALL_PLANTS: Final[Mapping[str, Callable[[], AbstractContextManager[None]]]] = {
     **MOVE_PLANTS,
     **COPY_PLANTS,
     **MERGE_PLANTS,
+    **TABLE_PLANTS,
 }
 
 

@@ -19,7 +19,7 @@ from headrace.base.limits import AUDIT_PROBLEMS_MAX
 from headrace.base.ports import Objects
 from headrace.metadata.segments import SegmentDescriptor
 from headrace.storage.tier.reader import check_object
-from headrace.wire.batches import SEQUENCE_MAX, BatchHeader
+from headrace.wire.batches import DELETE_HORIZON, SEQUENCE_MAX, BatchHeader
 
 FINDING_SQL: Final = "topic string, partition int, start_offset bigint, finding string"
 FINDING_SCHEMA: Final = pa.schema(
@@ -64,6 +64,8 @@ class Finding:
     first_epoch: int = -1
     last_epoch: int = -1
     producers: dict[int, Sequences] = field(default_factory=dict)
+    thinned: bool = False
+    """Compaction has taken records of it: what their producers wrote is not there to be looked at."""
 
     def tell(self, problem: str) -> None:
         self.wrong += 1
@@ -106,7 +108,9 @@ def examine(segment: SegmentDescriptor, objects: Objects) -> Finding:
     finding.packed = dict(Counter(header.compression.name.lower() for header in headers))
     _epochs(finding, segment, headers)
     _times(finding, segment, headers)
-    _sequences(finding, headers)
+    finding.thinned = segment.lacks_records
+    if not finding.thinned:
+        _sequences(finding, headers)
     return finding
 
 
@@ -124,7 +128,8 @@ def _epochs(finding: Finding, segment: SegmentDescriptor, headers: Sequence[Batc
 def _times(finding: Finding, segment: SegmentDescriptor, headers: Sequence[BatchHeader]) -> None:
     finding.first_ms, finding.last_ms = headers[0].base_timestamp, max(header.max_timestamp for header in headers)
     for header in headers:
-        if not header.is_log_append_time and header.max_timestamp < header.base_timestamp:
+        has_horizon = header.attributes & DELETE_HORIZON  # instead of its first record's time
+        if not header.is_log_append_time and not has_horizon and header.max_timestamp < header.base_timestamp:
             finding.tell(
                 f"offset {header.base_offset}: the first record is of {header.base_timestamp} ms, and none of it "
                 f"is said to be later than {header.max_timestamp} ms"
@@ -169,6 +174,8 @@ def joined(findings: Mapping[int, Finding]) -> Iterator[tuple[int, str]]:
         if finding.first_epoch < epoch:
             yield start, f"offset {start}: epoch {finding.first_epoch} comes after epoch {epoch}"
         epoch = max(epoch, finding.last_epoch)
+        if finding.thinned:
+            producers = {}
         for pid, after in finding.producers.items():
             before = producers.get(pid)
             if before is not None and (problem := break_between(before, after)):

@@ -8,40 +8,29 @@ batch; and that of every key the last record below `clean_to` stays, save tombst
 What goes: a record whose key has a later one below `clean_to`; a tombstone whose batch was given its horizon
 (KIP-534: `delete.retention.ms` after the first cleaning, in the batch's base time) before now. What stays although it
 might go: control batches, tombstones of transactions (whether those were aborted is not asked, so their keys replace
-nothing), records without a key, and what cannot be unpacked, or into too much. A batch that loses all its records stays
-without them while a producer's state rests on it. Source: Kafka's Cleaner, for the semantics.
+nothing), records without a key, what cannot be unpacked, or into too much, and all tombstones behind that. A batch that
+loses all its records stays without them while a producer's state rests on it. Source: Kafka's Cleaner, for the
+semantics.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
 from pathlib import Path
 from typing import Final
 
-from crc32c import crc32c
-
 from headrace.base.errors import CorruptData
+from headrace.base.ids import LAST_OFFSET
 from headrace.base.limits import COMPACTION_KEYS_MAX
 from headrace.base.ports import Disk, File
+from headrace.storage.log.keeping import Keeping, add_last
 from headrace.storage.log.names import cleaned_name, numbered
 from headrace.storage.log.scan import raw_batches
 from headrace.storage.log.segment import RELATIVE_OFFSET_MAX
-from headrace.wire.batches import (
-    CRC_START,
-    DELETE_HORIZON,
-    HEADER,
-    HEADER_BYTES,
-    LENGTH_END,
-    BatchHeader,
-    small_records,
-)
-from headrace.wire.compression import compress
-from headrace.wire.records import Record, pack_records
+from headrace.wire.batches import BatchHeader, parse_header
 
 WRITE_BYTES: Final = 1024 * 1024
-DIGEST_BYTES: Final = 16
 
 
 class Stopped(Exception):  # noqa: N818  # no error: it was asked for
@@ -75,6 +64,8 @@ class CleaningJob:
     """Last offsets of the batches that producers' states rest on."""
     token: str
     """Marks the files of this job."""
+    tombstones_from: int = LAST_OFFSET
+    """Tombstones from there on stay, unless a later record replaces them."""
     gaps_below: int = 0
     """Earlier cleanings have left gaps below it; any other is damage."""
     keys_max: int = COMPACTION_KEYS_MAX
@@ -125,6 +116,13 @@ class _Cleaner:
 
     def run(self) -> Cleaned:
         self._read_keys()
+        self._keeping = Keeping(
+            last=self._last,
+            clean_to=self._clean_to,
+            now_ms=self._job.now_ms,
+            delete_retention_ms=self._job.delete_retention_ms,
+            tombstones_from=self._job.tombstones_from,
+        )
         groups = self._groups()
         return Cleaned(clean_to=self._clean_to, files=tuple(self._clean(group) for group in groups))
 
@@ -158,9 +156,7 @@ class _Cleaner:
                 if last and len(last) + header.count > job.keys_max:
                     self._clean_to = header.base_offset
                     return
-                for record in small_records(raw) or ():
-                    if record.key is not None:
-                        last[_digest(record.key)] = record.offset
+                add_last(last, header, raw)
             self._clean_to = source.end
 
     def _groups(self) -> Iterator[list[SourceSegment]]:
@@ -211,62 +207,7 @@ class _Cleaner:
 
     def _filter(self, header: BatchHeader, raw: bytes) -> bytes | None:
         """What stays of a batch: the very same bytes, others, or none."""
-        if header.is_control or header.base_offset >= self._clean_to:
-            return raw
-        needed = header.last_offset in self._job.remembered
-        if not header.count:
-            return raw if needed else None
-        records = small_records(raw)
-        if records is None:
-            return raw
-        kept = [record for record in records if self._stays(header, record)]
-        if not kept:
-            return _with_records(header, [], None) if needed else None
-        horizon = None
-        may_get_one = not (header.is_transactional or header.attributes & DELETE_HORIZON) and all(
-            record.timestamp >= -1
-            for record in kept  # or its distance to a horizon may have more than 64 bits
-        )
-        if may_get_one and any(record.value is None and record.key is not None for record in kept):
-            horizon = self._job.now_ms + self._job.delete_retention_ms
-        if horizon is None and len(kept) == len(records):
-            return raw
-        return _with_records(header, kept, horizon)
-
-    def _stays(self, header: BatchHeader, record: Record) -> bool:
-        if record.key is None:
-            return True
-        if self._last.get(_digest(record.key), -1) > record.offset:
-            return False
-        if record.value is not None or header.is_transactional or not header.attributes & DELETE_HORIZON:
-            return True
-        return header.base_timestamp > self._job.now_ms
-
-
-def _digest(key: bytes) -> bytes:
-    """Short keys as they are, longer ones by a digest that nobody finds two keys for."""
-    return key if len(key) < DIGEST_BYTES else blake2b(key, digest_size=DIGEST_BYTES).digest()
-
-
-def _with_records(header: BatchHeader, records: Sequence[Record], horizon: int | None) -> bytes:
-    """The same batch with these of its records, and with a horizon for its tombstones where one is given."""
-    base_time = header.base_timestamp if horizon is None else horizon
-    packed = pack_records(records, header.base_offset, base_time)
-    payload = compress(header.compression, packed) if records else b""
-    changed = header._replace(
-        batch_length=HEADER_BYTES - LENGTH_END + len(payload),
-        crc=0,
-        attributes=header.attributes if horizon is None else header.attributes | DELETE_HORIZON,
-        base_timestamp=base_time,
-        max_timestamp=_newest(header, records),
-        count=len(records),
-    )
-    crc = crc32c(payload, crc32c(HEADER.pack(*changed)[CRC_START:]))
-    return HEADER.pack(*changed._replace(crc=crc)) + payload
-
-
-def _newest(header: BatchHeader, records: Sequence[Record]) -> int:
-    """Log append time is the batch's own; so is that of an emptied batch."""
-    if header.is_log_append_time or not records:
-        return header.max_timestamp
-    return max(record.timestamp for record in records)
+        kept = self._keeping.kept(header, raw)
+        is_empty = not header.count if kept is raw else not parse_header(kept).count
+        is_kept = not is_empty or header.is_control or header.base_offset >= self._clean_to
+        return kept if is_kept or header.last_offset in self._job.remembered else None

@@ -126,7 +126,14 @@ class Compaction:
         return 0 <= parse_header(data).max_timestamp < now_ms - config.max_compaction_lag_ms
 
     def begin(
-        self, config: LogConfig, now_ms: int, start: int, up_to: int, remembered: frozenset[int], token: str
+        self,
+        config: LogConfig,
+        now_ms: int,
+        start: int,
+        up_to: int,
+        remembered: frozenset[int],
+        token: str,
+        tombstones_from: int,
     ) -> Cleaning | None:
         """Take up what can be cleaned. Raises OSError."""
         assert self.cleaning is None
@@ -144,6 +151,7 @@ class Compaction:
             segment_bytes=config.segment_bytes,
             remembered=remembered,
             token=token,
+            tombstones_from=tombstones_from,
             gaps_below=self.state.gaps_below,
         )
         self.cleaning = Cleaning(self._disk, self._directory, job, segments, self.note, config.index_interval_bytes)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from headrace.base.errors import CorruptData, StorageFailure
-from headrace.base.ids import NO_EPOCH, NO_OFFSET, LeaderEpoch, Offset
+from headrace.base.ids import LAST_OFFSET, NO_EPOCH, NO_OFFSET, LeaderEpoch, Offset
 from headrace.base.ports import Buffer, Disk
 from headrace.storage.engine import (
     NO_GAPS,
@@ -626,9 +626,17 @@ class LocalLog:
         return SegmentInfo(Offset(segment.base), Offset(segment.end), segment.path, segment.size, segment.max_timestamp)
 
     def apply_retention(
-        self, now_ms: int, up_to: Offset, *, local: bool = False, before_drop: Callable[[], None] | None = None
+        self,
+        now_ms: int,
+        up_to: Offset,
+        *,
+        local: bool = False,
+        by_start_alone: bool = False,
+        before_drop: Callable[[], None] | None = None,
     ) -> list[SegmentInfo]:
         contents, config = self._contents, held_locally(self.config) if local else self.config
+        if by_start_alone:
+            config = replace(config, retention_ms=-1, retention_bytes=-1)
         closed, failure = self._with_times([segment for segment in contents.segments if segment.synced])
         active = contents.active
         if active is not None and self.log_end_offset <= up_to and retention.is_old(active, config, now_ms):
@@ -886,8 +894,17 @@ class LocalLog:
             return 0.0
         return self._compaction.dirtiness(self.config, now_ms, self.log_start_offset, up_to)
 
-    def begin_cleaning(self, now_ms: int, up_to: Offset, remembered: frozenset[int], token: str) -> Cleaning | None:
-        return self._compaction.begin(self.config, now_ms, self.log_start_offset, up_to, remembered, token)
+    def begin_cleaning(
+        self,
+        now_ms: int,
+        up_to: Offset,
+        remembered: frozenset[int],
+        token: str,
+        *,
+        tombstones_from: Offset = LAST_OFFSET,
+    ) -> Cleaning | None:
+        start = self.log_start_offset
+        return self._compaction.begin(self.config, now_ms, start, up_to, remembered, token, tombstones_from)
 
     def install_cleaned(self, cleaning: Cleaning) -> None:
         self._compaction.install(cleaning)

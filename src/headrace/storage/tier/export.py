@@ -15,7 +15,7 @@ from typing import Any
 from crc32c import crc32c
 
 from headrace.base.errors import CorruptData
-from headrace.base.ids import ClusterId, LeaderEpoch, Offset, PartitionIndex, TopicId
+from headrace.base.ids import FIRST_OFFSET, ClusterId, LeaderEpoch, Offset, PartitionIndex, TopicId
 from headrace.base.ports import Buffer, Objects
 from headrace.metadata.segments import SegmentDescriptor
 from headrace.storage.tier.format import (
@@ -47,6 +47,10 @@ class ExportSource:
     producers: Any = None
     """After the last batch, as `storage.tier.producers` says it; None: not known."""
     aborted_transactions: tuple[AbortedTransaction, ...] = ()
+    gaps_below: Offset = FIRST_OFFSET
+    """Batches below it may lack records, which compaction has taken."""
+    first_timestamp_ms: int | None = None
+    """Of the first record, as it was before that; None: what the first batch says."""
 
 
 def export_segment(
@@ -93,7 +97,7 @@ def _describe(source: ExportSource, chunks: Sequence[Buffer]) -> SegmentFooter:
     index: list[IndexEntry] = []
     checksums: list[int] = []
     for chunk in chunks:
-        for at, header in check_batches(chunk):
+        for at, header in check_batches(chunk, gaps_below=source.gaps_below):
             if header.base_offset != expected or header.next_offset > source.limit_offset:
                 raise _misplaced(source, header.base_offset, header.last_offset, expected)
             if not index:
@@ -118,7 +122,7 @@ def _describe(source: ExportSource, chunks: Sequence[Buffer]) -> SegmentFooter:
         start_offset=source.start_offset,
         end_offset=Offset(expected - 1),
         leader_epoch=source.leader_epoch,
-        first_timestamp_ms=first_timestamp,
+        first_timestamp_ms=first_timestamp if source.first_timestamp_ms is None else source.first_timestamp_ms,
         last_timestamp_ms=last_timestamp,
         records=records,
         batch_bytes=position,

@@ -17,7 +17,7 @@ from headrace.base.ports import Objects
 from headrace.metadata.segments import PartitionCatalog, SegmentDescriptor
 from headrace.storage.tier.blocks import check_footer
 from headrace.storage.tier.export import ExportSource, export_segment
-from headrace.storage.tier.format import AbortedTransaction, SegmentFooter, decode_footer
+from headrace.storage.tier.format import SegmentFooter, decode_footer
 
 
 def mergeable(
@@ -56,12 +56,21 @@ def merge_segments(
 
     Raises CorruptData where one of them, or that, is not what its descriptor says, FileNotFoundError, StorageFailure.
     """
-    parts: list[bytes] = []
-    aborted: list[AbortedTransaction] = []
-    for segment in segments:
-        batches, last = _read(objects, segment)
-        parts.append(batches)
-        aborted.extend(last.aborted_transactions)
+    read = [read_proven(objects, segment) for segment in segments]
+    return made_of(objects, segments, [batches for batches, _ in read], [footer for _, footer in read], made_in=made_in)
+
+
+def made_of(
+    objects: Objects,
+    segments: Sequence[SegmentDescriptor],
+    parts: Sequence[bytes],
+    footers: Sequence[SegmentFooter],
+    *,
+    made_in: LeaderEpoch,
+) -> SegmentDescriptor:
+    """One segment of these batches, which hold the offsets of `segments`, in the store, and proven. Raises as
+    `merge_segments`."""
+    last = footers[-1]
     source = ExportSource(
         cluster_id=last.cluster_id,
         topic_id=last.topic_id,
@@ -71,18 +80,20 @@ def merge_segments(
         start_offset=segments[0].start_offset,
         limit_offset=segments[-1].next_offset,
         producers=last.producers,
-        aborted_transactions=tuple(aborted),
+        aborted_transactions=tuple(each for footer in footers for each in footer.aborted_transactions),
+        gaps_below=segments[-1].next_offset,
+        first_timestamp_ms=segments[0].first_timestamp_ms,
     )
     made = export_segment(objects, source, parts, made_in=made_in)
-    _read(objects, made)
+    read_proven(objects, made)
     return made
 
 
-def _read(objects: Objects, segment: SegmentDescriptor) -> tuple[bytes, SegmentFooter]:
-    """Its batches, proven, without the rest of its object."""
+def read_proven(objects: Objects, segment: SegmentDescriptor) -> tuple[bytes, SegmentFooter]:
+    """Its batches, proven, without the rest of its object. Raises CorruptData, FileNotFoundError, StorageFailure."""
     body = objects.get(segment.key)
     if len(body) != segment.object_bytes or hashlib.sha256(body).hexdigest() != segment.sha256:
-        raise CorruptData(f"Object '{segment.key}' fails its SHA-256: it is not merged with others.")
+        raise CorruptData(f"Object '{segment.key}' fails its SHA-256: nothing is made of it.")
     footer = decode_footer(body)
     check_footer(segment, footer)
     return body[: segment.batch_bytes], footer

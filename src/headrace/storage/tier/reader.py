@@ -280,7 +280,7 @@ class Store:
         while position < part.end_position:
             try:
                 buffer = self._whole_batches(part, position, read_bytes)
-                batches = check_batches(buffer)
+                batches = check_batches(buffer, gaps_below=part.end_offset)
             except (CorruptBatch, EOFError, FileNotFoundError) as error:
                 raise self._locate(part, position, expected, error) from error
             for _, header in batches:
@@ -319,7 +319,7 @@ class Store:
         try:
             buffer, at = self._objects.get_range(part.key, position, part.end_position - position), 0
             while at < len(buffer):
-                header = check_batch(buffer, at)
+                header = check_batch(buffer, at, compacted=True)
                 expected, at = header.next_offset, at + header.size
         except (CorruptBatch, EOFError, FileNotFoundError) as first:
             return part.damaged(expected, first)
@@ -374,7 +374,7 @@ def check_object(segment: SegmentDescriptor, body: bytes) -> CheckedBatches:
     batches = memoryview(body)[: segment.batch_bytes]
     if crc32c(batches) != segment.crc32c:
         raise CorruptData("its batches fail their CRC32C")
-    found = check_batches(batches)
+    found = check_batches(batches, gaps_below=segment.next_offset if segment.lacks_records else 0)
     _check_contents(segment, found)
     return found
 

@@ -71,7 +71,9 @@ class MovesJudge(RecordsJudge):
     def on_image(self, process: Process, image: MetadataImage) -> None:
         if image.index > self.newest.index:
             for key, catalog in image.catalog.items():
-                self._look_at(PartitionKey(key.topic_id, key.partition), catalog)
+                topic = image.topics.get(key.topic_id)
+                if topic is None or topic.name not in self.unjudged:
+                    self._look_at(PartitionKey(key.topic_id, key.partition), catalog)
         super().on_image(process, image)
 
     def _on_state(self, key: PartitionKey, state: PartitionImage, image: MetadataImage) -> None:

@@ -62,6 +62,8 @@ class RecordsJudge(Judge):
         """By broker and partition: a file that its disk has damaged, and the batch that is gone."""
         self._ever_rotten: set[tuple[int, PartitionKey]] = set()
         self.leader_epochs = self.isr_changes = 0
+        self.unjudged: set[str] = set()
+        """Topics that somebody else looks at."""
         self.on_shrunk: Callable[[PartitionKey], object] = _nobody
         """Told of an ISR that has just lost a member, and not its leader, for whoever makes use of the moment."""
 
@@ -73,6 +75,8 @@ class RecordsJudge(Judge):
         if image.index > self.newest.index:
             self.newest = image
         for topic in image.topics.values():
+            if topic.name in self.unjudged:
+                continue
             for state in topic.partitions:
                 key = PartitionKey(topic.id, state.index)
                 self._topics[key] = topic

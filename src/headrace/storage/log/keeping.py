@@ -1,0 +1,121 @@
+"""What a compaction keeps of record batches: of every key the last record, and tombstones for as long as they are owed.
+
+Promises: offsets, epochs, producers and the order of what stays are as they were; a batch of which all stays is the
+very same bytes. Sans-IO. `storage.log.cleaning` says what goes and what stays although it might go, and does it to
+logs; `storage.tier.compact` does it to durable segments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Final
+
+from crc32c import crc32c
+
+from headrace.base.ids import LAST_OFFSET
+from headrace.wire.batches import (
+    CRC_START,
+    DELETE_HORIZON,
+    HEADER,
+    HEADER_BYTES,
+    LENGTH_END,
+    BatchHeader,
+    small_records,
+)
+from headrace.wire.compression import compress
+from headrace.wire.records import Record, pack_records
+
+DIGEST_BYTES: Final = 16
+
+
+def add_last(last: dict[bytes, int], header: BatchHeader, raw: bytes) -> None:
+    """Note the offsets of a batch's keys. Those of transactions replace nothing, for it is not asked whether they were
+    aborted."""
+    if header.is_control or header.is_transactional or not header.count:
+        return
+    for record in small_records(raw) or ():
+        if record.key is not None:
+            last[_digest(record.key)] = record.offset
+
+
+@dataclass(slots=True, kw_only=True)
+class Keeping:
+    """What is known when it is decided what stays. It is asked of batches in the order of offsets, from the first."""
+
+    last: Mapping[bytes, int]
+    """The last offset of each key below `clean_to`, as `add_last` notes it."""
+    clean_to: int
+    """What begins here or above stays as it is."""
+    now_ms: int
+    delete_retention_ms: int
+    tombstones_from: int = LAST_OFFSET
+    """Tombstones from there on stay, unless a later record replaces them: what has their keys' values is elsewhere, or
+    could not be unpacked."""
+
+    def kept(self, header: BatchHeader, raw: bytes) -> bytes:
+        """What stays of a batch: the very same bytes, or others, perhaps without records."""
+        if header.is_control or header.base_offset >= self.clean_to or not header.count:
+            return raw
+        records = small_records(raw)
+        if records is None:
+            self.tombstones_from = min(self.tombstones_from, header.base_offset)
+            return raw
+        kept = [record for record in records if self._stays(header, record)]
+        if not kept:
+            return with_records(header, [], None)
+        horizon = None
+        may_get_one = not (header.is_transactional or header.attributes & DELETE_HORIZON) and all(
+            record.timestamp >= -1
+            for record in kept  # or its distance to a horizon may have more than 64 bits
+        )
+        if may_get_one and any(record.value is None and record.key is not None for record in kept):
+            horizon = self.now_ms + self.delete_retention_ms
+        if horizon is None and len(kept) == len(records):
+            return raw
+        return with_records(header, kept, horizon)
+
+    def _stays(self, header: BatchHeader, record: Record) -> bool:
+        if record.key is None:
+            return True
+        if self.last.get(_digest(record.key), -1) > record.offset:
+            return False
+        if record.value is not None or header.is_transactional or not header.attributes & DELETE_HORIZON:
+            return True
+        if record.offset >= self.tombstones_from:
+            return True
+        return header.base_timestamp > self.now_ms
+
+
+def _digest(key: bytes) -> bytes:
+    """Short keys as they are, longer ones by a digest that nobody finds two keys for."""
+    return key if len(key) < DIGEST_BYTES else blake2b(key, digest_size=DIGEST_BYTES).digest()
+
+
+def with_records(header: BatchHeader, records: Sequence[Record], horizon: int | None) -> bytes:
+    """The same batch with these of its records, and with a horizon for its tombstones where one is given."""
+    base_time = header.base_timestamp if horizon is None else horizon
+    packed = pack_records(records, header.base_offset, base_time)
+    payload = compress(header.compression, packed) if records else b""
+    changed = header._replace(
+        attributes=header.attributes if horizon is None else header.attributes | DELETE_HORIZON,
+        base_timestamp=base_time,
+        max_timestamp=_newest(header, records),
+        count=len(records),
+    )
+    return sealed(changed, payload)
+
+
+def sealed(header: BatchHeader, payload: bytes) -> bytes:
+    """The batch of this header with this content: its length and CRC are worked out."""
+    changed = header._replace(batch_length=HEADER_BYTES - LENGTH_END + len(payload), crc=0)
+    crc = crc32c(payload, crc32c(HEADER.pack(*changed)[CRC_START:]))
+    return HEADER.pack(*changed._replace(crc=crc)) + payload
+
+
+def _newest(header: BatchHeader, records: Sequence[Record]) -> int:
+    """Log append time is the batch's own; so is that of an emptied batch."""
+    if header.is_log_append_time or not records:
+        return header.max_timestamp
+    return max(record.timestamp for record in records)

@@ -1,0 +1,38 @@
+"""A compacted topic that is exported, among faults: seeds are sound, and a planted bug is found."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+import pytest
+
+from headrace.sim.cluster.copies.run import run_tables
+from headrace.sim.cluster.merge_plants import TABLE_PLANTS
+from tests.sim.cluster.hunting import HUNT_SECONDS_MAX, SEEDS_MAX, hunted
+
+SEEDS: Final = 5
+FOUND: Final[dict[str, int]] = {"log-is-compacted-before-its-history": 12}
+"""The first seed that finds each: `python -m headrace.sim --cluster --part tables --plant NAME --runs 500`."""
+
+
+def test_every_reader_finds_the_last_value_of_every_key() -> None:
+    figures = Counter[str]()
+    for seed in range(SEEDS):
+        outcome = run_tables(seed)
+        problems = "\n".join(map(str, outcome.problems[:5]))
+        replay = f"python -m headrace.sim --cluster --part tables --seed {seed}"
+        assert outcome.is_sound, f"{problems}\nreplay it with: {replay}"
+        figures.update(outcome.figures)
+    assert figures["cleanings"] > 20
+    assert figures["reads of a table"] >= 2 * SEEDS
+    assert figures["records that these lacked"] > 50
+
+
+@pytest.mark.timeout(HUNT_SECONDS_MAX)
+@pytest.mark.parametrize("plant", FOUND)
+def test_a_planted_bug_is_found(plant: str) -> None:
+    with TABLE_PLANTS[plant]():
+        outcome = hunted(run_tables, FOUND[plant])
+    assert not outcome.is_sound, f"{plant} survived {SEEDS_MAX} seeds"
+    print(f"{plant}: seed {outcome.seed}: {outcome.problems[0]}")
