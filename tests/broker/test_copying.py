@@ -590,6 +590,20 @@ def test_a_copy_that_is_cut_while_another_comes_to_lead_follows_that_one_afterwa
     run(tmp_path, work)
 
 
+def test_who_comes_to_follow_while_its_broker_stops_copies_nothing(tmp_path: Path) -> None:
+    """Its log is about to be closed, and what a leader wants cut would be cut meanwhile (found by the simulator)."""
+
+    async def work(world: World) -> None:
+        await world.make("t")
+        follower = world.followers("t")[0]
+        copying = world.cluster.brokers[follower].parts._copying
+        await copying.stop()
+        copying.copy(world.copy(follower, "t"))
+        assert not any(source._copies for source in copying._sources.values())
+
+    run(tmp_path, work)
+
+
 def test_a_copy_that_comes_to_be_in_sync_does_not_wait_for_its_throttle_any_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

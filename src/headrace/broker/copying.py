@@ -583,9 +583,13 @@ class Copying:
         self._me = me
         self._sources: dict[BrokerId, Source] = {}
         self._of: dict[TopicPartition, BrokerId] = {}
+        self._stopped = False
 
     def copy(self, partition: FollowerPartition) -> None:
-        """From the leader that it follows now, in the epoch that it follows now."""
+        """From the leader that it follows now, in the epoch that it follows now. Nothing, once it is stopped: then logs
+        are about to be closed."""
+        if self._stopped:
+            return
         key = partition.topic_partition
         self.drop(key)
         source = self._sources.get(partition.leader)
@@ -607,6 +611,7 @@ class Copying:
                 source.reconnect()
 
     async def stop(self) -> None:
+        self._stopped = True
         self._of.clear()
         await asyncio.gather(*(source.stop() for source in self._sources.values()))
 

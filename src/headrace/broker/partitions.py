@@ -728,6 +728,8 @@ class Partitions:
             role.step_down(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             if clean and not role.log.failed:
                 role.snapshot_producers()
+        for role in self.replicas:
+            await role.settled()
         logs = [role.log for role in self.replicas]
         shares = [logs[first::LOGS_CLOSED_AT_ONCE_MAX] for first in range(LOGS_CLOSED_AT_ONCE_MAX)]
         await asyncio.gather(*(in_thread(partial(_close_all, share, clean=clean)) for share in shares if share))
