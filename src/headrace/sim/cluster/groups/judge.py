@@ -52,9 +52,10 @@ class GroupsJudge(RecordsJudge):
         }
 
     def on_told(self, deposed: set[PartitionKey], group: str, node: int, what: str) -> None:
-        """It did, of a group's; `deposed` as it was when the question left."""
+        """It did, of a group's; `deposed` as it was when the question left. Where it is not any more, the question may
+        have waited until it led again, as those to a broker do that is on its way into its cluster."""
         count = sum(topic.name == OFFSETS_TOPIC for topic in self._topics.values())
-        for key in deposed:
+        for key in deposed & self.deposed(node):
             if key.number != _partition_for(group, count):
                 continue
             text = f"{node} tells {what} of {group}, when others lead partition {key.number} without it"
