@@ -19,7 +19,7 @@ from headrace.metadata.segments import PartitionCatalog, SegmentDescriptor
 from headrace.storage.tier.compact import Keys, compact_segments, compactable
 from headrace.storage.tier.export import ExportSource, export_segment
 from headrace.storage.tier.merge import merge_segments, mergeable
-from headrace.storage.tier.reader import Store, check_object
+from headrace.storage.tier.reader import DamagedHistory, SegmentSlice, Store, check_object
 from headrace.wire.batches import decode_records, encode_batch, parse_header
 from headrace.wire.compression import Compression
 from headrace.wire.records import Record
@@ -249,3 +249,20 @@ def test_a_batch_that_lacks_records_where_none_may_lack_is_damage() -> None:
     check_object(made, body)
     with pytest.raises(CorruptData):
         check_object(replace(made, records=2), body)
+    whole = SegmentSlice(
+        topic="t",
+        partition=0,
+        key=made.key,
+        position=0,
+        end_position=made.batch_bytes,
+        base_offset=int(made.start_offset),
+        end_offset=int(made.next_offset),
+        first_offset=int(made.start_offset),
+        next_offset=int(made.next_offset),
+        crc32c=made.crc32c,
+        is_thinned=made.lacks_records,
+    )
+    store = Store(here.shelf)  # type: ignore[arg-type]
+    assert sum(header.count for _, found in store.read(whole) for _, header in found) == made.records
+    with pytest.raises(DamagedHistory):
+        list(store.read(whole._replace(is_thinned=False)))

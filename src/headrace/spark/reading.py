@@ -369,6 +369,7 @@ def whole_slice(part: StorePart) -> SegmentSlice:
         first_offset=part.start,
         next_offset=part.end,
         crc32c=segment.crc32c,
+        is_thinned=segment.lacks_records,
     )
 
 
@@ -400,4 +401,5 @@ def index_slice(part: StorePart, footer: SegmentFooter, start: int) -> SegmentSl
         first_offset=max(start, first.base_offset),
         next_offset=min(part.end, end_offset),
         crc32c=None,
+        is_thinned=part.segment.lacks_records,
     )

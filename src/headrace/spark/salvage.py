@@ -100,4 +100,4 @@ def salvaged(store: Store, part: SegmentSlice, marks: Sequence[tuple[int, int]])
     ends = [(part.base_offset, part.position), *inner, (part.end_offset, part.end_position)]
     for (base, position), (following, end_position) in pairwise(ends):
         data = store.read_bytes(part, position, end_position - position)
-        yield from walk(data, base, following, gaps=False, thinned=True)
+        yield from walk(data, base, following, gaps=False, thinned=part.is_thinned)

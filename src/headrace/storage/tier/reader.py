@@ -80,6 +80,8 @@ class SegmentSlice(NamedTuple):
     """Records from here on in the last batch are not wanted."""
     crc32c: int | None
     """Of these bytes, where they are a whole segment's."""
+    is_thinned: bool = False
+    """Compaction has taken records of the segment: its batches may have fewer than they have offsets."""
 
     def damaged(self, offset: int, reason: object) -> DamagedHistory:
         kind = SegmentGone if isinstance(reason, FileNotFoundError) else DamagedHistory
@@ -267,6 +269,7 @@ class Store:
                         first_offset=max(start, base),
                         next_offset=min(end, after),
                         crc32c=segment.crc32c if complete else None,
+                        is_thinned=segment.lacks_records,
                     )
                 )
         return found
@@ -280,7 +283,7 @@ class Store:
         while position < part.end_position:
             try:
                 buffer = self._whole_batches(part, position, read_bytes)
-                batches = check_batches(buffer, gaps_below=part.end_offset)
+                batches = check_batches(buffer, gaps_below=part.end_offset if part.is_thinned else 0)
             except (CorruptBatch, EOFError, FileNotFoundError) as error:
                 raise self._locate(part, position, expected, error) from error
             for _, header in batches:
@@ -319,7 +322,7 @@ class Store:
         try:
             buffer, at = self._objects.get_range(part.key, position, part.end_position - position), 0
             while at < len(buffer):
-                header = check_batch(buffer, at, compacted=True)
+                header = check_batch(buffer, at, compacted=part.is_thinned)
                 expected, at = header.next_offset, at + header.size
         except (CorruptBatch, EOFError, FileNotFoundError) as first:
             return part.damaged(expected, first)
