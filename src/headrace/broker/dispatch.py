@@ -128,7 +128,7 @@ class Dispatcher:
             async with asyncio.timeout(UNREADY_WAIT_MS_MAX / 1000):
                 await self._opened.wait()
         except TimeoutError:
-            connection.abort()
+            connection.end("this broker is not ready yet")
             return None
         answer = self.serve(memoryview(frame), connection)
         if answer is None or isinstance(answer, list):
