@@ -23,7 +23,8 @@ from headrace.wire.messages.produce import PartitionProduceData, ProduceRequest,
 from headrace.wire.records import Record
 
 BURST_BATCHES_MAX: Final = 4
-"""Below the five batches per producer that a broker remembers."""
+REMEMBERED: Final = 5
+"""Batches of a producer that a broker knows again: where one is in doubt no more than these follow, as in clients."""
 BATCH_RECORDS_MAX: Final = 3
 THINK_SECONDS_MAX: Final = 0.15
 BURSTS_MAX: Final = 25
@@ -41,6 +42,8 @@ GONE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
+    number: int
+    """In its lane."""
     first: int
     """The number of its first record in its lane."""
     values: list[bytes]
@@ -59,7 +62,7 @@ class Lane:
         self._acks = acks
         self._route = Route(stage, name, partition)
         self._padding = stage.world.random.choice((0, 50, 500))
-        self._number = self._sequence = 0
+        self._number = self._batches = self._sequence = 0
         self._producer = (-1, -1)
         self._open: list[_Batch] = []
         self._bursts = stage.world.random.randrange(1, BURSTS_MAX + 1)
@@ -102,7 +105,7 @@ class Lane:
         if not self._is_ending:
             self._bursts -= 1
             wanted = self._world.random.randrange(1, BURST_BATCHES_MAX + 1) if self._is_known else 1
-            while len(self._open) < wanted:
+            while len(self._open) < wanted and not (self._open and self._batches - self._open[0].number >= REMEMBERED):
                 self._open.append(self._next_batch())
         client = await self._route.find()
         if client is None or not await _connected(client):
@@ -168,9 +171,9 @@ class Lane:
             base_sequence=self._sequence if self._idempotent else -1,
         )
         self._sequence += len(records)
-        return _Batch(
-            self._number - len(records), [record.value for record in records if record.value is not None], bytes(data)
-        )
+        self._batches += 1
+        values = [record.value for record in records if record.value is not None]
+        return _Batch(self._batches - 1, self._number - len(records), values, bytes(data))
 
 
 async def _connected(client: Client) -> bool:
