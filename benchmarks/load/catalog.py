@@ -40,6 +40,13 @@ def _produce_1k(name: str, records: int, ours: Durability, theirs: Durability, r
     return Produce(about=about, records=records, record_bytes=1024)
 
 
+def _produce_1k_fresh(name: str, records: int, reach: float) -> Produce:
+    """As in a test, or on a laptop: what is started is used at once."""
+    usual = _produce_1k(name, records, FSYNC, PAGE_CACHE, reach)
+    title = f"{usual.about.title}, to a broker that has just been started"
+    return replace(usual, about=replace(usual.about, title=title, warms_up=False, restarts=True))
+
+
 def _single(name: str, ours: Durability, theirs: Durability, reach: float) -> Raw:
     about = About(
         name=name,
@@ -228,6 +235,7 @@ MOVES: Final[tuple[MovePartition, ...]] = (
 """`make bench-moves`; `make bench` leaves them out."""
 CASES: Final[tuple[Case, ...]] = (
     _produce_1k("produce-1k", 300_000, FSYNC, PAGE_CACHE, 1.0),
+    _produce_1k_fresh("produce-1k-fresh", 300_000, 1.0),
     _produce_1k("produce-1k-long", MILLION, FSYNC, PAGE_CACHE, 1.4),
     _produce_1k("produce-1k-page-cache", MILLION, PAGE_CACHE, PAGE_CACHE, 2.0),
     _produce_1k("produce-1k-fsync", MILLION, FSYNC, FSYNC, 2.0),

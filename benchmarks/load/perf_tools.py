@@ -18,7 +18,8 @@ FETCH_TIMEOUT_MS: Final = 120_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Produce:
-    """ProducerPerformance, whose defaults are a Java producer's: idempotent, batches of 16 KB."""
+    """ProducerPerformance, whose defaults are a Java producer's: idempotent, batches of 16 KB. Where its case
+    says that it restarts, it writes to a broker that has just been started."""
 
     about: About
     records: int
@@ -29,6 +30,9 @@ class Produce:
     """Which figure is the rate: mb_per_s or records_per_s."""
 
     def run(self, entrant: Entrant) -> Figures:
+        if self.about.restarts:
+            entrant.rival.stop()
+            entrant.rival.start()
         bootstrap = entrant.rival.bootstrap
         with topic_on(entrant, self.about.name, self.partitions) as topic:
             figures = produce(bootstrap, topic, self.records, self.record_bytes, self.props)
