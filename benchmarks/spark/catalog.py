@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from benchmarks.load.cases import About, Better, Target
@@ -10,6 +11,7 @@ from benchmarks.load.rivals import KAFKA, Durability
 from benchmarks.spark.cases import AvailableNow, BesideProducer, MicroBatch, Read, SparkCase
 from benchmarks.spark.data import STORED, Data
 from benchmarks.spark.queries import Action, Count, Session, ToParquet
+from benchmarks.spark.tables import Table
 from headrace.wire.compression import Compression
 
 CODECS: Final = (Compression.NONE, Compression.LZ4, Compression.ZSTD)
@@ -44,6 +46,7 @@ def cases(session: Session, *, records: int | None = None) -> Sequence[SparkCase
             data = Data(name=name, records=min(count, records or count), record_bytes=size, compression=codec)
             for action, asked in (("count", Count()), ("parquet", ToParquet())):
                 found += [_read(session, data, action, asked, tuned=tuned) for tuned in (False, True)]
+            found += [_table(session, data, tuned=tuned) for tuned in (False, True)]
             if name == OF_ONE:
                 found += _others(session, data)
     return found
@@ -76,6 +79,15 @@ def _read(session: Session, data: Data, action: str, asked: Action, *, tuned: bo
         **COMMON,
     )
     return Read(about=about, session=session, data=data, action=asked, tuned=tuned, hot=hot)
+
+
+def _table(session: Session, data: Data, *, tuned: bool) -> Table:
+    like = _read(session, data, "parquet", ToParquet(), tuned=tuned).about
+    how = "tuned" if tuned else "default options"
+    name = f"spark-{data.name}-table{'-tuned' if tuned else ''}"
+    title = f"{_described(data)}: to a table of Parquet files, ours by `materialise`; {how}"
+    about = replace(like, name=name, title=title, more_targets={})
+    return Table(about=about, session=session, data=data, tuned=tuned)
 
 
 def _others(session: Session, data: Data) -> list[SparkCase]:

@@ -1,0 +1,55 @@
+"""History to a table of Parquet files, as its users come by one: by our pipeline `materialise`, whose rows do not pass
+through Java, and by Spark's own source for Kafka and its Parquet writer.
+
+Both write all columns, with the same compression. Ours commits ranges and files as one; what is timed begins with the
+plan, and ends when the table can be read.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Final
+
+from benchmarks.load.cases import About, Entrant, Figures
+from benchmarks.spark.cases import cpu_s, directory
+from benchmarks.spark.data import Data, HeadraceWithStore
+from benchmarks.spark.queries import Session, ToParquet, frame, options, rows_in
+from headrace.spark.pipelines import materialise
+from headrace.spark.pipelines.spec import Materialise, parse
+
+COMPRESSION: Final = "snappy"
+"""Spark's own where nobody says another."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """All records of a topic, once; the rate is records per second."""
+
+    about: About
+    session: Session
+    data: Data
+    tuned: bool
+
+    def run(self, entrant: Entrant) -> Figures:
+        rival, action = entrant.rival, ToParquet()
+        self.data.fill(entrant)
+        spark = self.session.spark  # started before the time runs
+        with directory() as out:
+            before, begun = cpu_s(rival), time.perf_counter()
+            if isinstance(rival, HeadraceWithStore):
+                materialise(lambda: spark, self._spec(rival, f"file://{out}"))
+            else:
+                action.run(frame(self.session, rival, self.data, action, tuned=self.tuned), out)
+            seconds = time.perf_counter() - begun
+            used, rows = cpu_s(rival) - before, rows_in(out)
+        assert rows == self.data.records, f"{rows} rows were written instead of {self.data.records}"
+        figures = {"seconds": seconds, "mb_per_s": self.data.megabytes / seconds, "broker_cpu_s": used}
+        return Figures(rate=rows / seconds, others=figures)
+
+    def _spec(self, rival: HeadraceWithStore, url: str) -> Materialise:
+        _, chosen = options(rival, self.data, tuned=self.tuned)
+        wanted = {"pipeline": "materialise", "name": "bench", "source": dict(chosen)}
+        spec = parse(wanted | {"table": {"path": url, "compression": COMPRESSION}})
+        assert isinstance(spec, Materialise)
+        return spec
