@@ -81,7 +81,7 @@ bench-groups: $(VENV)/.made/test ## groups of 100 members: to a stable group, af
 bench-moves: $(VENV)/.made/test ## a partition of 10 MB and of 1 GB (BIG=1: and of 5 GB) to another broker: time, bytes copied, pause, beside Kafka (needs Java and Maven)
 	@$(BIN)/python -m benchmarks.load --pairs 3 --case move-10mb --case move-1gb $(if $(BIG),--case move-5gb)
 
-bench-spark: $(VENV)/.made/test ## our Spark source beside Spark's own for Kafka (needs Java and Maven); CASE=, PAIRS=, ROWS= (keeps nothing), BIG=1: also 1, 4 and 16 GB
+bench-spark: $(VENV)/.made/test ## our Spark source beside Spark's own for Kafka (needs Java and Maven); CASE=, PAIRS=, ROWS= (keeps nothing), BIG=1: only ours, 1, 4 and 16 GB
 	@$(BIN)/python -m benchmarks.spark $(addprefix --case ,$(CASE)) $(if $(PAIRS),--pairs $(PAIRS)) $(if $(ROWS),--rows $(ROWS)) $(if $(BIG),--big)
 
 bench-micro: $(VENV)/.made/test ## how long the hot functions take, one by one

@@ -11,9 +11,10 @@ import argparse
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Final
 
 from rich.console import Console
@@ -23,7 +24,7 @@ from benchmarks.load.__main__ import table
 from benchmarks.load.cases import delete_topics
 from benchmarks.load.contest import Outcome, Run, contest
 from benchmarks.load.rivals import Kafka, Rival, Rivals
-from benchmarks.spark.cases import SparkCase
+from benchmarks.spark.cases import Read, SparkCase
 from benchmarks.spark.catalog import cases, linear
 from benchmarks.spark.data import STORED, HeadraceWithStore
 from benchmarks.spark.queries import Session
@@ -33,6 +34,7 @@ from tools import kafka_jars
 PAIRS: Final = 3
 WARM_UP_TURNS_MAX: Final = 4
 """The session goes on from case to case, and Java has the code of the cases before."""
+LINEAR: Final = "spark-linear"
 SMOKE_RECORDS: Final = 20_000
 MORE: Final[Mapping[str, Callable[[Path], Rival]]] = {STORED: HeadraceWithStore, WRITER: partial(Kafka, name=WRITER)}
 """Rivals that are no plain brokers."""
@@ -48,32 +50,47 @@ def main() -> int:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that both brokers are stopped
         records = SMOKE_RECORDS if options.smoke else options.rows
         all_cases = [*cases(session, records=records), *writes(session, records=records)]
-        big = linear(session, records=records)
-        wanted = [*all_cases, *(big if options.big else ())]
-        if options.case:
-            wanted = [case for case in (*all_cases, *big) if case.about.name in options.case]
-        sizes, costs = {case.about.name for case in big}, list[float]()
+        wanted = [case for case in all_cases if not options.case or case.about.name in options.case]
         made = tempfile.TemporaryDirectory(prefix="headrace-bench-", dir=options.dir)
         with made as directory, Rivals(Path(directory), MORE) as rivals:
+            if options.big:
+                grow(console, linear(session, records=records), rivals[STORED], options)
+                return 0
             for at, case in enumerate(wanted):
-                outcome = measure(console, case, rivals, options)
-                if case.about.name in sizes:
-                    costs.append(outcome.median(outcome.ours, lambda run: run.others["seconds_per_gb"]))
+                measure(console, case, rivals, options)
                 if case.data not in [other.data for other in wanted[at + 1 :]]:
                     for name in (case.about.who, case.about.against):
                         delete_topics(rivals[name], f"spark-{case.data.name}")
-        if len(costs) > 1:
-            console.print(f"ours takes {', '.join(f'{cost:.2f}' for cost in costs)} s for each GB, from the least on")
     return 0
+
+
+def grow(console: Console, sizes: Sequence[Read], rival: Rival, options: argparse.Namespace) -> None:
+    """Ours alone: seconds for each GB of the same read of more and more."""
+    found = []
+    for case in sizes:
+        console.print(f"\n[bold]{case.about.title}[/bold] ({case.about.name})")
+        costs = []
+        for turn in range(1 + options.pairs):
+            figures = case.run(case.about.entrant(rival))
+            costs.append(figures.others["seconds_per_gb"])
+            kind = f"run {turn}" if turn else "warm-up"
+            console.print(f"  {kind:8} {figures.rate:13,.2f} {case.about.unit}   {costs[-1]:6.2f} s for each GB")
+        found.append({"megabytes": case.data.megabytes, "seconds_per_gb": costs[1:], "median": median(costs[1:])})
+        delete_topics(rival, f"spark-{case.data.name}")
+    told = ", ".join(f"{each['median']:.2f}" for each in found)
+    console.print(f"{told} s for each GB, from the least on")
+    if not (options.dry_run or options.smoke or options.rows):
+        data = {"case": LINEAR, "title": "ours alone: the same read of 1, 4 and 16 GB", "rivals": {}, "sizes": found}
+        console.print(f"kept in {results.append(LINEAR, data)}")
 
 
 def parsed(session: Session) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.spark", description=__doc__)
-    names = [case.about.name for case in (*cases(session), *writes(session), *linear(session))]
+    names = [case.about.name for case in (*cases(session), *writes(session))]
     parser.add_argument("--case", action="append", choices=names, help="only this case; may be given more than once")
     parser.add_argument("--pairs", type=int, default=PAIRS, help="measured runs of each side, after the warm-up")
     parser.add_argument("--rows", type=int, help="at most so many records in a topic; keep no results")
-    parser.add_argument("--big", action="store_true", help="also 1, 4 and 16 GB (48 GB on disk)")
+    parser.add_argument("--big", action="store_true", help="only this: ours alone, 1, 4 and 16 GB (32 GB on disk)")
     parser.add_argument("--dir", type=Path, help="where the brokers keep their data (default: a temporary directory)")
     parser.add_argument("--dry-run", action="store_true", help="keep no results")
     parser.add_argument("--smoke", action="store_true", help="one pair with few records; keep no results")

@@ -52,7 +52,7 @@ def cases(session: Session, *, records: int | None = None) -> Sequence[SparkCase
     return found
 
 
-def linear(session: Session, *, records: int | None = None) -> Sequence[SparkCase]:
+def linear(session: Session, *, records: int | None = None) -> Sequence[Read]:
     """The same read of 1, 4 and 16 GB."""
     found = []
     for gigabytes in BIG_GB:
