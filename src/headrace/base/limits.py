@@ -139,6 +139,12 @@ NEWEST_UNREAD_BYTES_MAX: Final = 256 * 1024
 """Bytes that are kept of one log before a reader comes back."""
 NEWEST_BATCH_OVERHEAD_BYTES: Final = 400
 """What it costs to keep one, beside its bytes."""
+READ_AGAIN_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Of what was read of all logs lately, kept for others that read the same."""
+READ_AGAIN_BYTES_MIN: Final = 16 * 1024
+"""What is less is read once more."""
+READ_AGAIN_STARTS_MAX: Final = 64
+"""Reads of a log among which two that began at one place show that several read it."""
 READ_POSITIONS_REMEMBERED_MAX: Final = 16
 """Places per log where readers stopped, so that the next read finds its bytes without an index."""
 PRODUCER_SNAPSHOTS_KEPT: Final = 2

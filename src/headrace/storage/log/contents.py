@@ -17,6 +17,7 @@ from headrace.base.errors import CorruptData
 from headrace.base.limits import READ_POSITIONS_REMEMBERED_MAX
 from headrace.base.ports import Disk
 from headrace.storage.engine import Damage, LogConfig
+from headrace.storage.log.again import Again
 from headrace.storage.log.appending import Placed
 from headrace.storage.log.files import SegmentFiles
 from headrace.storage.log.newest import Newest
@@ -40,6 +41,7 @@ class Contents:
         "_held",
         "_positions",
         "active",
+        "again",
         "directory",
         "gaps_below",
         "held_size",
@@ -50,7 +52,7 @@ class Contents:
     )
 
     def __init__(
-        self, disk: Disk, files: SegmentFiles, directory: Path, segments: list[Segment], newest: Newest
+        self, disk: Disk, files: SegmentFiles, directory: Path, segments: list[Segment], newest: Newest, again: Again
     ) -> None:
         self._disk = disk
         self._files = files
@@ -69,6 +71,7 @@ class Contents:
         self._positions: dict[int, tuple[Segment, int]] = {}
         """Where readers stopped: offset to segment and position."""
         self.newest: Final = newest
+        self.again: Final = again
 
     # writing
 
@@ -144,14 +147,17 @@ class Contents:
     def undo_write(self) -> None:
         """Cut off what a failed `write_out` may have left. What was held is gone."""
         self._let_go()
-        self.newest.drop()
+        self._drop_read()
         if self.active is not None:
             self._files.get(self.active).truncate(self.active.size)
 
     # reading
 
     def read(self, start: int, max_bytes: int, end: int, *, at_least_one: bool) -> memoryview:
-        """See `PartitionLog.read`. One `File.read`, where a reader goes on from where it stopped."""
+        """See `PartitionLog.read`. One `File.read`, where a reader goes on from where it stopped, and none where others
+        have read the same just now."""
+        if (found := self.again.find(start, max_bytes, end)) is not None:
+            return found
         known = self._positions.get(start)
         place = known if known is not None and known[1] < known[0].size else self.find(start)
         if place is None:
@@ -184,7 +190,11 @@ class Contents:
             self._remember(next_offset, segment, position)
             if position == segment.size:
                 self.newest.follow()
-        return memoryview(data)[:size]
+        given = memoryview(data)[:size]
+        if 0 < size <= max_bytes and (position < segment.size or segment is not self.active):
+            until = end if next_offset is None else next_offset
+            self.again.add(start, max_bytes, given, until, held=len(data))
+        return given
 
     def _cut_small(
         self, segment: Segment, position: int, data: bytes, limit: int, known: tuple[int, int], end: int
@@ -224,6 +234,11 @@ class Contents:
             return None
         raise CorruptData(f"Offset {offset} is in none of the batches of {self.directory.name}.")
 
+    def _drop_read(self) -> None:
+        """Nothing that was kept for readers is what the log holds from now on."""
+        self.newest.drop()
+        self.again.drop()
+
     # damage
 
     def holding(self, offset: int) -> Segment:
@@ -236,7 +251,7 @@ class Contents:
         self.size -= segment.size - size
         segment.size = size
         self._positions.clear()
-        self.newest.drop()
+        self._drop_read()
 
     def correct_indexes(self, twin: Segment, interval: int) -> None:
         """Where those of the active segment, which may be an earlier life's, do not say what those of its examined
@@ -266,7 +281,7 @@ class Contents:
         for segment in old:
             self._files.close(segment)
         self._positions.clear()
-        self.newest.drop()
+        self._drop_read()
         self.swaps += 1  # last: whoever reads the new number sees the new segments
 
     # cutting
@@ -329,13 +344,13 @@ class Contents:
             if segment is self.active:
                 self.active = None
         self._positions.clear()
-        self.newest.drop()
+        self._drop_read()
         return dropped
 
     def close(self) -> None:
         """Close the files, but for those that a flush still works on; forget what is held. Idempotent."""
         self._let_go()
-        self.newest.drop()
+        self._drop_read()
         for segment in self.segments:
             if not segment.pins:
                 self._files.close(segment)

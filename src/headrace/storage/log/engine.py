@@ -27,6 +27,7 @@ from headrace.storage.engine import (
     StampMismatch,
     UpkeepWork,
 )
+from headrace.storage.log.again import AgainOfAll
 from headrace.storage.log.checkpoints import (
     Stamp,
     decode_stamp,
@@ -66,6 +67,7 @@ class LocalLogEngine:
         self._journal = journal
         self._files = SegmentFiles(disk, open_files_max)
         self._all_newest = NewestOfAll()
+        self._all_again = AgainOfAll()
 
     @property
     def root(self) -> Path:
@@ -133,6 +135,7 @@ class LocalLogEngine:
                 exists=stamp is not None or returns,
                 set_aside=moved,
                 all_newest=self._all_newest,
+                all_again=self._all_again,
                 journal=self._journal,
                 is_journaled=stamp is not None,  # in an earlier life: what says that nothing is needed may be undurable
                 sealed_in=None if stamp is None else read_seal(self._disk, directory),

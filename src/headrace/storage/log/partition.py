@@ -29,6 +29,7 @@ from headrace.storage.engine import (
     held_locally,
 )
 from headrace.storage.log import lookups, retention
+from headrace.storage.log.again import Again, AgainOfAll
 from headrace.storage.log.appending import Placed, place, place_in_time, place_verbatim
 from headrace.storage.log.checkpoints import (
     Checkpoint,
@@ -116,6 +117,7 @@ class LocalLog:
         exists: bool,
         set_aside: Path | None = None,
         all_newest: NewestOfAll,
+        all_again: AgainOfAll,
         journal: Journal | None = None,
         is_journaled: bool = False,
         sealed_in: LeaderEpoch | None = None,
@@ -131,7 +133,7 @@ class LocalLog:
         self.failed = recovered.read_only is not None
         self._disk = disk
         self._files = files
-        self._contents = Contents(disk, files, directory, recovered.segments, Newest(all_newest))
+        self._contents = Contents(disk, files, directory, recovered.segments, Newest(all_newest), Again(all_again))
         self._compaction = Compaction(disk, directory, self._contents, recovered.compacted)
         self.log_start_offset = recovered.start
         self.log_end_offset = self.flushed_end = recovered.end
