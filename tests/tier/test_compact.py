@@ -253,27 +253,19 @@ def test_passes_leave_nothing_that_one_with_all_keys_would_not(
     here.check()
 
 
-def test_a_pass_that_finds_nothing_to_replace_in_a_segment_makes_none() -> None:
-    """Of three passes with two keys each only the last puts small segments together, and of the others each makes those
-    alone that lose something."""
+@pytest.mark.parametrize(("bytes_max", "expected"), [(1, (0, 0)), (400, (0, 4))])
+def test_a_pass_that_finds_nothing_to_replace_makes_nothing(bytes_max: int, expected: tuple[int, int]) -> None:
+    """The last alone puts small segments together, and takes what it replaces with that."""
     here = History()
     for number in range(6):
         here.publish([[(b"%d" % number, b"v")]], 0, Compression.NONE)
     here.publish([[(b"0", b"v")]], 0, Compression.NONE)
-    made: list[tuple[int, int]] = []
-    replace_one = here._replace
-
-    def seen(one: SegmentDescriptor, group: Sequence[SegmentDescriptor]) -> None:
-        made.append((one.start_offset, one.end_offset))
-        replace_one(one, group)
-
-    here._replace = seen  # type: ignore[method-assign]
-    here.compact(retention_ms=DAY_MS, keys_max=2, bytes_max=1)
-    assert made == [(0, 0)], "nothing else was replaced"
-    here.compact(retention_ms=DAY_MS, keys_max=2)
-    assert made == [(0, 0), (0, 4)], "small ones become one, and that once"
-    here.compact(retention_ms=DAY_MS, keys_max=2)
-    assert len(made) == 2
+    before = set(here.shelf.held)
+    for _ in range(2):
+        here.compact(retention_ms=DAY_MS, keys_max=2, bytes_max=bytes_max)
+        (made,) = set(here.shelf.held) - before
+        found = [entry.descriptor for entry in here.catalog if entry.descriptor.key == made]
+        assert [(each.start_offset, each.end_offset) for each in found] == [expected]
 
 
 def test_what_was_replaced_goes_and_a_tombstone_when_it_is_due() -> None:
