@@ -319,7 +319,7 @@ async def test_who_does_not_know_yet_how_far_history_goes_compacts_no_further(tm
         role.history = PartitionCatalog.empty(*role.topic_partition).published(first)
         assert first.next_offset < role.log.gaps_below
         assert not role.is_exported
-        assert role.cleanable_end in (0, first.next_offset)
+        assert role.cleanable_end in (0, first.start_offset), "the last segment, its only one, may not be in the mirror"
         assert role.deletable_end == first.next_offset
 
 
