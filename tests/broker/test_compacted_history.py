@@ -15,7 +15,7 @@ import pytest
 
 from headrace.base.ids import Offset, PartitionIndex, TopicPartition
 from headrace.base.ports import Objects
-from headrace.broker import cleaner, merger
+from headrace.broker import cleaner, exporter, merger
 from headrace.broker.history_keeper import HistoryKeeper
 from headrace.broker.merger import Merged
 from headrace.broker.partition import Partition
@@ -151,6 +151,7 @@ async def alter(here: Tiered, name: str, value: str) -> None:
 
 async def all_exported(here: Tiered) -> PartitionCatalog:
     """All closed segments."""
+    await exported(here, 1)
     await until(lambda: history_of(here).next_offset == here.partition.log.closed_segments()[-1].next_offset)
     return history_of(here)
 
@@ -334,7 +335,22 @@ async def test_a_topic_that_does_not_say_so_is_not_exported(tmp_path: Path) -> N
         assert await written.consumed() == written.table
 
 
-async def test_a_log_that_was_compacted_before_is_not_exported(tmp_path: Path) -> None:
+class Errors:
+    """What an exporter says of partitions that it does not export."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, int]] = []
+
+    def error(self, event: str, *, topic: str, history_end: int, **_: Any) -> None:
+        self.told.append((topic, history_end))
+
+    def info(self, *_: Any, **__: Any) -> None:
+        """Of no interest."""
+
+
+async def test_a_log_that_was_compacted_before_is_not_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    errors = Errors()
+    monkeypatch.setattr(exporter, "log", errors)
     async with asyncio.timeout(60):
         async with tiered(tmp_path, {**OFTEN, "durable.compacted.enable": "false"}) as here:
             known = {name: value for name, value in COMPACTED.items() if name != "durable_compacted_enable"}
@@ -347,6 +363,9 @@ async def test_a_log_that_was_compacted_before_is_not_exported(tmp_path: Path) -
             assert here.partition.settings.durable
             assert not here.partition.is_exported
             assert await written.consumed() == written.table
+            await until(lambda: bool(errors.told))
+            await keeps_house(here, monkeypatch)
+            assert errors.told == [("t", 0)], "once"
 
 
 async def test_compaction_of_history_stops_at_what_cannot_be_read(tmp_path: Path) -> None:

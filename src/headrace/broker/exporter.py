@@ -88,6 +88,8 @@ class Exporter:
         """Those of whose damage it was told."""
         self._turns: WeakKeyDictionary[PartitionLog, asyncio.Lock] = WeakKeyDictionary()
         """Held by who exports of that log."""
+        self._gapped: WeakSet[PartitionLog] = WeakSet()
+        """Those that have gaps behind what was exported, of which it was told."""
         self._differing: WeakSet[PartitionLog] = WeakSet()
         """Those that are not what was exported, of which it was told."""
         self._task: asyncio.Task[None] | None = None
@@ -135,7 +137,9 @@ class Exporter:
             try:
                 async with self.turn_of(partition):
                     await self._mirror_up(partition)
-                    if partition.is_exported and not self._is_stuck(partition):
+                    if not partition.is_exported:
+                        self._tell_gaps(partition)
+                    elif not self._is_stuck(partition):
                         await self._export_all(partition)
             except FileNotFoundError as error:
                 self._tell_missing(partition, error)
@@ -226,6 +230,19 @@ class Exporter:
                 topic=partition.topic,
                 partition=partition.topic_partition.partition,
                 reason=str(error),
+            )
+
+    def _tell_gaps(self, partition: Partition) -> None:
+        """Where that is why it is not exported."""
+        if partition.settings.durable and partition.log not in self._gapped:
+            self._gapped.add(partition.log)
+            log.error(
+                "a partition is not exported: its log was compacted above the end of its durable history, which has no "
+                "gaps; copy what is to be there to another topic, or set durable.enable=false for the topic",
+                topic=partition.topic,
+                partition=partition.topic_partition.partition,
+                gaps_below=partition.log.gaps_below,
+                history_end=self._catalog(partition, self._metadata.image).next_offset,
             )
 
     def _next_start(self, partition: Partition) -> Offset:
