@@ -3,6 +3,7 @@ reads the store and the log behind it, has one table, before and after, and what
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from random import Random
@@ -130,7 +131,7 @@ class Placed:
 
 def run(root: Path, work: Callable[[Any, Placed], Awaitable[None]]) -> None:
     async def whole() -> None:
-        async with moving(root, 2, configs=OFTEN) as world:
+        async with asyncio.timeout(60), moving(root, 2, configs=OFTEN) as world:
             await work(world, Placed(world.cluster, world.client, root))
 
     loops.run(whole())
@@ -234,4 +235,8 @@ def test_who_is_elected_uncleanly_below_a_compacted_history_gives_way_to_it(tmp_
         await placed.write(10)
         await placed.check()
 
-    run_replicated(tmp_path, work, configs=OFTEN)
+    async def in_time(world: World) -> None:
+        async with asyncio.timeout(60):
+            await work(world)
+
+    run_replicated(tmp_path, in_time, configs=OFTEN)
