@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
@@ -13,8 +14,12 @@ from typing import Any
 import pytest
 
 from headrace.base.ids import PartitionIndex, TopicPartition
+from headrace.broker import merger
+from headrace.broker.merger import Merged
 from headrace.broker.partition import Partition
-from headrace.metadata.segments import PartitionCatalog
+from headrace.controller.asks import ReplaceSegments
+from headrace.metadata.segments import PartitionCatalog, SegmentDescriptor
+from headrace.storage.tier.compact import Keys, compact_segments
 from headrace.wire.batches import encode_batch
 from headrace.wire.errors import ErrorCode
 from headrace.wire.records import Record
@@ -101,10 +106,14 @@ class Placed:
         await self.exported()
         held: Any = self.leading.log
         await until(lambda: held.is_compacted and held.dirtiness(TIME, self.leading.cleanable_end) == 0)
+        merged = await self.merge()
+        assert (merged.problems, merged.partitions) == ([], [0])
+
+    async def merge(self) -> Merged:
+        """By who leads."""
         tiering = self._cluster.brokers[self.leader].parts.tiering
         assert tiering is not None
-        merged = await tiering.merger.merge(self.key.topic_id, None, execute=True)
-        assert (merged.problems, merged.partitions) == ([], [0])
+        return await tiering.merger.merge(self.key.topic_id, None, execute=True)
 
     async def fetched(self, table: Table, offset: int) -> None:
         """On from there, into a table."""
@@ -164,6 +173,63 @@ def test_a_partition_that_goes_to_another_broker_is_the_same_table(tmp_path: Pat
         await placed.write(10)
         await placed.compacted()
         await placed.check()
+
+    run(tmp_path, work)
+
+
+NO_TOMBSTONES = {**SMALL, "delete_retention_ms": "0"}
+"""Such go with the second round."""
+
+
+def test_a_replacement_whose_answer_was_lost_is_gone_on_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody knows whether it was done; it is done later, and the next round begins at the beginning."""
+    monkeypatch.setattr(merger, "Keys", partial(Keys, keys_max=3))
+
+    async def work(world: Any, placed: Placed) -> None:
+        await world.make(**NO_TOMBSTONES)
+        await placed.write(60)
+        await placed.exported()
+        before = placed.history.head
+        held = world.hold(A, ReplaceSegments, lost=True)
+        assert (await placed.merge()).problems == ["Partition 0: Whether it was done is not known."]
+        assert placed.history.head == before
+        held.let_go()
+        await until(lambda: placed.history.head != before)
+        await placed.check()
+        for _ in range(2):
+            assert (await placed.merge()).problems == []
+            await placed.check()
+
+    run(tmp_path, work)
+
+
+def test_a_partition_that_goes_while_its_history_is_compacted_is_replaced_by_its_owner_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the making of a segment and the event: what was made is nobody's."""
+
+    async def work(world: Any, placed: Placed) -> None:
+        await world.make(**NO_TOMBSTONES)
+        await placed.write(60)
+        await placed.exported()
+        loop = asyncio.get_running_loop()
+
+        def interrupted(*args: Any, **named: Any) -> SegmentDescriptor | None:
+            monkeypatch.undo()
+            made = compact_segments(*args, **named)
+            asyncio.run_coroutine_threadsafe(world.move(B), loop).result()
+            return made
+
+        monkeypatch.setattr(merger, "compact_segments", interrupted)
+        merged = await placed.merge()
+        assert (merged.after, len(merged.problems)) == (0, 1)
+        assert placed.leader == B
+        assert not any(entry.is_substitute for entry in placed.history)
+        await placed.check()
+        for _ in range(2):
+            await placed.write(8)
+            await placed.compacted()
+            await placed.check()
 
     run(tmp_path, work)
 
