@@ -23,7 +23,7 @@ from headrace.controller.asks import DeleteHistory
 from headrace.metadata.segments import PartitionCatalog, SegmentDescriptor
 from headrace.storage.disk import LocalDisk
 from headrace.storage.objects import DirectoryObjects
-from headrace.storage.tier.compact import Keys, compact_segments
+from headrace.storage.tier.compact import Keys, compact_segments, compactable
 from headrace.storage.tier.reader import Store
 from headrace.wire.batches import decode_records, encode_batch, iterate_headers
 from headrace.wire.errors import ErrorCode
@@ -551,6 +551,26 @@ async def test_a_history_of_more_keys_than_fit_in_memory_is_compacted_to_its_end
             [each for each in history_of(here) if each.descriptor.next_offset <= before.last_start]
         )
         assert merged.bytes == before.batch_bytes - list(before)[-1].descriptor.batch_bytes
+
+
+async def test_who_asks_what_would_be_done_is_told_how_much_would_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with asyncio.timeout(60), tiered(tmp_path, OFTEN) as here:
+        await here.create(**COMPACTED, **NOT_YET)
+        written = Written(here)
+        await written.write(60)
+        before = await all_exported(here)
+        small = len(before.entries) - 1
+        told = await merge(here, execute=False)
+        assert (told.before, told.after, told.unread) == (small, 1, 0)
+        monkeypatch.setattr(merger, "compactable", partial(compactable, bytes_max=1))
+        told = await merge(here, execute=False)
+        assert (told.before, told.after, told.unread) == (0, 0, small)
+        assert history_of(here).entries == before.entries, "nothing was done"
+        merged = await merge(here)
+        assert 0 < merged.before == merged.after <= small
+        assert merged.unread == 0
 
 
 async def test_what_is_deleted_of_history_while_it_is_compacted_hinders_nothing(
