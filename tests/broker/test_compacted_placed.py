@@ -272,7 +272,8 @@ def test_who_is_elected_uncleanly_below_a_compacted_history_gives_way_to_it(tmp_
 
     async def work(world: World) -> None:
         placed = Placed(world.cluster, world.client, tmp_path)
-        await world.make("t", replicas=3, min_insync_replicas="1", **SMALL)
+        configs: dict[str, Any] = {**SMALL, "min_insync_replicas": "1"}
+        await world.make("t", replicas=3, **configs)
         await reassign(world, (1, 2))
         await placed.write(3)
         old = placed.leader
