@@ -330,7 +330,8 @@ class Exporter:
         descriptor = await self._in_thread(partial(export_segment, self._objects, source, chunks))
         self._rest_until = self._clock.monotonic() + descriptor.object_bytes / self._bytes_per_second
         self._keep_told(partition.topic_partition, descriptor, told)
-        return Tail(descriptor=descriptor, previous_hash=self._catalog(partition, image).head)
+        head = self._catalog(partition, self._metadata.image).head  # retention may have moved it meanwhile
+        return Tail(descriptor=descriptor, previous_hash=head)
 
     async def _read(self, partition: Partition, start: Offset, end: Offset, bytes_max: int) -> Sequence[Buffer]:
         """Whole batches of [start, end), up to so many bytes or one batch more, a little at a time."""
