@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import structlog
+from structlog.testing import capture_logs
 
 from headrace.base.errors import StorageFailure
 from headrace.base.ids import Offset, PartitionIndex
@@ -176,12 +177,11 @@ class Interrupted(DirectoryObjects):
 
     def __init__(self, root: Path) -> None:
         super().__init__(LocalDisk(), root / "store")
-        self.meanwhile: Callable[[], object] | None = None
+        self.meanwhile: list[Callable[[], object]] = []
 
     def put(self, key, data, *, if_absent=True):  # type: ignore[no-untyped-def]  # as the real one
-        if key.startswith("clusters/") and self.meanwhile is not None:
-            self.meanwhile, happens = None, self.meanwhile
-            happens()
+        if key.startswith("clusters/") and self.meanwhile:
+            self.meanwhile.pop()()
         return super().put(key, data, if_absent=if_absent)
 
 
@@ -206,12 +206,12 @@ async def test_what_is_deleted_while_a_segment_is_stored_holds_up_no_export(
         def delete() -> None:
             assert asyncio.run_coroutine_threadsafe(here.broker.parts.control.submit(ask), loop).result() is None
 
-        store.meanwhile = delete
-        with structlog.testing.capture_logs() as told:
+        store.meanwhile.append(delete)
+        with capture_logs() as told:
             monkeypatch.setattr(exporter, "log", structlog.get_logger())
             await here.produce(40, 10)
             await until(lambda: history_of(here).next_offset > before)
-        assert store.meanwhile is None
+        assert not store.meanwhile
         assert history_of(here).log_start_offset == 33
         assert [each for each in told if each["log_level"] != "info"] == []
 
