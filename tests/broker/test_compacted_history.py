@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -14,14 +15,15 @@ import pytest
 
 from headrace.base.ids import Offset, PartitionIndex, TopicPartition
 from headrace.base.ports import Objects
-from headrace.broker import cleaner
+from headrace.broker import cleaner, exporter, merger
 from headrace.broker.history_keeper import HistoryKeeper
 from headrace.broker.merger import Merged
 from headrace.broker.partition import Partition
+from headrace.controller.asks import DeleteHistory
 from headrace.metadata.segments import PartitionCatalog, SegmentDescriptor
 from headrace.storage.disk import LocalDisk
 from headrace.storage.objects import DirectoryObjects
-from headrace.storage.tier.compact import Keys
+from headrace.storage.tier.compact import Keys, compact_segments, compactable
 from headrace.storage.tier.reader import Store
 from headrace.wire.batches import decode_records, encode_batch, iterate_headers
 from headrace.wire.errors import ErrorCode
@@ -145,6 +147,13 @@ async def alter(here: Tiered, name: str, value: str) -> None:
     resource = AlterConfigsResource(resource_type=2, resource_name="t", configs=(config,))
     answer = await here.client.ask(1, IncrementalAlterConfigsRequest(resources=(resource,)))
     assert answer.responses[0].error_code == 0
+
+
+async def all_exported(here: Tiered) -> PartitionCatalog:
+    """All closed segments."""
+    await exported(here, 1)
+    await until(lambda: history_of(here).next_offset == here.partition.log.closed_segments()[-1].next_offset)
+    return history_of(here)
 
 
 async def compact_now(here: Tiered) -> None:
@@ -311,7 +320,7 @@ async def test_who_does_not_know_yet_how_far_history_goes_compacts_no_further(tm
         role.history = PartitionCatalog.empty(*role.topic_partition).published(first)
         assert first.next_offset < role.log.gaps_below
         assert not role.is_exported
-        assert role.cleanable_end in (0, first.next_offset)
+        assert role.cleanable_end in (0, first.start_offset), "the last segment, its only one, may not be in the mirror"
         assert role.deletable_end == first.next_offset
 
 
@@ -326,7 +335,22 @@ async def test_a_topic_that_does_not_say_so_is_not_exported(tmp_path: Path) -> N
         assert await written.consumed() == written.table
 
 
-async def test_a_log_that_was_compacted_before_is_not_exported(tmp_path: Path) -> None:
+class Errors:
+    """What an exporter says of partitions that it does not export."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, int]] = []
+
+    def error(self, event: str, *, topic: str, history_end: int, **_: Any) -> None:
+        self.told.append((topic, history_end))
+
+    def info(self, *_: Any, **__: Any) -> None:
+        """Of no interest."""
+
+
+async def test_a_log_that_was_compacted_before_is_not_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    errors = Errors()
+    monkeypatch.setattr(exporter, "log", errors)
     async with asyncio.timeout(60):
         async with tiered(tmp_path, {**OFTEN, "durable.compacted.enable": "false"}) as here:
             known = {name: value for name, value in COMPACTED.items() if name != "durable_compacted_enable"}
@@ -339,6 +363,9 @@ async def test_a_log_that_was_compacted_before_is_not_exported(tmp_path: Path) -
             assert here.partition.settings.durable
             assert not here.partition.is_exported
             assert await written.consumed() == written.table
+            await until(lambda: bool(errors.told))
+            await keeps_house(here, monkeypatch)
+            assert errors.told == [("t", 0)], "once"
 
 
 async def test_compaction_of_history_stops_at_what_cannot_be_read(tmp_path: Path) -> None:
@@ -485,6 +512,104 @@ async def test_retention_of_a_compacted_log_does_not_show_what_history_has_below
         await alter(here, "retention.ms", "1")
         await until(lambda: history_of(here).log_start_offset >= 100)
         await until(lambda: here.partition.log.log_start_offset == history_of(here).log_start_offset)
+
+
+class Passes:
+    """What a merger says of its passes: how far each has come."""
+
+    def __init__(self) -> None:
+        self.ends: list[int] = []
+
+    def info(self, event: str, **told: Any) -> None:
+        if "passes" in event:
+            self.ends.append(told["compacted_to"])
+
+
+async def test_a_history_of_more_keys_than_fit_in_memory_is_compacted_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passes = Passes()
+    monkeypatch.setattr(merger, "Keys", partial(Keys, keys_max=3))
+    monkeypatch.setattr(merger, "log", passes)
+    async with asyncio.timeout(60), tiered(tmp_path, OFTEN) as here:
+        await here.create(**COMPACTED, **NOT_YET)
+        written = Written(here)
+        await written.write(60)
+        before = await all_exported(here)
+        last = {key: offset for offset, key, _ in written.all if offset < before.next_offset}
+        merged = await merge(here)
+        assert merged.problems == []
+        assert len(passes.ends) > 2
+        assert passes.ends == sorted(set(passes.ends))
+        await mirrored(here, tmp_path)
+        table, offsets, end = stored(tmp_path)
+        kept = [each for each in offsets if each < before.mirrored_end]
+        assert kept == sorted(each for each in last.values() if each < before.mirrored_end)
+        assert table == table_of(written, end)
+        assert merged.before == len([each for each in before if each.descriptor.start_offset < before.last_start])
+        assert merged.after == len(
+            [each for each in history_of(here) if each.descriptor.next_offset <= before.last_start]
+        )
+        assert merged.bytes == before.batch_bytes - list(before)[-1].descriptor.batch_bytes
+
+
+async def test_who_asks_what_would_be_done_is_told_how_much_would_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with asyncio.timeout(60), tiered(tmp_path, OFTEN) as here:
+        await here.create(**COMPACTED, **NOT_YET)
+        written = Written(here)
+        await written.write(60)
+        before = await all_exported(here)
+        small = len(before.entries) - 1
+        told = await merge(here, execute=False)
+        assert (told.before, told.after, told.unread) == (small, 1, 0)
+        monkeypatch.setattr(merger, "compactable", partial(compactable, bytes_max=1))
+        told = await merge(here, execute=False)
+        assert (told.before, told.after, told.unread) == (0, 0, small)
+        assert history_of(here).entries == before.entries, "nothing was done"
+        merged = await merge(here)
+        assert 0 < merged.before == merged.after <= small
+        assert merged.unread == 0
+
+
+async def test_what_is_deleted_of_history_while_it_is_compacted_hinders_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its beginning goes, by an event of the same leader, between the reading of a group and its replacement."""
+    async with asyncio.timeout(60), tiered(tmp_path, OFTEN) as here:
+        await here.create(**COMPACTED, **NOT_YET)
+        written = Written(here)
+        await written.write(60)
+        loop, second = asyncio.get_running_loop(), list(await all_exported(here))[1].descriptor
+        its = here.partition.topic_partition
+        ask = DeleteHistory(
+            topic_id=its.topic_id,
+            partition=its.partition,
+            leader_epoch=here.partition.leader_epoch,
+            log_start_offset=second.start_offset,
+        )
+
+        def interrupted(*args: Any, **named: Any) -> SegmentDescriptor | None:
+            monkeypatch.undo()
+            made = compact_segments(*args, **named)
+            submit = here.broker.parts.control.submit(ask)
+            assert asyncio.run_coroutine_threadsafe(submit, loop).result() is None
+            return made
+
+        monkeypatch.setattr(merger, "compact_segments", interrupted)
+        merged = await merge(here)
+        assert merged.problems == []
+        assert merged.after > 0
+        assert history_of(here).start_offset == second.start_offset
+        await mirrored(here, tmp_path)
+        table, _, end = stored(tmp_path)
+        kept = table_of(written, end).items()
+        assert table == {key: value for key, value in kept if last_of(written, key, end) >= second.start_offset}
+
+
+def last_of(written: Written, key: bytes | None, end: int) -> int:
+    return max(offset for offset, each, _ in written.all if each == key and offset < end)
 
 
 async def test_nothing_is_read_of_a_history_that_may_not_be_compacted_now(

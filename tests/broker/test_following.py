@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from headrace.base.ids import BrokerId, LeaderEpoch, Offset, PartitionIndex, TopicPartition
 from headrace.broker.flusher import Flusher
 from headrace.broker.following import FollowerPartition
@@ -191,3 +193,38 @@ async def test_what_is_not_what_was_exported_is_not_deleted_as_if_it_were() -> N
     assert copy.log.log_start_offset == 4
     copy.history = history_to(4, 5).published(descriptor(5, 3, 1))
     assert (copy.differs_from, copy.deletable_end) == (None, 8), "exported in that epoch"
+
+
+def history_of(*segments: tuple[int, int, int]) -> PartitionCatalog:
+    """By offset, records, and the epoch in which both were written and exported."""
+    catalog = PartitionCatalog.empty(*KEY)
+    for start, records, epoch in segments:
+        made = replace(descriptor(start, records, epoch), last_epoch=LeaderEpoch(epoch))
+        catalog = catalog.published(made)
+    return catalog
+
+
+@pytest.mark.parametrize(
+    ("epochs", "history", "cleanable"),
+    [
+        pytest.param([1] * 5 + [2] * 5, history_of((0, 5, 1), (5, 3, 2), (8, 4, 2)), 8, id="it only lags"),
+        pytest.param([1] * 10, history_of((0, 5, 1), (5, 3, 2), (8, 4, 2)), 0, id="it was overtaken, as is seen"),
+        pytest.param(
+            [1] * 10, history_of((0, 5, 1), (5, 7, 2), (12, 4, 2)), 5, id="it was overtaken, where none tells"
+        ),
+        pytest.param([1] * 10, history_of((12, 5, 2), (17, 3, 2)), 0, id="history begins above it"),
+        pytest.param([1] * 10, history_of((0, 5, 1), (5, 3, 1)), 5, id="it goes on behind history"),
+    ],
+)
+async def test_a_copy_that_may_have_to_be_cut_is_not_compacted_there(
+    epochs: list[int], history: PartitionCatalog, cleanable: int
+) -> None:
+    """Another was elected uncleanly, and went on otherwise from 5: a record that goes would replace one that stays."""
+    copy = copied()
+    copy.has_store, copy.settings = True, replace(SETTINGS, durable=True, compact=True)
+    for base, epoch in enumerate(epochs):
+        copy.append(as_led(base, epoch=epoch))
+    await copy._flusher.idle()
+    copy.on_marks(Offset(10), Offset(0))
+    copy.on_history(history)
+    assert copy.cleanable_end == cleanable

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,12 +11,14 @@ from typing import Any
 
 import pytest
 import structlog
+from structlog.testing import capture_logs
 
 from headrace.base.errors import StorageFailure
-from headrace.base.ids import PartitionIndex
+from headrace.base.ids import Offset, PartitionIndex
+from headrace.broker import exporter
 from headrace.broker.history_keeper import bytes_above, retained_from
 from headrace.broker.system import SystemClock
-from headrace.controller.asks import PublishSegment
+from headrace.controller.asks import DeleteHistory, PublishSegment
 from headrace.metadata.segments import PartitionCatalog
 from headrace.storage.disk import LocalDisk
 from headrace.storage.engine import LogConfig
@@ -167,6 +170,50 @@ async def test_an_object_goes_once_the_mirror_does_not_name_it_any_more(tmp_path
         assert len(keys_in(tmp_path)) >= before
         store.keeps_mirror = False
         await until(lambda: len(keys_in(tmp_path)) == len(history_of(here).entries))
+
+
+class Interrupted(DirectoryObjects):
+    """A store: something happens before the next segment is put there."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(LocalDisk(), root / "store")
+        self.meanwhile: list[Callable[[], object]] = []
+
+    def put(self, key, data, *, if_absent=True):  # type: ignore[no-untyped-def]  # as the real one
+        if key.startswith("clusters/") and self.meanwhile:
+            self.meanwhile.pop()()
+        return super().put(key, data, if_absent=if_absent)
+
+
+async def test_what_is_deleted_while_a_segment_is_stored_holds_up_no_export(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The chain's head is another one then."""
+    store, loop = Interrupted(tmp_path), asyncio.get_running_loop()
+    async with asyncio.timeout(60), tiered(tmp_path, objects=store) as here:
+        await here.create()
+        await here.produce(0, 40)
+        await here.local_start(70)
+        await mirrored(here, tmp_path)
+        its, before = here.partition, history_of(here).next_offset
+        ask = DeleteHistory(
+            topic_id=its.topic_partition.topic_id,
+            partition=its.topic_partition.partition,
+            leader_epoch=its.leader_epoch,
+            log_start_offset=Offset(33),
+        )
+
+        def delete() -> None:
+            assert asyncio.run_coroutine_threadsafe(here.broker.parts.control.submit(ask), loop).result() is None
+
+        store.meanwhile.append(delete)
+        with capture_logs() as told:
+            monkeypatch.setattr(exporter, "log", structlog.get_logger())
+            await here.produce(40, 10)
+            await until(lambda: history_of(here).next_offset > before)
+        assert not store.meanwhile
+        assert history_of(here).log_start_offset == 33
+        assert [each for each in told if each["log_level"] != "info"] == []
 
 
 async def test_the_mirror_follows_where_nothing_is_exported_any_more(tmp_path: Path) -> None:

@@ -66,6 +66,7 @@ class History:
         self.catalog = PartitionCatalog.empty(TOPIC, ZERO)
         self.log: list[Read] = []
         self.now_ms = ASKED_MS
+        self.replacements = 0
 
     def publish(self, batches: Sequence[Sequence[tuple[bytes, bytes | None]]], epoch: int, codec: Compression) -> None:
         """One segment of these batches."""
@@ -89,16 +90,31 @@ class History:
     def compact(
         self, *, retention_ms: int, keys_max: int = 1_000, stops_after: int = 1_000, bytes_max: int = 400
     ) -> None:
-        """One round, or as far as that goes."""
-        keys = Keys(self.catalog.readable_start, keys_max=keys_max)
-        for entry in self.catalog:
-            if not keys.is_full:
-                keys.read(self.shelf, entry.descriptor)  # type: ignore[arg-type]  # it has all that is asked of it
-        keeping = keys.keeping(now_ms=self.now_ms, delete_retention_ms=retention_ms)
-        for group in list(compactable(self.catalog, bytes_max=bytes_max))[:stops_after]:
-            made = compact_segments(self.shelf, group, keeping, made_in=LeaderEpoch(9))  # type: ignore[arg-type]
-            if made is not None:
-                self._replace(made, group)
+        """All passes, or as many groups of them as `stops_after` says."""
+        left, read_to, is_full = stops_after, int(self.catalog.readable_start), True
+        while is_full:
+            keys = Keys(read_to, keys_max=keys_max)
+            for entry in self.catalog.reaching(read_to):
+                if not keys.is_full:
+                    keys.read(self.shelf, entry.descriptor)  # type: ignore[arg-type]  # it has all that is asked of it
+            keeping = keys.keeping(now_ms=self.now_ms, delete_retention_ms=retention_ms)
+            for group in list(compactable(self.catalog, bytes_max=bytes_max)):
+                if group[0].start_offset >= keeping.clean_to:
+                    break
+                if not left:
+                    return
+                left -= 1
+                keeping.now_ms = self.now_ms
+                made = compact_segments(
+                    self.shelf,  # type: ignore[arg-type]
+                    group,
+                    keeping,
+                    made_in=LeaderEpoch(9),
+                    joins=not keys.is_full,
+                )
+                if made is not None:
+                    self._replace(made, group)
+            read_to, is_full = keys.read_to, keys.is_full
 
     def merge(self) -> None:
         for group in list(mergeable(self.catalog, bytes_max=2_000)):
@@ -107,6 +123,7 @@ class History:
     def _replace(self, made: SegmentDescriptor, group: Sequence[SegmentDescriptor]) -> None:
         assert self.catalog.replacement_refusal(made, [each.sha256 for each in group]) is None
         self.catalog = self.catalog.replaced(made)
+        self.replacements += 1
 
     def read(self, start: int = 0, end: int | None = None, catalog: PartitionCatalog | None = None) -> list[Read]:
         """What a reader of the store gets, with all that it checks."""
@@ -144,7 +161,7 @@ CODECS = st.sampled_from([Compression.NONE, Compression.GZIP])
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("publish"), BATCHES, st.booleans()),
-        st.tuples(st.just("compact"), st.integers(0, 6), st.sampled_from([2, 1_000])),
+        st.tuples(st.just("compact"), st.integers(0, 9), st.sampled_from([1, 2, 3, 1_000])),
         st.tuples(st.just("merge"), st.just(0), st.just(0)),
         st.tuples(st.just("wait"), st.sampled_from([10, DAY_MS]), st.just(0)),
     ),
@@ -194,6 +211,61 @@ def test_who_is_on_the_way_misses_no_deletion(
     here.now_ms += DAY_MS // 2
     here.compact(retention_ms=DAY_MS)
     assert table([*before, *here.read(at)]) == table(here.log)
+
+
+SEGMENTS = st.lists(BATCHES, min_size=1, max_size=7)
+
+
+def owed(here: History, horizons: dict[int, int]) -> list[Read]:
+    """What is left of a log once all of its history was compacted, by all keys at once: what its last segment has, and
+    below that of each key the last record, of all that there is; a tombstone until the time that `horizons` has for
+    its offset."""
+    last = {each.key: each.offset for each in here.log}
+    return [
+        each
+        for each in here.log
+        if each.offset >= here.catalog.last_start
+        or (each.offset == last[each.key] and (each.value is not None or horizons[each.offset] > here.now_ms))
+    ]
+
+
+@settings(max_examples=150)
+@given(SEGMENTS, st.integers(1, 4), st.integers(0, 8), st.integers(0, 8), CODECS)
+def test_passes_leave_nothing_that_one_with_all_keys_would_not(
+    segments: list[list[list[tuple[bytes, bytes | None]]]], keys_max: int, stops: int, again: int, codec: Compression
+) -> None:
+    """However few keys a pass can keep, and wherever rounds before stopped; and what is done is not done again."""
+    here = History()
+    for epoch, batches in enumerate(segments):
+        here.publish(batches, epoch // 2, codec)
+    here.compact(retention_ms=DAY_MS, keys_max=keys_max, stops_after=stops)
+    here.compact(retention_ms=DAY_MS, keys_max=keys_max + again)
+    assert here.read() == owed(here, {each.offset: here.now_ms + DAY_MS for each in here.log})
+    done, count = -1, len(here.catalog.entries) + 1
+    while here.replacements > done:  # what has become small enough is put together yet
+        assert len(here.catalog.entries) < count
+        done, count = here.replacements, len(here.catalog.entries)
+        here.compact(retention_ms=DAY_MS, keys_max=keys_max + again)
+    here.now_ms += DAY_MS + 1
+    here.compact(retention_ms=DAY_MS, keys_max=keys_max)
+    assert here.read() == owed(here, {each.offset: 0 for each in here.log})
+    assert table(here.read()) == table(here.log)
+    here.check()
+
+
+@pytest.mark.parametrize(("bytes_max", "expected"), [(1, (0, 0)), (400, (0, 4))])
+def test_a_pass_that_finds_nothing_to_replace_makes_nothing(bytes_max: int, expected: tuple[int, int]) -> None:
+    """The last alone puts small segments together, and takes what it replaces with that."""
+    here = History()
+    for number in range(6):
+        here.publish([[(b"%d" % number, b"v")]], 0, Compression.NONE)
+    here.publish([[(b"0", b"v")]], 0, Compression.NONE)
+    before = set(here.shelf.held)
+    for _ in range(2):
+        here.compact(retention_ms=DAY_MS, keys_max=2, bytes_max=bytes_max)
+        (made,) = set(here.shelf.held) - before
+        found = [entry.descriptor for entry in here.catalog if entry.descriptor.key == made]
+        assert [(each.start_offset, each.end_offset) for each in found] == [expected]
 
 
 def test_what_was_replaced_goes_and_a_tombstone_when_it_is_due() -> None:

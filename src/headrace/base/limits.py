@@ -150,7 +150,8 @@ READ_POSITIONS_REMEMBERED_MAX: Final = 16
 PRODUCER_SNAPSHOTS_KEPT: Final = 2
 """Producer snapshots per log: the newest, and one before it."""
 COMPACTION_KEYS_MAX: Final = 250_000
-"""Keys that one cleaning of a compacted log remembers, some 150 bytes each; what holds more is for the next one."""
+"""Keys that one cleaning of a compacted log, or one pass over its history, remembers, some 150 bytes each; what holds
+more is for the next one."""
 DAMAGES_PER_SEGMENT_MAX: Final = 1_000
 """Damaged ranges that are told apart in one segment; from the last of them on, all of it counts as damaged."""
 LIKELY_BATCHES_MAX: Final = 200

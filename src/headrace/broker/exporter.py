@@ -88,6 +88,8 @@ class Exporter:
         """Those of whose damage it was told."""
         self._turns: WeakKeyDictionary[PartitionLog, asyncio.Lock] = WeakKeyDictionary()
         """Held by who exports of that log."""
+        self._gapped: WeakSet[PartitionLog] = WeakSet()
+        """Those that have gaps behind what was exported, of which it was told."""
         self._differing: WeakSet[PartitionLog] = WeakSet()
         """Those that are not what was exported, of which it was told."""
         self._task: asyncio.Task[None] | None = None
@@ -135,7 +137,9 @@ class Exporter:
             try:
                 async with self.turn_of(partition):
                     await self._mirror_up(partition)
-                    if partition.is_exported and not self._is_stuck(partition):
+                    if not partition.is_exported:
+                        self._tell_gaps(partition)
+                    elif not self._is_stuck(partition):
                         await self._export_all(partition)
             except FileNotFoundError as error:
                 self._tell_missing(partition, error)
@@ -228,6 +232,19 @@ class Exporter:
                 reason=str(error),
             )
 
+    def _tell_gaps(self, partition: Partition) -> None:
+        """Where that is why it is not exported."""
+        if partition.settings.durable and partition.log not in self._gapped:
+            self._gapped.add(partition.log)
+            log.error(
+                "a partition is not exported: its log was compacted above the end of its durable history, which has no "
+                "gaps; copy what is to be there to another topic, or set durable.enable=false for the topic",
+                topic=partition.topic,
+                partition=partition.topic_partition.partition,
+                gaps_below=partition.log.gaps_below,
+                history_end=self._catalog(partition, self._metadata.image).next_offset,
+            )
+
     def _next_start(self, partition: Partition) -> Offset:
         catalog = self._catalog(partition, self._metadata.image)
         return Offset(max(catalog.next_offset, partition.log.log_start_offset))
@@ -313,7 +330,8 @@ class Exporter:
         descriptor = await self._in_thread(partial(export_segment, self._objects, source, chunks))
         self._rest_until = self._clock.monotonic() + descriptor.object_bytes / self._bytes_per_second
         self._keep_told(partition.topic_partition, descriptor, told)
-        return Tail(descriptor=descriptor, previous_hash=self._catalog(partition, image).head)
+        head = self._catalog(partition, self._metadata.image).head  # retention may have moved it meanwhile
+        return Tail(descriptor=descriptor, previous_hash=head)
 
     async def _read(self, partition: Partition, start: Offset, end: Offset, bytes_max: int) -> Sequence[Buffer]:
         """Whole batches of [start, end), up to so many bytes or one batch more, a little at a time."""

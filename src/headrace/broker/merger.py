@@ -1,5 +1,5 @@
 """Puts one durable segment in the place of several small ones, where somebody asks for it; of a compacted topic one
-that has only the last record of each key (`storage.tier.compact`).
+that has only the last record of each key (`storage.tier.compact`), in as many passes as its keys take.
 
 Promises: the object is stored before the event that names it; nothing is put in the place of what was not proven by
 its SHA-256, nor by who does not lead; the objects that were replaced go later (`history_keeper`), so that whoever reads
@@ -9,15 +9,15 @@ them is not disturbed. A crash leaves at worst an object that nothing refers to.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import structlog
 
 from headrace.base.errors import CorruptData, HeadraceError
-from headrace.base.ids import TopicId, TopicPartition
+from headrace.base.ids import Offset, TopicId, TopicPartition
 from headrace.base.limits import MERGE_PROBLEMS_TOLD_MAX
 from headrace.base.ports import Clock, Objects
 from headrace.broker.control import Control
@@ -52,9 +52,25 @@ class Merged:
     after: int = 0
     """Segments in their place."""
     bytes: int = 0
-    """Of their batches."""
+    """Of the batches of those that were replaced."""
+    unread: int = 0
+    """Where nothing is done: other segments, of which only who reads them sees what would stay."""
     problems: list[str] = field(default_factory=list)
     """A sentence for each group that is not merged, and each partition that is not through."""
+
+    def add(self, made: Mapping[Offset, Made]) -> None:
+        """What came of the segments of one partition."""
+        self.before += sum(each.segments for each in made.values())
+        self.bytes += sum(each.bytes for each in made.values())
+        self.after += len(made)
+
+
+class Made(NamedTuple):
+    """What a segment that was made stands for, of those that there were at first."""
+
+    segments: int
+    bytes: int
+    """Of their batches."""
 
 
 class Merger:
@@ -98,7 +114,7 @@ class Merger:
         return merged
 
     async def _merge(self, key: TopicPartition, merged: Merged, execute: bool) -> None:
-        catalog = self._metadata.image.durable(key)
+        catalog = self._catalog(key)
         role = self._partitions.role(key)
         if isinstance(role, Partition) and _compacts(role):
             await self._compact(role, catalog, merged, execute)
@@ -111,29 +127,87 @@ class Merger:
             merged.bytes += sum(segment.batch_bytes for segment in group)
 
     async def _compact(self, role: Partition, catalog: PartitionCatalog, merged: Merged, execute: bool) -> None:
-        """Of each key the last record stays. From the first segment on, and no further than to the first that cannot be
-        replaced: a tombstone behind it may be all that tells of a deletion."""
-        key, keys = role.topic_partition, Keys(catalog.readable_start)
+        """Of each key the last record stays."""
         groups = await self._in_thread(lambda: list(compactable(catalog)))
-        for entry in catalog if execute and groups else ():
-            if keys.is_full:
-                break
-            self._check_wanted(key)
-            await self._in_thread(partial(keys.read, self._objects, entry.descriptor))
-        retention_ms = role.log.config.delete_retention_ms
-        keeping = keys.keeping(now_ms=self._clock.now_ms(), delete_retention_ms=retention_ms)
+        if execute and groups:
+            made: dict[Offset, Made] = {}
+            try:
+                await self._compact_all(role.topic_partition, catalog.next_offset, made)
+            finally:
+                merged.add(made)
+            return
         for group in groups:
-            if execute:
-                if group[0].start_offset >= keeping.clean_to:
-                    return
-                self._check_wanted(key)
-                keeping.now_ms = self._clock.now_ms()  # a tombstone's time begins when what it deletes goes
-            make = partial(compact_segments, self._objects, group, keeping)
-            is_less = await self._replace(key, group, make) if execute else len(group) > 1
-            if is_less:
+            if len(group) > 1:
                 merged.before += len(group)
                 merged.after += 1
                 merged.bytes += sum(segment.batch_bytes for segment in group)
+            else:
+                merged.unread += 1
+
+    async def _compact_all(self, key: TopicPartition, end: Offset, made: dict[Offset, Made]) -> None:
+        """Pass after pass, each with the keys of a stretch, as many as fit in memory, until these go to `end`. From the
+        first segment on, and no further than to the first that cannot be replaced: a tombstone behind it may be all
+        that tells of a deletion. `made`, by start: what came of it."""
+        read_to = int(self._catalog(key).readable_start)
+        while True:
+            keys = Keys(read_to)
+            await self._read_keys(key, keys, end)
+            while not await self._pass(key, keys, made):
+                pass
+            if not keys.is_full:
+                return
+            read_to = keys.read_to
+            log.info(
+                "durable history is compacted in several passes, for it has more keys than are kept in memory",
+                topic=self._leading(key).topic,
+                partition=key.partition,
+                compacted_to=read_to,
+                end_offset=end - 1,
+            )
+
+    async def _read_keys(self, key: TopicPartition, keys: Keys, end: Offset) -> None:
+        """On from where the pass before has read to."""
+        for entry in self._catalog(key).reaching(keys.read_to):
+            if keys.is_full or entry.descriptor.start_offset >= end:
+                return
+            self._check_wanted(key)
+            try:
+                await self._in_thread(partial(keys.read, self._objects, entry.descriptor))
+            except FileNotFoundError:
+                if not self._is_gone(key, entry.descriptor):
+                    raise
+
+    async def _pass(self, key: TopicPartition, keys: Keys, made: dict[Offset, Made]) -> bool:
+        """All that lies below the end of what these are the keys of. False: history's beginning was deleted meanwhile,
+        and what is left has to be gone through from its beginning."""
+        retention_ms = self._leading(key).log.config.delete_retention_ms
+        keeping = keys.keeping(now_ms=self._clock.now_ms(), delete_retention_ms=retention_ms)
+        catalog = self._catalog(key)
+        for group in await self._in_thread(lambda: list(compactable(catalog))):
+            if group[0].start_offset >= keeping.clean_to:
+                break
+            self._check_wanted(key)
+            keeping.now_ms = self._clock.now_ms()  # a tombstone's time begins when what it deletes goes
+            joins = not keys.is_full  # once, when nothing more goes
+            make = partial(compact_segments, self._objects, group, keeping, joins=joins)
+            try:
+                one = await self._replace(key, group, make)
+            except (RefusedError, FileNotFoundError):
+                if not self._is_gone(key, group[0]):
+                    raise
+                return False
+            if one is not None:
+                known = [made.pop(each.start_offset, Made(1, each.batch_bytes)) for each in group]
+                segments, sizes = zip(*known, strict=True)
+                made[one.start_offset] = Made(sum(segments), sum(sizes))
+        return True
+
+    def _catalog(self, key: TopicPartition) -> PartitionCatalog:
+        return self._metadata.image.durable(key)
+
+    def _is_gone(self, key: TopicPartition, segment: SegmentDescriptor) -> bool:
+        """Whether nothing of history is there any more: retention took it, or nothing was left of the log there."""
+        return self._catalog(key).entries.holding(segment.start_offset) is None
 
     async def _is_replaced(self, key: TopicPartition, group: Sequence[SegmentDescriptor], merged: Merged) -> bool:
         """A group that cannot be merged, for one of its objects is damaged, keeps none behind it from that. Raises
@@ -160,14 +234,16 @@ class Merger:
             raise HeadraceError(hindrance.message)
         return role
 
-    async def _replace(self, key: TopicPartition, group: Sequence[SegmentDescriptor], make: Make) -> bool:
-        """Object, then event; the exporter brings the mirror up. False: all is as it should be. Raises HeadraceError,
+    async def _replace(
+        self, key: TopicPartition, group: Sequence[SegmentDescriptor], make: Make
+    ) -> SegmentDescriptor | None:
+        """Object, then event; the exporter brings the mirror up. None: all is as it should be. Raises HeadraceError,
         OSError."""
         role = self._leading(key)  # before anything is read and stored
         epoch = role.leader_epoch
         made = await self._in_thread(partial(make, made_in=epoch))
         if made is None:
-            return False
+            return None
         ask = ReplaceSegments(
             topic_id=key.topic_id,
             partition=key.partition,
@@ -188,7 +264,7 @@ class Merger:
             segments=len(group),
             bytes=made.object_bytes,
         )
-        return True
+        return made
 
 
 def _compacts(role: Partition) -> bool:

@@ -14,13 +14,13 @@ from typing import NamedTuple, TypedDict, Unpack
 import structlog
 
 from headrace.base.errors import CorruptData, StorageFailure
-from headrace.base.ids import LAST_OFFSET, NO_EPOCH, LeaderEpoch, Offset, TopicPartition
+from headrace.base.ids import LAST_OFFSET, NO_EPOCH, NO_OFFSET, LeaderEpoch, Offset, TopicPartition
 from headrace.base.limits import PRODUCER_SNAPSHOT_INTERVAL_BYTES
 from headrace.base.ports import Buffer, Clock
 from headrace.broker.flusher import Flusher
 from headrace.broker.parking import ParkedFetch
 from headrace.broker.partition_settings import PartitionSettings
-from headrace.metadata.segments import PartitionCatalog
+from headrace.metadata.segments import CatalogEntry, PartitionCatalog
 from headrace.replica.producers import ProducerStates
 from headrace.storage.engine import DamagedRange, FlushTicket, PartitionLog
 from headrace.wire.errors import ErrorCode
@@ -82,9 +82,9 @@ class Replica(ABC):
         """All that is known to be damaged of its log lies in this range of offsets; None: nothing is."""
         self.history: PartitionCatalog | None = None
         """Durable segments that can be read here; None: there are none, or there is no store."""
-        self._compared: tuple[tuple[str, Sequence[tuple[LeaderEpoch, Offset]], bool, Offset], Offset | None] | None
+        self._compared: tuple[tuple[str, Sequence[tuple[LeaderEpoch, Offset]], Offset, Offset], Offset | None] | None
         self._compared = None
-        """Which catalog and epochs `differs_from` has compared, whether the log reached its end, where it had gaps, and
+        """Which catalog and epochs `differs_from` has compared, up to which segment's end, where the log had gaps, and
         what it found."""
         self._watchers: dict[ParkedFetch, None] = {}
         self._first_end = partition_log.log_end_offset
@@ -158,8 +158,12 @@ class Replica(ABC):
             return self.last_stable_offset
         if self.history is None:
             return Offset(0)
+        end = self.history.mirrored_end
+        if self.history.entries:  # no further than the two can be compared: a copy is perhaps to be cut there
+            held = self._last_held(self.history)
+            end = min(end, Offset(0) if held is None else held.descriptor.next_offset)
         differs_from = self.differs_from
-        end = self.history.mirrored_end if differs_from is None else min(differs_from, self.history.mirrored_end)
+        end = end if differs_from is None else min(differs_from, end)
         return min(end, self.last_stable_offset)
 
     @property
@@ -209,24 +213,35 @@ class Replica(ABC):
     def differs_from(self) -> Offset | None:
         """Where the log holds records of a later epoch than that in which those offsets were exported, so that it is
         not what the catalog has there: after an unclean election, or a loss of what was not flushed; its start, where
-        only its record at history's end is seen to be of another epoch. None: nowhere, as far as the epochs say."""
+        only its record at the end of history, or of the last segment of which it has all, is seen to be of another
+        epoch. None: nowhere, as far as the epochs say."""
         history = self.history
         if history is None:
             return None
         held = self.log
-        looked_at = (history.head, held.epochs, held.log_end_offset > history.end_offset, held.gaps_below)
+        last = self._last_held(history)
+        end = NO_OFFSET if last is None else last.descriptor.end_offset
+        looked_at = (history.head, held.epochs, end, held.gaps_below)
         if self._compared is None or self._compared[0] != looked_at:
-            self._compared = (looked_at, self._compare(history))
+            self._compared = (looked_at, self._compare(history, last))
         return self._compared[1]
 
-    def _compare(self, history: PartitionCatalog) -> Offset | None:
+    def _last_held(self, history: PartitionCatalog) -> CatalogEntry | None:
+        """The last durable segment above the end of which the log does not end."""
+        end = self.log.log_end_offset
+        if end > history.end_offset:
+            return history.last
+        beyond = history.entries.holding(end)
+        return None if beyond is None else history.entries.holding(beyond.descriptor.start_offset - 1)
+
+    def _compare(self, history: PartitionCatalog, last: CatalogEntry | None) -> Offset | None:
         """A copy of a compacted log knows of an epoch that begins in a gap only that it begins there or later."""
-        last, held = history.last, self.log
+        held = self.log
         differs_from = history.differs_from([each for each in held.epochs if each[1] >= held.gaps_below])
         if differs_from is not None or last is None or last.descriptor.last_epoch == NO_EPOCH:
             return differs_from
         end = last.descriptor.end_offset
-        is_held = max(held.log_start_offset, held.gaps_below) <= end < held.log_end_offset
+        is_held = max(held.log_start_offset, held.gaps_below) <= end
         here = held.epoch_at(end) if is_held else NO_EPOCH
         return None if here in (NO_EPOCH, last.descriptor.last_epoch) else held.log_start_offset
 

@@ -190,7 +190,8 @@ def merge(
 ) -> None:
     """Put one durable segment in the place of several small ones that follow on one another.
 
-    Of a compacted topic only the last record of each key stays in it.
+    Of a compacted topic only the last record of each key stays. Its history is read for that, in several passes where
+    it has very many keys; --dry-run reads nothing, and does not know what would stay.
     Who reads meanwhile is not disturbed: the objects that are replaced go a minute later.
     """
     from headrace.cli import durable_views as views
@@ -203,6 +204,8 @@ def merge(
             print_line(problem)
         told = f"{merged.before} segments of topic '{topic}', {merged.bytes} bytes"
         note(f"merged {told}, into {merged.after}" if execute else f"{told}, would become {merged.after}")
+        if merged.unread:
+            note(f"{merged.unread} other segments of it would be read, to keep the last record of each key")
     if merged.problems:
         raise typer.Exit(1)
 

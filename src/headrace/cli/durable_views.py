@@ -106,6 +106,8 @@ class MergedHistory:
     before: int = 0
     after: int = 0
     bytes: int = 0
+    unread: int = 0
+    """Others, of which it is not said what would stay of them."""
     problems: list[str] = field(default_factory=list)
 
     def add(self, answer: Mapping[str, Any]) -> None:
@@ -114,6 +116,7 @@ class MergedHistory:
         self.before += answer["before"]
         self.after += answer["after"]
         self.bytes += answer["bytes"]
+        self.unread += answer.get("unread", 0)  # brokers of before do not say
         self.problems.extend(answer["problems"])
 
 

@@ -68,12 +68,13 @@ class World:
         only: int = 1000,
         meanwhile: Callable[[], object] = lambda: None,
         tombstones_from: int = LAST_OFFSET,
+        up_to: int = LAST_OFFSET,
     ) -> Cleaned:
         """A whole cleaning, or its first `only` swaps. `meanwhile` happens before each swap, and in its middle."""
         self.cleanings += 1
         cleaning = self.log.begin_cleaning(
             self.now_ms,
-            self.log.flushed_end,
+            Offset(min(up_to, self.log.flushed_end)),
             remembered,
             f"{self.cleanings:016x}",
             tombstones_from=Offset(tombstones_from),

@@ -46,13 +46,15 @@ def merged_event_before_object() -> Iterator[None]:
     """A merged segment is put in the place of others, and then stored."""
     replace_group = Merger._replace
 
-    async def hasty(self: Merger, key: TopicPartition, group: Sequence[SegmentDescriptor], make: Make) -> bool:
+    async def hasty(
+        self: Merger, key: TopicPartition, group: Sequence[SegmentDescriptor], make: Make
+    ) -> SegmentDescriptor | None:
         objects: Any = self._objects
         later: Any = _NotYet(objects)
-        is_done = await replace_group(self, key, group, partial(merge_segments, later, group))
+        made = await replace_group(self, key, group, partial(merge_segments, later, group))
         for name, body in later.kept.items():
             await asyncio.get_running_loop().run_in_executor(None, partial(objects.put, name, body))
-        return is_done
+        return made
 
     with patch.object(Merger, "_replace", hasty):
         yield

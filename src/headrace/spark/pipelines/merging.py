@@ -47,6 +47,8 @@ class CompactedTopic:
     after: int = 0
     """In their place."""
     bytes: int = 0
+    unread: int = 0
+    """Others, of which only who reads them sees what would stay; where nothing is done."""
     problems: list[str] = field(default_factory=list)
     differs: list[int] = field(default_factory=list)
     """Partitions that are read otherwise than before."""
@@ -63,6 +65,8 @@ class CompactedTopic:
     def sentence(self, *, dry_run: bool) -> str:
         would = "would become" if dry_run else "became"
         told = f"{self.name}: {self.before} segments of {size_text(self.bytes)} {would} {self.after}"
+        if self.unread:
+            told += f"; {self.unread} others would be read, to keep the last record of each key"
         if self.compared:
             told += f"; partitions {self.differs} are read otherwise" if self.differs else "; read as before"
         return ". ".join([told, *self.problems])
@@ -133,6 +137,7 @@ async def _compacted(
             topic.before += answer["before"]
             topic.after += answer["after"]
             topic.bytes += answer["bytes"]
+            topic.unread += answer.get("unread", 0)  # brokers of before do not say
             topic.problems.extend(answer["problems"])
             meter.done(0, part.bytes, segments=answer["before"])
     return topic, is_compacted

@@ -7,7 +7,9 @@ what is stored is read back. The same at the same time always gives the same obj
 blocks.
 
 A tombstone goes only where nothing of its key can be left below it: who compacts goes from the first segment on, and
-stops at the first that cannot be compacted (decision 0042).
+stops at the first that cannot be compacted (decision 0042). More keys than fit in memory take several passes, each from
+the first segment on up to the end of the stretch of which it has the keys: so a key's last record below that end is in
+this pass's map, or in an earlier one's.
 """
 
 from __future__ import annotations
@@ -59,42 +61,57 @@ def _fits(group: Sequence[SegmentDescriptor], one: SegmentDescriptor, bytes_max:
 
 
 class Keys:
-    """The last offset of each key of a history that is read from its beginning, as far as they fit in memory."""
+    """For one pass: the last offset of each key in a stretch of history, as far as they fit in memory."""
 
     def __init__(self, start: int, *, keys_max: int = COMPACTION_KEYS_MAX) -> None:
+        """`start`: where history begins, or how far the pass before has read."""
         self._last: dict[bytes, int] = {}
         self._keys_max = keys_max
-        self._read_to = start
+        self.read_to = start
+        """Where the stretch ends."""
         self.is_full = False
+        """What lies behind is for another pass."""
 
     def read(self, objects: Objects, segment: SegmentDescriptor) -> None:
         """The next one. Raises as `read_proven`."""
         for header, raw in _batches(read_proven(objects, segment)[0], segment):
+            if header.next_offset <= self.read_to:
+                continue
             if self._last and len(self._last) + header.count > self._keys_max:
                 self.is_full = True
                 return
             add_last(self._last, header, raw)
-            self._read_to = header.next_offset
+            self.read_to = header.next_offset
 
     def keeping(self, *, now_ms: int, delete_retention_ms: int) -> Keeping:
-        """What may go of what was read. For all segments, in order, from the first: see `Keeping`."""
-        to = self._read_to
+        """What may go below the stretch's end, once all passes before are through. For all segments, in order, from the
+        first: see `Keeping`."""
+        to = self.read_to
         return Keeping(last=self._last, clean_to=to, now_ms=now_ms, delete_retention_ms=delete_retention_ms)
 
 
 def compact_segments(
-    objects: Objects, segments: Sequence[SegmentDescriptor], keeping: Keeping, *, made_in: LeaderEpoch
+    objects: Objects,
+    segments: Sequence[SegmentDescriptor],
+    keeping: Keeping,
+    *,
+    made_in: LeaderEpoch,
+    joins: bool = True,
 ) -> SegmentDescriptor | None:
-    """One segment of what stays of these, which follow on one another; None where one alone stays as it is. `made_in`
-    as in `merge_segments`, and raises as that."""
+    """One segment of what stays of these, which follow on one another; None where one alone stays as it is, or, without
+    `joins`, all do. `made_in` as in `merge_segments`, and raises as that."""
     read = [read_proven(objects, segment) for segment in segments]
     there = zip(segments, read, strict=True)
     batches = chain.from_iterable(_batches(held, segment) for segment, (held, _) in there)
-    kept = (keeping.kept(header, raw) for header, raw in batches)
+    kept: list[bytes] = []
+    is_other = joins and len(segments) > 1
+    for header, raw in batches:
+        kept.append(keeping.kept(header, raw))
+        is_other = is_other or kept[-1] is not raw
+    if not is_other:
+        return None
     tell_all = all(footer.producers is not None for _, footer in read)
     stays = b"".join(_joined(kept) if tell_all else kept)
-    if len(segments) == 1 and stays == read[0][0]:
-        return None
     return made_of(objects, segments, [stays], [footer for _, footer in read], made_in=made_in)
 
 
