@@ -60,8 +60,7 @@ def main() -> int:
                 if case.about.name in sizes:
                     costs.append(outcome.median(outcome.ours, lambda run: run.others["seconds_per_gb"]))
                 if case.data not in [other.data for other in wanted[at + 1 :]]:
-                    for name in (case.about.who, case.about.against):
-                        delete_topics(rivals[name], f"spark-{case.data.name}")
+                    forget(case, rivals)
         if len(costs) > 1:
             console.print(f"ours takes {', '.join(f'{cost:.2f}' for cost in costs)} s for each GB, from the least on")
     return 0
@@ -98,9 +97,18 @@ def measure(console: Console, case: SparkCase, rivals: Rivals, options: argparse
     return outcome
 
 
+def forget(case: SparkCase, rivals: Rivals) -> None:
+    """Its data, so that the room is there for the next."""
+    for rival in (rivals[case.about.who], rivals[case.about.against]):
+        if isinstance(rival, HeadraceWithStore):
+            rival.remove_history(case.data.topic)
+        delete_topics(rival, f"spark-{case.data.name}")
+
+
 def show(console: Console, case: SparkCase, run: Run, warm_up: bool) -> None:
     kind = "warm-up" if warm_up else f"pair {run.turn + 1}"
     console.print(f"  {kind:8} {run.rival:14} {run.rate:13,.2f} {case.about.unit}   broker's cpu {run.cpu_s:6.2f} s")
+    console.print(f"{' ' * 11}{', '.join(f'{name} {value:,.2f}' for name, value in run.others.items())}", style="dim")
 
 
 if __name__ == "__main__":
