@@ -101,6 +101,7 @@ def test_each_record_is_replayed_once_and_in_order_whatever_dies(
         file, log = pipeline_file(made, tmp_path, place.written), tmp_path / "log"
         story, there, killed, blows = list[str](), list[Row](), 0, 0
         batches, kinds = (100, KINDS) if ROUNDS > 2 else (70, ("records",))  # in few rounds it has to come to kills
+        kinds = place.kinds(kinds)
 
         def tell(text: str) -> None:
             story.append(text)
