@@ -100,8 +100,9 @@ def test_each_record_is_replayed_once_and_in_order_whatever_dies(
         made.create("t", TARGET, retention_ms="-1")
         file, log = pipeline_file(made, tmp_path, place.written), tmp_path / "log"
         story, there, killed, blows = list[str](), list[Row](), 0, 0
-        batches, kinds = (100, KINDS) if ROUNDS > 2 else (70, ("records",))  # in few rounds it has to come to kills
-        kinds = place.kinds(kinds)
+        batches, kinds = (
+            (100, place.kinds(KINDS)) if ROUNDS > 2 else (70, ["records"])
+        )  # in few it has to come to kills
 
         def tell(text: str) -> None:
             story.append(text)

@@ -3,6 +3,7 @@ for history, and removes it."""
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -38,8 +39,8 @@ def test_partitions_hold_all_records_and_the_same_for_every_rival(codec: Compres
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Seconds that pass while nobody works."""
     slept: list[float] = []
-    monkeypatch.setattr(data.time, "sleep", slept.append)
-    monkeypatch.setattr(data.time, "monotonic", lambda: sum(slept))
+    monkeypatch.setattr(time, "sleep", slept.append)
+    monkeypatch.setattr(time, "monotonic", lambda: sum(slept))
     return slept
 
 
