@@ -26,7 +26,7 @@ from benchmarks.load.contest import Outcome, Run, contest
 from benchmarks.load.rivals import Kafka, Rival, Rivals
 from benchmarks.spark.cases import Read, SparkCase
 from benchmarks.spark.catalog import cases, linear
-from benchmarks.spark.data import STORED, HeadraceWithStore
+from benchmarks.spark.data import STORED, Data, HeadraceWithStore
 from benchmarks.spark.queries import Session
 from benchmarks.spark.writes import WRITER, writes
 from tools import kafka_jars
@@ -59,8 +59,7 @@ def main() -> int:
             for at, case in enumerate(wanted):
                 measure(console, case, rivals, options)
                 if case.data not in [other.data for other in wanted[at + 1 :]]:
-                    for name in (case.about.who, case.about.against):
-                        delete_topics(rivals[name], f"spark-{case.data.name}")
+                    forget(case.data, rivals[case.about.who], rivals[case.about.against])
     return 0
 
 
@@ -76,7 +75,7 @@ def grow(console: Console, sizes: Sequence[Read], rival: Rival, options: argpars
             kind = f"run {turn}" if turn else "warm-up"
             console.print(f"  {kind:8} {figures.rate:13,.2f} {case.about.unit}   {costs[-1]:6.2f} s for each GB")
         found.append({"megabytes": case.data.megabytes, "seconds_per_gb": costs[1:], "median": median(costs[1:])})
-        delete_topics(rival, f"spark-{case.data.name}")
+        forget(case.data, rival)
     told = ", ".join(f"{each['median']:.2f}" for each in found)
     console.print(f"{told} s for each GB, from the least on")
     if not (options.dry_run or options.smoke or options.rows):
@@ -115,9 +114,18 @@ def measure(console: Console, case: SparkCase, rivals: Rivals, options: argparse
     return outcome
 
 
+def forget(data: Data, *rivals: Rival) -> None:
+    """So that the room is there for the next."""
+    for rival in rivals:
+        if isinstance(rival, HeadraceWithStore):
+            rival.remove_history(data.topic)
+        delete_topics(rival, f"spark-{data.name}")
+
+
 def show(console: Console, case: SparkCase, run: Run, warm_up: bool) -> None:
     kind = "warm-up" if warm_up else f"pair {run.turn + 1}"
     console.print(f"  {kind:8} {run.rival:14} {run.rate:13,.2f} {case.about.unit}   broker's cpu {run.cpu_s:6.2f} s")
+    console.print(f"{' ' * 11}{', '.join(f'{name} {value:,.2f}' for name, value in run.others.items())}", style="dim")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,7 @@
-"""Runs of a pipeline as processes of their own, killed where something has just happened."""
+"""Runs of a pipeline as processes of their own, killed where something has just happened; on S3, the store too.
+
+HEADRACE_CRASH_STORE is where history and what a pipeline writes are: `directory`, `s3`, or both, with a comma.
+"""
 
 from __future__ import annotations
 
@@ -10,19 +13,92 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from types import TracebackType
 from typing import Final, Self
 
 import psutil
+import pytest
 
 from tests.threads import joined
+from tools.s3_server import BUCKET, S3Server
 
 LOOK_S: Final = 0.002
 WAIT_S: Final = 120.0
 KINDS: Final = ("told", "file", "putting", "commit")
+VICTIMS: Final = ("all", "driver", "java")
+STORE: Final = "store"
+WORKER: Final = "worker"
 ROOT: Final = Path(__file__).resolve().parents[2]
+
+
+def stores(default: str) -> list[str]:
+    """Where a test is to run."""
+    return os.environ.get("HEADRACE_CRASH_STORE", default).split(",")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where history is, and what a pipeline writes: below one directory, or on a server."""
+
+    history: str
+    """A store's URL."""
+    written: str
+    """A path or URL."""
+    files: Path
+    """The same, as a directory: the server keeps a file for each object."""
+    server: S3Server | None = None
+
+    @classmethod
+    def of(cls, kind: str, root: Path, name: str, request: pytest.FixtureRequest) -> Place:
+        """One of `stores`; `name` is what is written."""
+        assert kind in ("directory", "s3"), f"HEADRACE_CRASH_STORE knows no {kind}"
+        if kind == "directory":
+            history = f"file://{root / 'world' / 'store'}"
+            return cls(history=history, written=str(root / name), files=root / name)
+        server: S3Server = request.getfixturevalue("own_s3")
+        files = server.objects / BUCKET / name
+        return cls(history=server.url(), written=server.url(name), files=files, server=server)
+
+    def kinds(self, kinds: Sequence[str]) -> Sequence[str]:
+        """Moments that can be seen here: what a server has not whole yet has no name."""
+        return kinds if self.server is None else [kind for kind in kinds if kind != "putting"]
+
+    def victim(self, number: int) -> str:
+        """Of a round."""
+        victims = VICTIMS if self.server is None else (*VICTIMS, STORE)
+        return victims[number % len(victims)]
+
+    def first_blow(self, number: int, running: PipelineProcess, random: Random) -> list[str]:
+        """In the middle of a round: a worker, whose task is tried again; in each second one the store too, which is
+        back at once, but not what was under way. What died."""
+        died = [WORKER] if running.kill_worker(random) else []
+        if self.server is not None and number % 2 == 0:
+            self.server.kill()
+            self.server.start()
+            died.append(STORE)
+        return died
+
+    def last_blow(self, victim: str, running: PipelineProcess) -> int:
+        """At the end of a round; the exit code. A store is gone until the pipeline has given up by itself."""
+        if victim != STORE:
+            {"all": running.kill_all, "driver": running.kill_driver, "java": running.kill_java}[victim]()
+            return running.wait()
+        assert self.server is not None
+        self.server.kill()
+        code = running.wait()
+        self.server.start()
+        return code
+
+    def tells_secrets(self, log: Path) -> bool:
+        """Whether a log has credentials of the store in it."""
+        environment = {} if self.server is None else self.server.environment
+        secrets = [value for name, value in environment.items() if "KEY" in name]
+        assert bool(secrets) == (self.server is not None)
+        said = log.read_text()
+        return any(secret in said for secret in secrets)
 
 
 class PipelineProcess:

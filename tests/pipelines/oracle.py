@@ -43,8 +43,8 @@ def delta_listed(path: Path) -> list[str]:
     return names
 
 
-def iceberg_listed(path: Path, catalog: dict[str, str], identifier: str) -> list[str]:
-    """The files of an Iceberg table, by its manifests."""
+def iceberg_listed(path: Path | str, catalog: dict[str, str], identifier: str) -> list[str]:
+    """The files of an Iceberg table at a directory or URL, by its manifests."""
     from pyiceberg.catalog import load_catalog
     from pyiceberg.exceptions import NoSuchTableError
 
@@ -53,7 +53,8 @@ def iceberg_listed(path: Path, catalog: dict[str, str], identifier: str) -> list
     except NoSuchTableError:  # a run died before it was made
         return []
     found = table.inspect.files().column("file_path").to_pylist()
-    return [name.removeprefix(f"{path.as_uri()}/") for name in found]
+    root = path if isinstance(path, str) and "://" in path else Path(path).as_uri()
+    return [name.removeprefix(f"{root}/") for name in found]
 
 
 def rows(path: Path, names: list[str] | None = None) -> Iterator[dict[str, Any]]:

@@ -1,7 +1,8 @@
-"""Materialise under SIGKILL: driver, Java and Python workers die at random, and each record is in the table once.
+"""Materialise under SIGKILL: driver, Java, Python workers and, on S3, the store die at random, and each record is in
+the table once.
 
-HEADRACE_CRASH_ROUNDS is how often (`make crash-spark ROUNDS=30`), HEADRACE_CRASH_FORMATS into what; HEADRACE_CRASH_SEED
-chooses the points.
+HEADRACE_CRASH_ROUNDS is how often (`make crash-spark ROUNDS=30`), HEADRACE_CRASH_FORMATS into what,
+HEADRACE_CRASH_STORE where (`STORE=s3`); HEADRACE_CRASH_SEED chooses the points.
 """
 
 from __future__ import annotations
@@ -12,21 +13,24 @@ from random import Random
 
 import pytest
 
-from tests.pipelines.crash import KINDS, PipelineProcess, moments
+from tests.pipelines.crash import KINDS, STORE, WORKER, PipelineProcess, Place, moments, stores
 from tests.pipelines.oracle import consumer_rows, delta_listed, differences, iceberg_listed
 from tests.spark.world import Row, World, consumed, random_batch, world
+from tools import s3_server
 
 ROUNDS = int(os.environ.get("HEADRACE_CRASH_ROUNDS", "1"))
 FORMATS = [each for each in os.environ.get("HEADRACE_CRASH_FORMATS", "parquet").split(",") if each != "replay"]
 SEED = int(os.environ.get("HEADRACE_CRASH_SEED", "1"))
-VICTIMS = ("all", "driver", "java")
+STORES = stores("directory" if s3_server.missing() else "s3")
+"""By default on a server where there is one: replays, and the other tests of tables, have directories."""
 pytestmark = pytest.mark.timeout(120 + 60 * ROUNDS)
 
 
-def pipeline_file(made: World, root: Path, kind: str) -> Path:
+def pipeline_file(made: World, root: Path, kind: str, place: Place) -> Path:
     more = f'format = "{kind}"\n'
     if kind == "iceberg":
-        more += f'identifier = "lake.crash"\ncatalog = {{ type = "sql", uri = "{catalog(root)["uri"]}" }}\n'
+        properties = ", ".join(f'"{name}" = "{value}"' for name, value in catalog(root, place).items())
+        more += f'identifier = "lake.crash"\ncatalog = {{ {properties} }}\n'
     file = root / "crash.toml"
     file.write_text(
         f"""
@@ -40,7 +44,7 @@ def pipeline_file(made: World, root: Path, kind: str) -> Path:
         maxRecordsPerTrigger = 100
         maxBytesPerPartition = 4000
         [table]
-        path = "{root / "table"}"
+        path = "{place.written}"
         {more}
         [spark]
         master = "local[2,4]"
@@ -50,17 +54,22 @@ def pipeline_file(made: World, root: Path, kind: str) -> Path:
     return file
 
 
-def catalog(root: Path) -> dict[str, str]:
-    return {"type": "sql", "uri": f"sqlite:///{root / 'catalog.db'}"}
+def catalog(root: Path, place: Place | None = None) -> dict[str, str]:
+    """Beside the table, in a directory; pyiceberg takes credentials from the environment, as we do, but no place."""
+    found = {"type": "sql", "uri": f"sqlite:///{root / 'catalog.db'}"}
+    if place is not None and place.server is not None:
+        known = place.server.environment
+        found |= {"s3.endpoint": known["AWS_ENDPOINT_URL"], "s3.region": known["AWS_REGION"]}
+    return found
 
 
-def found(root: Path, kind: str) -> list[Row]:
+def found(root: Path, kind: str, place: Place) -> list[Row]:
     """As the format's own readers see the table, where there is one."""
-    table, names = root / "table", None
+    table, names = place.files, None
     if kind == "delta":
         names = delta_listed(table)
     elif kind == "iceberg" and (root / "catalog.db").exists():
-        names = iceberg_listed(table, catalog(root), "lake.crash")
+        names = iceberg_listed(place.written, catalog(root, place), "lake.crash")
     return consumer_rows(table, names)
 
 
@@ -69,15 +78,18 @@ def fill(made: World, count: int, random: Random) -> None:
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_each_record_is_in_the_table_once_whatever_dies(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize("store", STORES)
+def test_each_record_is_in_the_table_once_whatever_dies(
+    tmp_path: Path, kind: str, store: str, request: pytest.FixtureRequest
+) -> None:
     if kind != "parquet":
         pytest.importorskip({"delta": "deltalake", "iceberg": "pyiceberg"}[kind])
-    random = Random(SEED)
-    with world(tmp_path / "world") as made:
-        made.create("t", 3, segment_bytes="8192", retention_ms="-1")
-        file, log, table = pipeline_file(made, tmp_path, kind), tmp_path / "log", tmp_path / "table"
+    random, place = Random(SEED), Place.of(store, tmp_path, "table", request)
+    with world(tmp_path / "world", **{"durable.url": place.history}) as made:
+        made.create("t", 3, segment_bytes="8192" if ROUNDS > 1 else "1024", retention_ms="-1")
+        file, log = pipeline_file(made, tmp_path, kind, place), tmp_path / "log"
         story, killed, workers = list[str](), 0, 0
-        batches, kinds = (100, KINDS) if ROUNDS > 1 else (30, ("file",))  # in one round it has to come to kills
+        batches, kinds = (100, place.kinds(KINDS)) if ROUNDS > 1 else (30, ["file"])  # in one it has to come to kills
 
         def tell(text: str) -> None:
             story.append(text)
@@ -85,24 +97,26 @@ def test_each_record_is_in_the_table_once_whatever_dies(tmp_path: Path, kind: st
 
         for number in range(ROUNDS):
             fill(made, batches, random)
-            victim = VICTIMS[number % len(VICTIMS)]
+            made.exported("t", 1)  # some of it is read of history
+            victim = place.victim(number)
             with PipelineProcess(file, log) as running:
-                text, happened = moments(table, running, random, kinds)
-                met = running.until(happened) and running.kill_worker(random)  # its task is tried again
-                workers += met
-                tell(f"a worker when {text}: {met}")
-                text, happened = moments(table, running, random, kinds)
+                text, happened = moments(place.files, running, random, kinds)
+                died = place.first_blow(number, running, random) if running.until(happened) else []
+                workers += WORKER in died
+                tell(f"{' and '.join(died) or 'nobody'} when {text}")
+                text, happened = moments(place.files, running, random, kinds)
                 met = running.until(happened)
-                {"all": running.kill_all, "driver": running.kill_driver, "java": running.kill_java}[victim]()
-                code = running.wait()
+                code = place.last_blow(victim, running)
                 killed += code != 0
                 tell(f"{victim} when {text}: {met}, which gave {code}")
-            wrong = differences(found(tmp_path, kind), consumed(made.bootstrap, ["t"]))
+            assert victim != STORE or code in (0, 1), ("who has lost the store says so and ends", code, story)
+            wrong = differences(found(tmp_path, kind, place), consumed(made.bootstrap, ["t"]))
             assert all(each.endswith("is missing") for each in wrong), (wrong, story)
         fill(made, 5, random)
         with PipelineProcess(file, log) as running:
             code = running.wait()
         assert code == 0, log.read_text()[-3000:]
-        assert differences(found(tmp_path, kind), consumed(made.bootstrap, ["t"])) == [], story
+        assert differences(found(tmp_path, kind, place), consumed(made.bootstrap, ["t"])) == [], story
         assert killed >= (ROUNDS + 1) // 2, ("of so many rounds at least half were ended by a kill", story)
         assert workers or ROUNDS < 5, story
+        assert not place.tells_secrets(log), "credentials are in the environment alone"

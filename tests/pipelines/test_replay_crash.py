@@ -1,14 +1,14 @@
-"""Replay under SIGKILL: driver, Java and Python workers die at random, and a reader that drops repeats gets each record
-once and in order.
+"""Replay under SIGKILL: driver, Java, Python workers and, on S3, the store die at random, and a reader that drops
+repeats gets each record once and in order.
 
-HEADRACE_CRASH_ROUNDS is how often (`make crash-spark ROUNDS=30 FORMATS=replay`); HEADRACE_CRASH_SEED chooses the
-points.
+HEADRACE_CRASH_ROUNDS is how often (`make crash-spark ROUNDS=30 FORMATS=replay`), HEADRACE_CRASH_STORE where history and
+checkpoint are; HEADRACE_CRASH_SEED chooses the points.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 
@@ -16,14 +16,13 @@ import pytest
 
 from headrace.net.client.offsets import LATEST
 from headrace.spark.brokers import Brokers
-from tests.pipelines.crash import PipelineProcess, names
+from tests.pipelines.crash import STORE, PipelineProcess, Place, names, stores
 from tests.pipelines.replayed import fill, law, parts, valued_row
 from tests.spark.world import Row, World, consumed, read, world
 
 ROUNDS = int(os.environ.get("HEADRACE_CRASH_ROUNDS", "2"))
 SEED = int(os.environ.get("HEADRACE_CRASH_SEED", "1"))
 KINDS = ("told", "records", "putting", "entry")
-VICTIMS = ("all", "driver", "java")
 PORTION = 100
 """Offsets."""
 SOURCE, TARGET = 3, 4
@@ -34,7 +33,7 @@ pytestmark = [
 ]
 
 
-def pipeline_file(made: World, root: Path) -> Path:
+def pipeline_file(made: World, root: Path, checkpoint: str) -> Path:
     file = root / "crash.toml"
     file.write_text(
         f"""
@@ -51,7 +50,7 @@ def pipeline_file(made: World, root: Path) -> Path:
         [transform]
         function = "tests.pipelines.replayed:valued"
         [run]
-        checkpoint = "{root / "checkpoint"}"
+        checkpoint = "{checkpoint}"
         [spark]
         master = "local[2,4]"
         settings = {{ "spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto" }}
@@ -61,10 +60,10 @@ def pipeline_file(made: World, root: Path) -> Path:
 
 
 def moments(
-    root: Path, brokers: Brokers, running: PipelineProcess, random: Random, kinds: tuple[str, ...]
+    checkpoint: Path, brokers: Brokers, running: PipelineProcess, random: Random, kinds: Sequence[str]
 ) -> tuple[str, Callable[[], bool]]:
     """Something to wait for, by name: a portion that is told, or put down, or being so; records in the target."""
-    kind, count, checkpoint = random.choice(kinds), random.randrange(1, 4), root / "checkpoint"
+    kind, count = random.choice(kinds), random.randrange(1, 4)
     if kind == "told":
         return f"{count} portions are told", lambda: running.commits >= count
     if kind == "putting":
@@ -91,14 +90,19 @@ def written_again(now: list[Row], before: list[Row]) -> set[bytes | None]:
     return {dict(row[7])["at"] for row in now if row[:3] not in places} & {dict(row[7])["at"] for row in before}
 
 
-def test_each_record_is_replayed_once_and_in_order_whatever_dies(tmp_path: Path) -> None:
-    random = Random(SEED)
-    with world(tmp_path / "world") as made, Brokers(made.bootstrap) as brokers:
+@pytest.mark.parametrize("store", stores("directory"))
+def test_each_record_is_replayed_once_and_in_order_whatever_dies(
+    tmp_path: Path, store: str, request: pytest.FixtureRequest
+) -> None:
+    random, place = Random(SEED), Place.of(store, tmp_path, "checkpoint", request)
+    with world(tmp_path / "world", **{"durable.url": place.history}) as made, Brokers(made.bootstrap) as brokers:
         made.create("s", SOURCE, segment_bytes="8192", retention_ms="-1")
         made.create("t", TARGET, retention_ms="-1")
-        file, log = pipeline_file(made, tmp_path), tmp_path / "log"
-        story, there, killed, workers = list[str](), list[Row](), 0, 0
-        batches, kinds = (100, KINDS) if ROUNDS > 2 else (70, ("records",))  # in few rounds it has to come to kills
+        file, log = pipeline_file(made, tmp_path, place.written), tmp_path / "log"
+        story, there, killed, blows = list[str](), list[Row](), 0, 0
+        batches, kinds = (
+            (100, place.kinds(KINDS)) if ROUNDS > 2 else (70, ["records"])
+        )  # in few it has to come to kills
 
         def tell(text: str) -> None:
             story.append(text)
@@ -106,21 +110,21 @@ def test_each_record_is_replayed_once_and_in_order_whatever_dies(tmp_path: Path)
 
         for number in range(ROUNDS):
             fill(made, "s", SOURCE, batches, seed=number)
-            victim = VICTIMS[number % len(VICTIMS)]
+            victim = place.victim(number)
             with PipelineProcess(file, log) as running:
-                text, happened = moments(tmp_path, brokers, running, random, kinds)
-                met = running.until(happened) and running.kill_worker(random)  # its task is tried again
-                workers += met
-                tell(f"a worker when {text}: {met}")
-                text, happened = moments(tmp_path, brokers, running, random, kinds)
+                text, happened = moments(place.files, brokers, running, random, kinds)
+                died = place.first_blow(number, running, random) if running.until(happened) else []
+                blows += len(died)
+                tell(f"{' and '.join(died) or 'nobody'} when {text}")
+                text, happened = moments(place.files, brokers, running, random, kinds)
                 met = running.until(happened)
-                {"all": running.kill_all, "driver": running.kill_driver, "java": running.kill_java}[victim]()
-                code = running.wait()
+                code = place.last_blow(victim, running)
                 killed += code != 0
                 tell(f"{victim} when {text}: {met}, which gave {code}")
+            assert victim != STORE or code in (0, 1), ("who has lost the store says so and ends", code, story)
             found, wanted = parts(once(made), consumed(made.bootstrap, ["s"]), TARGET, valued_row)
-            for place, rows in found.items():
-                assert rows == wanted[place][: len(rows)], (place, story)
+            for where, rows in found.items():
+                assert rows == wanted[where][: len(rows)], (where, story)
             there, before = consumed(made.bootstrap, ["t"]), there
             assert not written_again(there, before), story
         fill(made, "s", SOURCE, 5, seed=ROUNDS)
@@ -132,5 +136,6 @@ def test_each_record_is_replayed_once_and_in_order_whatever_dies(tmp_path: Path)
         assert not written_again(all_of_them, there), story
         repeats = len(all_of_them) - len(own)
         print(f"replay: {len(own)} records, and {repeats} repeats", flush=True)
-        assert repeats <= (killed + workers) * PORTION, ("each kill repeats no more than what was under way", story)
+        assert repeats <= (killed + blows) * PORTION, ("each kill repeats no more than what was under way", story)
         assert killed >= (ROUNDS + 1) // 2, ("of so many rounds at least half were ended by a kill", story)
+        assert not place.tells_secrets(log), "credentials are in the environment alone"

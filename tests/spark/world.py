@@ -116,7 +116,7 @@ def world(root: Path, **configs: str) -> Iterator[World]:
     store = f"file://{root / 'store'}"
     quick = {**QUICK, "log.cleaner.backoff.ms": "20", "durable.url": store, **configs}
     with BrokerThread(configs=quick, data=root / "data") as running:
-        yield World(running.bootstrap, store)
+        yield World(running.bootstrap, quick["durable.url"])
 
 
 def consumed(bootstrap: str, topics: Sequence[str]) -> list[Row]:
