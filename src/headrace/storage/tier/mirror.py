@@ -3,7 +3,8 @@
 Promises: a mirror is a projection of the metadata image and never its source; a document says at which Raft index it
 was true; a writer that is behind leaves what is ahead of it alone. A segment's document, or the chunk that holds it
 (`chunks`), is written before `state` counts it, so that a reader between two writes sees an older catalog, never a
-broken one. Chunks that `state` names no more stay until a sweep, for those who have read an older one.
+broken one. Chunks that `state` names no more stay until a sweep, for those who have read an older one. A chunk may be
+missing for a moment where it is named again just as a sweep takes it: both then look, and who sees it puts it back.
 Never read by a broker that has an image, but to find out what is missing in it.
 """
 
@@ -182,6 +183,12 @@ def named_chunks(objects: Objects, topic_id: TopicId, partition: PartitionIndex)
     """Keys of those that `state` names. Raises as `read_document`."""
     state = read_state(objects, topic_id, partition)
     return {chunk_key(topic_id, partition, ref) for ref in (state.chunks if state is not None else ())}
+
+
+def lacks_chunk(objects: Objects, topic_id: TopicId, partition: PartitionIndex) -> bool:
+    """Whether one is not there that `state` names. Raises as `read_document`."""
+    there = {meta.key for meta in objects.list(chunks_prefix(topic_id, partition))}
+    return not named_chunks(objects, topic_id, partition) <= there
 
 
 def unnamed_chunks(objects: Objects, topic_id: TopicId, partition: PartitionIndex) -> list[ObjectMeta]:

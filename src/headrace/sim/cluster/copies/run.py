@@ -37,6 +37,7 @@ from headrace.sim.consumers import records_from
 from headrace.sim.history import Found, PartitionKey, Problem
 from headrace.storage.log.compaction import Cleaning, Compaction
 from headrace.storage.tier.frontier import Beginning
+from headrace.storage.tier.mirror import lacks_chunk
 from headrace.storage.tier.reader import DamagedHistory, Store
 from headrace.wire.apis import api
 from headrace.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig
@@ -173,6 +174,8 @@ class CopiesRun(MovesRun):
         except UsageError:
             return not catalog.entries
         except DamagedHistory as error:
+            if lacks_chunk(store.objects, topic.topic_id, key.number):
+                return False  # a sweep has taken it just as it was named again: one of the two puts it back
             self._world.problem("mirror-damaged", str(error))
         return True
 
