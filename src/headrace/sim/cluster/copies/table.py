@@ -75,6 +75,8 @@ class Table:
         self._numbers = 0
         self._unclean = -1
         """The leader epoch of its last unclean election."""
+        self._since = -1
+        """The leader epoch in which the present look began."""
         self._image = EMPTY_IMAGE
         self.cleanings = 0
         """Logs that were compacted, of any topic."""
@@ -176,13 +178,13 @@ class Table:
     def _on_outrun(self) -> None:
         self.ledger.outruns = True
 
-    def _counts(self, node: int) -> bool:
-        """Whether what this broker says is of who leads since the last unclean election, as far as is known."""
-        if self._unclean < 0:
+    def _counts(self, node: int, since: int) -> bool:
+        """Whether this broker knows who leads since that epoch: one that was deposed may have less, or another log."""
+        if since < 0:
             return True
         assert self.key is not None
         shown = self._judge.glimpse(self.key, node).shown
-        return shown is not None and shown.leader_epoch >= self._unclean
+        return shown is not None and shown.leader_epoch >= since
 
     # what happens to it
 
@@ -211,7 +213,7 @@ class Table:
         request = ProduceRequest(
             acks=-1, timeout_ms=1_000, topic_data=(TopicProduceData(name=NAME, partition_data=data),)
         )
-        losses, counts = self.ledger.losses, self._counts(self._asker.node)
+        losses, counts = self.ledger.losses, self._counts(self._asker.node, self._unclean)
         answer = await self._asker.ask(ApiKey.PRODUCE, 9, request)
         told = None if answer is None else answer.responses[0].partition_responses[0]
         if told is None or told.error_code:
@@ -248,6 +250,7 @@ class Table:
     async def _look(self, tries: int) -> tuple[list[Written], list[Written]] | None:
         """By brokers, and by the store and brokers; None: it cannot be read now."""
         before, stored, mark = self.ledger.now(), self._stored(), self._mark()
+        self._since = -1 if self.state is None else self.state.leader_epoch
         if stored is None:
             return None
         history, end = stored
@@ -289,7 +292,7 @@ class Table:
                 return found
             asked_for = FetchPartition(partition=0, fetch_offset=at, partition_max_bytes=10_000)
             topics = (FetchTopic(topic=NAME, partitions=(asked_for,)),)
-            counts = self._counts(self._asker.node)
+            counts = self._counts(self._asker.node, self._since)
             answer = await self._asker.ask(
                 ApiKey.FETCH, 12, FetchRequest(max_wait_ms=300, min_bytes=1, max_bytes=40_000, topics=topics)
             )
@@ -313,7 +316,7 @@ class Table:
             replica_id=-1, topics=(ListOffsetsTopic(name=NAME, partitions=(ListOffsetsPartition(0, -1, which),)),)
         )
         for _ in range(tries):
-            counts = self._counts(self._asker.node)
+            counts = self._counts(self._asker.node, self._since)
             answer = await self._asker.ask(ApiKey.LIST_OFFSETS, 7, request)
             told = answer.topics[0].partitions[0] if counts and answer is not None else None
             if told is not None and told.error_code == ErrorCode.NONE:
