@@ -30,6 +30,7 @@ TABLES: Final = {
     "groups": TESTS / "test_groups.py",
     "moves": TESTS / "test_moves.py",
     "copies": TESTS / "test_copies.py",
+    "tables": TESTS / "test_tables.py",
 }
 """By the part of a seed that finds what is in them."""
 SHOWS_AS: Final = {"rot": ROT_SHOWS_AS}

@@ -14,7 +14,7 @@ from headrace.broker.opening import recover_producers
 from headrace.broker.partition_settings import PartitionSettings
 from headrace.broker.system import SystemClock
 from headrace.metadata.segments import PartitionCatalog
-from headrace.replica.producers import Duplicate, ProducerStates
+from headrace.replica.producers import ACCEPT, Duplicate, ProducerStates
 from headrace.storage.engine import FlushTicket
 from headrace.storage.log.engine import LocalLogEngine
 from headrace.wire.batches import PREFIX, encode_batch, parse_header
@@ -133,6 +133,26 @@ async def test_producers_are_still_known_once_retention_has_dropped_their_batche
     header = parse_header(written_by(7, 0, 0))
     recovered = recover_producers(copy.log, 1_700_000_000_000)
     assert isinstance(recovered.check(header), Duplicate)
+
+
+async def test_producers_are_still_known_once_a_log_is_cut_whose_beginning_is_gone() -> None:
+    """Their batches lie below the log's start, and the snapshots that tell of them are newer than the cut."""
+    copy = copied()
+    copy.append(written_by(7, 0, 0))
+    for base in range(1, 10):
+        copy.append(written_by(8, base, base - 1))
+    await copy._flusher.idle()
+    copy.on_marks(Offset(8), Offset(0))
+    copy.keep_house(2**62, producers_since_ms=0)
+    await copy._flusher.idle()
+    assert 0 < copy.log.log_start_offset < 9
+    copy.cut(Offset(9))
+    copy.flush_soon()
+    await copy._flusher.idle()
+    for producers in (copy.producers, recover_producers(copy.log, 1_700_000_000_000)):
+        assert isinstance(producers.check(parse_header(written_by(7, 0, 0))), Duplicate)
+        assert isinstance(producers.check(parse_header(written_by(8, 8, 7))), Duplicate)
+        assert producers.check(parse_header(written_by(8, 9, 8))) == ACCEPT, "it was cut"
 
 
 def history_to(*ends: int) -> PartitionCatalog:

@@ -140,3 +140,28 @@ def test_a_batch_leaves_others_out_only_where_it_lies_ahead() -> None:
     assert not log.states.skips(batch(2, 0, 9, 1)), "nothing is known of it"
     log.send(batch(3, 1, SEQUENCE_MAX - 3, 2))
     assert log.states.skips(batch(3, 1, 2, 1)), "ahead of what is next, beyond where sequences begin anew"
+
+
+@given(st.lists(st.integers(7, 10), min_size=1, max_size=20), st.data())
+def test_who_remembers_what_was_known_knows_as_much_as_who_has_forgotten_nothing(
+    order: list[int], data: st.DataObject
+) -> None:
+    """Of a log that was cut at `end`, and whose beginning had gone up to `start`."""
+    end = data.draw(st.integers(0, len(order)))
+    start = data.draw(st.integers(0, end))
+    whole, wanted, left = Log(), Log(), Log()
+    sent: list[BatchHeader] = []
+    for offset, producer in enumerate(order):
+        header = batch(producer, 0, order[:offset].count(producer), 1)
+        sent.append(header)
+        whole.send(header)
+        if offset < end:
+            wanted.send(header)
+        if start <= offset < end:
+            left.states.on_appended(header, Offset(offset), 0)
+    before = whole.states.as_of(end)
+    known = before.ids
+    left.states.remember(before)
+    for header in sent:
+        if header.producer_id in known and order[end:].count(header.producer_id) == 0:
+            assert left.states.check(header) == wanted.states.check(header)

@@ -247,8 +247,10 @@ class FollowerPartition(Replica):
     def cut(self, offset: Offset) -> None:
         """Drop all at and above `offset`, or, where that is below our start, everything. Blocking: in a worker thread,
         with no flush under way. Raises StorageFailure; CorruptData where that is in the middle of damage, and then
-        nothing is cut."""
+        nothing is cut. Of producers all is known that was known as of there: the batches of some may have left the log,
+        and newer snapshots go with the cut."""
         self._tell_of_loss(offset)
+        before = self.producers.as_of(offset)
         if offset < self.high_watermark:
             self._high_watermark = offset
         self.log.truncate_to(offset)
@@ -258,6 +260,8 @@ class FollowerPartition(Replica):
             self.producers = recover_producers(self.log, self._clock.now_ms())
         except OSError as error:
             raise StorageFailure(f"The producers of {self.log.directory.name} cannot be read: {error}.") from error
+        if self.producers.remember(before):
+            self.snapshot_producers()
 
     @property
     def is_blocked(self) -> bool:

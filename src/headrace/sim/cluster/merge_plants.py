@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Final
 from unittest.mock import patch
 
-from headrace.base.ids import LAST_OFFSET, TopicPartition
+from headrace.base.ids import LAST_OFFSET, Offset, TopicPartition
 from headrace.base.ports import Buffer
 from headrace.broker import sweeper
 from headrace.broker.merger import Make, Merger
@@ -101,6 +101,28 @@ def log_is_compacted_before_its_history() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def tombstones_go_above_the_seam() -> Iterator[None]:
+    """Where a log is compacted above the end of its history, a tombstone goes as in any other log."""
+    with patch.object(Replica, "tombstones_kept_from", LAST_OFFSET):
+        yield
+
+
+@contextmanager
+def log_behind_history_is_compacted() -> Iterator[None]:
+    """A log that begins behind its history is compacted as one that is read by itself."""
+    end_of: Any = Replica.__dict__["cleanable_end"]
+
+    def blind(self: Replica) -> Offset:
+        if self.history is not None and self.start_offset < self.log.log_start_offset:
+            return min(self.history.mirrored_end, self.last_stable_offset)
+        known: Offset = end_of.fget(self)
+        return known
+
+    with patch.object(Replica, "cleanable_end", property(blind)):
+        yield
+
+
 MERGE_PLANTS: Final[dict[str, Callable[[], AbstractContextManager[None]]]] = {
     "merged-event-before-object": merged_event_before_object,
     "merged-is-swept-on-its-way": merged_is_swept_on_its_way,
@@ -108,6 +130,8 @@ MERGE_PLANTS: Final[dict[str, Callable[[], AbstractContextManager[None]]]] = {
 }
 """Found by the copies' part of a seed (`copies.run.run_copies`)."""
 TABLE_PLANTS: Final[dict[str, Callable[[], AbstractContextManager[None]]]] = {
+    "log-behind-history-is-compacted": log_behind_history_is_compacted,
     "log-is-compacted-before-its-history": log_is_compacted_before_its_history,
+    "tombstones-go-above-the-seam": tombstones_go_above_the_seam,
 }
-"""Found by a seed's run with tables (`copies.run.run_tables`)."""
+"""Found by a seed's run with tables (`copies.tables_run.run_tables`)."""

@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Final
 
-from headrace.sim.cluster.copies.run import run_copies, run_tables
+from headrace.sim.cluster.copies.run import run_copies
+from headrace.sim.cluster.copies.tables_run import run_tables
 from headrace.sim.cluster.copy_plants import COPY_PLANTS
 from headrace.sim.cluster.group_plants import GROUP_PLANTS
 from headrace.sim.cluster.groups.run import run_groups

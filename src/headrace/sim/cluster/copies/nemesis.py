@@ -5,7 +5,7 @@ while; and, where leaders may be elected uncleanly, with a plot that has somebod
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from headrace.sim.cluster.copies.judge import CopiesJudge
@@ -28,13 +28,13 @@ DETHRONED: Final = 0.6
 
 
 class CopiesNemesis(MovesNemesis):
-    """See the module. `may_lose`: leaders may be elected uncleanly."""
+    """See the module. The last that it is given: whether leaders may be elected uncleanly."""
 
     _moves: CopiesJudge
 
-    def __init__(self, *args: Any, may_lose: bool) -> None:
-        self._may_lose = may_lose
-        super().__init__(*args)
+    def __init__(self, *args: Any) -> None:
+        *others, self._may_lose = args
+        super().__init__(*others)
 
     def _plots(self) -> list[tuple[Act, float]]:
         pick = self._random.choice
@@ -68,9 +68,12 @@ class CopiesNemesis(MovesNemesis):
         die, and it leads: a follower that lacks what is in history, or a leader of before that has something else
         there. A new replica is to copy from it, and may come to lead in its turn. Then the dead come back. Nothing else
         happens meanwhile."""
+        await self._usurp_one(self._partitions)
+
+    async def _usurp_one(self, partitions: Iterable[PartitionKey]) -> None:
         if not await self._gathered():
             return
-        keys = [key for key in self._partitions if self._in_sync_followers(key)]
+        keys = [key for key in partitions if self._in_sync_followers(key)]
         if keys:
             await self._played(self._usurp(self._random.choice(keys)), USURPED_SECONDS_MAX)
             self.heal()
@@ -106,7 +109,7 @@ class CopiesNemesis(MovesNemesis):
             return
         newcomer = chance.choice(others)
         replicas = chance.choice(((usurper.node, newcomer.node), (newcomer.node, usurper.node)))
-        if not await self._mover.place(key, replicas, through=usurper.node):
+        if not await self._place(key, replicas, usurper.node):
             return
         if not await self._while_cut(set(), lambda: self._is_in_sync(newcomer, key), COPIED_SECONDS_MAX):
             return
@@ -115,6 +118,9 @@ class CopiesNemesis(MovesNemesis):
             self.acts += 1
             usurper.kill()
             self._boot_later(usurper)
+
+    async def _place(self, key: PartitionKey, replicas: tuple[int, ...], through: int) -> bool:
+        return await self._mover.place(key, replicas, through=through)
 
     def _is_out(self, host: Host, key: PartitionKey) -> bool:
         state = self._moves.state(key)

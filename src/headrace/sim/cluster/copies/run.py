@@ -9,7 +9,7 @@ another half, by chance, segments are merged, and some of what is old is deleted
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, ClassVar, Final
 from unittest.mock import patch
@@ -17,13 +17,10 @@ from unittest.mock import patch
 from headrace.base.errors import UsageError
 from headrace.base.ids import PartitionIndex, TopicId, TopicPartition
 from headrace.broker.following import FollowerPartition
-from headrace.sim.cluster.brokers import BrokerPrograms
 from headrace.sim.cluster.copies.judge import CopiesJudge
 from headrace.sim.cluster.copies.merging import Merging
 from headrace.sim.cluster.copies.nemesis import CopiesNemesis
 from headrace.sim.cluster.copies.producers import AbsentProducers
-from headrace.sim.cluster.copies.table import CLEANING, Table
-from headrace.sim.cluster.copies.table import NAME as TABLE
 from headrace.sim.cluster.moves.operator import APIS, Mover
 from headrace.sim.cluster.moves.run import LOCAL_BYTES, MovesRun
 from headrace.sim.cluster.moves.store import Shelf
@@ -35,7 +32,6 @@ from headrace.sim.cluster.records.run import play
 from headrace.sim.cluster.run import ClusterOutcome
 from headrace.sim.consumers import records_from
 from headrace.sim.history import Found, PartitionKey, Problem
-from headrace.storage.log.compaction import Cleaning, Compaction
 from headrace.storage.tier.frontier import Beginning
 from headrace.storage.tier.mirror import lacks_chunk
 from headrace.storage.tier.reader import DamagedHistory, Store
@@ -60,46 +56,30 @@ def run_copies(seed: int) -> ClusterOutcome:
     return play(seed, "copies ", CopiesRun)
 
 
-def run_tables(seed: int) -> ClusterOutcome:
-    """The same with a compacted topic beside; another run than `run_copies` of the same seed."""
-    for key in APIS:
-        api(key)
-    return play(seed, "tables ", TablesRun)
-
-
 class CopiesRun(MovesRun):
     """See the module."""
 
     judge: CopiesJudge
     sizes: ClassVar[Sequence[int]] = (3, 3, 4)
-    has_table: ClassVar[bool] = False
-    """Whether there is a compacted topic, too."""
-
-    def _programs(self, nodes: Sequence[int], configs: Mapping[str, str]) -> BrokerPrograms:
-        self._table = Table(self._world, is_on=self.has_table)
-        return super()._programs(nodes, {**configs, **(CLEANING if self._table.is_on else {})})
 
     def _make_judge(self) -> RecordsJudge:
-        judge = CopiesJudge(self._world.problem, self._world.tell_of, self.hosts, self._store)
-        self._table.join(self.hosts, self._store)
-        judge.unjudged.add(TABLE)
-        return judge
+        return CopiesJudge(self._world.problem, self._world.tell_of, self.hosts, self._store)
+
+    def _nemesis_of(self, *args: Any) -> CopiesNemesis:
+        return CopiesNemesis(*args)
 
     def _make_nemesis(self) -> RecordsNemesis:
         self._stage.may_lose = self._world.chance("losses").random() < MAY_LOSE
-        self._begun_elsewhere = self._cleanings = 0
+        self._begun_elsewhere = 0
         self._mover = Mover(self._stage, self.judge)
         partitions, may_lose = self._stage.partitions, self._stage.may_lose
-        nemesis = CopiesNemesis(
-            self._world, self.hosts, self.judge, partitions, self._store, self._mover, may_lose=may_lose
-        )
+        nemesis = self._nemesis_of(self._world, self.hosts, self.judge, partitions, self._store, self._mover, may_lose)
         self._merging = Merging(self._world)
         self._merging.join(self._stage, self.judge, self._store, nemesis.strike)
         return nemesis
 
     def _clients(self) -> list[Coroutine[Any, Any, None]]:
-        more = [each.run() for each in (self._merging, self._table) if each.is_on]
-        return [*super()._clients(), *more]
+        return [*super()._clients(), *([self._merging.run()] if self._merging.is_on else [])]
 
     async def _more_faults(self) -> None:
         """Where there is merging: some peace, in which one leader exports much, and faults again."""
@@ -118,15 +98,8 @@ class CopiesRun(MovesRun):
             self._begun_elsewhere += beginning.offset > 0
             start_over(copy, beginning)
 
-        install = Compaction.install
-
-        def cleaned(compaction: Compaction, cleaning: Cleaning) -> None:
-            self._cleanings += 1
-            install(compaction, cleaning)
-
         with ExitStack() as stack:
             stack.enter_context(patch.object(FollowerPartition, "start_over", counted))
-            stack.enter_context(patch.object(Compaction, "install", cleaned))
             stack.enter_context(super()._watching())
             stack.enter_context(self._merging.going_on())
             yield
@@ -147,19 +120,16 @@ class CopiesRun(MovesRun):
         }
         wanted = tuple(CreatableTopicConfig(*each) for each in configs.items())
         await self._make_topic(CreatableTopic(TOPIC, num_partitions=count, replication_factor=replicas, configs=wanted))
-        if self._table.is_on:
-            await self._make_topic(self._table.topic())
-            [key] = [key for key, name in self._stage.partitions.items() if name == TABLE]
-            del self._stage.partitions[key]
-            self._table.made(key)
 
     async def _judge(self) -> None:
         await super()._judge()
         partitions = list(self._stage.partitions)
         self.judge.check_kept()
-        if self._table.is_on:
-            await self._table.check()
+        await self._judge_more()
         await self._within("the mirror is not brought up", self._until(lambda: all(map(self._is_mirrored, partitions))))
+
+    async def _judge_more(self) -> None:
+        """For who knows of more topics."""
 
     def _is_mirrored(self, key: PartitionKey) -> bool:
         """Whether readers of the store find in it, with no broker's help, all that the brokers know of. Damage is a
@@ -221,17 +191,8 @@ class CopiesRun(MovesRun):
             **super().figures(),
             "copies begun above 0": self._begun_elsewhere,
             "merges asked for": self._merging.asked,
-            "cleanings": self._cleanings,
-            "reads of a table": self._table.reads,
-            "records that these lacked": self._table.lacking,
             "segments in the place of others": judge.replacements,
             "unclean elections": judge.unclean_elections,
             "of these below the frontier": judge.gave_way,
             "of these with another history": judge.parted,
         }
-
-
-class TablesRun(CopiesRun):
-    """With a table (`copies.table`)."""
-
-    has_table: ClassVar[bool] = True

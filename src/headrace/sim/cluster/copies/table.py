@@ -2,9 +2,10 @@
 judged by what it is for.
 
 Its log is cleaned behind its history, its history by merges that somebody asks for, and both under the same faults as
-all else. Promises in one line each, at any time that both can be read: whoever reads the log as brokers give it, and
-whoever reads the store and goes on in the log where the mirror ends, finds of each key the last record that was
-acknowledged, or one behind it; none finds a key that was deleted; and where nothing is written they find the same.
+all else, and some of its own (`hazards`). Promises in one line each, at any time that both can be read: whoever reads
+the log as brokers give it, and whoever reads the store and goes on in the log where the mirror ends, finds of each key
+the last record that was acknowledged, or one behind it; none finds a key that was deleted; and where nothing is written
+they find the same. What may be gone all the same, the `ledger` knows.
 
 All of it draws from a chance of its own, so that runs without it are as they were.
 """
@@ -13,20 +14,28 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from headrace.base.errors import UsageError
-from headrace.base.ids import PartitionIndex
-from headrace.sim.client import Client, Lost
+from headrace.base.errors import CorruptData, UsageError
+from headrace.base.ids import PartitionIndex, TopicId, TopicPartition
+from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
+from headrace.metadata.segments import PartitionCatalog
+from headrace.metadata.values import PartitionImage
 from headrace.sim.clock import BORN_MS
 from headrace.sim.cluster.asking import asked
+from headrace.sim.cluster.copies.asker import Asker
+from headrace.sim.cluster.copies.hazards import Hazards
+from headrace.sim.cluster.copies.ledger import Ledger, Written
 from headrace.sim.cluster.host import Host
 from headrace.sim.cluster.moves.store import Shelf, SimStore
-from headrace.sim.cluster.world import PORT, ClusterWorld, address_of
+from headrace.sim.cluster.records.judge import RecordsJudge
+from headrace.sim.cluster.records.media import SUFFIX, directory_of
+from headrace.sim.cluster.world import ClusterWorld, address_of
 from headrace.sim.history import PartitionKey
+from headrace.sim.nodes import FileNode
 from headrace.storage.tier.reader import DamagedHistory, Store
 from headrace.wire.apis import ApiKey
-from headrace.wire.batches import check_batch, decode_records, encode_batch, iterate_headers
+from headrace.wire.batches import BatchHeader, check_batch, decode_records, encode_batch, iterate_headers
 from headrace.wire.durable import MERGE, encode_request
 from headrace.wire.errors import ErrorCode, error_of
 from headrace.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig
@@ -36,6 +45,8 @@ from headrace.wire.messages.produce import PartitionProduceData, ProduceRequest,
 from headrace.wire.records import Record
 
 NAME: Final = "table"
+APIS: Final = (ApiKey.INCREMENTAL_ALTER_CONFIGS, ApiKey.DELETE_RECORDS)
+"""What it speaks besides."""
 CLEANING: Final = {"log.cleaner.backoff.ms": "100"}
 KEYS: Final = 5
 AGE: Final = 30
@@ -44,8 +55,6 @@ DELETES: Final = 0.4
 MERGES: Final = 0.08
 LOOKS: Final = 0.04
 """Of the steps, at how many history is compacted, and at how many all is read."""
-NEVER_MS: Final = 1 << 50
-"""delete.retention.ms. With less, who reads, or copies, for longer than that may miss a tombstone, as on Kafka."""
 THINK_SECONDS: Final = (0.02, 0.1)
 TRIES_MAX: Final = 200
 """Answers until a read is given up."""
@@ -54,54 +63,128 @@ LATEST: Final = -1
 EARLIEST: Final = -2
 
 
-class Written(NamedTuple):
-    """A record; its offset is -1 where nobody said it."""
-
-    offset: int
-    key: bytes
-    value: bytes | None
-
-
 class Table:
     """See the module."""
 
-    def __init__(self, world: ClusterWorld, *, is_on: bool) -> None:
+    def __init__(self, world: ClusterWorld) -> None:
         chance = self._chance = world.chance(NAME)
         self._world = world
-        self.is_on = is_on
-        self._replicas = chance.choice((2, 3))
+        self.hazards = Hazards(world, NAME, chance)
+        self.ledger = Ledger(world.problem)
         self._think = chance.choice(THINK_SECONDS)
-        self._acked: list[Written] = []
-        self._doubted: list[Written] = []
         self._numbers = 0
-        self.reads = self.lacking = 0
-        """Reads that were judged; offsets that these lacked."""
+        self._unclean = -1
+        """The leader epoch of its last unclean election."""
+        self._since = -1
+        """The leader epoch in which the present look began."""
+        self._image = EMPTY_IMAGE
+        self.cleanings = 0
+        """Logs that were compacted, of any topic."""
+        self.unclean_elections = self.gave_way = self.parted = 0
+        self.key: PartitionKey | None = None
+        """Once it is there."""
 
-    def join(self, hosts: Sequence[Host], store: SimStore) -> None:
-        """Take part in a run."""
-        self._hosts, self._store = hosts, store
+    def join(self, hosts: Sequence[Host], store: SimStore, judge: RecordsJudge) -> None:
+        """Take part in a run. `judge` tells what brokers show."""
+        self._hosts, self._store, self._judge = hosts, store, judge
+        self._asker = Asker(NAME, hosts, self._chance)
 
     def topic(self) -> CreatableTopic:
         """As it is to be made."""
         configs = {
-            "cleanup.policy": "compact",
             "durable.compacted.enable": "true",
             "durable.enable": "true",
             "min.insync.replicas": "1",
             "min.cleanable.dirty.ratio": "0",
-            "delete.retention.ms": str(NEVER_MS),
             "segment.bytes": "1024",
             "durable.export.max.lag.ms": "100",
             "message.timestamp.after.max.ms": str(1 << 60),  # clocks jump
+            **self.hazards.configs(),
         }
         wanted = tuple(CreatableTopicConfig(*each) for each in configs.items())
-        replicas = min(self._replicas, len(self._hosts))
+        replicas = min(self.hazards.replicas, len(self._hosts))
         return CreatableTopic(NAME, num_partitions=1, replication_factor=replicas, configs=wanted)
 
     def made(self, key: PartitionKey) -> None:
         """It is."""
+        self.key = key
         self._topic_id = key.topic_id
-        self._client: Client | None = None
+        self.hazards.join(
+            key,
+            self._hosts,
+            state=lambda: self.state,
+            end=lambda: self.ledger.end,
+            lost=self._on_directory_lost,
+            outruns=self._on_outrun,
+        )
+
+    # what is known of it
+
+    @property
+    def state(self) -> PartitionImage | None:
+        """The newest that anybody showed."""
+        return self._image.partition_info(NAME, 0)
+
+    @property
+    def catalog(self) -> PartitionCatalog:
+        """The same."""
+        assert self.key is not None
+        return self._image.durable(TopicPartition(TopicId(self.key.topic_id), PartitionIndex(0)))
+
+    def on_image(self, image: MetadataImage) -> None:
+        """That somebody shows."""
+        if image.index <= self._image.index or self.key is None:
+            return
+        self._image = image
+        state, start = self.state, self.catalog.log_start_offset
+        if self.hazards.ages:
+            self.ledger.gone_below = max(start, self.ledger.gone_below)
+        if state is not None and state.is_unclean and state.leader_epoch > self._unclean:
+            self._unclean = state.leader_epoch
+            self._on_unclean(state.leader)
+        self.hazards.on_image(image)
+
+    def _on_unclean(self, leader: int) -> None:
+        """History stays, but where its log goes on as far, and is another one."""
+        self.unclean_elections += 1
+        frontier, log = self.catalog.next_offset, self._log_of(leader)
+        history = self._history()
+        epochs = {at: each.leader_epoch for each in history for at in range(each.base_offset, each.next_offset)}
+        differs = any(epochs.get(each.base_offset, each.leader_epoch) != each.leader_epoch for each in log)
+        end = log[-1].next_offset if log else 0
+        parted = differs and end >= frontier
+        self.parted += parted
+        self.gave_way += end < frontier
+        self._world.tell(f"{leader} leads the table uncleanly, its log ends at {end}, history at {frontier}, {parted=}")
+        self.ledger.lose(frontier, parted=parted)
+
+    def _log_of(self, node: int) -> list[BatchHeader]:
+        """What its files have, synced or not."""
+        host = next(host for host in self._hosts if host.node == node)
+        directory = directory_of(host.disk, f"{NAME}-0", cached=True)
+        names = {} if directory is None else directory.names
+        files = (names[name] for name in sorted(names) if name.endswith(SUFFIX))
+        return [header for file in files if isinstance(file, FileNode) for header in _whole(bytes(file.data))]
+
+    def _history(self) -> list[BatchHeader]:
+        """As the newest catalog names it."""
+        named = (entry.descriptor for entry in self.catalog)
+        held = ((each, self._store.objects.get(each.key)) for each in named)
+        return [header for each, stored in held if stored for header in _whole(stored.data[: each.batch_bytes])]
+
+    def _on_directory_lost(self) -> None:
+        self.ledger.lose(self.catalog.next_offset, parted=False)
+
+    def _on_outrun(self) -> None:
+        self.ledger.outruns = True
+
+    def _counts(self, node: int, since: int) -> bool:
+        """Whether this broker knows who leads since that epoch: one that was deposed may have less, or another log."""
+        if since < 0:
+            return True
+        assert self.key is not None
+        shown = self._judge.glimpse(self.key, node).shown
+        return shown is not None and shown.leader_epoch >= since
 
     # what happens to it
 
@@ -130,63 +213,57 @@ class Table:
         request = ProduceRequest(
             acks=-1, timeout_ms=1_000, topic_data=(TopicProduceData(name=NAME, partition_data=data),)
         )
-        answer = await self._asked(ApiKey.PRODUCE, 9, request)
+        losses, counts = self.ledger.losses, self._counts(self._asker.node, self._unclean)
+        answer = await self._asker.ask(ApiKey.PRODUCE, 9, request)
         told = None if answer is None else answer.responses[0].partition_responses[0]
-        if told is not None and told.error_code == ErrorCode.NONE:
-            self._acked.append(Written(told.base_offset, key, value))
-            return
-        self._doubted.append(Written(-1, key, value))
-        self._elsewhere()
+        if told is None or told.error_code:
+            self.ledger.doubt(Written(-1, key, value))
+            self._asker.elsewhere()
+        elif counts and losses == self.ledger.losses:
+            self.ledger.acked(Written(told.base_offset, key, value))
+        else:
+            self.ledger.doubt(Written(told.base_offset, key, value))
 
     async def _merge(self) -> None:
         wish = {"op": MERGE, "id": f"{NAME} {self._numbers}", "topic_id": str(self._topic_id), "partition": None}
         frame = encode_request({**wish, "execute": True})
         await asyncio.gather(*(asked(address_of(host.node), frame) for host in self._hosts))
 
-    async def _asked(self, api: ApiKey, version: int, request: Any) -> Any:
-        """The answer of who is taken for the leader; None: there is none."""
-        if self._client is None:
-            self._client = Client(NAME, (address_of(self._chance.choice(self._hosts).node), PORT))
-        try:
-            return await self._client.call(api, version, request)
-        except Lost:
-            self._elsewhere()
-            return None
-
-    def _elsewhere(self) -> None:
-        """Another broker is asked next."""
-        if self._client is not None:
-            self._client.close()
-        self._client = None
-
     # what is read of it
 
     async def check(self) -> None:
         """All of it, twice: nothing breaks any more, and nothing is written."""
-        both = None
         for _ in range(LOOKS_MAX):  # what was behind the mirror may have become history's by the time it is read
-            if (both := await self._look(TRIES_MAX)) is not None:
+            mark = self._mark()
+            if (both := await self._look(TRIES_MAX)) is not None and mark == self._mark():
+                self.ledger.compare(*both)
                 break
             await asyncio.sleep(0.5)
-        if both is None:
+        else:
             self._world.problem("table-unread", f"not in {LOOKS_MAX} looks")
-        elif _table(both[0]) != _table(both[1]):
-            text = f"the log has {_named(both[0])}, the store with what is behind it {_named(both[1])}"
-            self._world.problem("table-apart", text)
-        self._elsewhere()
+        self._asker.elsewhere()
+
+    def _mark(self) -> tuple[int, int, str]:
+        """While it is the same, nothing of it is compacted, exported or lost."""
+        return self.ledger.losses, self.cleanings, self.catalog.head
 
     async def _look(self, tries: int) -> tuple[list[Written], list[Written]] | None:
         """By brokers, and by the store and brokers; None: it cannot be read now."""
-        acked, stored = list(self._acked), self._stored()
+        before, stored, mark = self.ledger.now(), self._stored(), self._mark()
+        self._since = -1 if self.state is None else self.state.leader_epoch
         if stored is None:
             return None
         history, end = stored
-        behind = await self._read(end, tries)
-        whole = await self._read(None, tries)
-        for what, found in (("the store", None if behind is None else [*history, *behind]), ("brokers", whole)):
+        behind = await self._read(history, end, tries)
+        whole = await self._read([], None, tries)
+        if self.ledger.losses != mark[0]:
+            return None
+        is_told_all = not self.hazards.forgets or mark == self._mark()
+        floors = {"the store": 0, "brokers": self.ledger.parted_below}
+        for what, found in (("the store", behind), ("brokers", whole)):
             if found is not None:
-                self._judge(what, acked, found)
-        return None if behind is None or whole is None else (whole, [*history, *behind])
+                self.ledger.judge(what, before, found, floor=floors[what], whole=is_told_all)
+        return None if behind is None or whole is None else (whole, behind)
 
     def _stored(self) -> tuple[list[Written], int] | None:
         """What the store has, and where the mirror ends; None: it is being written."""
@@ -202,29 +279,32 @@ class Table:
         except DamagedHistory:
             return None
 
-    async def _read(self, start: int | None, tries: int) -> list[Written] | None:
-        """From there, or the earliest, to the end that a leader tells; None: it could not be read."""
+    async def _read(self, before: Sequence[Written], start: int | None, tries: int) -> list[Written] | None:
+        """What is before, and from `start` on, or the earliest, to the end that a leader tells; None: it could not be
+        read."""
         end = await self._bound(LATEST, tries)
         at = await self._bound(EARLIEST, tries) if start is None else start
         if end is None or at is None:
             return None
-        found: list[Written] = []
+        found = list(before)
         for _ in range(tries):
             if at >= end:
                 return found
             asked_for = FetchPartition(partition=0, fetch_offset=at, partition_max_bytes=10_000)
             topics = (FetchTopic(topic=NAME, partitions=(asked_for,)),)
-            answer = await self._asked(
+            counts = self._counts(self._asker.node, self._since)
+            answer = await self._asker.ask(
                 ApiKey.FETCH, 12, FetchRequest(max_wait_ms=300, min_bytes=1, max_bytes=40_000, topics=topics)
             )
-            told = None if answer is None else answer.responses[0].partitions[0]
+            told = answer.responses[0].partitions[0] if counts and answer is not None else None
             if told is not None and error_of(told.error_code) is ErrorCode.OFFSET_OUT_OF_RANGE:
                 start_now = await self._bound(EARLIEST, tries)
-                if start is not None or start_now is None or start_now <= at:
+                if start_now is None or start_now <= at or (start is not None and not self.ledger.outruns):
                     return None  # by the time it was read it was history's
-                at, found = start_now, []
+                at = start_now  # where nothing ages compaction has left nothing up to there, but what it owes
+                found = [] if start is None or self.hazards.ages else found
             elif told is None or told.error_code or not told.records:
-                self._elsewhere()
+                self._asker.elsewhere()
                 await asyncio.sleep(0.1)
             else:
                 found += _records(bytes(told.records), at)
@@ -236,40 +316,30 @@ class Table:
             replica_id=-1, topics=(ListOffsetsTopic(name=NAME, partitions=(ListOffsetsPartition(0, -1, which),)),)
         )
         for _ in range(tries):
-            answer = await self._asked(ApiKey.LIST_OFFSETS, 7, request)
-            told = None if answer is None else answer.topics[0].partitions[0]
+            counts = self._counts(self._asker.node, self._since)
+            answer = await self._asker.ask(ApiKey.LIST_OFFSETS, 7, request)
+            told = answer.topics[0].partitions[0] if counts and answer is not None else None
             if told is not None and told.error_code == ErrorCode.NONE:
                 offset: int = told.offset
+                if which == EARLIEST and self.hazards.ages:
+                    self.ledger.gone_below = max(offset, self.ledger.gone_below)
                 return offset
-            self._elsewhere()
+            self._asker.elsewhere()
             await asyncio.sleep(0.1)
         return None
 
-    def _judge(self, what: str, acked: Sequence[Written], found: Sequence[Written]) -> None:
-        """`acked` before anything was read."""
-        self.reads += 1
-        self.lacking += max(0, len(acked) - len(found))
-        last = {each.key: each for each in found}
-        known = {each.offset: each for each in self._acked}
-        for each in found:
-            if known.get(each.offset, each) != each:
-                self._world.problem("table-differs", f"{what} has {_named([each])} at {each.offset}")
-        due = {each.key: each for each in sorted(acked, key=lambda each: each.offset)}
-        for key, wanted in due.items():
-            there = last.get(key)
-            if there is not None and there.offset >= wanted.offset:
-                continue
-            if wanted.value is None and there is not None and there.value is not None:
-                text = f"{what} has {_named([there])} of {there.offset}, deleted at {wanted.offset}"
-                self._world.problem("deleted-key-back", text)
-            if wanted.value is not None and not self._may_be_deleted(wanted):
-                text = f"{what} has {'nothing' if there is None else there.offset} of {key!r}"
-                self._world.problem("last-value-lost", f"{text}, whose last record is {wanted.offset}")
-
-    def _may_be_deleted(self, wanted: Written) -> bool:
-        """By a tombstone that was acknowledged since, or of which nobody knows."""
-        later = (each for each in self._acked if each.offset > wanted.offset)
-        return any(each.key == wanted.key and each.value is None for each in (*later, *self._doubted))
+    def figures(self) -> dict[str, float]:
+        """For the table of a swarm."""
+        return {
+            "cleanings": self.cleanings,
+            "reads of a table": self.ledger.reads,
+            "records that these lacked": self.ledger.lacking,
+            "unclean elections of it": self.unclean_elections,
+            "of these below its frontier": self.gave_way,
+            "of these with another history than its own": self.parted,
+            "tables of which records aged": int(self.hazards.ages and self.ledger.gone_below > 0),
+            **self.hazards.figures(),
+        }
 
 
 def _records(data: bytes, start: int) -> Iterator[Written]:
@@ -280,10 +350,11 @@ def _records(data: bytes, start: int) -> Iterator[Written]:
                 yield Written(record.offset, record.key, record.value)
 
 
-def _table(found: Sequence[Written]) -> dict[bytes, bytes]:
-    last = {each.key: each.value for each in found}
-    return {key: value for key, value in last.items() if value is not None}
-
-
-def _named(found: Sequence[Written]) -> str:
-    return ", ".join(f"{each.key!r} {(each.value or b'deleted')[:8]!r} at {each.offset}" for each in found)
+def _whole(data: bytes) -> Iterator[BatchHeader]:
+    """Until one is cut off, or damaged."""
+    try:
+        for at, header in iterate_headers(data):
+            check_batch(data, at, at + header.size, compacted=True)
+            yield header
+    except CorruptData:
+        return

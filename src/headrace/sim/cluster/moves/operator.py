@@ -39,6 +39,10 @@ class Mover:
         self.rests = False
         """Somebody else has partitions moved meanwhile."""
 
+    def drain_nothing(self) -> None:
+        """A drain moves whatever a broker has."""
+        self._drains = 0.0
+
     async def run(self) -> None:
         """Until the world winds down."""
         while not self._world.winding_down:

@@ -188,6 +188,14 @@ def directory_of(disk: SimDisk, name: str, *, cached: bool = False) -> Directory
     return _directory(disk, "logs", name, cached=cached)
 
 
+def lose_directory(disk: SimDisk, name: str) -> None:
+    """That of a partition is gone, from the page cache and the medium, as if somebody had removed it."""
+    for cached in (True, False):
+        if (logs := _directory(disk, "logs", cached=cached)) is not None:
+            logs.end_sync(logs.begin_sync())  # or a power cut might bring it back
+            _names(logs, cached=cached).pop(name, None)
+
+
 def _directory(disk: SimDisk, *parts: str, cached: bool) -> DirectoryNode | None:
     node: Node | None = disk.root
     for part in (*DATA.parts[1:], *parts):
