@@ -144,7 +144,7 @@ class CopiesRun(MovesRun):
         except UsageError:
             return not catalog.entries
         except DamagedHistory as error:
-            if lacks_chunk(store.objects, topic.topic_id, key.number):
+            if lacks_chunk(store.objects, topic.topic_id, PartitionIndex(key.number)):
                 return False  # a sweep has taken it just as it was named again: one of the two puts it back
             self._world.problem("mirror-damaged", str(error))
         return True
