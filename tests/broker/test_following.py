@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from headrace.base.ids import BrokerId, LeaderEpoch, Offset, PartitionIndex, TopicPartition
+from headrace.base.ids import LAST_OFFSET, BrokerId, LeaderEpoch, Offset, PartitionIndex, TopicPartition
 from headrace.broker.flusher import Flusher
 from headrace.broker.following import FollowerPartition
 from headrace.broker.history_keeper import bytes_above
@@ -213,6 +213,19 @@ async def test_what_is_not_what_was_exported_is_not_deleted_as_if_it_were() -> N
     assert copy.log.log_start_offset == 4
     copy.history = history_to(4, 5).published(descriptor(5, 3, 1))
     assert (copy.differs_from, copy.deletable_end) == (None, 8), "exported in that epoch"
+
+
+async def test_tombstones_stay_where_history_ended_also_when_all_of_it_is_deleted() -> None:
+    """Its mirror, of which a broker that exports nothing may know nothing, has it perhaps for a while."""
+    copy = copied()
+    copy.has_store = True
+    copy.history = history_to(4, 8)
+    assert copy.tombstones_kept_from == 4, "the mirror may lack the last segment"
+    copy.history = copy.history.deleted(Offset(8), ())
+    assert not copy.history.entries
+    assert copy.tombstones_kept_from == 8
+    copy.history = PartitionCatalog.empty(*KEY)
+    assert copy.tombstones_kept_from == LAST_OFFSET
 
 
 def history_of(*segments: tuple[int, int, int]) -> PartitionCatalog:

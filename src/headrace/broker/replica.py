@@ -169,9 +169,9 @@ class Replica(ABC):
     @property
     def tombstones_kept_from(self) -> Offset:
         """Compaction takes none of these, for history may have their keys' values: whoever reads that goes on in the
-        log behind it."""
+        log behind it. So may the mirror still, where all of history is deleted."""
         history = self.history if self.has_store else None
-        return LAST_OFFSET if history is None or not history.entries else history.mirrored_end
+        return LAST_OFFSET if history is None or not history.next_offset else history.mirrored_end
 
     @property
     def start_offset(self) -> Offset:
