@@ -16,20 +16,8 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 TESTS: Final = Path("tests")
-BESIDE: Final = (
-    "cli",
-    "controller",
-    "coordinators",
-    "metadata",
-    "net",
-    "raft",
-    "replica",
-    "sim",
-    "storage",
-    "tier",
-    "wire",
-)
-"""Directories of tests on virtual time, on none, or of a few processes, sockets and files."""
+BESIDE: Final = ("controller", "coordinators", "metadata", "net", "raft", "replica", "sim", "storage", "tier", "wire")
+"""Directories of tests on virtual time, on none, or of a few sockets and files."""
 BESIDE_TIMEOUT_S: Final = 600
 """Of each of them: they make way."""
 LIMIT_S: Final = 2_400
@@ -37,7 +25,7 @@ LIMIT_S: Final = 2_400
 ABORTS_S: Final = 30
 BESIDE_MARK: Final = "    beside | "
 SUMMARY: Final = "short test summary info"
-NICE: Final = "10"
+NICE: Final = "15"
 SLOWEST: Final = 15
 """Tests whose seconds are told at the end, of each of the two."""
 

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from headrace.base.ports import Objects
 from headrace.broker.boot import Broker
@@ -33,12 +33,17 @@ async def running(
         yield f"{broker.host}:{broker.port}"
 
 
+SPINS: Final = 200
+REST_S: Final = 0.001
+
+
 async def until(true: Callable[[], bool]) -> None:
-    """The test's own timeout ends a wait in vain."""
-    for _ in count():
+    """The test's own timeout ends a wait in vain. After a while the loop is let rest between two looks: where both
+    processors are busy, one that spins keeps worker threads from the interpreter."""
+    for looks in count():
         if true():
             return
-        await asyncio.sleep(0)
+        await asyncio.sleep(0 if looks < SPINS else REST_S)
 
 
 class RawClient:

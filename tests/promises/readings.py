@@ -64,6 +64,8 @@ class Readings:
     failures: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     assignments: int = 0
+    """That brought something. Others say only that a member has given up what it had to, and their lines may be read
+    after those of who was given that, where these come from another process."""
     closed: int = 0
     read: int = 0
     _tenures: dict[tuple[str, int], int] = field(default_factory=lambda: defaultdict(int))
@@ -80,7 +82,7 @@ class Readings:
                 case "committed":
                     self._on_committed(reader, *map(int, words))
                 case "assigned":
-                    self.assignments += 1
+                    self.assignments += bool(words)
                     self.owned[reader] |= {*map(int, words)}
                     for partition in words:
                         self._tenures[reader, int(partition)] += 1
