@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from headrace.base.errors import CorruptData, HeadraceError
 from headrace.base.ids import Offset
-from headrace.base.limits import READ_AGAIN_STARTS_MAX
+from headrace.base.limits import READ_AGAIN_BYTES_MAX, READ_AGAIN_STARTS_MAX
 from headrace.storage.log import again as keeping
-from headrace.storage.log.again import Again, AgainOfAll
+from headrace.storage.log.again import Again, Question
 from headrace.storage.log.partition import LocalLog
+from headrace.storage.log.rooms import Room
 from tests.storage.log.log_world import SMALL, Twin, batch, flush, new_disk, open_log
 from tests.storage.log.memory_disk import MemoryDisk
 from tests.storage.log.test_log_compaction import CONFIG, World, read_from
@@ -164,9 +165,9 @@ def answer(again: Again, start: int, size: int = 100) -> None:
     again.add(start, size, memoryview(bytes(size)), start + 1, held=size)
 
 
-def shared(of_all: AgainOfAll) -> Again:
+def shared(room: Room[Question]) -> Again:
     """Read by several."""
-    again = Again(of_all)
+    again = Again(room)
     answer(again, -1, 1)
     answer(again, -1, 1)
     again.drop()
@@ -174,16 +175,16 @@ def shared(of_all: AgainOfAll) -> Again:
 
 
 def test_all_together_keep_to_their_bound_and_what_came_first_gives_way() -> None:
-    of_all = AgainOfAll(500)
-    each = [shared(of_all) for _ in range(20)]
+    room = Room[Question](500)
+    each = [shared(room) for _ in range(20)]
     for start, again in enumerate(each):
         answer(again, start)
-        assert of_all.size <= 500
+        assert room.size <= 500
     assert [len(again) for again in each] == [0] * 15 + [1] * 5
 
 
 def test_who_reads_alone_again_leaves_nothing_after_a_while() -> None:
-    again = shared(AgainOfAll())
+    again = shared(Room[Question](READ_AGAIN_BYTES_MAX))
     for start in range(2 * READ_AGAIN_STARTS_MAX):
         answer(again, start)
     assert len(again) < READ_AGAIN_STARTS_MAX
@@ -193,7 +194,7 @@ def test_who_reads_alone_again_leaves_nothing_after_a_while() -> None:
 
 
 def test_an_answer_is_for_its_question_and_for_no_earlier_end() -> None:
-    again = shared(AgainOfAll())
+    again = shared(Room[Question](READ_AGAIN_BYTES_MAX))
     answer(again, 5)
     assert again.find(5, 100, 6)
     assert [again.find(5, 100, 5), again.find(5, 99, 6), again.find(4, 100, 6)] == [None] * 3

@@ -8,40 +8,20 @@ stands in its files changes, all of this is dropped.
 
 from __future__ import annotations
 
-from collections import deque
-
-from headrace.base.limits import READ_AGAIN_BYTES_MAX, READ_AGAIN_BYTES_MIN, READ_AGAIN_STARTS_MAX
+from headrace.base.limits import READ_AGAIN_BYTES_MIN, READ_AGAIN_STARTS_MAX
+from headrace.storage.log.rooms import Room
 
 Question = tuple[int, int]
 """Where a read starts, and the bytes that it may have."""
 
 
-class AgainOfAll:
-    """The room that all logs of an engine share."""
-
-    def __init__(self, bytes_max: int = READ_AGAIN_BYTES_MAX) -> None:
-        self._bytes_max = bytes_max
-        self._kept: deque[tuple[Again, Question, int]] = deque()
-        """In the order in which they came, with their sizes. What was dropped keeps its place until its turn comes."""
-        self.size = 0
-        """Bytes."""
-
-    def add(self, again: Again, question: Question, size: int) -> None:
-        self._kept.append((again, question, size))
-        self.size += size
-        while self.size > self._bytes_max:
-            oldest, question, size = self._kept.popleft()
-            oldest.forget(question)
-            self.size -= size
-
-
 class Again:
     """What is kept of one log."""
 
-    __slots__ = ("_answers", "_of_all", "_reads_left", "_starts")
+    __slots__ = ("_answers", "_reads_left", "_room", "_starts")
 
-    def __init__(self, of_all: AgainOfAll) -> None:
-        self._of_all = of_all
+    def __init__(self, room: Room[Question]) -> None:
+        self._room = room
         self._answers: dict[Question, tuple[memoryview, int]] = {}
         """What was read, and the least end of the log at which it is the answer."""
         self._starts: dict[int, None] = {}
@@ -76,7 +56,7 @@ class Again:
         question = start, max_bytes
         if question not in self._answers:
             self._answers[question] = data, end
-            self._of_all.add(self, question, held)
+            self._room.add(self, question, held)
 
     def forget(self, question: Question) -> None:
         """This answer gives way to newer ones."""

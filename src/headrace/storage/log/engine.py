@@ -15,7 +15,7 @@ from typing import Final
 
 from headrace.base.errors import CorruptData, StorageFailure
 from headrace.base.ids import Offset
-from headrace.base.limits import OPEN_SEGMENT_FILES_MAX
+from headrace.base.limits import NEWEST_BYTES_MAX, OPEN_SEGMENT_FILES_MAX, READ_AGAIN_BYTES_MAX
 from headrace.base.ports import Disk, Space
 from headrace.storage.engine import (
     DamagedLog,
@@ -27,7 +27,7 @@ from headrace.storage.engine import (
     StampMismatch,
     UpkeepWork,
 )
-from headrace.storage.log.again import AgainOfAll
+from headrace.storage.log.again import Question
 from headrace.storage.log.checkpoints import (
     Stamp,
     decode_stamp,
@@ -40,11 +40,11 @@ from headrace.storage.log.files import SegmentFiles
 from headrace.storage.log.flush import Ticket
 from headrace.storage.log.journal import Journal, JournalRound, Recoverable, Upkeep
 from headrace.storage.log.names import CHECKPOINT, DELETED, STAMP, STRAY, key_of, out_of_use, partition_name
-from headrace.storage.log.newest import NewestOfAll
 from headrace.storage.log.partition import LocalLog
 from headrace.storage.log.recovery import Recovered, Recovery, recover
 from headrace.storage.log.removal import Removal
 from headrace.storage.log.replaced import BEGUN_ANEW, finish_begun_anew
+from headrace.storage.log.rooms import Room
 from headrace.storage.log.salvage import salvage
 
 FIRST_OFFSET: Final = Offset(0)
@@ -66,8 +66,8 @@ class LocalLogEngine:
         self._root = root
         self._journal = journal
         self._files = SegmentFiles(disk, open_files_max)
-        self._all_newest = NewestOfAll()
-        self._all_again = AgainOfAll()
+        self._newest = Room[int](NEWEST_BYTES_MAX)
+        self._again = Room[Question](READ_AGAIN_BYTES_MAX)
 
     @property
     def root(self) -> Path:
@@ -134,8 +134,8 @@ class LocalLogEngine:
                 recovered=recovered,
                 exists=stamp is not None or returns,
                 set_aside=moved,
-                all_newest=self._all_newest,
-                all_again=self._all_again,
+                newest=self._newest,
+                again=self._again,
                 journal=self._journal,
                 is_journaled=stamp is not None,  # in an earlier life: what says that nothing is needed may be undurable
                 sealed_in=None if stamp is None else read_seal(self._disk, directory),

@@ -7,40 +7,18 @@ or what stands in its files changes, all of this is dropped.
 
 from __future__ import annotations
 
-from collections import deque
-
-from headrace.base.limits import NEWEST_BATCH_OVERHEAD_BYTES, NEWEST_BYTES_MAX, NEWEST_UNREAD_BYTES_MAX
+from headrace.base.limits import NEWEST_BATCH_OVERHEAD_BYTES, NEWEST_UNREAD_BYTES_MAX
 from headrace.storage.log.appending import Placed
-
-
-class NewestOfAll:
-    """The room that all logs of an engine share: what came first gives way first."""
-
-    def __init__(self, bytes_max: int = NEWEST_BYTES_MAX) -> None:
-        self._bytes_max = bytes_max
-        self._batches: deque[tuple[Newest, int, int]] = deque()
-        """In the order in which they came: of which log, base offset, size. Those that were dropped keep their place
-        until their turn comes, so that this too is bounded."""
-        self.size = 0
-        """Bytes, with what it costs to keep them."""
-
-    def add(self, newest: Newest, base: int, size: int) -> None:
-        size += NEWEST_BATCH_OVERHEAD_BYTES
-        self._batches.append((newest, base, size))
-        self.size += size
-        while self.size > self._bytes_max:
-            oldest, base, size = self._batches.popleft()
-            oldest.forget(base)
-            self.size -= size
+from headrace.storage.log.rooms import Room
 
 
 class Newest:
     """What is kept of one log."""
 
-    __slots__ = ("_batches", "_is_followed", "_of_all", "_unread")
+    __slots__ = ("_batches", "_is_followed", "_room", "_unread")
 
-    def __init__(self, of_all: NewestOfAll) -> None:
-        self._of_all = of_all
+    def __init__(self, room: Room[int]) -> None:
+        self._room = room
         self._batches: dict[int, tuple[int, bytes]] = {}
         """By base offset: the offset after it, and its bytes."""
         self._is_followed = False
@@ -67,7 +45,7 @@ class Newest:
             self.drop()
             return
         self._batches[base] = (placed.end, b"".join(placed.buffers))
-        self._of_all.add(self, base, placed.size)
+        self._room.add(self, base, placed.size + NEWEST_BATCH_OVERHEAD_BYTES)
 
     def read(self, start: int, max_bytes: int, end: int, *, at_least_one: bool) -> memoryview | None:
         """Whole batches from the one at `start`, below `end`, within `max_bytes`, but for the first where that is to be

@@ -29,7 +29,7 @@ from headrace.storage.engine import (
     held_locally,
 )
 from headrace.storage.log import lookups, retention
-from headrace.storage.log.again import Again, AgainOfAll
+from headrace.storage.log.again import Again, Question
 from headrace.storage.log.appending import Placed, place, place_in_time, place_verbatim
 from headrace.storage.log.checkpoints import (
     Checkpoint,
@@ -51,7 +51,7 @@ from headrace.storage.log.files import SegmentFiles
 from headrace.storage.log.flush import Ticket, Unsynced
 from headrace.storage.log.journal import Journal, JournalEntry
 from headrace.storage.log.names import CHECKPOINT, EPOCHS, SEALED, SNAPSHOT, STAMP, key_of, numbered, segment_paths
-from headrace.storage.log.newest import Newest, NewestOfAll
+from headrace.storage.log.newest import Newest
 from headrace.storage.log.recovery import Recovered
 from headrace.storage.log.replaced import (
     REPLACED,
@@ -62,6 +62,7 @@ from headrace.storage.log.replaced import (
     keeps_replaced,
     mark_begun_anew,
 )
+from headrace.storage.log.rooms import Room
 from headrace.storage.log.segment import Segment
 from headrace.storage.log.snapshots import ProducerSnapshots
 from headrace.wire.batches import BatchHeader, CorruptBatch
@@ -116,8 +117,8 @@ class LocalLog:
         recovered: Recovered,
         exists: bool,
         set_aside: Path | None = None,
-        all_newest: NewestOfAll,
-        all_again: AgainOfAll,
+        newest: Room[int],
+        again: Room[Question],
         journal: Journal | None = None,
         is_journaled: bool = False,
         sealed_in: LeaderEpoch | None = None,
@@ -133,7 +134,7 @@ class LocalLog:
         self.failed = recovered.read_only is not None
         self._disk = disk
         self._files = files
-        self._contents = Contents(disk, files, directory, recovered.segments, Newest(all_newest), Again(all_again))
+        self._contents = Contents(disk, files, directory, recovered.segments, Newest(newest), Again(again))
         self._compaction = Compaction(disk, directory, self._contents, recovered.compacted)
         self.log_start_offset = recovered.start
         self.log_end_offset = self.flushed_end = recovered.end
