@@ -16,7 +16,19 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 TESTS: Final = Path("tests")
-BESIDE: Final = ("controller", "coordinators", "metadata", "net", "raft", "replica", "sim", "spark", "storage", "tier", "wire")
+BESIDE: Final = (
+    "controller",
+    "coordinators",
+    "metadata",
+    "net",
+    "raft",
+    "replica",
+    "sim",
+    "spark",
+    "storage",
+    "tier",
+    "wire",
+)
 """Directories of tests on virtual time, on none, or of a few sockets and files."""
 BESIDE_TIMEOUT_S: Final = 600
 """Of each of them: they make way."""
