@@ -25,7 +25,7 @@ from benchmarks.load.cases import delete_topics
 from benchmarks.load.contest import Outcome, Run, contest
 from benchmarks.load.rivals import Kafka, Rival, Rivals
 from benchmarks.spark.cases import Read, SparkCase
-from benchmarks.spark.catalog import cases, linear
+from benchmarks.spark.catalog import beside, cases, linear
 from benchmarks.spark.data import STORED, Data, HeadraceWithStore
 from benchmarks.spark.queries import Session
 from benchmarks.spark.writes import WRITER, writes
@@ -49,7 +49,11 @@ def main() -> int:
             return 1
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that both brokers are stopped
         records = SMOKE_RECORDS if options.smoke else options.rows
-        all_cases = [*cases(session, records=records), *writes(session, records=records)]
+        all_cases = [
+            *cases(session, records=records),
+            *writes(session, records=records),
+            *beside(session, records=records),
+        ]
         wanted = [case for case in all_cases if not options.case or case.about.name in options.case]
         made = tempfile.TemporaryDirectory(prefix="headrace-bench-", dir=options.dir)
         with made as directory, Rivals(Path(directory), MORE) as rivals:
@@ -85,7 +89,7 @@ def grow(console: Console, sizes: Sequence[Read], rival: Rival, options: argpars
 
 def parsed(session: Session) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.spark", description=__doc__)
-    names = [case.about.name for case in (*cases(session), *writes(session))]
+    names = [case.about.name for case in (*cases(session), *writes(session), *beside(session))]
     parser.add_argument("--case", action="append", choices=names, help="only this case; may be given more than once")
     parser.add_argument("--pairs", type=int, default=PAIRS, help="measured runs of each side, after the warm-up")
     parser.add_argument("--rows", type=int, help="at most so many records in a topic; keep no results")

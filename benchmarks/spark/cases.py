@@ -19,6 +19,7 @@ from benchmarks.load.rivals import Rival
 from benchmarks.spark.data import Data
 from benchmarks.spark.producer import BATCH_RECORDS, PacedProducer
 from benchmarks.spark.queries import Action, Count, Session, frame, options, rows_in
+from headrace.spark.session import make_way
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -86,12 +87,14 @@ class BesideProducer:
     session: Session
     data: Data
     tuned: bool
+    nice: int = 0
+    """Of Spark, from then on."""
 
     def run(self, entrant: Entrant) -> Figures:
         rival = entrant.rival
         self.data.fill(entrant)
         action, scans = Count(), 0
-        frame(self.session, rival, self.data, action, tuned=self.tuned)  # Spark is up
+        make_way(self.session.spark, self.nice)
         with PacedProducer(entrant, f"{self.about.name}-{rival.name}-hot") as producer:
             time.sleep(PRODUCER_S)
             alone, begun = producer.taken(), time.perf_counter()

@@ -12,6 +12,7 @@ from benchmarks.spark.cases import AvailableNow, BesideProducer, MicroBatch, Rea
 from benchmarks.spark.data import STORED, Data
 from benchmarks.spark.queries import Action, Count, Session, ToParquet
 from benchmarks.spark.tables import Table
+from headrace.base.limits import PIPELINE_NICE_MAX
 from headrace.wire.compression import Compression
 
 CODECS: Final = (Compression.NONE, Compression.LZ4, Compression.ZSTD)
@@ -49,6 +50,28 @@ def cases(session: Session, *, records: int | None = None) -> Sequence[SparkCase
             found += [_table(session, data, tuned=tuned) for tuned in (False, True)]
             if name == OF_ONE:
                 found += _others(session, data)
+    return found
+
+
+def beside(session: Session, *, records: int | None = None) -> Sequence[BesideProducer]:
+    """What a broker's producers see of scans, by a session like any other, and then by one that makes way."""
+    shape, codec = OF_ONE.split("-")
+    count, size = SHAPES[shape]
+    data = Data(
+        name=OF_ONE, records=min(count, records or count), record_bytes=size, compression=Compression[codec.upper()]
+    )
+    p99, found = Target(1.0, Better.LOWER, most=P99_FACTOR_MAX), []
+    for nice in (0, PIPELINE_NICE_MAX):
+        about = About(
+            name=f"spark-beside-producer{'-nice' if nice else ''}",
+            title=f"{_described(data)}: p99 of a producer during scans"
+            f"{f' with nice {nice}' if nice else ''} by its p99 alone",
+            unit="times",
+            who=STORED,
+            target=p99,
+            **COMMON,
+        )
+        found.append(BesideProducer(about=about, session=session, data=data, tuned=True, nice=nice))
     return found
 
 
@@ -96,10 +119,6 @@ def _others(session: Session, data: Data) -> list[SparkCase]:
     def about(name: str, what: str, unit: str, target: Target) -> About:
         return About(name=f"spark-{name}", title=what, unit=unit, who=STORED, target=target, **COMMON)
 
-    p99 = Target(1.0, Better.LOWER, most=P99_FACTOR_MAX)
-    beside = about(
-        "beside-producer", f"{_described(data)}: p99 of a producer during scans by its p99 alone", "times", p99
-    )
     now = about(
         "available-now",
         f"{_described(data)}: a stream, available now; tuned",
@@ -113,7 +132,6 @@ def _others(session: Session, data: Data) -> list[SparkCase]:
         _read(session, data, "count", Count(), tuned=False, hot=True),
         _read(session, data, "count", Count(), tuned=True, hot=True),
         AvailableNow(about=now, session=session, data=data, tuned=True),
-        BesideProducer(about=beside, session=session, data=data, tuned=True),
         MicroBatch(about=micro, session=session, data=data, tuned=True),
     ]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from headrace.base.errors import CorruptData, UsageError
+from headrace.spark import options as reading
 from headrace.spark.follow import Follower
 from headrace.spark.pipelines import materialise, planned, state_of, table, vacuum
 from headrace.spark.pipelines.__main__ import main
@@ -29,7 +30,9 @@ from headrace.spark.pipelines.progress import (
     ProgressLog,
     State,
 )
+from headrace.spark.pipelines.shaping import Shape
 from headrace.spark.pipelines.spec import Materialise, parse
+from headrace.spark.plan import Task
 from headrace.storage.objects import open_objects
 from headrace.wire.batches import encode_batch
 from headrace.wire.records import Record
@@ -85,6 +88,30 @@ def test_every_record_is_in_the_table_once_run_after_run(made: World, spark: Any
     assert sorted(map(tuple, frame.select("partition", "offset").collect())) == [row[1:3] for row in wanted]
     frame.createOrReplaceTempView("orders")
     assert spark.sql("select count(*) from orders where partition = 1").head()[0] == sum(row[1] for row in wanted)
+
+
+@pytest.mark.parametrize(("most", "tasks"), [(1 << 20, range(4, 5)), (3_000, range(10, 30))])
+def test_where_there_is_much_files_are_large(
+    made: World, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, tasks: range
+) -> None:
+    monkeypatch.setattr(reading, "PARTITION_BYTES", 1_000)
+    topic = f"much-{most}"
+    made.create(topic, 2, segment_bytes="8192")
+    fill(made, topic, 120, 0)
+    spec, told = spec_of(made, tmp_path / "table", topic, table={"file_bytes": most}), list[int]()
+    write = Shape.write
+
+    def counted(shape: Shape, tasks: Sequence[Task]) -> list[File]:
+        told.append(len(tasks))
+        return write(shape, tasks)
+
+    monkeypatch.setattr(Shape, "write", counted)
+    materialise(lambda: spark, spec)
+    size = sum(each.bytes for each in planned(spec_of(made, tmp_path / "other", topic)))
+    assert size > 20_000
+    assert len(told) == 1
+    assert told[0] in tasks
+    assert differences(consumer_rows(tmp_path / "table"), consumed(made.bootstrap, [topic])) == []
 
 
 def documented(path: Path) -> list[str]:

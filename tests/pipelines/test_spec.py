@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headrace.base.errors import UsageError
-from headrace.base.limits import PIPELINE_BATCH_BYTES, REPLAY_BATCH_BYTES
+from headrace.base.limits import PIPELINE_BATCH_BYTES, PIPELINE_NICE, REPLAY_BATCH_BYTES
 from headrace.spark.pipelines.evolving import evolved
 from headrace.spark.pipelines.progress import Column
 from headrace.spark.pipelines.spec import Audit, Materialise, Replay, load, parse
@@ -34,6 +34,7 @@ partition_by = ["day"]
 continuous = true
 [spark]
 master = "local[2]"
+nice = 0
 settings = { "spark.sql.shuffle.partitions" = 4 }
 """
 
@@ -50,6 +51,7 @@ def test_a_file_says_what_is_to_be_done(tmp_path: Path) -> None:
     assert spec.spark.settings == {"spark.sql.shuffle.partitions": "4"}
     plain = parse(minimal())
     assert isinstance(plain, Materialise)
+    assert (spec.spark.nice, plain.spark.nice) == (0, PIPELINE_NICE)
     assert plain.source.starting.rest == -2, "from the beginning"
     assert plain.source.trigger_bytes_max == PIPELINE_BATCH_BYTES
     audit = parse({"pipeline": "audit", "name": "a", "source": {"store": "/x", "topicPattern": ".*"}})
@@ -89,6 +91,7 @@ def minimal(**more: Any) -> dict[str, Any]:
         ({"columns": {"day": 3}}, "must be a text"),
         ({"spark": {"settings": 1}}, "Key settings of section .* must be a table of names"),
         ({"spark": {"master": 1}}, "must be a text"),
+        ({"spark": {"nice": -1}}, r"Key nice of section \[spark\] must be a number from 0 to 19"),
     ],
 )
 def test_what_is_wrong_is_told_in_one_sentence(wrong: dict[str, Any], words: str) -> None:

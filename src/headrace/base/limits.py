@@ -652,6 +652,13 @@ PIPELINE_BATCH_BYTES: Final = 1024 * 1024 * 1024
 """Of record batches that one commit takes, about, unless its pipeline says otherwise."""
 PIPELINE_FILE_BYTES: Final = 128 * 1024 * 1024
 """Of one file of a table, about, unless its pipeline says otherwise."""
+PIPELINE_NICE: Final = 10
+"""Of a local session, unless its pipeline says otherwise."""
+PIPELINE_NICE_MAX: Final = 19
+PIPELINE_TASKS_A_CORE: Final = 2
+"""Into which a commit is cut where that makes large files: the second makes up for those that take longer."""
+PIPELINE_CORES: Final = 16
+"""Where a session does not tell how many it has (Spark Connect)."""
 PIPELINE_TASK_BYTES_MAX: Final = 256 * 1024 * 1024
 """Of files that a task holds until they are whole; the largest is finished where it would be more."""
 PIPELINE_OPEN_FILES_MAX: Final = 64

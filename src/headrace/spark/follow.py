@@ -182,7 +182,7 @@ class Follower:
         known = self._catalogs.get((topic.id, partition))
         if self.sources.brokers is not None and known is not None and start >= known.next_offset:
             each = PartitionRange(topic, partition, start, end, known, start)
-            if bytes_of(each, hot_sizes(self.sources, [each])) <= self._options.partition_bytes_max:
+            if bytes_of(each, hot_sizes(self.sources, [each])) <= self._options.task_bytes:
                 return known
         return self._catalog(topic, partition)
 

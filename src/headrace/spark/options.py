@@ -84,8 +84,8 @@ class ReadOptions:
     ending: Bound
     columns: Columns
     partitions_min: int
-    partition_bytes_max: int
-    """Of record batches that one task reads, about."""
+    partition_bytes_max: int | None
+    """Of record batches that one task reads, about; None: nobody said."""
     fail_on_loss: bool
     repeat_window: int | None
     """Offsets among which a record that a task wrote again is looked for, and left out; None: none is."""
@@ -95,6 +95,11 @@ class ReadOptions:
     """Where corrupt ranges are written, with ``mode=PERMISSIVE``; None: they stop the job."""
     trigger_records_max: int | None
     trigger_bytes_max: int | None
+
+    @property
+    def task_bytes(self) -> int:
+        """Of record batches that one task of a query reads, about."""
+        return self.partition_bytes_max or PARTITION_BYTES
 
 
 def parse_options(options: Mapping[str, str], *, streaming: bool | None = None) -> ReadOptions:
@@ -125,7 +130,7 @@ def parse_options(options: Mapping[str, str], *, streaming: bool | None = None) 
             headers=boolean("includeHeaders", given, default=False),
         ),
         partitions_min=min(positive("minPartitions", given, "tasks") or 1, SPARK_TASKS_MAX),
-        partition_bytes_max=positive("maxBytesPerPartition", given, "bytes") or PARTITION_BYTES,
+        partition_bytes_max=positive("maxBytesPerPartition", given, "bytes"),
         fail_on_loss=boolean("failOnDataLoss", given, default=True),
         repeat_window=_repeat_window(given),
         push_filters=boolean("pushFilters", given, default=False),

@@ -85,9 +85,16 @@ class _Span(NamedTuple):
 
 
 def plan_tasks(
-    sources: Sources, ranges: Iterable[PartitionRange], wanted: Wanted = ALL, *, stream: str = ""
+    sources: Sources,
+    ranges: Iterable[PartitionRange],
+    wanted: Wanted = ALL,
+    *,
+    stream: str = "",
+    task_bytes: float | None = None,
 ) -> list[Task]:
-    """Empty where there is nothing to read. Asks brokers how large their logs are, where they are to be read."""
+    """Of `task_bytes` each, about, or as the options say. Empty where there is nothing to read. Asks brokers how large
+    their logs are, where they are to be read."""
+    task_bytes = task_bytes or sources.options.task_bytes
     clipped = []
     for each in ranges:
         if wanted.has(each.topic.name, each.partition):
@@ -95,7 +102,7 @@ def plan_tasks(
             if start < end:
                 clipped.append(each._replace(start=start, end=end))
     if sources.options.repeat_window is not None:
-        tasks = _whole_partitions(sources, clipped, sources.options.repeat_window)
+        tasks = _whole_partitions(sources, clipped, sources.options.repeat_window, task_bytes)
         return [task._replace(stream=stream) for task in tasks]
     spans = [span for each in clipped for span in _durable_spans(each, wanted.time_from_ms)]
     spans += _hot_spans(sources, clipped)
@@ -103,14 +110,14 @@ def plan_tasks(
     if not spans:
         return []
     total = sum(span.bytes for span in spans)
-    wished = max(math.ceil(total / sources.options.partition_bytes_max), sources.options.partitions_min)
+    wished = max(math.ceil(total / task_bytes), sources.options.partitions_min)
     count = min(wished, SPARK_TASKS_MAX)
     tasks = _packed(spans, total / count, {})
     cut = _cut_segments(tasks)
     return _packed(spans, total / count, _indexes(sources.store, cut)) if cut else tasks
 
 
-def _whole_partitions(sources: Sources, ranges: Sequence[PartitionRange], window: int) -> list[Task]:
+def _whole_partitions(sources: Sources, ranges: Sequence[PartitionRange], window: int, task_bytes: float) -> list[Task]:
     """Each partition in one task, from `window` offsets before its range on; small ones share tasks."""
     further = [each._replace(start=max(min(each.first, each.start), each.start - window)) for each in ranges]
     once = {
@@ -124,7 +131,7 @@ def _whole_partitions(sources: Sources, ranges: Sequence[PartitionRange], window
     for place, group in groupby(spans, key=lambda span: span.part.place):
         own = list(group)
         more, parts = sum(span.bytes for span in own), tuple(span.part for span in own)
-        if tasks and size + more <= sources.options.partition_bytes_max:
+        if tasks and size + more <= task_bytes:
             tasks[-1] = Task(tasks[-1].parts + parts, {**tasks[-1].once, place: once[place]})
             size += more
         else:

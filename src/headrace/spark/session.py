@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from headrace.base.errors import UsageError
+from headrace.base.limits import PIPELINE_CORES
 from headrace.spark.home import home_without_archives
 from headrace.spark.java import find_java
 
@@ -53,3 +55,27 @@ def spark_session(
         if "SPARK_HOME" not in os.environ and (home := home_without_archives(Path(pyspark.__file__).parent)):
             os.environ["SPARK_HOME"] = str(home)
     return builder.master(master).getOrCreate()
+
+
+def cores_of(spark: SparkSession) -> int:
+    """Tasks that it runs at a time, where it tells."""
+    try:
+        return max(1, int(spark.sparkContext.defaultParallelism))
+    except Exception:  # Spark Connect has none; each version raises something else
+        return PIPELINE_CORES
+
+
+def make_way(spark: SparkSession, nice: int) -> None:
+    """Lower the priority of a local session, its Java and its workers, to `nice` (0 to 19, nice(1)): brokers on this
+    machine, and who waits for them, go first. Only root can raise it again. On Linux alone; elsewhere nothing."""
+    lower(int(spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()), nice)  # type: ignore[union-attr]
+
+
+def lower(pid: int, nice: int) -> None:
+    """Of all threads of a process; those that they start later inherit it, as its later children do."""
+    threads, done = Path(f"/proc/{pid}/task"), set[int]()
+    while threads.is_dir() and (left := {int(thread.name) for thread in threads.iterdir()} - done):
+        for thread in left:
+            with suppress(ProcessLookupError):
+                os.setpriority(os.PRIO_PROCESS, thread, nice)
+        done |= left

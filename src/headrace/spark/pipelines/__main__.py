@@ -153,13 +153,15 @@ def tell_ranges(spec: Materialise | Replay, ranges: Sequence[Planned], telling: 
 
 def session_of(spec: Spec) -> SparkSession:
     from headrace.spark.flights import SHORT_JOB
-    from headrace.spark.session import spark_session
+    from headrace.spark.session import make_way, spark_session
 
     quick = {"spark.sql.catalogImplementation": SHORT_JOB["spark.sql.catalogImplementation"]}
     settings = {**quick, **spec.spark.settings}
     session = spark_session(f"headrace {spec.name}", master=spec.spark.master, settings=settings)
     if not spec.spark.master.startswith("sc://"):
         session.sparkContext.setLogLevel("ERROR")
+    if spec.spark.master.startswith("local"):
+        make_way(session, spec.spark.nice)
     return session
 
 

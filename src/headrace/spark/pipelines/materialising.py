@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 
 from headrace.base.errors import UsageError
-from headrace.base.limits import PIPELINE_COMPACT_EVERY
+from headrace.base.limits import PIPELINE_COMPACT_EVERY, PIPELINE_TASKS_A_CORE
 from headrace.spark.extent import PartitionRange, Sources
 from headrace.spark.follow import Follower, Limits
 from headrace.spark.pipelines.evolving import evolved
@@ -26,6 +26,7 @@ from headrace.spark.pipelines.ranges import claims_between, claims_of, first_cla
 from headrace.spark.pipelines.spec import Materialise
 from headrace.spark.plan import plan_tasks
 from headrace.spark.positions import Positions, formatted, is_same, parsed
+from headrace.spark.session import cores_of
 from headrace.storage.objects import open_objects
 
 if TYPE_CHECKING:
@@ -206,8 +207,8 @@ class _Run:
 
     def _append(self, ranges: Sequence[PartitionRange], claims: tuple[Claim, ...]) -> None:
         """Write the rows, and then commit them."""
-        tasks, size, files = plan_tasks(self.sources, ranges), sum(sizes_of(self.sources, ranges)), list[File]()
-        shape = self._shaped()
+        size, shape, files = sum(sizes_of(self.sources, ranges)), self._shaped(), list[File]()
+        tasks = plan_tasks(self.sources, ranges, task_bytes=self._task_bytes(size))
         if tasks:
             with self.meter.working(self._started(), size):
                 files = shape.write(tasks)
@@ -220,6 +221,13 @@ class _Run:
         self.outcome.files += len(files)
         self.outcome.bytes += sum(file.bytes for file in files)
         self.meter.done(records, size, version=self.state.version, files=len(files))
+
+    def _task_bytes(self, size: float) -> float:
+        """As its user says, or so that all cores have enough to do, and few files are to be merged later."""
+        if self.spec.source.partition_bytes_max is not None:
+            return self.spec.source.partition_bytes_max
+        share = size / (PIPELINE_TASKS_A_CORE * cores_of(self._started()))
+        return max(min(share, self.spec.file_bytes), self.spec.source.task_bytes)
 
     def compact(self) -> None:
         """Merge small files, where there are many."""

@@ -16,6 +16,8 @@ from headrace.base.errors import UsageError
 from headrace.base.limits import (
     PIPELINE_BATCH_BYTES,
     PIPELINE_FILE_BYTES,
+    PIPELINE_NICE,
+    PIPELINE_NICE_MAX,
     PIPELINE_TASK_BYTES_MAX,
     REPLAY_BATCH_BYTES,
     STATISTICS_TOP_MAX,
@@ -57,17 +59,17 @@ SECTIONS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         "columns": (),
         "table": ("path", "format", "catalog", "identifier", "partition_by", "file_bytes", "compression", "compact"),
         "run": ("continuous", "poll_seconds"),
-        "spark": ("master", "settings"),
+        "spark": ("master", "nice", "settings"),
     },
     AUDIT: {
         "source": ("store", "bootstrap", "topic", "topicPattern", "assign"),
         "report": ("html", "json"),
-        "spark": ("master", "settings"),
+        "spark": ("master", "nice", "settings"),
     },
     COMPACT: {
         "source": ("store", "bootstrap", "topic", "topicPattern", "assign"),
         "run": ("compare",),
-        "spark": ("master", "settings"),
+        "spark": ("master", "nice", "settings"),
     },
     STATISTICS: {
         "source": (
@@ -75,14 +77,14 @@ SECTIONS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
             *("startingTimestamp", "endingTimestamp", "failOnDataLoss", "maxBytesPerPartition"),
         ),
         "report": ("html", "json", "top"),
-        "spark": ("master", "settings"),
+        "spark": ("master", "nice", "settings"),
     },
     REPLAY: {
         "source": tuple(name for name in SOURCE if name != "includeHeaders"),
         "target": ("bootstrap", "topic", "partition", "identity", "compression", "batchBytes", "deliveryTimeoutMs"),
         "transform": ("function",),
         "run": ("checkpoint", "records_per_second", "mb_per_second", "continuous", "poll_seconds"),
-        "spark": ("master", "settings"),
+        "spark": ("master", "nice", "settings"),
     },
 }
 """Of each kind its sections, and the keys of these; none: any."""
@@ -106,6 +108,8 @@ class SparkOf:
     """The session."""
 
     master: str = "local[*]"
+    nice: int = PIPELINE_NICE
+    """Of a local one, so that brokers on the same machine go first: nice(1)."""
     settings: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -327,7 +331,11 @@ def _function(section: _Section) -> str | None:
 
 
 def _spark(section: _Section) -> SparkOf:
-    return SparkOf(master=section.text("master") or "local[*]", settings=section.pairs("settings"))
+    return SparkOf(
+        master=section.text("master") or "local[*]",
+        nice=section.number("nice", PIPELINE_NICE, PIPELINE_NICE_MAX, least=0),
+        settings=section.pairs("settings"),
+    )
 
 
 class _Section:
@@ -392,10 +400,10 @@ class _Section:
             raise self.wrong(key, "true or false")
         return value
 
-    def number(self, key: str, default: int, most: int) -> int:
+    def number(self, key: str, default: int, most: int, *, least: int = 1) -> int:
         value = self.given.get(key, default)
-        if type(value) is not int or not 0 < value <= most:
-            raise self.wrong(key, f"a number from 1 to {most}")
+        if type(value) is not int or not least <= value <= most:
+            raise self.wrong(key, f"a number from {least} to {most}")
         return value
 
     def rate(self, key: str) -> float | None:

@@ -1,0 +1,51 @@
+"""A session makes way for what else runs on its machine."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from headrace.spark.session import lower
+
+NICE = 7
+MANY_THREADS = """
+import os, sys, threading
+ended, begun = threading.Event(), threading.Barrier(9)
+def rest():
+    begun.wait()
+    ended.wait()
+for _ in range(8):
+    threading.Thread(target=rest, daemon=True).start()
+begun.wait()
+print("ready", flush=True)
+sys.stdin.readline()
+child = os.fork()
+if child == 0:
+    print(os.getpriority(os.PRIO_PROCESS, 0), flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="this system does not tell of threads")
+def test_all_threads_of_a_process_are_lowered_and_what_it_starts_later() -> None:
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    nice = min(19, before + NICE)
+    command = [sys.executable, "-c", MANY_THREADS]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        lower(process.pid, nice)
+        threads = [int(each.name) for each in Path(f"/proc/{process.pid}/task").iterdir()]
+        assert len(threads) == 9
+        assert {os.getpriority(os.PRIO_PROCESS, each) for each in threads} == {nice}
+        process.stdin.write("\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == f"{nice}\n"
+    assert process.returncode == 0
+    assert os.getpriority(os.PRIO_PROCESS, 0) == before
