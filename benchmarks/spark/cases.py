@@ -6,11 +6,11 @@ import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import psutil
 
@@ -29,6 +29,9 @@ PRODUCER_S: Final = 6.0
 """At least so long a producer is heard, alone and beside scans."""
 MICRO_BATCHES: Final = 15
 STREAM_TIMEOUT_S: Final = 120
+WHOLE: Final = "triggerExecution"
+PARTS: Final = ("latestOffset", "queryPlanning", "walCommit", "addBatch", "commitOffsets")
+"""Of a micro-batch, as Spark tells of them."""
 
 
 class SparkCase(Measurable, Protocol):
@@ -160,19 +163,28 @@ class MicroBatch:
                 for _ in range(MICRO_BATCHES + 1):
                     producer.send()
                     query.processAllAvailable()
-                taken, read = batches(query)
+                found = batches(query)
             finally:
                 query.stop()
+        read = sum(each.rows for each in found)
         assert read == grown, f"{read} rows were read instead of {grown}"
-        return Figures(rate=statistics.median(taken[1:]), others={"longest_ms": max(taken[1:]), "batches": len(taken)})
+        warm = found[1:]
+        others = {f"{name}_ms": statistics.median(each.ms.get(name, 0.0) for each in warm) for name in PARTS}
+        others |= {"longest_ms": max(each.ms[WHOLE] for each in warm), "batches": len(found)}
+        return Figures(rate=statistics.median(each.ms[WHOLE] for each in warm), others=others)
 
 
-def batches(query: StreamingQuery) -> tuple[list[float], int]:
-    """Milliseconds of those that read something, and all that they read."""
+class Batch(NamedTuple):
+    """One of a stream that read something."""
+
+    rows: int
+    ms: Mapping[str, float]
+    """That its parts took."""
+
+
+def batches(query: StreamingQuery) -> list[Batch]:
     found = [progress for progress in query.recentProgress if progress["numInputRows"]]
-    return [float(each["durationMs"]["triggerExecution"]) for each in found], sum(
-        each["numInputRows"] for each in found
-    )
+    return [Batch(each["numInputRows"], {name: float(ms) for name, ms in each["durationMs"].items()}) for each in found]
 
 
 @contextmanager
