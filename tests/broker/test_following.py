@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
+from typing import NamedTuple
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from headrace.base.ids import LAST_OFFSET, BrokerId, LeaderEpoch, Offset, PartitionIndex, TopicPartition
+from headrace.base.limits import PRODUCER_BATCHES_CACHED
 from headrace.broker.flusher import Flusher
 from headrace.broker.following import FollowerPartition
 from headrace.broker.history_keeper import bytes_above
@@ -14,13 +19,15 @@ from headrace.broker.opening import recover_producers
 from headrace.broker.partition_settings import PartitionSettings
 from headrace.broker.system import SystemClock
 from headrace.metadata.segments import PartitionCatalog
-from headrace.replica.producers import ACCEPT, Duplicate, ProducerStates
+from headrace.replica.producers import ACCEPT, Duplicate, ProducerStates, Refuse, Verdict
 from headrace.storage.engine import FlushTicket
 from headrace.storage.log.engine import LocalLogEngine
+from headrace.storage.log.partition import LocalLog
 from headrace.wire.batches import PREFIX, encode_batch, parse_header
 from headrace.wire.records import Record
 from tests.metadata.histories import descriptor
-from tests.storage.log.log_world import IDENTITY, ROOT, SMALL, batch, new_disk
+from tests.storage.log.log_world import IDENTITY, ROOT, SMALL, batch, new_disk, open_log
+from tests.storage.log.memory_disk import MemoryDisk
 
 SETTINGS = PartitionSettings(
     max_message_bytes=1_000_000,
@@ -112,10 +119,10 @@ async def test_a_copy_tells_how_far_it_is_behind_what_is_committed() -> None:
     assert copy.offset_lag == 5
 
 
-def written_by(producer: int, base: int, sequence: int) -> bytes:
+def written_by(producer: int, base: int, sequence: int, *, epoch: int = 0) -> bytes:
     """A batch of one record, as it stands in the leader's log."""
     record = Record(0, 1_700_000_000_000, None, b"." * 200)
-    raw = encode_batch([record], producer_id=producer, producer_epoch=0, base_sequence=sequence)
+    raw = encode_batch([record], producer_id=producer, producer_epoch=epoch, base_sequence=sequence)
     return PREFIX.pack(base, len(raw) - 12, 0) + raw[PREFIX.size :]
 
 
@@ -153,6 +160,87 @@ async def test_producers_are_still_known_once_a_log_is_cut_whose_beginning_is_go
         assert isinstance(producers.check(parse_header(written_by(7, 0, 0))), Duplicate)
         assert isinstance(producers.check(parse_header(written_by(8, 8, 7))), Duplicate)
         assert producers.check(parse_header(written_by(8, 9, 8))) == ACCEPT, "it was cut"
+
+
+class Writing(NamedTuple):
+    """One batch of a producer, which may have a new epoch first."""
+
+    producer: int
+    is_bumped: bool
+    then: str
+    """What happens after it."""
+
+
+writings = st.lists(
+    st.builds(
+        Writing,
+        st.integers(7, 9),
+        st.sampled_from([False, False, False, True]),
+        st.sampled_from(["", "", "", "snapshot", "delete", "flush"]),
+    ),
+    min_size=1,
+    max_size=30,
+)
+
+
+@given(writings, st.data())
+@settings(max_examples=300, deadline=None)
+def test_who_is_known_after_a_cut_is_known_as_if_nothing_had_come_behind_it(
+    plan: list[Writing], data: st.DataObject
+) -> None:
+    """Wherever the log begins by then, and whichever snapshots are left; after a loss of power, too."""
+    asyncio.run(cut_and_compare(plan, data))
+
+
+async def cut_and_compare(plan: list[Writing], data: st.DataObject) -> None:
+    copy = copied()
+    batches, epochs, sequences = list[bytes](), dict[int, int](), dict[int, int]()
+    for writing in plan:
+        base, producer = len(batches), writing.producer
+        if writing.is_bumped or producer not in epochs:
+            epochs[producer], sequences[producer] = epochs.get(producer, -1) + 1, 0
+        batches.append(written_by(producer, base, sequences[producer], epoch=epochs[producer]))
+        sequences[producer] += 1
+        copy.append(batches[-1])
+        if writing.then == "snapshot":
+            copy.snapshot_producers()
+        elif writing.then:
+            await copy._flusher.idle()
+            if writing.then == "delete":
+                copy.on_marks(Offset(base), Offset(data.draw(st.integers(copy.log.log_start_offset, base))))
+    await copy._flusher.idle()
+    end = data.draw(st.integers(copy.log.log_start_offset, len(batches)))
+    known, remembered = copy.producers.as_of(end).ids, copy.producers.remembered()
+    wanted = ProducerStates()
+    for base, raw in enumerate(batches[:end]):
+        wanted.on_appended(parse_header(raw), Offset(base), 0)
+    copy.cut(Offset(end))
+    is_cut = end < len(batches)
+    assert isinstance(copy.log, LocalLog)
+    disk = copy.log._disk
+    assert isinstance(disk, MemoryDisk)
+    if data.draw(st.booleans()):
+        copy.flush_soon()
+        await copy._flusher.idle()
+    disk.power_cut()
+    again = open_log(disk, replace(SMALL, retention_ms=0))
+    assert again.log_end_offset == end
+    for producers in (copy.producers, recover_producers(again, 0)):
+        assert known <= producers.ids or not is_cut
+        for raw in batches:
+            header = parse_header(raw)
+            if header.producer_id in producers.ids:
+                told, due = producers.check(header), wanted.check(header)
+                is_lost = header.base_offset < again.log_start_offset and header.base_offset not in remembered
+                assert told == due or is_same_batch(told, due) or (is_lost and isinstance(told, Refuse))
+            elif header.producer_id in wanted.ids:
+                since = [each for each in map(parse_header, batches[end:]) if each.producer_id == header.producer_id]
+                assert len(since) >= PRODUCER_BATCHES_CACHED or since[-1].producer_epoch > 0, "nobody else is forgotten"
+
+
+def is_same_batch(told: Verdict, due: Verdict) -> bool:
+    """When it was appended is not known after a recovery."""
+    return isinstance(told, Duplicate) and isinstance(due, Duplicate) and told[:2] == due[:2]
 
 
 def history_to(*ends: int) -> PartitionCatalog:

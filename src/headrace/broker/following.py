@@ -247,21 +247,24 @@ class FollowerPartition(Replica):
     def cut(self, offset: Offset) -> None:
         """Drop all at and above `offset`, or, where that is below our start, everything. Blocking: in a worker thread,
         with no flush under way. Raises StorageFailure; CorruptData where that is in the middle of damage, and then
-        nothing is cut. Of producers all is known that was known as of there: the batches of some may have left the log,
-        and newer snapshots go with the cut."""
+        nothing is cut."""
         self._tell_of_loss(offset)
-        before = self.producers.as_of(offset)
         if offset < self.high_watermark:
             self._high_watermark = offset
-        self.log.truncate_to(offset)
+        self.log.truncate_to(offset, self._forget_producers_above)
         self._sound_from = min(self._sound_from, self.log.log_end_offset)
         self.damaged = damaged_range(self.log)
+
+    def _forget_producers_above(self, end: Offset) -> bytes:
+        """Of producers all is known that was known when the log ended there: the batches of some may have left the log
+        since, and newer snapshots go with the cut."""
+        before = self.producers.as_of(end)
         try:
-            self.producers = recover_producers(self.log, self._clock.now_ms())
+            self.producers = recover_producers(self.log, self._clock.now_ms(), end)
         except OSError as error:
             raise StorageFailure(f"The producers of {self.log.directory.name} cannot be read: {error}.") from error
-        if self.producers.remember(before):
-            self.snapshot_producers()
+        self.producers.remember(before)
+        return self.producers.snapshot() if len(self.producers) else b""
 
     @property
     def is_blocked(self) -> bool:

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 import structlog
 
 from headrace.base.errors import CorruptData, HeadraceError, StorageFailure
-from headrace.base.ids import Offset
+from headrace.base.ids import LAST_OFFSET, Offset
 from headrace.base.limits import LOGS_OPENED_AT_ONCE_MAX
 from headrace.base.ports import Clock
 from headrace.metadata.moves import StorageStateSealed
@@ -168,18 +168,21 @@ def _examine_all(partition_log: PartitionLog) -> None:
             partition_log.end_examination(examination, done=True)
 
 
-def recover_producers(partition_log: PartitionLog, now_ms: int) -> ProducerStates:
-    """When a batch behind the snapshot was appended is not known: it counts as appended now, so that no producer is
-    forgotten too early."""
-    snapshot = partition_log.latest_producer_snapshot()
+def recover_producers(partition_log: PartitionLog, now_ms: int, end: Offset = LAST_OFFSET) -> ProducerStates:
+    """As of `end`, or of the log's. When a batch behind the snapshot was appended is not known: it counts as appended
+    now, so that no producer is forgotten too early. A snapshot from below the log's start says nothing: batches of the
+    same producers may have come behind it, and have left the log since."""
+    snapshot = partition_log.latest_producer_snapshot(end)
     producers = ProducerStates()
     start = partition_log.log_start_offset
-    if snapshot is not None and snapshot[0] <= partition_log.log_end_offset:
+    if snapshot is not None and start <= snapshot[0] <= partition_log.log_end_offset:
         try:
             producers = ProducerStates.restore(snapshot[1])
-            start = Offset(max(start, snapshot[0]))
+            start = snapshot[0]
         except CorruptData as error:
             log.warning("producers are rebuilt from the whole log", log=str(partition_log.directory), reason=str(error))
     for header in partition_log.batches_from(start):
+        if header.base_offset >= end:
+            break
         producers.on_appended(header, Offset(header.base_offset), now_ms)
     return producers

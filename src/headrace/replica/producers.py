@@ -166,9 +166,10 @@ class ProducerStates:
 
     def _knows_less(self, producer_id: int, then: ProducerState) -> bool:
         now = self._states.get(producer_id)
-        if now is None or now.epoch != then.epoch:
-            return now is None
-        return now.batches[-1].last_offset == then.batches[-1].last_offset and len(now.batches) < len(then.batches)
+        if now is None:
+            return True
+        last_now, last_then = now.batches[-1].last_offset, then.batches[-1].last_offset
+        return last_now < last_then or (last_now == last_then and len(now.batches) < len(then.batches))
 
     def remembered(self) -> frozenset[int]:
         """The last offsets of all batches that are remembered: compaction keeps them, or a recovery would not know

@@ -317,9 +317,12 @@ class PartitionLog(Protocol):
         """Move the log's start up to `offset` (KIP-107), durable with the next flush; returns the new start. Files go
         as with `apply_retention`, which also sees to those that a cleaning holds now."""
 
-    def truncate_to(self, offset: Offset) -> None:
-        """Cut all batches that reach above `offset`, durably, and forget epochs that begin at the end. Blocking: in a
-        worker thread, with no other call to this log under way and no ticket out. Raises StorageFailure."""
+    def truncate_to(self, offset: Offset, producers: Callable[[Offset], bytes] | None = None) -> None:
+        """Cut all batches that reach above `offset`, durably, and forget epochs that begin at the end. `producers` is
+        told where the log will end, once and while all of it is there, and gives the snapshot that is durable before
+        newer ones go (empty: none). Blocking: in a worker thread, with no other call to this log under way, but for
+        reads by `producers`, and no ticket out. Raises StorageFailure, and, with nothing cut, what
+        `producers` raises."""
 
     def restart_at(self, offset: Offset, *, epoch: LeaderEpoch = NO_EPOCH, producers: bytes = b"") -> None:
         """Drop everything, durably; the next append is at `offset`, behind a record of `epoch`, with `producers` as the
@@ -420,8 +423,9 @@ class PartitionLog(Protocol):
         """Make it durable where it begins, though nothing was ever appended: whose log it is, from where on, and what
         its producers wrote before that. Blocking: before anybody else has the log. Raises StorageFailure."""
 
-    def latest_producer_snapshot(self) -> tuple[Offset, bytes] | None:
-        """The newest durable one. Blocking (reads a file); in a worker thread, before the log is appended to."""
+    def latest_producer_snapshot(self, end: Offset = LAST_OFFSET) -> tuple[Offset, bytes] | None:
+        """The newest one as of `end` or before. Blocking (reads a file); in a worker thread, before the log is appended
+        to."""
 
     def close(self, *, clean: bool = True) -> None:
         """Blocking, in a worker thread. Clean: all is flushed and the next open has nothing to check."""

@@ -82,6 +82,36 @@ def test_the_end_of_the_log_is_read_again() -> None:
     assert read(twin.log, last) == twin.bytes_from(last)
 
 
+def test_who_asks_once_more_may_see_is_given_more() -> None:
+    """Others were not to go on from there: what they were given is less than there is."""
+    twin = Twin(open_log(new_disk(), SMALL))
+    for number in range(20):
+        twin.append(batch(2, seed=number))
+    flush(twin.log)
+    for _ in range(3):
+        assert read(twin.log, 0, end=2) == twin.stored[0].bytes
+    assert len(read(twin.log, 0)) > len(twin.stored[0].bytes)
+
+
+def test_what_was_cut_off_while_it_was_read_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cuts are made in worker threads."""
+    _, twin = read_twice()
+    segment = twin.log._contents.segments[0]
+    file = twin.log._contents._files.get(segment)
+    whole = file.read
+
+    def cut_meanwhile(offset: int, length: int) -> bytes:
+        data = whole(offset, length)
+        twin.log._contents._drop_read()
+        return data
+
+    twin.log._contents._drop_read()
+    monkeypatch.setattr(file, "read", cut_meanwhile)
+    for _ in range(3):
+        read(twin.log, 0)
+    assert kept(twin.log) == 0
+
+
 def test_what_was_cut_off_is_not_given_for_what_takes_its_place() -> None:
     _, twin = read_twice()
     twin.log.truncate_to(Offset(2))

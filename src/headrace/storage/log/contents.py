@@ -37,6 +37,7 @@ class Contents:
 
     __slots__ = (
         "_disk",
+        "_drops",
         "_files",
         "_held",
         "_positions",
@@ -72,6 +73,8 @@ class Contents:
         """Where readers stopped: offset to segment and position."""
         self.newest: Final = newest
         self.again: Final = again
+        self._drops = 0
+        """How often what was kept for readers was dropped: a cut, in a worker thread, may overtake a read."""
 
     # writing
 
@@ -163,6 +166,7 @@ class Contents:
         if place is None:
             return _NOTHING
         segment, position = place
+        drops = self._drops
         file = self._files.get(segment)
         left = (segment.sound_up_to(start) if segment.damages else segment.size) - position
         data = file.read(position, min(max(max_bytes, HEADER_BYTES), left))
@@ -191,9 +195,12 @@ class Contents:
             if position == segment.size:
                 self.newest.follow()
         given = memoryview(data)[:size]
-        if 0 < size <= max_bytes and (position < segment.size or segment is not self.active):
+        is_at_end = position == segment.size
+        if 0 < size <= max_bytes and (segment is not self.active if is_at_end else _is_full(data, size, max_bytes)):
             until = end if next_offset is None else next_offset
             self.again.add(start, max_bytes, given, until, held=len(data))
+            if drops != self._drops:
+                self.again.drop()
         return given
 
     def _cut_small(
@@ -236,6 +243,7 @@ class Contents:
 
     def _drop_read(self) -> None:
         """Nothing that was kept for readers is what the log holds from now on."""
+        self._drops += 1
         self.newest.drop()
         self.again.drop()
 
@@ -354,6 +362,13 @@ class Contents:
         for segment in self.segments:
             if not segment.pins:
                 self._files.close(segment)
+
+
+def _is_full(data: bytes, size: int, limit: int) -> bool:
+    """Whether a read of whole batches, `size` bytes of `data`, ended where one more would be above `limit`; else it was
+    not to go on from there, and may be a moment later."""
+    following = size + LENGTH_END
+    return following > len(data) or following + int.from_bytes(data[following - 4 : following]) > limit
 
 
 def _add(segment: Segment, headers: Iterable[tuple[int, BatchHeader]], interval: int) -> None:

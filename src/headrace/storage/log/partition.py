@@ -612,11 +612,14 @@ class LocalLog:
         if producers is not None:
             self._snapshots.add(end)
 
-    def latest_producer_snapshot(self) -> tuple[Offset, bytes] | None:
+    def latest_producer_snapshot(self, end: Offset = LAST_OFFSET) -> tuple[Offset, bytes] | None:
+        newest = self._snapshots.newest(end)
+        if newest is None:
+            return None
         for offset, data in reversed(self._unsynced.snapshots):
-            if offset in self._snapshots.offsets[-1:]:  # it is still to be written
+            if offset == newest:  # it is still to be written
                 return offset, data
-        return self._snapshots.latest(self._disk)
+        return newest, self._snapshots.read(self._disk, newest)
 
     # both ends
 
@@ -693,12 +696,12 @@ class LocalLog:
         self.log_start_offset = offset
         self._unsynced.checkpoint = self._exists
 
-    def truncate_to(self, offset: Offset) -> None:
+    def truncate_to(self, offset: Offset, producers: Callable[[Offset], bytes] | None = None) -> None:
         assert self._ticket is None, "no flush is under way"
         if offset >= self.log_end_offset:
             self._epochs_changed = self._epochs.cut_from(self.log_end_offset) or self._epochs_changed
             return
-        self._cutting(lambda: self._truncate(offset))
+        self._cutting(lambda: self._truncate(offset, producers))
 
     def restart_at(self, offset: Offset, *, epoch: LeaderEpoch = NO_EPOCH, producers: bytes = b"") -> None:
         assert self._ticket is None, "no flush is under way"
@@ -792,7 +795,7 @@ class LocalLog:
         self._disk.sync_directory(self.directory)
         self._lower_checkpoint(offset, all_gone=True)
 
-    def _truncate(self, offset: Offset) -> None:
+    def _truncate(self, offset: Offset, producers: Callable[[Offset], bytes] | None = None) -> None:
         """Lower the recovery point, then cut, all of it durably: what is appended below the old recovery point must be
         checked again, and what was cut must not come back behind it."""
         contents = self._contents
@@ -803,6 +806,10 @@ class LocalLog:
         base, position, end = lookups.place_of(
             self._disk, contents.segments, offset, self.log_start_offset, contents.gaps_below
         )
+        snapshot = b"" if producers is None else producers(end)
+        if snapshot and self._exists:
+            write_file(self._disk, numbered(self.directory, end, SNAPSHOT), snapshot)
+            self._disk.sync_directory(self.directory)
         self.log_start_offset = min(self.log_start_offset, end)
         if self._exists:
             self._lower_checkpoint(Offset(base) if base >= 0 else end, all_gone=base < 0)
@@ -812,6 +819,8 @@ class LocalLog:
         contents.reopen_last(base, self.config.index_interval_bytes)
         gone = [path for segment in dropped for path in segment_paths(self.directory, segment.base)]
         gone += self._snapshots.cut_above(end)
+        if snapshot:
+            gone += self._snapshots.add(end)
         if base < 0:  # a new segment may take the name of one whose removal was still to come
             gone, self._unsynced.removals = gone + self._unsynced.removals, []
         for path in reversed(gone):

@@ -33,9 +33,9 @@ class ProducerSnapshots:
         self.offsets = [known for known in self.offsets if known <= end]
         return [numbered(self.directory, known, SNAPSHOT) for known in above]
 
-    def latest(self, disk: Disk) -> tuple[Offset, bytes] | None:
-        """Reads the file."""
-        if not self.offsets:
-            return None
-        newest = self.offsets[-1]
-        return newest, read_file(disk, numbered(self.directory, newest, SNAPSHOT))
+    def newest(self, end: Offset) -> Offset | None:
+        """As of `end` or before."""
+        return next((known for known in reversed(self.offsets) if known <= end), None)
+
+    def read(self, disk: Disk, offset: Offset) -> bytes:
+        return read_file(disk, numbered(self.directory, offset, SNAPSHOT))
