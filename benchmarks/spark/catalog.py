@@ -57,9 +57,8 @@ def beside(session: Session, *, records: int | None = None) -> Sequence[BesidePr
     """What a broker's producers see of scans, by a session like any other, and then by one that makes way."""
     shape, codec = OF_ONE.split("-")
     count, size = SHAPES[shape]
-    data = Data(
-        name=OF_ONE, records=min(count, records or count), record_bytes=size, compression=Compression[codec.upper()]
-    )
+    least, how = min(count, records or count), Compression[codec.upper()]
+    data = Data(name=f"{OF_ONE}-scanned", records=least, record_bytes=size, compression=how)
     p99, found = Target(1.0, Better.LOWER, most=P99_FACTOR_MAX), []
     for nice in (0, PIPELINE_NICE_MAX):
         about = About(
