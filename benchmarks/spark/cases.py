@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
@@ -19,7 +20,7 @@ from benchmarks.load.rivals import Rival
 from benchmarks.spark.data import Data
 from benchmarks.spark.producer import BATCH_RECORDS, PacedProducer
 from benchmarks.spark.queries import Action, Count, Session, frame, options, rows_in
-from headrace.spark.session import make_way
+from headrace.spark.session import java_pid, make_way
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -92,13 +93,20 @@ class BesideProducer:
     tuned: bool
     nice: int = 0
     """Of Spark, from then on."""
+    apart: bool = False
+    """Spark has one processor, and broker and producer the other."""
 
     def run(self, entrant: Entrant) -> Figures:
         rival = entrant.rival
         self.data.fill(entrant)
         action, scans = Count(), 0
-        make_way(self.session.spark, self.nice)
-        with PacedProducer(entrant, f"{self.about.name}-{rival.name}-hot") as producer:
+        spark = self.session.spark
+        make_way(spark, self.nice)
+        with PacedProducer(entrant, f"{self.about.name}-{rival.name}-hot") as producer, ExitStack() as stack:
+            if self.apart:
+                first, second, *_ = sorted(os.sched_getaffinity(0))
+                stack.enter_context(kept_to(second, [java_pid(spark)]))
+                stack.enter_context(kept_to(first, [*rival.pids, producer.pid]))
             time.sleep(PRODUCER_S)
             alone, begun = producer.taken(), time.perf_counter()
             while time.perf_counter() - begun < PRODUCER_S:
@@ -185,6 +193,23 @@ class Batch(NamedTuple):
 def batches(query: StreamingQuery) -> list[Batch]:
     found = [progress for progress in query.recentProgress if progress["numInputRows"]]
     return [Batch(each["numInputRows"], {name: float(ms) for name, ms in each["durationMs"].items()}) for each in found]
+
+
+@contextmanager
+def kept_to(processor: int, pids: Sequence[int]) -> Iterator[None]:
+    """All threads of these processes, and what they start; afterwards they have all processors again."""
+    _keep_to({processor}, pids)
+    try:
+        yield
+    finally:
+        _keep_to(os.sched_getaffinity(0), pids)
+
+
+def _keep_to(processors: Iterable[int], pids: Sequence[int]) -> None:
+    for process in [found for pid in pids for found in (psutil.Process(pid), *psutil.Process(pid).children(True))]:
+        for thread in process.threads():
+            with suppress(ProcessLookupError):
+                os.sched_setaffinity(thread.id, processors)
 
 
 @contextmanager

@@ -54,23 +54,27 @@ def cases(session: Session, *, records: int | None = None) -> Sequence[SparkCase
 
 
 def beside(session: Session, *, records: int | None = None) -> Sequence[BesideProducer]:
-    """What a broker's producers see of scans, by a session like any other, and then by one that makes way."""
+    """What a broker's producers see of scans, by a session like any other, by one that has a processor of its own,
+    and then by one that makes way."""
     shape, codec = OF_ONE.split("-")
     count, size = SHAPES[shape]
-    least, how = min(count, records or count), Compression[codec.upper()]
-    data = Data(name=f"{OF_ONE}-scanned", records=least, record_bytes=size, compression=how)
+    least, packed = min(count, records or count), Compression[codec.upper()]
+    data = Data(name=f"{OF_ONE}-scanned", records=least, record_bytes=size, compression=packed)
     p99, found = Target(1.0, Better.LOWER, most=P99_FACTOR_MAX), []
-    for nice in (0, PIPELINE_NICE_MAX):
+    for name, how, nice, apart in (
+        ("", "", 0, False),
+        ("-apart", " on the other processor", 0, True),
+        ("-nice", f" with nice {PIPELINE_NICE_MAX}", PIPELINE_NICE_MAX, False),
+    ):
         about = About(
-            name=f"spark-beside-producer{'-nice' if nice else ''}",
-            title=f"{_described(data)}: p99 of a producer during scans"
-            f"{f' with nice {nice}' if nice else ''} by its p99 alone",
+            name=f"spark-beside-producer{name}",
+            title=f"{_described(data)}: p99 of a producer during scans{how} by its p99 alone",
             unit="times",
             who=STORED,
             target=p99,
             **COMMON,
         )
-        found.append(BesideProducer(about=about, session=session, data=data, tuned=True, nice=nice))
+        found.append(BesideProducer(about=about, session=session, data=data, tuned=True, nice=nice, apart=apart))
     return found
 
 

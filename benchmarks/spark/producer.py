@@ -39,6 +39,11 @@ class PacedProducer:
         assert self._pipe.poll(START_TIMEOUT_S), "the producer does not start"
         self._pipe.recv()
 
+    @property
+    def pid(self) -> int:
+        assert self._process.pid is not None
+        return self._process.pid
+
     def taken(self) -> list[float]:
         """Seconds that each record took since it was asked last."""
         self._pipe.send(0)

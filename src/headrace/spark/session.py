@@ -68,7 +68,12 @@ def cores_of(spark: SparkSession) -> int:
 def make_way(spark: SparkSession, nice: int) -> None:
     """Lower the priority of a local session, its Java and its workers, to `nice` (0 to 19, nice(1)): brokers on this
     machine, and who waits for them, go first. Only root can raise it again. On Linux alone; elsewhere nothing."""
-    lower(int(spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()), nice)  # type: ignore[union-attr]
+    lower(java_pid(spark), nice)
+
+
+def java_pid(spark: SparkSession) -> int:
+    """Of a local session's Java process."""
+    return int(spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid())  # type: ignore[union-attr]
 
 
 def lower(pid: int, nice: int) -> None:
