@@ -21,6 +21,7 @@ SETTINGS: Final[dict[str, str]] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
+PROCESSES: Final = Path("/proc")
 LOCAL_SETTINGS: Final[dict[str, str]] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -77,10 +78,31 @@ def java_pid(spark: SparkSession) -> int:
 
 
 def lower(pid: int, nice: int) -> None:
-    """Of all threads of a process; those that they start later inherit it, as its later children do."""
-    threads, done = Path(f"/proc/{pid}/task"), set[int]()
-    while threads.is_dir() and (left := {int(thread.name) for thread in threads.iterdir()} - done):
+    """Of all threads of a process and of those that it has started; what these start later inherits it."""
+    done: set[int] = set()
+    while left := {thread for process in _family(pid) for thread in _numbers(f"{process}/task")} - done:
         for thread in left:
             with suppress(ProcessLookupError):
                 os.setpriority(os.PRIO_PROCESS, thread, nice)
         done |= left
+
+
+def _family(pid: int) -> list[int]:
+    """The process, and all below it."""
+    children: dict[int, list[int]] = {}
+    for process in _numbers(""):
+        with suppress(OSError):  # it has ended
+            about = (PROCESSES / f"{process}/stat").read_bytes()
+            parent = int(about[about.rindex(b")") + 1 :].split()[1])  # behind its name, which may be anything
+            children.setdefault(parent, []).append(process)
+    found = [pid]
+    for each in found:
+        found += children.get(each, [])
+    return found
+
+
+def _numbers(directory: str) -> list[int]:
+    """Names in a directory of the kernel's that are numbers."""
+    with suppress(OSError):
+        return [int(name) for name in os.listdir(PROCESSES / directory) if name.isdecimal()]
+    return []
