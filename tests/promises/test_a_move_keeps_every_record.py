@@ -43,8 +43,9 @@ TAKEN_OVER: Final = "partition taken over"
 class Operator:
     """Asks any broker that answers."""
 
-    def __init__(self, cluster: BrokerCluster) -> None:
+    def __init__(self, cluster: BrokerCluster, topic: str = TOPIC) -> None:
         self.cluster = cluster
+        self.topic = topic
         self.down: set[int] = set()
 
     async def ask(self, version: int, request: Any) -> Any:
@@ -56,11 +57,11 @@ class Operator:
     async def told(self) -> tuple[int, dict[int, int]]:
         """The controller, and who leads each partition."""
         answer = await self.ask(12, MetadataRequest(topics=None))
-        (topic,) = [one for one in answer.topics if one.name == TOPIC]
+        (topic,) = [one for one in answer.topics if one.name == self.topic]
         return int(answer.controller_id), {one.partition_index: one.leader_id for one in topic.partitions}
 
     async def move(self, partition: int, *to: int) -> ErrorCode:
-        wish = ReassignableTopic(TOPIC, (ReassignablePartition(partition, to),))
+        wish = ReassignableTopic(self.topic, (ReassignablePartition(partition, to),))
         answer = await self.ask(1, AlterPartitionReassignmentsRequest(timeout_ms=10_000, topics=(wish,)))
         code = answer.error_code or answer.responses[0].partitions[0].error_code
         return error_of(code)
