@@ -1,8 +1,9 @@
-"""Every test, in two processes at once: what needs nothing but a processor runs beside all else, and makes way for it.
+"""Every test, in three processes at once: what needs nothing but a processor, and Spark's, run beside all else, and
+make way for it.
 
-Brokers, clients and Spark wait much of their time, so that on two cores the others cost hardly any. Lines of these are
-marked as such; what failed of them is told once more at the end. What hangs tells the stacks of all its threads and is
-ended (tests/guard.py). Exit code 0 where both passed.
+Brokers and clients wait much of their time, so that on two cores the others cost hardly any. Lines of these are marked
+as such; what failed of them is told once more at the end. What hangs tells the stacks of all its threads and is ended
+(tests/guard.py). Exit code 0 where all passed.
 """
 
 from __future__ import annotations
@@ -12,62 +13,79 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 
 TESTS: Final = Path("tests")
-BESIDE: Final = (
-    "controller",
-    "coordinators",
-    "metadata",
-    "net",
-    "raft",
-    "replica",
-    "sim",
-    "spark",
-    "storage",
-    "tier",
-    "wire",
-)
-"""Directories of tests on virtual time, on none, or of a few sockets and files."""
+BESIDE: Final[Mapping[str, Sequence[str]]] = {
+    "beside": (
+        *("controller", "coordinators", "metadata", "net", "raft", "replica", "sim", "storage", "tier", "wire"),
+    ),
+    "spark": ("pipelines", "spark"),
+}
+"""Directories of tests: on virtual time, on none, or of a few sockets and files; and those that wait for Java."""
 BESIDE_TIMEOUT_S: Final = 600
 """Of each of them: they make way."""
 LIMIT_S: Final = 2_400
 """All tests, and the end of their process."""
 ABORTS_S: Final = 30
-BESIDE_MARK: Final = "    beside | "
 SUMMARY: Final = "short test summary info"
 NICE: Final = "15"
 SLOWEST: Final = 15
-"""Tests whose seconds are told at the end, of each of the two."""
+"""Tests whose seconds are told at the end, of each of the three."""
+
+
+PYTEST: Final = (sys.executable, "-u", "-X", "faulthandler", "-m", "pytest", f"--durations={SLOWEST}")
+
+
+class Beside:
+    """One of the others, which is told as it goes."""
+
+    def __init__(self, name: str, command: Sequence[str]) -> None:
+        self.mark = f"{name:>10} | "
+        self.summary: list[str] = []
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        self._teller = threading.Thread(target=self._tell, daemon=True)
+        self._teller.start()
+
+    def _tell(self) -> None:
+        """Each line as soon as it is whole; what comes from SUMMARY on is kept, too."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            print(f"{self.mark}{line}", end="", flush=True)
+            if self.summary or SUMMARY in line:
+                self.summary.append(line.rstrip())
+
+    def end(self, limit_s: float = ABORTS_S) -> bool:
+        """Whether all that it said is told: a process of a test's that is left may hold the pipe."""
+        self.process.kill()
+        self._teller.join(limit_s)
+        return not self._teller.is_alive()
 
 
 def main() -> int:
-    beside = [str(TESTS / name) for name in BESIDE]
-    others = [f"--ignore={path}" for path in beside]
-    python = [sys.executable, "-u", "-X", "faulthandler", "-m", "pytest", f"--durations={SLOWEST}"]
-    work = subprocess.Popen(
-        ["nice", "-n", NICE, *python, *beside, f"--timeout={BESIDE_TIMEOUT_S}", "-o", "cache_dir=.pytest_cache/2"],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    assert work.stdout is not None
-    summary: list[str] = []
-    teller = threading.Thread(target=_tell, args=(work.stdout, summary), daemon=True)
-    teller.start()
+    others = [f"--ignore={TESTS / each}" for directories in BESIDE.values() for each in directories]
+    beside = [Beside(name, _command(name, directories)) for name, directories in BESIDE.items()]
     try:
-        code = _waited(subprocess.Popen([*python, *others]))
-        if work.poll() is None:
+        codes = [_waited(subprocess.Popen([*PYTEST, *others]))]
+        if any(each.process.poll() is None for each in beside):
             print("these are through; the others go on", flush=True)
-        code_beside = _waited(work)
+        codes += [_waited(each.process) for each in beside]
     finally:
-        work.kill()
-        teller.join(ABORTS_S)  # a process of a test's that is left may hold the pipe
-    if code_beside:
-        print("of those beside:", *summary, sep="\n", flush=True)
-    return code or code_beside
+        for each in beside:
+            each.end()
+    for each, code in zip(beside, codes[1:], strict=True):
+        if code:
+            print("of those beside:", *each.summary, sep="\n", flush=True)
+    return next((code for code in codes if code), 0)
+
+
+def _command(name: str, directories: Sequence[str]) -> list[str]:
+    limit, cache = f"--timeout={BESIDE_TIMEOUT_S}", f"cache_dir=.pytest_cache/{name}"
+    return ["nice", "-n", NICE, *PYTEST, *(str(TESTS / each) for each in directories), limit, "-o", cache]
 
 
 def _waited(process: subprocess.Popen[Any]) -> int:
@@ -85,14 +103,6 @@ def _waited(process: subprocess.Popen[Any]) -> int:
     finally:
         process.kill()
         process.wait()
-
-
-def _tell(lines: IO[str], summary: list[str]) -> None:
-    """Each as soon as it is whole; what comes from SUMMARY on is put in `summary`, too."""
-    for line in lines:
-        print(f"{BESIDE_MARK}{line}", end="", flush=True)
-        if summary or SUMMARY in line:
-            summary.append(line.rstrip())
 
 
 if __name__ == "__main__":

@@ -3,63 +3,60 @@
 from __future__ import annotations
 
 import os
-import queue
 import signal
-import subprocess
 import sys
-import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 from tools import run_tests
+from tools.run_tests import Beside
 
 LINES = 700
 SAYS_MUCH = f"for at in range({LINES}): print('x' * 80)"
-
-
-LEAVES_A_CHILD = """
-import subprocess, sys
+FAILS = f"print('.'); print('= {run_tests.SUMMARY} ='); print('FAILED it'); raise SystemExit(3)"
+LEAVES_A_CHILD = f"""
+import subprocess
+print("= {run_tests.SUMMARY} =", flush=True)
 print(subprocess.Popen(["sleep", "1000"], stderr=subprocess.DEVNULL).pid, flush=True)
 """
 
 
-def said(program: str) -> subprocess.Popen[str]:
-    return subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+@contextmanager
+def said(program: str) -> Iterator[Beside]:
+    work = Beside("these", [sys.executable, "-c", program])
+    yield work
+    assert work.end(60)
+    assert work.process.stdout is not None
+    work.process.stdout.close()
 
 
-def test_what_was_said_last_is_read_after_the_end(capsys: pytest.CaptureFixture[str]) -> None:
-    work, lines, ended = said(SAYS_MUCH), list[str](), threading.Event()
-    assert work.stdout is not None
+def test_what_was_said_last_is_told_after_the_end(capsys: pytest.CaptureFixture[str]) -> None:
+    with said(SAYS_MUCH) as work:
+        assert run_tests._waited(work.process) == 0
+    assert capsys.readouterr().out.count(work.mark) == LINES
 
-    def tell() -> None:
-        assert ended.wait(60)
-        run_tests._tell(work.stdout, lines)  # type: ignore[arg-type]
 
-    teller = threading.Thread(target=tell, daemon=True)
-    teller.start()
-    assert run_tests._waited(work) == 0
-    ended.set()
-    teller.join(60)
-    work.stdout.close()
-    assert capsys.readouterr().out.count(run_tests.BESIDE_MARK) == LINES
+def test_what_failed_is_kept_to_be_told_once_more(capsys: pytest.CaptureFixture[str]) -> None:
+    with said(FAILS) as work:
+        assert run_tests._waited(work.process) == 3
+    assert work.summary == [f"= {run_tests.SUMMARY} =", "FAILED it"]
+    assert capsys.readouterr().out.count("FAILED") == 1
 
 
 @pytest.mark.timeout(60)
 def test_a_process_whose_child_holds_the_pipe_is_waited_for_alone() -> None:
-    work, heard = said(LEAVES_A_CHILD), queue.SimpleQueue[int]()
-    assert work.stdout is not None
+    with said(LEAVES_A_CHILD) as work:
+        assert run_tests._waited(work.process) == 0
+        while len(work.summary) < 2:
+            assert not work.end(0.01), "until the child ends"
+        assert not work.end(0)
+        os.kill(int(work.summary[1]), signal.SIGKILL)
 
-    def tell() -> None:
-        heard.put(int(work.stdout.readline()))  # type: ignore[union-attr]
-        run_tests._tell(work.stdout, [])  # type: ignore[arg-type]
 
-    teller = threading.Thread(target=tell, daemon=True)
-    teller.start()
-    child = heard.get(timeout=60)
-    try:
-        assert run_tests._waited(work) == 0
-        assert teller.is_alive(), "until the child ends"
-    finally:
-        os.kill(child, signal.SIGKILL)
-    teller.join(60)
-    work.stdout.close()
+def test_every_directory_that_is_named_is_there_and_is_run_once() -> None:
+    named = [each for directories in run_tests.BESIDE.values() for each in directories]
+    assert len(named) == len(set(named))
+    assert all((Path(__file__).parents[1] / each).is_dir() for each in named)
