@@ -38,3 +38,21 @@ def test_what_a_worker_has_imported_is_not_looked_through_again() -> None:
     frozen, found = map(int, answer.stdout.split())
     assert frozen > 1000
     assert found == 0
+
+
+def test_what_its_first_task_has_made_is_not_looked_through_again_either() -> None:
+    asked = """if True:
+        import gc
+        from headrace.spark.settled import settle, settle_first
+        settle()
+        kept, before = [[] for _ in range(10_000)], gc.get_freeze_count()
+        settle_first()
+        more = gc.get_freeze_count() - before
+        garbage = [[] for _ in range(10_000)]
+        settle_first()
+        print(more, gc.get_freeze_count() - before - more)
+    """
+    answer = subprocess.run([sys.executable, "-c", asked], check=True, capture_output=True, text=True, timeout=60)
+    more, later = map(int, answer.stdout.split())
+    assert more >= 10_000
+    assert later <= 0, "once is enough"

@@ -22,6 +22,10 @@ SETTINGS: Final[dict[str, str]] = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
 PROCESSES: Final = Path("/proc")
+CLUSTER_SETTINGS: Final[dict[str, str]] = {
+    "spark.python.unix.domain.socket.enabled": "true",  # over TCP, each task of a worker waits for two delayed answers
+}
+"""Which a session of Spark Connect leaves to its server."""
 LOCAL_SETTINGS: Final[dict[str, str]] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -42,7 +46,8 @@ def spark_session(
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise UsageError("Spark is not installed: pip install 'headrace[spark]'.") from error
-    wanted = SETTINGS | (LOCAL_SETTINGS if master.startswith("local") else {}) | dict(settings or {})
+    wanted = SETTINGS | ({} if master.startswith("sc://") else CLUSTER_SETTINGS)
+    wanted |= (LOCAL_SETTINGS if master.startswith("local") else {}) | dict(settings or {})
     builder = SparkSession.Builder().appName(app_name)
     for name, value in wanted.items():
         builder = builder.config(name, value)

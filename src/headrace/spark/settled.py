@@ -29,6 +29,17 @@ def settle() -> None:
     with suppress(ImportError):
         import headrace.spark.native  # noqa: F401 - so that numba is among what is there
     keep_pages()
+    leave_out()
+
+
+@cache
+def settle_first() -> None:
+    """Once, after a first task: what its work has made, as compiled functions that were loaded, is left out as well."""
+    leave_out()
+
+
+def leave_out() -> None:
+    """All there is that is no garbage."""
     gc.collect()
     gc.freeze()
 

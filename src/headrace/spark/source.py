@@ -108,7 +108,7 @@ class FilteringReader(HeadraceReader):
 def rows_of(options: ReadOptions, columns: Columns, partition: InputPartition) -> Iterator[Any]:
     """In a worker: what its task yields."""
     from headrace.spark.reading import TaskReader
-    from headrace.spark.settled import settle
+    from headrace.spark.settled import settle, settle_first
 
     task: Task | None = partition.value
     if task is None:
@@ -116,3 +116,4 @@ def rows_of(options: ReadOptions, columns: Columns, partition: InputPartition) -
     with TaskReader(options, columns) as reader:
         settle()
         yield from reader.read(task)
+    settle_first()

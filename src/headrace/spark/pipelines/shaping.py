@@ -44,9 +44,12 @@ def read_by(options: ReadOptions, columns: Columns, tasks: Sequence[Task]) -> Ca
 
     def read(number: int) -> Iterator[Any]:
         from headrace.spark.reading import TaskReader
+        from headrace.spark.settled import settle, settle_first
 
         with TaskReader(options, columns) as reader:
+            settle()
             yield from reader.read(tasks[number])
+        settle_first()
 
     return read
 
