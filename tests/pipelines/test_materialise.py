@@ -90,7 +90,7 @@ def test_every_record_is_in_the_table_once_run_after_run(made: World, spark: Any
     assert spark.sql("select count(*) from orders where partition = 1").head()[0] == sum(row[1] for row in wanted)
 
 
-@pytest.mark.parametrize(("most", "tasks"), [(1 << 20, range(4, 5)), (3_000, range(10, 30))])
+@pytest.mark.parametrize(("most", "tasks"), [(1 << 20, range(4, 5)), (3_000, range(5, 40))])
 def test_where_there_is_much_files_are_large(
     made: World, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, tasks: range
 ) -> None:

@@ -181,8 +181,8 @@ def recover_producers(partition_log: PartitionLog, now_ms: int, end: Offset = LA
             start = snapshot[0]
         except CorruptData as error:
             log.warning("producers are rebuilt from the whole log", log=str(partition_log.directory), reason=str(error))
-    for header in partition_log.batches_from(start):
-        if header.base_offset >= end:
+    for header in partition_log.batches_from(start, end):
+        if header.last_offset >= end:
             break
         producers.on_appended(header, Offset(header.base_offset), now_ms)
     return producers

@@ -22,15 +22,12 @@ SETTINGS: Final[dict[str, str]] = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
 PROCESSES: Final = Path("/proc")
-CLUSTER_SETTINGS: Final[dict[str, str]] = {
-    "spark.python.unix.domain.socket.enabled": "true",  # over TCP, each task of a worker waits for two delayed answers
-}
-"""Which a session of Spark Connect leaves to its server."""
 LOCAL_SETTINGS: Final[dict[str, str]] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.host": "127.0.0.1",  # a laptop's or container's own name often resolves to nowhere
     "spark.driver.bindAddress": "127.0.0.1",
+    "spark.python.unix.domain.socket.enabled": "true",  # over TCP, Java and a worker wait for one another in each task
 }
 
 
@@ -46,8 +43,7 @@ def spark_session(
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise UsageError("Spark is not installed: pip install 'headrace[spark]'.") from error
-    wanted = SETTINGS | ({} if master.startswith("sc://") else CLUSTER_SETTINGS)
-    wanted |= (LOCAL_SETTINGS if master.startswith("local") else {}) | dict(settings or {})
+    wanted = SETTINGS | (LOCAL_SETTINGS if master.startswith("local") else {}) | dict(settings or {})
     builder = SparkSession.Builder().appName(app_name)
     for name, value in wanted.items():
         builder = builder.config(name, value)
@@ -87,8 +83,9 @@ def lower(pid: int, nice: int) -> None:
     done: set[int] = set()
     while left := {thread for process in _family(pid) for thread in _numbers(f"{process}/task")} - done:
         for thread in left:
-            with suppress(ProcessLookupError):
-                os.setpriority(os.PRIO_PROCESS, thread, nice)
+            with suppress(ProcessLookupError, PermissionError):  # it has ended; it is another user's
+                if os.getpriority(os.PRIO_PROCESS, thread) < nice:
+                    os.setpriority(os.PRIO_PROCESS, thread, nice)
         done |= left
 
 

@@ -287,8 +287,9 @@ class PartitionLog(Protocol):
     def max_timestamp(self) -> FoundOffset | None:
         """The first record with the highest timestamp (KIP-734). Any thread, as above."""
 
-    def batches_from(self, start: Offset) -> Iterator[BatchHeader]:
-        """Headers from the batch that holds `start` to the end. Any thread, before the log is appended to."""
+    def batches_from(self, start: Offset, end: Offset = LAST_OFFSET) -> Iterator[BatchHeader]:
+        """Headers from the batch that holds `start`, of batches that begin below `end`. Any thread, before the log is
+        appended to."""
 
     def roll(self) -> None:
         """Close the active segment, where it holds anything; the next append opens another."""

@@ -7,7 +7,10 @@ import pytest
 from headrace.base.errors import StorageFailure
 from headrace.base.ids import Offset
 from headrace.storage.log.partition import LocalLog
+from headrace.wire.batches import encode_batch
+from headrace.wire.records import Record
 from tests.storage.log.log_world import Twin, batch, flush, new_disk, open_log
+from tests.storage.log.test_log_damage import flip
 
 
 def test_a_producer_snapshot_that_waits_for_its_flush_is_read_after_a_cut() -> None:
@@ -67,3 +70,37 @@ def test_what_was_known_at_an_earlier_time_is_found() -> None:
         known = [twin.log.latest_producer_snapshot(Offset(end)) for end in range(4)]
         assert known == [None, (1, b"as of 1"), (1, b"as of 1"), (3, b"as of 3")]
         flush(twin.log)
+
+
+def test_a_snapshot_of_the_cut_stays_though_an_older_one_of_its_name_was_to_go() -> None:
+    disk = new_disk()
+    twin = Twin(open_log(disk))
+    for end in (1, 2, 3):
+        twin.append(batch(1))
+        twin.log.write_producer_snapshot(b"as of %d" % end, Offset(end))
+        if end < 3:
+            flush(twin.log)
+    twin.log.truncate_to(Offset(1), lambda end: b"as of %d" % end)
+    flush(twin.log)
+    for log in (twin.log, open_log(disk)):
+        assert log.latest_producer_snapshot() == (1, b"as of 1")
+
+
+def test_damage_behind_the_cut_is_not_looked_at() -> None:
+    disk = new_disk()
+    twin = Twin(open_log(disk))
+    sizes = []
+    for number in range(3):
+        raw = encode_batch([Record(0, 0, None, b".")], producer_id=7, producer_epoch=0, base_sequence=number)
+        twin.append(raw)
+        sizes.append(len(raw))
+    flush(twin.log)
+    flip(disk, twin.log.directory / f"{0:020d}.log", sizes[0] + sizes[1] - 1)
+    seen: list[int] = []
+
+    def told(end: Offset) -> bytes:
+        seen.extend(header.base_offset for header in twin.log.batches_from(Offset(0), end))
+        return b""
+
+    twin.log.truncate_to(Offset(1), told)
+    assert (twin.log.log_end_offset, seen) == (1, [0])

@@ -594,6 +594,32 @@ def truncated() -> World:
     return world
 
 
+def test_what_is_known_of_producers_is_durable_before_the_start_that_rose_with_it() -> None:
+    """Both wait for the next flush; a cut, which leaves the journal, writes down where the log begins."""
+    for good in range(100):
+        world = World(logs=1)
+        world.round()
+        log, end = world.logs[0], world.twins[0].end
+        log.write_producer_snapshot(b"as of %d" % end, Offset(end))
+        log.delete_records_before(Offset(2))
+        assert log._is_journaled
+        world.disk.fail_after(good)
+        done = True
+        try:
+            log.truncate_to(Offset(end - 2), lambda end: b"as of %d" % end)
+        except StorageFailure:
+            done = False
+        world.disk.fail_after(-1)
+        world.power_cut()
+        again = world.store.open(log.identity, ROOMY)
+        known = (again.log_end_offset, b"as of %d" % again.log_end_offset)
+        assert again.log_start_offset == 0 or again.latest_producer_snapshot() == known
+        if done:
+            assert (again.log_start_offset, again.log_end_offset) == (2, end - 2)
+            return
+    pytest.fail("it is never done")
+
+
 def test_what_was_cut_does_not_come_back() -> None:
     world = truncated()
     world.power_cut()

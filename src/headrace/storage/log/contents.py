@@ -161,12 +161,12 @@ class Contents:
         have read the same just now."""
         if (found := self.again.find(start, max_bytes, end)) is not None:
             return found
+        drops = self._drops
         known = self._positions.get(start)
         place = known if known is not None and known[1] < known[0].size else self.find(start)
         if place is None:
             return _NOTHING
         segment, position = place
-        drops = self._drops
         file = self._files.get(segment)
         left = (segment.sound_up_to(start) if segment.damages else segment.size) - position
         data = file.read(position, min(max(max_bytes, HEADER_BYTES), left))
@@ -199,8 +199,9 @@ class Contents:
         if 0 < size <= max_bytes and (segment is not self.active if is_at_end else _is_full(data, size, max_bytes)):
             until = end if next_offset is None else next_offset
             self.again.add(start, max_bytes, given, until, held=len(data))
-            if drops != self._drops:
-                self.again.drop()
+        if drops != self._drops:
+            self.again.drop()
+            self._positions.clear()
         return given
 
     def _cut_small(

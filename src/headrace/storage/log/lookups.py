@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from headrace.base.errors import CorruptData
-from headrace.base.ids import LeaderEpoch, Offset
+from headrace.base.ids import LAST_OFFSET, LeaderEpoch, Offset
 from headrace.base.ports import Disk, File
 from headrace.storage.engine import DamagedRange, FoundOffset
 from headrace.storage.log.damage import Batches
@@ -71,10 +71,10 @@ def _highest_from(disk: Disk, segment: Segment, start: int) -> int:
 
 
 def headers_from(
-    disk: Disk, segments: Sequence[Segment], start: int, *, checked: bool = False
+    disk: Disk, segments: Sequence[Segment], start: int, end: int = LAST_OFFSET, *, checked: bool = False
 ) -> Iterator[BatchHeader]:
-    """Headers from the batch that holds `start`; known damage is passed over. Raises CorruptData where the bytes are
-    no batches, or, `checked`, one of a producer fails its CRC."""
+    """Headers from the batch that holds `start`, of batches that begin below `end`; known damage is passed over. Raises
+    CorruptData where the bytes are no batches, or, `checked`, one of a producer fails its CRC."""
     for segment in segments:
         if segment.end <= start:
             continue
@@ -87,6 +87,8 @@ def headers_from(
             for at, header in _headers(file, segment, segment.position_below(disk, start), passing_over=True):
                 if header.last_offset < start:
                     continue
+                if header.base_offset >= end:
+                    return
                 if checked and header.producer_id != NO_PRODUCER:
                     problem = batches.check(at, compacted=True)
                     if isinstance(problem, str):

@@ -337,8 +337,8 @@ class LocalLog:
         except OSError as error:
             raise StorageFailure(f"The log of {self.directory.name} cannot be read: {error}.") from error
 
-    def batches_from(self, start: Offset) -> Iterator[BatchHeader]:
-        return lookups.headers_from(self._disk, list(self._contents.segments), start, checked=True)
+    def batches_from(self, start: Offset, end: Offset = LAST_OFFSET) -> Iterator[BatchHeader]:
+        return lookups.headers_from(self._disk, list(self._contents.segments), start, end, checked=True)
 
     def offset_for_timestamp(self, timestamp: int) -> FoundOffset | None:
         start = self.log_start_offset
@@ -564,8 +564,13 @@ class LocalLog:
         assert offset <= self.log_end_offset, "a snapshot is of what is in the log"
         if not self._exists:
             return  # nothing was ever appended, and no directory is there
+        self._keep_file(numbered(self.directory, offset, SNAPSHOT))
         self._unsynced.snapshots.append((offset, data))
         self._unsynced.removals += self._snapshots.add(offset)
+
+    def _keep_file(self, path: Path) -> None:
+        """It may be that another of this name was to go."""
+        self._unsynced.removals = [each for each in self._unsynced.removals if each != path]
 
     def mark_sealed(self, epoch: LeaderEpoch) -> None:
         if self._exists:
@@ -808,8 +813,9 @@ class LocalLog:
         )
         snapshot = b"" if producers is None else producers(end)
         if snapshot and self._exists:
-            write_file(self._disk, numbered(self.directory, end, SNAPSHOT), snapshot)
+            write_file(self._disk, path := numbered(self.directory, end, SNAPSHOT), snapshot)
             self._disk.sync_directory(self.directory)
+            self._keep_file(path)
         self.log_start_offset = min(self.log_start_offset, end)
         if self._exists:
             self._lower_checkpoint(Offset(base) if base >= 0 else end, all_gone=base < 0)
@@ -840,6 +846,7 @@ class LocalLog:
     def _leave_journal(self) -> None:
         """What the journal holds of the log is void from now on: make the log's own files hold it first."""
         self._sync_unsynced()
+        self._write_snapshots()
         self._lineage = self._next_lineage()
         known = self._checkpoint
         first = self._contents.segments[0].base if self._contents.segments else self.log_end_offset
@@ -850,6 +857,14 @@ class LocalLog:
         self._is_journaled = False
         if self._journal is not None:
             self._journal.settle(self.key, self.log_end_offset)
+
+    def _write_snapshots(self) -> None:
+        """Those that the next flush would write: the log's start may have risen with them, and is durable before it."""
+        waiting = [each for each in self._unsynced.snapshots if each[0] in self._snapshots.offsets]
+        for offset, data in waiting:
+            write_file(self._disk, numbered(self.directory, offset, SNAPSHOT), data)
+        if waiting:
+            self._disk.sync_directory(self.directory)
 
     def _next_lineage(self) -> int:
         """One in which the journal holds nothing of this log, nor of any that had its key."""
