@@ -35,7 +35,6 @@ NICE: Final = "15"
 SLOWEST: Final = 15
 """Tests whose seconds are told at the end, of each of the three."""
 
-
 PYTEST: Final = (sys.executable, "-u", "-X", "faulthandler", "-m", "pytest", f"--durations={SLOWEST}")
 
 
@@ -46,7 +45,12 @@ class Beside:
         self.mark = f"{name:>10} | "
         self.summary: list[str] = []
         self.process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",  # whatever a test prints
         )
         self._teller = threading.Thread(target=self._tell, daemon=True)
         self._teller.start()
@@ -76,7 +80,8 @@ def main() -> int:
         codes += [_waited(each.process) for each in beside]
     finally:
         for each in beside:
-            each.end()
+            if not each.end():
+                print(f"{each.mark}something else holds its output, of which the end may be missing", flush=True)
     for each, code in zip(beside, codes[1:], strict=True):
         if code:
             print("of those beside:", *each.summary, sep="\n", flush=True)

@@ -151,9 +151,9 @@ class ProducerStates:
                 before._states[producer_id] = _state(state.epoch, batches)
         return before
 
-    def remember(self, before: ProducerStates) -> bool:
+    def remember(self, before: ProducerStates) -> None:
         """What was known of an earlier time, where that is more than is known now: of producers who are not known, and
-        older batches of those that have written nothing since. Whether there was any. Takes what it is given."""
+        older batches of those that have written nothing since. Takes what it is given."""
         more = [each for each in before._states.items() if self._knows_less(*each)]
         for producer_id, state in reversed(more):  # they wrote before the others
             is_known = producer_id in self._states
@@ -162,7 +162,6 @@ class ProducerStates:
                 self._states.move_to_end(producer_id, last=False)
         while len(self._states) > PRODUCERS_PER_PARTITION_MAX:
             self._states.popitem(last=False)
-        return bool(more)
 
     def _knows_less(self, producer_id: int, then: ProducerState) -> bool:
         now = self._states.get(producer_id)

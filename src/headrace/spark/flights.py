@@ -25,10 +25,11 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.base.errors import HeadraceError, UsageError
+from headrace.spark.results import collected
 from headrace.spark.session import spark_session
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 FLIGHT: Final = (
     "year int, month int, day int, dep_time double, sched_dep_time int, dep_delay double, arr_time double, "
@@ -68,7 +69,7 @@ class Partition:
     last: int = -1
     checksum: int = 0
 
-    def add(self, row: Row) -> None:
+    def add(self, row: Mapping[str, Any]) -> None:
         self.first = row["first"] if self.first < 0 else min(self.first, row["first"])
         self.last = max(self.last, row["last"])
         self.rows += row["rows"]
@@ -94,7 +95,7 @@ class Delays:
     departed: int = 0
     minutes: float = 0.0
 
-    def add(self, row: Row) -> None:
+    def add(self, row: Mapping[str, Any]) -> None:
         self.flights += row["flights"]
         self.departed += row["departed"]
         self.minutes += row["minutes"] or 0.0
@@ -213,9 +214,9 @@ def read_report(flights: DataFrame) -> Report:
         f.sum("dep_delay").alias("minutes"),
     )
     report = Report()
-    for row in partitions.collect():
+    for row in collected(partitions):
         report.partitions[row["kafka_partition"]].add(row)
-    for row in delays.collect():
+    for row in collected(delays):
         if row["month"] is None:
             report.unreadable += row["flights"]
             continue

@@ -22,6 +22,7 @@ from headrace.spark.pipelines.meter import Meter
 from headrace.spark.pipelines.shaping import numbered
 from headrace.spark.pipelines.spec import Audit
 from headrace.spark.pipelines.unmirrored import Absent, absence_problems, absent_by_store
+from headrace.spark.results import collected
 from headrace.storage.objects import open_objects
 from headrace.storage.tier.verifying import sentence
 
@@ -152,7 +153,7 @@ def _found(
     if work:
         spark, size = session(), sum(each.segment.object_bytes for part in work for each in part)
         with meter.working(spark, size):
-            for row in numbered(spark, len(work), examining(source, work), FINDING_SQL).collect():
+            for row in collected(numbered(spark, len(work), examining(source, work), FINDING_SQL)):
                 finding = Finding.from_json(row["finding"])
                 found[row["topic"], row["partition"]][row["start_offset"]] = finding
         records = sum(each.records for part in found.values() for each in part.values())

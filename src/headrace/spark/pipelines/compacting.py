@@ -23,6 +23,7 @@ from headrace.spark.pipelines.progress import File
 from headrace.spark.pipelines.shaping import numbered
 from headrace.spark.pipelines.tables import conformed
 from headrace.spark.pipelines.writing import FILE_SQL, Layout, file_of, written
+from headrace.spark.results import collected
 from headrace.storage.objects import open_objects
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def merged(spark: SparkSession, layout: Layout, groups: Sequence[Sequence[File]]
     def merge(number: int) -> Iterator[Any]:
         yield from merged_group(layout, paths[number])
 
-    found = [file_of(row) for row in numbered(spark, len(groups), merge, FILE_SQL).collect()]
+    found = [file_of(row) for row in collected(numbered(spark, len(groups), merge, FILE_SQL))]
     before, after = sum(file.records for group in groups for file in group), sum(file.records for file in found)
     if before != after:
         raise CorruptData(f"Files of {before} rows were merged into {after}: nothing was changed in the table.")

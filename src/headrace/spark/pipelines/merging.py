@@ -24,6 +24,7 @@ from headrace.spark.brokers import Brokers
 from headrace.spark.extent import PartitionRange, Sources
 from headrace.spark.pipelines.meter import Meter, size_text
 from headrace.spark.pipelines.spec import Compact
+from headrace.spark.results import collected
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -176,7 +177,7 @@ def _digest(spark: SparkSession, spec: Compact, parts: Sequence[_Part], meter: M
     found: Digest = {}
     with meter.working(spark, size):
         for kind, digests in (("all", everything), ("last", lasting)):
-            for row in digests.collect():
+            for row in collected(digests):
                 found[row["partition"], kind] = f"{row['records']}:{row['sum']}"
     records = sum(int(digest.split(":")[0]) for (_, kind), digest in found.items() if kind == "all")
     meter.done(records, size)

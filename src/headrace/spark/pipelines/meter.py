@@ -7,7 +7,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, Final
 
@@ -112,15 +112,13 @@ class Bar(Meter):
             watcher.join()
 
     def _watch(self, spark: SparkSession, size: float, ended: Event) -> None:
-        try:
+        with suppress(Exception):  # Spark Connect has no tracker, a Java that is gone no answers: the work tells
             tracker = spark.sparkContext.statusTracker()
-        except Exception:  # Spark Connect has none
-            return
-        while not ended.wait(LOOK_S):
-            stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-            for stage in stages[-1:]:
-                if stage is not None and stage.numTasks:
-                    self._show(self._read + size * stage.numCompletedTasks / stage.numTasks)
+            while not ended.wait(LOOK_S):
+                stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+                for stage in stages[-1:]:
+                    if stage is not None and stage.numTasks:
+                        self._show(self._read + size * stage.numCompletedTasks / stage.numTasks)
 
     def done(self, records: int, size: float, **facts: Any) -> None:
         self._records += records

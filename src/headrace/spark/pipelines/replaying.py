@@ -32,6 +32,7 @@ from headrace.spark.pipelines.turns import Turn
 from headrace.spark.pipelines.writing import PLACE
 from headrace.spark.plan import Part, Task, plan_tasks
 from headrace.spark.positions import StreamOffsets, formatted, is_same, parsed
+from headrace.spark.results import collected
 from headrace.spark.sink import check_columns
 from headrace.spark.writing import find_target
 from headrace.storage.objects import open_objects
@@ -284,7 +285,7 @@ class _Run:
             work = replace(work, known=recall(work))
         with self._meter.working(self._started(), size):
             self._log.check(name, version)
-            rows = _frame(self._started(), self.spec, work, tasks).collect()
+            rows = collected(_frame(self._started(), self.spec, work, tasks))
         return Sent(*(sum(row[name] for row in rows) for name in Sent._fields))
 
     def _started(self) -> SparkSession:

@@ -17,6 +17,7 @@ from headrace.spark.pipelines.progress import Column, File
 from headrace.spark.pipelines.spec import Decode, Materialise
 from headrace.spark.pipelines.writing import FILE_SQL, PLACE, Layout, file_of, written
 from headrace.spark.plan import Task
+from headrace.spark.results import collected
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -78,7 +79,7 @@ class Shape:
         else:
             rows = self._shaped(numbered(self._spark, len(tasks), read, self._source.sql))
             frame = rows.mapInArrow(lambda batches: written(layout, batches), FILE_SQL)
-        return [file_of(row) for row in frame.collect()]
+        return [file_of(row) for row in collected(frame)]
 
     def _schema(self) -> StructType:
         schema = self._shaped(self._spark.createDataFrame([], self._source.sql)).schema

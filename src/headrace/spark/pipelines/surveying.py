@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,6 +22,7 @@ from headrace.spark.pipelines.ranges import sizes_of
 from headrace.spark.pipelines.shaping import numbered, read_by
 from headrace.spark.pipelines.spec import Statistics
 from headrace.spark.plan import plan_tasks
+from headrace.spark.results import collected
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -122,7 +124,8 @@ def survey(
                 _count(topics, frame)
                 _rank(topics, frame, spec.top)
         finally:
-            frame.unpersist()
+            with suppress(Exception):  # a session that is gone keeps nothing
+                frame.unpersist()
         meter.done(sum(each.records for each in topics.values()), size, topics=len(topics))
     found.topics = [topics[name] for name in sorted(topics)]
     found.ended_ms = time.time_ns() // 1_000_000
@@ -149,7 +152,7 @@ def _count(topics: dict[str, TopicCounts], frame: DataFrame) -> None:
     hours: dict[str, dict[int, list[int]]] = defaultdict(lambda: defaultdict(lambda: [0, 0]))
     sums = [f.sum(name).alias(name) for name in ("records", "bytes", "keyless", "empty")]
     by_hour = frame.where(f.col("kind") == HOUR).groupBy("topic", "partition", "hour")
-    for row in by_hour.agg(*sums, f.max("largest").alias("largest")).collect():
+    for row in collected(by_hour.agg(*sums, f.max("largest").alias("largest"))):
         topic = topics[row["topic"]]
         partition = topic.partitions[row["partition"]]
         partition.records += row["records"]
@@ -171,9 +174,9 @@ def _rank(topics: dict[str, TopicCounts], frame: DataFrame, top: int) -> None:
     keys = grouped.agg(f.sum("records").alias("records"), f.sum("bytes").alias("bytes"))
     order = Window.partitionBy("topic").orderBy(f.desc("records"), f.desc("bytes"), "key")
     ranked: DataFrame = keys.withColumn("rank", f.row_number().over(order))
-    for row in ranked.where(f.col("rank") <= top).orderBy("topic", "rank").collect():
+    for row in collected(ranked.where(f.col("rank") <= top).orderBy("topic", "rank")):
         topics[row["topic"]].top.append((bytes(row["key"]), row["records"], row["bytes"]))
-    for row in keys.groupBy("topic").agg(f.count("*").alias("keys")).collect():
+    for row in collected(keys.groupBy("topic").agg(f.count("*").alias("keys"))):
         topics[row["topic"]].keys = row["keys"]
 
 

@@ -1,0 +1,44 @@
+"""What a job of Spark's gives its driver: whole, or an exception.
+
+``DataFrame.collect`` of a session that is not Spark Connect's takes the end of Java's connection for the end of the
+rows (``FramedSerializer.load_stream`` in PySpark 4.1 and 4.2), so that a Java which is killed as it hands them over
+gives a part of them, or none, and no error: a driver that commits what it was told would lose the rest. ``toArrow``
+has an end that is written, and asks Java how it went.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headrace.base.errors import HeadraceError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class SparkEnded(HeadraceError):  # noqa: N818 - a state of the session
+    """The session's Java process is gone."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "Spark's Java process ended before all of a job's result was there: run it again, and if that is how it "
+            "ends, look whether the machine ran out of memory."
+        )
+
+
+def collected(frame: DataFrame) -> list[dict[str, Any]]:
+    """All rows, by the columns' names. Raises SparkEnded, and what Spark raises."""
+    try:
+        rows: list[dict[str, Any]] = frame.toArrow().to_pylist()
+    except Exception as error:  # each way to lose a connection, on each of Spark's
+        if _answers(frame.sparkSession):
+            raise
+        raise SparkEnded from error
+    return rows
+
+
+def _answers(spark: SparkSession) -> bool:
+    try:
+        return bool(spark.version)
+    except Exception:
+        return False
