@@ -322,7 +322,8 @@ class PartitionLog(Protocol):
         """Cut all batches that reach above `offset`, durably, and forget epochs that begin at the end. `producers` is
         told where the log will end, once and while all of it is there, and gives the snapshot that is durable before
         newer ones go (empty: none). Blocking: in a worker thread, with no other call to this log under way, but for
-        reads by `producers`, and no ticket out. Raises StorageFailure, and, with nothing cut, what `producers` raises."""
+        reads by `producers`, and no ticket out. Raises StorageFailure, and what `producers` raises, with nothing
+        cut."""
 
     def restart_at(self, offset: Offset, *, epoch: LeaderEpoch = NO_EPOCH, producers: bytes = b"") -> None:
         """Drop everything, durably; the next append is at `offset`, behind a record of `epoch`, with `producers` as the
