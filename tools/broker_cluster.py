@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, Self
 
-from headrace.cli.nodes import Node, prepare
+from headrace.broker.nodes import Node, prepare
 from headrace.net.client.address import Address
 from headrace.storage.disk import LocalDisk
 

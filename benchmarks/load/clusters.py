@@ -14,8 +14,8 @@ from typing import Final, Protocol
 
 from benchmarks.load.kafka_peer import KafkaPeer
 from benchmarks.load.rivals import Durability, Rival
+from headrace.broker.nodes import Node, prepare
 from headrace.broker.system import system_random
-from headrace.cli.nodes import Node, prepare
 from headrace.net.client.address import Address
 from headrace.storage.disk import LocalDisk
 

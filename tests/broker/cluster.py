@@ -15,9 +15,9 @@ from headrace.base.ports import Objects
 from headrace.broker import identity
 from headrace.broker.boot import Broker
 from headrace.broker.config import BrokerConfig
+from headrace.broker.nodes import free_ports
 from headrace.broker.parts import Parts
 from headrace.broker.system import SystemClock, system_random
-from headrace.cli.nodes import free_ports
 from headrace.controller.brokers import fence_broker, unfence_broker
 from headrace.controller.decision import Decision, Refusal
 from headrace.metadata.image import MetadataImage

@@ -32,14 +32,18 @@ def batch(*values: bytes, timestamp: int = 1_700_000_000_000, codec: Compression
     return encode_batch(records, compression=codec)
 
 
-def produce_request(topic: str, records: Buffer, *, partition: int = 0, acks: int = -1) -> ProduceRequest:
+def produce_request(
+    topic: str, records: Buffer, *, partition: int = 0, acks: int = -1, timeout_ms: int = 30_000
+) -> ProduceRequest:
     data = PartitionProduceData(index=partition, records=memoryview(records))
     wanted = TopicProduceData(name=topic, partition_data=(data,))
-    return ProduceRequest(acks=acks, timeout_ms=30_000, topic_data=(wanted,))
+    return ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=(wanted,))
 
 
-async def produce(client: RawClient, topic: str, records: Buffer, *, partition: int = 0, acks: int = -1) -> Any:
-    request = produce_request(topic, records, partition=partition, acks=acks)
+async def produce(
+    client: RawClient, topic: str, records: Buffer, *, partition: int = 0, acks: int = -1, timeout_ms: int = 30_000
+) -> Any:
+    request = produce_request(topic, records, partition=partition, acks=acks, timeout_ms=timeout_ms)
     return (await client.ask(9, request)).responses[0].partition_responses[0]
 
 

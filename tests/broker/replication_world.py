@@ -176,14 +176,15 @@ class World:
     async def fence(self, *brokers: int) -> None:
         for broker in brokers:
             assert await self.cluster.fence(broker) is None
-        await self._carried_out()
+        await self.carried_out()
 
     async def unfence(self, *brokers: int) -> None:
         for broker in brokers:
             assert await self.cluster.unfence(broker) is None
-        await self._carried_out()
+        await self.carried_out()
 
-    async def _carried_out(self) -> None:
+    async def carried_out(self) -> None:
+        """Everybody does what the image says."""
         await self.cluster.agree()
         for broker in self.cluster.brokers:
             await self.cluster.settled(broker)

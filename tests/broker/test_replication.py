@@ -11,6 +11,8 @@ import pytest
 
 from headrace.base.ids import BrokerId
 from headrace.broker import overtaking
+from headrace.metadata.delta import ImageDelta
+from headrace.metadata.image import MetadataImage
 from headrace.wire.batches import encode_batch
 from headrace.wire.compression import Compression
 from headrace.wire.errors import ErrorCode
@@ -195,6 +197,22 @@ def test_too_few_in_sync_replicas_take_nothing_at_acks_all(tmp_path: Path) -> No
         await world.in_sync("t", 2)
         assert await write(world, "t", b"again") == 3
         assert [offset for offset, _ in await world.read("t")] == [0, 1, 2, 3]
+
+    run(tmp_path, work)
+
+
+def test_who_waits_longer_than_he_said_is_told_so_and_the_batch_is_there_once_all_have_it(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        await world.make("t")
+        one, _ = world.followers("t")
+        leader = await world.client(world.leader("t"))
+        with world.held(one):
+            answer = await produce(leader, "t", batch(b"a"), timeout_ms=50)
+            assert answer.error_code == ErrorCode.REQUEST_TIMED_OUT
+            assert await world.read("t") == []
+        await world.committed("t", 1)
+        assert await world.read("t") == [(0, b"a")], "nobody was told that it is not, and it is not taken back"
+        assert await write(world, "t", b"b") == 1
 
     run(tmp_path, work)
 
@@ -458,24 +476,46 @@ def test_a_change_of_configuration_reaches_every_log(tmp_path: Path) -> None:
 # many
 
 
+def led_by(image: MetadataImage) -> dict[int, int]:
+    topic = image.topic("t")
+    assert topic is not None
+    return {partition.index: partition.leader for partition in topic.partitions}
+
+
 def test_a_thousand_partitions_are_led_again_when_a_broker_goes(tmp_path: Path) -> None:
     async def work(world: World) -> None:
         count = 1000
         await world.make("t", partitions=count)
         assert sum(len(world.partitions(broker)) for broker in ALL) == count
-        await world.fence(2)
+        entries = list[tuple[int, int]]()
+
+        def look(delta: ImageDelta) -> None:
+            was, now = led_by(delta.before), led_by(delta.after)
+            if was != now:
+                entries.append((delta.after.index - delta.before.index, sum(was[each] != now[each] for each in was)))
+
+        controller = world.cluster.controller
+        (node,) = [each for each in ALL if world.cluster.brokers[each].parts is controller]
+        victim = next(each for each in ALL if each != node)
+        its = sum(leader == victim for leader in led_by(world.cluster.image(node)).values())
+        world.cluster.brokers[node].observe(look)
+        controller.duties.on_peer_dead(BrokerId(victim))
+        await world.cluster.until(node, lambda image: victim not in led_by(image).values())
+        assert its > 300
+        assert entries == [(1, its)], "all of them in one entry"
+        await world.carried_out()
         topic = world.cluster.image(1).topic("t")
         assert topic is not None
         for partition in topic.partitions:
-            assert partition.leader in (1, 3)
-            assert partition.isr == tuple(each for each in partition.replicas if each != 2)
+            assert partition.leader != victim
+            assert partition.isr == tuple(each for each in partition.replicas if each != victim)
             leading = world.leading("t", partition.index)
             assert leading is not None
             assert (leading.standings.node, leading.leader_epoch) == (partition.leader, partition.leader_epoch)
         for index in range(0, count, 100):
             client = await world.client(world.leader("t", index))
             assert (await produce(client, "t", batch(b"a"), partition=index)).error_code == 0
-        await world.unfence(2)
+        await world.unfence(victim)
         for index in range(count):
             await world.in_sync("t", index=index)
 

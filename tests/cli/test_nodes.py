@@ -16,9 +16,8 @@ import pytest
 
 from headrace.base.errors import UsageError
 from headrace.base.ids import BrokerId
-from headrace.broker import identity
-from headrace.cli import nodes
-from headrace.cli.nodes import free_ports, prepare
+from headrace.broker import identity, nodes
+from headrace.broker.nodes import free_ports, prepare
 from headrace.net.client.address import Address
 from headrace.storage.disk import LocalDisk
 

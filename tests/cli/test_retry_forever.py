@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from pathlib import Path
 
 import confluent_kafka
 
+from headrace.net.client.cluster import Cluster
+from tools.broker_cluster import BrokerCluster
 from tools.broker_process import BrokerProcess
 
 TIMEOUT_S = 60.0
@@ -35,6 +38,27 @@ def test_a_consumer_that_retries_for_ever_goes_on_where_it_stood(tmp_path: Path)
         broker.start()
         produce(broker.bootstrap, b"three")
         rest, complaints = reader.communicate(timeout=TIMEOUT_S)
+        assert (rest, reader.returncode) == (b"three\n", 0), complaints
+
+
+async def test_over_several_brokers_it_finds_whoever_leads(tmp_path: Path) -> None:
+    """The leader is killed, whose address it knows first; then all are, and are started again."""
+    async with BrokerCluster(tmp_path, 3) as brokers:
+        await brokers.start(1, 2, 3)
+        await asyncio.to_thread(produce, brokers.bootstrap, b"one")
+        async with Cluster(brokers.bootstrap) as client:
+            leader = int((await client.partition("t", 0)).leader)
+        first = ",".join(str(brokers.address(each)) for each in sorted((1, 2, 3), key=lambda each: each != leader))
+        reader = consume(first, "--retry-forever", "--max", "3")
+        assert reader.stdout is not None
+        assert await asyncio.to_thread(reader.stdout.readline) == b"one\n"
+        await brokers.kill(leader)
+        await asyncio.to_thread(produce, brokers.bootstrap, b"two")
+        assert await asyncio.to_thread(reader.stdout.readline) == b"two\n"
+        await brokers.kill(*({1, 2, 3} - {leader}))
+        await brokers.start(1, 2, 3)
+        await asyncio.to_thread(produce, brokers.bootstrap, b"three")
+        rest, complaints = await asyncio.to_thread(reader.communicate, timeout=TIMEOUT_S)
         assert (rest, reader.returncode) == (b"three\n", 0), complaints
 
 

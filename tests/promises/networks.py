@@ -22,8 +22,8 @@ from typing import Final, Self
 
 from headrace.base.ids import BrokerId
 from headrace.broker import identity
+from headrace.broker.nodes import Node, free_ports
 from headrace.broker.system import system_random
-from headrace.cli.nodes import Node, free_ports
 from headrace.net.client.address import Address
 from headrace.storage.disk import LocalDisk
 from tools.broker_cluster import BrokerCluster

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from headrace.base.errors import HeadraceError
+from headrace.base.errors import HeadraceError, UsageError
 from headrace.net.client.admin import Admin
 from headrace.net.client.cluster import Cluster
-from headrace.testing import BrokerThread, RunningBroker, broker
+from headrace.testing import BrokerThread, ClusterThread, RunningBroker, broker, cluster
 
 READY_SECONDS_MAX = 0.3
 
@@ -67,6 +67,37 @@ def test_a_blocking_client_is_served(headrace_broker: RunningBroker) -> None:
     assert message is not None
     assert (message.error(), message.key(), message.value()) == (None, b"key", b"value")
     consumer.close()
+
+
+def test_a_client_goes_on_while_brokers_of_a_cluster_go_and_come(headrace_cluster: ClusterThread) -> None:
+    """Each in turn, so that whichever address it began with is away once."""
+    producer = Producer({"bootstrap.servers": headrace_cluster.bootstrap, "enable.idempotence": True, "log_level": 0})
+    for broker_id in (1, 2, 3):
+        headrace_cluster.stop_brokers(broker_id)
+        assert headrace_cluster.running == tuple({1, 2, 3} - {broker_id})
+        producer.produce("orders", b"%d" % broker_id, partition=0)
+        assert producer.flush(60) == 0
+        headrace_cluster.start_brokers(broker_id)
+    headrace_cluster.stop_brokers(1)
+    consumer = Consumer(
+        {"bootstrap.servers": headrace_cluster.bootstrap, "group.id": "g", "auto.offset.reset": "earliest"}
+    )
+    consumer.subscribe(["orders"])
+    found = [consumer.poll(60) for _ in range(3)]
+    consumer.close()
+    assert [each is not None and each.value() for each in found] == [b"1", b"2", b"3"]
+
+
+async def test_a_cluster_is_one_and_keeps_its_directory(tmp_path: Path) -> None:
+    async with cluster(data=tmp_path) as three, Cluster(three.bootstrap) as client:
+        assert len((await client.metadata(())).brokers) == 3
+        await Admin(client).create_topic("kept", partitions=1, replication_factor=3)
+        await three.stop(2)
+        assert three.running == (1, 3)
+        with pytest.raises(UsageError, match="no broker 4"):
+            await three.start(4)
+    async with cluster(data=tmp_path) as three, Cluster(three.bootstrap.rpartition(",")[0]) as client:
+        assert [topic.name for topic in await Admin(client).topics()] == ["kept"]
 
 
 def test_a_session_broker_is_one_and_the_same(

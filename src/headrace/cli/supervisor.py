@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Final
 
 from headrace.base.errors import HeadraceError
+from headrace.broker.nodes import Node, prepare
 from headrace.broker.system import system_random
-from headrace.cli.nodes import Node, prepare
 from headrace.cli.output import note
 from headrace.net.client.address import parse_address
 from headrace.storage.disk import LocalDisk

@@ -12,8 +12,15 @@ which is there wherever Headrace is installed::
         producer = confluent_kafka.Producer({"bootstrap.servers": headrace_broker.bootstrap})
 
 `headrace_broker` is a new broker for each test, `headrace_session_broker` one for the whole run; `BrokerThread` makes
-others, with configs of their own. The broker is the one that `headrace up` runs, on a real disk: nothing is faked. A
-broker stands some 30 ms after it is asked for, the first one after the 0.4 s that importing it takes.
+others, with configs of their own. Several that are one cluster, of which a test may stop each and start it again, are
+`cluster` and `ClusterThread`, and the fixture `headrace_cluster`::
+
+    def test_orders_while_brokers_come_and_go(headrace_cluster):
+        producer = confluent_kafka.Producer({"bootstrap.servers": headrace_cluster.bootstrap})
+        headrace_cluster.stop_brokers(1)
+
+The broker is the one that `headrace up` runs, on a real disk: nothing is faked. A broker stands some 30 ms after it is
+asked for, the first one after the 0.4 s that importing it takes; three that are a cluster after 0.3 s.
 """
 
 from __future__ import annotations
@@ -21,10 +28,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headrace.testing.running import RunningBroker, broker
-    from headrace.testing.thread import BrokerThread
+    from headrace.testing.running import RunningBroker, RunningCluster, broker, cluster
+    from headrace.testing.thread import BrokerThread, ClusterThread
 
-__all__ = ["BrokerThread", "RunningBroker", "broker"]
+__all__ = ["BrokerThread", "ClusterThread", "RunningBroker", "RunningCluster", "broker", "cluster"]
 
 
 def __getattr__(name: str) -> object:
@@ -33,4 +40,4 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module 'headrace.testing' has no attribute {name!r}")
     from headrace.testing import running, thread
 
-    return getattr(thread if name == "BrokerThread" else running, name)
+    return getattr(thread if name.endswith("Thread") else running, name)

@@ -10,6 +10,7 @@ import pytest
 
 if TYPE_CHECKING:
     from headrace.testing.running import RunningBroker
+    from headrace.testing.thread import ClusterThread
 
 
 @pytest.fixture
@@ -27,4 +28,14 @@ def headrace_session_broker() -> Iterator[RunningBroker]:
     from headrace.testing.thread import BrokerThread
 
     with BrokerThread() as running:
+        yield running
+
+
+@pytest.fixture
+def headrace_cluster() -> Iterator[ClusterThread]:
+    """Three Kafka-compatible brokers of this test's own that are one cluster: `headrace_cluster.bootstrap`,
+    `.stop_brokers(1)`, `.start_brokers(1)`."""
+    from headrace.testing.thread import ClusterThread
+
+    with ClusterThread() as running:
         yield running

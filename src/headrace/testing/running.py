@@ -1,14 +1,24 @@
-"""A broker on the running event loop, for as long as a block runs. Imports the broker only when one is asked for."""
+"""Brokers on the running event loop, for as long as a block runs. Imports the broker only when one is asked for."""
 
 from __future__ import annotations
 
+import asyncio
+import random
 import tempfile
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
-DURABLE_URL = "durable.url"
+from headrace.base.errors import UsageError
+
+if TYPE_CHECKING:
+    from headrace.broker.config import BrokerConfig
+    from headrace.broker.nodes import Node
+
+DURABLE_URL: Final = "durable.url"
+HOST: Final = "127.0.0.1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +36,63 @@ class RunningBroker:
         return f"{self.host}:{self.port}"
 
 
+class RunningCluster:
+    """Brokers 1 to N, each of which a test may stop, and start again where it was."""
+
+    def __init__(self, nodes: Mapping[int, Node], configs: Mapping[str, str] | None) -> None:
+        self._nodes = nodes
+        self._configs = configs
+        self._running: dict[int, AsyncExitStack] = {}
+
+    @property
+    def bootstrap(self) -> str:
+        """`HOST:PORT,HOST:PORT,...` of all, also of those that are stopped: clients try one after the other."""
+        return ",".join(str(node.listen) for node in self._nodes.values())
+
+    @property
+    def running(self) -> tuple[int, ...]:
+        """The ids of those that run."""
+        return tuple(sorted(self._running))
+
+    async def start(self, *brokers: int) -> None:
+        """Start these, together, until all serve; by default all that do not run. Brokers that are started one by one
+        serve once most of the cluster runs. Raises HeadraceError where one cannot start."""
+        wanted = [each for each in brokers or self._nodes if each not in self._running]
+        work = [asyncio.ensure_future(self._start(self._node(each))) for each in wanted]
+        try:
+            await asyncio.gather(*work)
+        finally:
+            for start in work:
+                start.cancel()
+            await asyncio.gather(*work, return_exceptions=True)
+
+    async def stop(self, *brokers: int) -> None:
+        """Stop these cleanly, one after the other: each hands over what it leads. By default all that run."""
+        for each in brokers or self.running:
+            if (stack := self._running.pop(self._node(each).id, None)) is not None:
+                await stack.aclose()
+
+    async def _start(self, node: Node) -> None:
+        from headrace.broker.config import BrokerConfig
+
+        config = BrokerConfig(
+            data=node.data,
+            host=node.listen.host,
+            port=node.listen.port,
+            broker_id=node.id,
+            join=tuple(other.listen for other in self._nodes.values() if other is not node),
+            configs=dict(self._configs or {}),
+        )
+        stack = AsyncExitStack()
+        await stack.enter_async_context(_served(config))
+        self._running[node.id] = stack
+
+    def _node(self, broker: int) -> Node:
+        if broker not in self._nodes:
+            raise UsageError(f"There is no broker {broker}: this cluster has 1 to {len(self._nodes)}.")
+        return self._nodes[broker]
+
+
 @asynccontextmanager
 async def broker(
     *,
@@ -41,25 +108,60 @@ async def broker(
     takes a free one. Clients are told `advertised_port`, where one is given: a proxy's. Raises HeadraceError where it
     cannot start.
     """
+    from headrace.broker.config import BrokerConfig
+
+    with _directory(data) as place:
+        config = BrokerConfig(data=place, port=port, advertised_port=advertised_port, configs=dict(configs or {}))
+        async with _served(config) as running:
+            yield running
+
+
+@asynccontextmanager
+async def cluster(
+    brokers: int = 3, *, configs: Mapping[str, str] | None = None, data: Path | None = None
+) -> AsyncIterator[RunningCluster]:
+    """So many brokers on loopback that are one cluster, all of them voters, while the block runs. `configs` and `data`
+    as of `broker`; the cluster of a directory has as many brokers as when it was born. Topics have up to three replicas
+    unless who makes them says otherwise. Raises HeadraceError where it cannot start."""
+    from headrace.broker.nodes import prepare
+    from headrace.net.client.address import Address
+    from headrace.storage.disk import LocalDisk
+
+    with _directory(data) as place:
+        lock, nodes = prepare(LocalDisk(), place, Address(HOST, 0), brokers, random.SystemRandom())
+        made = RunningCluster({int(node.id): node for node in nodes}, configs)
+        try:
+            await made.start()
+            yield made
+        finally:
+            await made.stop()
+            lock.release()
+
+
+@contextmanager
+def _directory(data: Path | None) -> Iterator[Path]:
+    """The one that is given, or a temporary one."""
+    with tempfile.TemporaryDirectory(prefix="headrace-test-", ignore_cleanup_errors=True) as temporary:
+        yield (data if data is not None else Path(temporary)).resolve()
+
+
+@asynccontextmanager
+async def _served(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
     from headrace.broker.boot import Broker
     from headrace.broker.cleaner_child import run_in_child
-    from headrace.broker.config import BrokerConfig
     from headrace.broker.system import SystemClock, system_random
     from headrace.storage.disk import LocalDisk
     from headrace.storage.objects import open_objects
 
-    with tempfile.TemporaryDirectory(prefix="headrace-test-", ignore_cleanup_errors=True) as temporary:
-        place = (data if data is not None else Path(temporary)).resolve()
-        disk = LocalDisk()
-        url = (configs or {}).get(DURABLE_URL)
-        config = BrokerConfig(data=place, port=port, advertised_port=advertised_port, configs=dict(configs or {}))
-        running = Broker(
-            config,
-            clock=SystemClock(),
-            random=system_random(),
-            disk=disk,
-            objects=open_objects(url, disk) if url else None,
-            cleaning=run_in_child,
-        )
-        async with running:
-            yield RunningBroker(host=running.host, port=running.port, data=place)
+    disk = LocalDisk()
+    url = config.configs.get(DURABLE_URL)
+    running = Broker(
+        config,
+        clock=SystemClock(),
+        random=system_random(),
+        disk=disk,
+        objects=open_objects(url, disk) if url else None,
+        cleaning=run_in_child,
+    )
+    async with running:
+        yield RunningBroker(host=running.host, port=running.port, data=config.data)

@@ -1,33 +1,34 @@
-"""A broker in a thread with an event loop of its own, so that a test may block while it is served."""
+"""Brokers in a thread with an event loop of its own, so that a test may block while it is served."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from types import TracebackType
+from typing import Any, Generic, TypeVar
 
-from headrace.testing.running import RunningBroker, broker
+from headrace.testing.running import RunningBroker, RunningCluster, broker, cluster
 
 START_SECONDS_MAX = 30.0
 STOP_SECONDS_MAX = 30.0
 
+R = TypeVar("R")
 
-class BrokerThread:
-    """A broker from `start` to `stop`; also a context manager, which gives the RunningBroker."""
 
-    def __init__(self, *, configs: Mapping[str, str] | None = None, data: Path | None = None, port: int = 0) -> None:
-        """As for `headrace.testing.broker`."""
-        self._configs = configs
-        self._data = data
-        self._port = port
+class _InThread(Generic[R]):
+    """What a context gives, from `start` to `stop`; also a context manager."""
+
+    def __init__(self, serve: Callable[[], AbstractAsyncContextManager[R]]) -> None:
+        self._serve = serve
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._over: asyncio.Event | None = None
 
-    def __enter__(self) -> RunningBroker:
+    def __enter__(self) -> R:
         return self.start()
 
     def __exit__(
@@ -35,10 +36,10 @@ class BrokerThread:
     ) -> None:
         self.stop()
 
-    def start(self) -> RunningBroker:
+    def start(self) -> R:
         """Start and wait until it serves. Raises HeadraceError where it cannot."""
         assert self._thread is None, "it was started already"
-        ready: Future[RunningBroker] = Future()
+        ready: Future[R] = Future()
         self._thread = threading.Thread(target=self._run, args=(ready,), name="headrace-broker", daemon=True)
         self._thread.start()
         try:
@@ -57,18 +58,80 @@ class BrokerThread:
         thread.join(STOP_SECONDS_MAX)
         assert not thread.is_alive(), "the broker did not stop"
 
-    def _run(self, ready: Future[RunningBroker]) -> None:
+    def ask(self, work: Coroutine[Any, Any, None], seconds_max: float) -> None:
+        """Have it done in that thread, and wait."""
+        assert self._loop is not None, "it was started"
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(seconds_max)
+
+    def _run(self, ready: Future[R]) -> None:
         from headrace.net.loops import run
 
         try:
-            run(self._serve(ready))
+            run(self._served(ready))
         except BaseException as error:
             if ready.done():
                 raise
             ready.set_exception(error)
 
-    async def _serve(self, ready: Future[RunningBroker]) -> None:
+    async def _served(self, ready: Future[R]) -> None:
         self._loop, self._over = asyncio.get_running_loop(), asyncio.Event()
-        async with broker(configs=self._configs, data=self._data, port=self._port) as running:
+        async with self._serve() as running:
             ready.set_result(running)
             await self._over.wait()
+
+
+class BrokerThread(_InThread[RunningBroker]):
+    """A broker from `start` to `stop`; also a context manager, which gives the RunningBroker."""
+
+    def __init__(self, *, configs: Mapping[str, str] | None = None, data: Path | None = None, port: int = 0) -> None:
+        """As for `headrace.testing.broker`."""
+        super().__init__(lambda: broker(configs=configs, data=data, port=port))
+
+
+class ClusterThread:
+    """Brokers that are one cluster, from `start` to `stop`; also a context manager, which gives itself."""
+
+    def __init__(self, brokers: int = 3, *, configs: Mapping[str, str] | None = None, data: Path | None = None) -> None:
+        """As for `headrace.testing.cluster`."""
+        self._thread = _InThread(lambda: cluster(brokers, configs=configs, data=data))
+        self._cluster: RunningCluster | None = None
+
+    def __enter__(self) -> ClusterThread:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def bootstrap(self) -> str:
+        """`HOST:PORT,HOST:PORT,...` of all, also of those that are stopped: clients try one after the other."""
+        return self._made.bootstrap
+
+    @property
+    def running(self) -> tuple[int, ...]:
+        """The ids of those that run."""
+        return self._made.running
+
+    def start(self) -> None:
+        """Start all and wait until they serve. Raises HeadraceError where one cannot."""
+        self._cluster = self._thread.start()
+
+    def stop(self) -> None:
+        """Stop all cleanly and wait until they have. Idempotent."""
+        self._thread.stop()
+
+    def start_brokers(self, *brokers: int) -> None:
+        """As `RunningCluster.start`."""
+        self._thread.ask(self._made.start(*brokers), START_SECONDS_MAX)
+
+    def stop_brokers(self, *brokers: int) -> None:
+        """As `RunningCluster.stop`."""
+        self._thread.ask(self._made.stop(*brokers), STOP_SECONDS_MAX)
+
+    @property
+    def _made(self) -> RunningCluster:
+        assert self._cluster is not None, "it was started"
+        return self._cluster
