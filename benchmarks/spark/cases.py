@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 REST_S: Final = 2.0
-PRODUCER_S: Final = 6.0
+PRODUCER_S: Final = 20.0
 """At least so long a producer is heard, alone and beside scans."""
 MICRO_BATCHES: Final = 15
 STREAM_TIMEOUT_S: Final = 120
@@ -84,7 +84,7 @@ class Read:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BesideProducer:
-    """A producer of 100 records of 1 KB a second, acks=all, one in flight, alone and then while the topic is counted
+    """A producer of 500 records of 1 KB a second, acks=all, one in flight, alone and then while the topic is counted
     over and over; the rate is its p99 then, by that alone."""
 
     about: About

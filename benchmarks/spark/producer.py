@@ -15,7 +15,7 @@ from benchmarks.spark.data import Data, encoded
 from headrace.wire.compression import Compression
 
 RECORD_BYTES: Final = 1024
-PER_S: Final = 100
+PER_S: Final = 500
 BATCH_RECORDS: Final = 300
 """Of what it sends when it is told to."""
 START_TIMEOUT_S: Final = 60.0
