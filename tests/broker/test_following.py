@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from copy import deepcopy
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -119,10 +120,10 @@ async def test_a_copy_tells_how_far_it_is_behind_what_is_committed() -> None:
     assert copy.offset_lag == 5
 
 
-def written_by(producer: int, base: int, sequence: int, *, epoch: int = 0) -> bytes:
-    """A batch of one record, as it stands in the leader's log."""
-    record = Record(0, 1_700_000_000_000, None, b"." * 200)
-    raw = encode_batch([record], producer_id=producer, producer_epoch=epoch, base_sequence=sequence)
+def written_by(producer: int, base: int, sequence: int, *, epoch: int = 0, count: int = 1) -> bytes:
+    """A batch of some 250 bytes, as it stands in the leader's log."""
+    records = [Record(at, 1_700_000_000_000, None, b"." * (200 // count)) for at in range(count)]
+    raw = encode_batch(records, producer_id=producer, producer_epoch=epoch, base_sequence=sequence)
     return PREFIX.pack(base, len(raw) - 12, 0) + raw[PREFIX.size :]
 
 
@@ -167,6 +168,8 @@ class Writing(NamedTuple):
 
     producer: int
     is_bumped: bool
+    count: int
+    """Of its records."""
     then: str
     """What happens after it."""
 
@@ -176,6 +179,7 @@ writings = st.lists(
         Writing,
         st.integers(7, 9),
         st.sampled_from([False, False, False, True]),
+        st.sampled_from([1, 1, 2, 5]),
         st.sampled_from(["", "", "", "snapshot", "delete", "flush"]),
     ),
     min_size=1,
@@ -188,40 +192,53 @@ writings = st.lists(
 def test_who_is_known_after_a_cut_is_known_as_if_nothing_had_come_behind_it(
     plan: list[Writing], data: st.DataObject
 ) -> None:
-    """Wherever the log begins by then, and whichever snapshots are left; after a loss of power, too."""
-    asyncio.run(cut_and_compare(plan, data))
+    """Wherever the log begins by then, inside a batch too, and whichever snapshots are left; after a loss of power."""
+
+    async def work() -> None:
+        copy = copied()
+        try:
+            await cut_and_compare(copy, plan, data)
+        finally:
+            await copy._flusher.idle()
+
+    asyncio.run(work())
 
 
-async def cut_and_compare(plan: list[Writing], data: st.DataObject) -> None:
-    copy = copied()
-    batches, epochs, sequences = list[bytes](), dict[int, int](), dict[int, int]()
+async def cut_and_compare(copy: FollowerPartition, plan: list[Writing], data: st.DataObject) -> None:
+    batches, epochs, sequences, base = list[bytes](), dict[int, int](), dict[int, int](), 0
     for writing in plan:
-        base, producer = len(batches), writing.producer
+        producer = writing.producer
         if writing.is_bumped or producer not in epochs:
             epochs[producer], sequences[producer] = epochs.get(producer, -1) + 1, 0
-        batches.append(written_by(producer, base, sequences[producer], epoch=epochs[producer]))
-        sequences[producer] += 1
-        copy.append(batches[-1])
+        raw = written_by(producer, base, sequences[producer], epoch=epochs[producer], count=writing.count)
+        sequences[producer] += writing.count
+        batches.append(raw)
+        copy.append(raw)
         if writing.then == "snapshot":
             copy.snapshot_producers()
         elif writing.then:
             await copy._flusher.idle()
             if writing.then == "delete":
                 copy.on_marks(Offset(base), Offset(data.draw(st.integers(copy.log.log_start_offset, base))))
-    await copy._flusher.idle()
-    end = data.draw(st.integers(copy.log.log_start_offset, len(batches)))
+        base += writing.count
+    end = data.draw(st.integers(copy.log.log_start_offset, base))
+    is_cut = end < base
+    is_flushed = data.draw(st.booleans()) or not is_cut
+    if is_flushed:
+        await copy._flusher.idle()
+    kept = [raw for raw in batches if parse_header(raw).next_offset <= end]
+    end = max(parse_header(kept[-1]).next_offset if kept else 0, copy.log.log_start_offset) if is_cut else end
     known, remembered = copy.producers.as_of(end).ids, copy.producers.remembered()
     wanted = ProducerStates()
-    for base, raw in enumerate(batches[:end]):
-        wanted.on_appended(parse_header(raw), Offset(base), 0)
+    for raw in kept:
+        wanted.on_appended(parse_header(raw), Offset(parse_header(raw).base_offset), 0)
     copy.cut(Offset(end))
-    is_cut = end < len(batches)
     assert isinstance(copy.log, LocalLog)
-    disk = copy.log._disk
-    assert isinstance(disk, MemoryDisk)
-    if data.draw(st.booleans()):
+    if not is_flushed or data.draw(st.booleans()):
         copy.flush_soon()
         await copy._flusher.idle()
+    disk = deepcopy(copy.log._disk)
+    assert isinstance(disk, MemoryDisk)
     disk.power_cut()
     again = open_log(disk, replace(SMALL, retention_ms=0))
     assert again.log_end_offset == end
@@ -234,7 +251,9 @@ async def cut_and_compare(plan: list[Writing], data: st.DataObject) -> None:
                 is_lost = header.base_offset < again.log_start_offset and header.base_offset not in remembered
                 assert told == due or is_same_batch(told, due) or (is_lost and isinstance(told, Refuse))
             elif header.producer_id in wanted.ids:
-                since = [each for each in map(parse_header, batches[end:]) if each.producer_id == header.producer_id]
+                since = [
+                    each for each in map(parse_header, batches[len(kept) :]) if each.producer_id == header.producer_id
+                ]
                 assert len(since) >= PRODUCER_BATCHES_CACHED or since[-1].producer_epoch > 0, "nobody else is forgotten"
 
 

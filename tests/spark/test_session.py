@@ -57,3 +57,25 @@ def test_all_threads_of_a_process_are_lowered_and_what_it_starts() -> None:
         assert [process.stdout.readline() for _ in range(2)] == [f"{nice}\n"] * 2, "the older child, and a new one"
     assert process.returncode == 0
     assert os.getpriority(os.PRIO_PROCESS, 0) == before
+
+
+def test_nobody_is_raised() -> None:
+    """A pipeline that is nicer already stays so, also where its user might not lower it."""
+    command = ["nice", "-n", "15", sys.executable, "-c", "import sys; print('ready', flush=True); sys.stdin.readline()"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        before = os.getpriority(os.PRIO_PROCESS, process.pid)
+        assert before >= 15
+        lower(process.pid, 5)
+        assert os.getpriority(os.PRIO_PROCESS, process.pid) == before
+        process.stdin.write("\n")
+
+
+def test_what_may_not_be_lowered_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: int) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "setpriority", refuse)
+    lower(os.getpid(), 19)
