@@ -22,6 +22,7 @@ from headrace.broker.identity import Identity, check_memory, claim
 from headrace.broker.joining import identify
 from headrace.broker.metadata import MetadataDriver
 from headrace.broker.parts import Parts, Ports
+from headrace.broker.places import claim_places
 from headrace.metadata.configs import broker_value, check_broker_configs
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import MetadataImage
@@ -154,6 +155,7 @@ class Broker:
         journal = Journal(ports.disk, config.data / "journal", identity.directory_id.bytes, settings)
         engine = LocalLogEngine(ports.disk, config.data / "logs", journal=journal)
         try:
+            await loop.run_in_executor(None, claim_places, ports.disk, config.data, identity)  # after the commit log
             left = await loop.run_in_executor(None, engine.start)
         except BaseException:
             await metadata.stop()

@@ -49,7 +49,7 @@ class Identity:
 
 def claim(disk: Disk, data: Path) -> Lock:
     """Claim the data directory for this process. Blocking. Raises UsageError where another process has it."""
-    _make_durable_directory(disk, data)
+    make_durable_directory(disk, data)
     try:
         return disk.lock(data / LOCK_NAME)
     except BlockingIOError as error:
@@ -58,7 +58,7 @@ def claim(disk: Disk, data: Path) -> Lock:
         ) from error
 
 
-def _make_durable_directory(disk: Disk, path: Path) -> None:
+def make_durable_directory(disk: Disk, path: Path) -> None:
     """Make it and its missing parents, each durable before anything is made in it.
 
     The parent is synced also where the directory is there: an earlier start may have been killed in between.
@@ -67,7 +67,7 @@ def _make_durable_directory(disk: Disk, path: Path) -> None:
         with suppress(PermissionError):  # a parent that may not be read is not one that an earlier start wrote in
             disk.sync_directory(path.parent)
     else:
-        _make_durable_directory(disk, path.parent)
+        make_durable_directory(disk, path.parent)
         disk.make_directory(path)
         disk.sync_directory(path.parent)
 
