@@ -168,8 +168,7 @@ class Writing(NamedTuple):
 
     producer: int
     is_bumped: bool
-    count: int
-    """Of its records."""
+    records: int
     then: str
     """What happens after it."""
 
@@ -210,8 +209,8 @@ async def cut_and_compare(copy: FollowerPartition, plan: list[Writing], data: st
         producer = writing.producer
         if writing.is_bumped or producer not in epochs:
             epochs[producer], sequences[producer] = epochs.get(producer, -1) + 1, 0
-        raw = written_by(producer, base, sequences[producer], epoch=epochs[producer], count=writing.count)
-        sequences[producer] += writing.count
+        raw = written_by(producer, base, sequences[producer], epoch=epochs[producer], count=writing.records)
+        sequences[producer] += writing.records
         batches.append(raw)
         copy.append(raw)
         if writing.then == "snapshot":
@@ -220,7 +219,7 @@ async def cut_and_compare(copy: FollowerPartition, plan: list[Writing], data: st
             await copy._flusher.idle()
             if writing.then == "delete":
                 copy.on_marks(Offset(base), Offset(data.draw(st.integers(copy.log.log_start_offset, base))))
-        base += writing.count
+        base += writing.records
     end = data.draw(st.integers(copy.log.log_start_offset, base))
     is_cut = end < base
     is_flushed = data.draw(st.booleans()) or not is_cut

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,6 +15,8 @@ from hypothesis import strategies as st
 from headrace.base.ids import BrokerId, LeaderEpoch, PartitionIndex
 from headrace.cli.diagnosis import PARTITIONS_NAMED_MAX, Finding, findings
 from headrace.cli.main import main
+from headrace.net import copylink
+from headrace.net.client.address import Address
 from headrace.net.client.reassignments import with_more_replicas
 from headrace.net.client.view import PartitionView
 from tests import loops
@@ -52,6 +55,26 @@ def test_where_nothing_is_wrong_it_says_so_and_exits_with_0(tmp_path: Path, caps
         assert await command(world, "doctor") == 0
         assert "nothing is wrong" in capsys.readouterr().out
         assert await command(world, "doctor", "--json") == 0
+
+    run(tmp_path, work)
+
+
+def test_a_broker_that_does_not_say_is_not_taken_for_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one whose advertised address is not reached from here."""
+
+    async def work(world: World) -> None:
+        real, away = copylink.open_link, world.cluster.address(2)
+
+        async def reached(address: Address, *rest: Any, **more: Any) -> Any:
+            if address == away:
+                raise ConnectionRefusedError
+            return await real(address, *rest, **more)
+
+        monkeypatch.setattr("headrace.net.client.ailments.open_link", reached)
+        (finding,) = await findings(world.cluster.bootstrap)
+        assert (finding.kind, finding.subject, finding.is_wrong) == ("not asked", "broker 2", True)
+        assert str(away) in finding.text
+        assert await command(world, "doctor") == 1
 
     run(tmp_path, work)
 

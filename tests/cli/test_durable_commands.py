@@ -12,7 +12,7 @@ import confluent_kafka
 import pytest
 import structlog
 
-from headrace.storage.tier.mirror import state_key
+from headrace.storage.tier.mirror import state_key, topic_document_key
 from headrace.testing import RunningBroker
 from headrace.testing.thread import BrokerThread
 from tests.cli.test_commands import Headrace, headrace
@@ -81,7 +81,9 @@ def test_history_is_listed_described_and_proven(stored: Stored) -> None:
     (verdict,) = run.json("durable", "verify")
     assert (verdict["segments"], verdict["end_offset"], verdict["problems"]) == (len(sizes), RECORDS - 1, [])
     assert "all is as its catalog says" in run.ok("durable", "verify", "orders", "--partition", 0)
-    assert run.json("durable", "verify", "orders", "--partition", 1) == []
+    assert "Partition 1 of topic 'orders' has no durable history" in run.refused(
+        "durable", "verify", "orders", "--partition", 1, code=2
+    )
 
 
 def test_what_is_long_comes_in_parts(stored: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,6 +145,29 @@ def test_a_mirror_that_is_not_the_catalogs_is_told(stored: Stored) -> None:
     (problem,) = json.loads(out)["problems"]
     assert code == 1
     assert "is damaged at offset" in problem
+
+
+def test_history_that_nothing_leads_to_is_no_good_one(stored: Stored) -> None:
+    """It is not looked at, and that is said: for the store alone, and beside the brokers that know it."""
+    run, of_store = stored.headrace, ("--store", stored.url)
+    state = stored.root / state_key(stored.listed["topic_id"], 0)  # type: ignore[arg-type]  # as texts
+    state.unlink()
+    code, out, _ = run("durable", "verify", *of_store)
+    assert (code, out.decode().count("\n")) == (1, 1)
+    assert "orders-0: its catalog is not in the store, though object 'storage/topics/" in out.decode()
+    code, out, _ = run("durable", "verify")
+    assert (code, out.decode().count("\n")) == (1, 1)
+    assert "orders-0: its mirror is not in the store, though the brokers know" in out.decode()
+    (stored.root / topic_document_key(stored.listed["topic_id"])).unlink()
+    for options in ((), ("--json",)):
+        code, out, _ = run("durable", "verify", *of_store, *options)
+        assert (code, out.decode().count("\n")) == (1, 1)
+        assert f"a mirror of topic {stored.listed['topic_id']}, and no name of it" in out.decode()
+
+
+def test_a_store_that_is_not_there_is_no_good_one(stored: Stored, tmp_path: Path) -> None:
+    told = stored.headrace.refused("durable", "verify", "--store", f"file://{tmp_path / 'elsewhere'}", code=2)
+    assert "holds no topic: look whether that is its URL, and its volume is mounted" in told
 
 
 def test_what_nothing_refers_to_is_shown_and_then_removed(stored: Stored) -> None:

@@ -44,10 +44,14 @@ async def findings(bootstrap: str) -> list[Finding]:
     for broker in brokers.values():
         if not broker.fenced:
             damaged = await ailments(Address(broker.host, broker.port))
-            found += [_of_damage(broker.id, each) for each in damaged[:PARTITIONS_NAMED_MAX]]
+            if damaged is None:
+                found.append(_of_silence(broker))
+            else:
+                found += [_of_damage(broker.id, each) for each in damaged[:PARTITIONS_NAMED_MAX]]
     order = (
         "offline",
         "damaged",
+        "not asked",
         "below min.insync.replicas",
         "voter down",
         "broker down",
@@ -121,6 +125,12 @@ def _of_damage(broker: int, ailment: Ailment) -> Finding:
     else:
         text = f"its log is damaged between offsets {ailment.start} and {ailment.end - 1}"
     return Finding("damaged", name, text, todo)
+
+
+def _of_silence(broker: BrokerView) -> Finding:
+    text = f"it does not tell whether its logs are damaged, though the others hear it ({broker.host}:{broker.port})"
+    todo = "ask again from where that address is reached, or look at its log"
+    return Finding("not asked", f"broker {broker.id}", text, todo)
 
 
 def _of_factor(view: TopicView, factor: int, live: int) -> Iterator[Finding]:

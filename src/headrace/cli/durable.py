@@ -42,6 +42,21 @@ def _histories(store: str | None, bootstrap: str, topics: list[str] | None, part
     return [each for each in found if partition is None or each.partition == partition]
 
 
+def _to_prove(store: str | None, bootstrap: str, topics: list[str] | None, partition: int | None) -> list[History]:
+    """With those that lack a catalog, which a store by itself cannot tell from those without history."""
+    from headrace.cli import durable_views as views
+
+    if store is None:
+        found = _histories(None, bootstrap, topics, partition)
+    else:
+        there = views.mirrored_all(store, topics or ())
+        found = [each for each in there if partition is None or each.partition == partition]
+    if partition is not None and not found:
+        named = f" of topic '{topics[0]}'" if topics and len(topics) == 1 else ""
+        raise UsageError(f"Partition {partition}{named} has no durable history; see 'headrace durable list'.")
+    return found
+
+
 @durable.command("list")
 def list_(
     topics: Topics = None, store: StoreUrl = None, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json: Json = False
@@ -123,9 +138,15 @@ def verify(
     """
     from headrace.cli import durable_views as views
 
-    found = _histories(store, bootstrap, topics, partition)
+    found = _to_prove(store, bootstrap, topics, partition)
     verdicts = views.verified(found, store) if store is not None else _run(views.verified_of(bootstrap, found))
-    wrong = False
+    unnamed = views.nameless_problems(store) if store is not None and not topics else []
+    wrong = bool(unnamed)
+    for problem in unnamed:
+        if json:
+            print_json({"topic": None, "partition": None, "problems": [problem]})
+        else:
+            print_line(problem)
     for verdict in verdicts:
         wrong |= bool(verdict.problems)
         if json:

@@ -21,6 +21,7 @@ from headrace.net.client.durable import DurableLink
 from headrace.net.client.errors import ClientError
 from headrace.net.client.members import BrokerView, Members
 from headrace.net.client.offsets import LATEST, list_offsets
+from headrace.storage.tier.leftovers import left_of, nameless
 from headrace.storage.tier.mirror import MirroredState, MirroredTopic
 from headrace.storage.tier.reader import DamagedHistory, Store, rebuilt
 from headrace.storage.tier.verifying import mirror_problems, seam_problems, segment_problems, sentence
@@ -146,15 +147,23 @@ class Swept:
 
 def mirrored(url: str, topics: Sequence[str]) -> list[History]:
     """Raises UsageError where the store has none of these names."""
+    return [each for each in _mirrored(Store.open(url), topics) if each.end >= 0]
+
+
+def mirrored_all(url: str, topics: Sequence[str]) -> list[History]:
+    """As `mirrored`, with partitions that have no catalog; `end` is -1 there. Raises UsageError where the store has no
+    topic at all."""
     store = Store.open(url)
-    chosen = [store.topic(name) for name in topics] if topics else store.topics()
-    found = []
-    for topic in chosen:
-        for index in range(topic.partitions):
-            catalog = _tolerated(store, topic, PartitionIndex(index))
-            if catalog.end_offset >= 0:
-                found.append(_history(topic, index, catalog))
+    found = list(_mirrored(store, topics))
+    if not found and not nameless(store):
+        raise UsageError(f"The store {url} holds no topic: look whether that is its URL, and its volume is mounted.")
     return found
+
+
+def _mirrored(store: Store, topics: Sequence[str]) -> Iterator[History]:
+    for topic in [store.topic(name) for name in topics] if topics else store.topics():
+        for index in range(topic.partitions):
+            yield _history(topic, index, _tolerated(store, topic, PartitionIndex(index)))
 
 
 def _tolerated(store: Store, topic: MirroredTopic, partition: PartitionIndex) -> PartitionCatalog:
@@ -183,11 +192,24 @@ def mirrored_catalog(url: str, history: History) -> PartitionCatalog:
     return Store.open(url).catalog(history.mirrored_topic, PartitionIndex(history.partition))
 
 
+def nameless_problems(url: str) -> list[str]:
+    """Of topics that the store has, and that nothing in it names, so that none of their history is looked at."""
+    return [
+        f"The store {url} has a mirror of topic {topic}, and no name of it (storage/names/{topic}): prove it beside "
+        "its brokers."
+        for topic in nameless(Store.open(url))
+    ]
+
+
 def verified(found: Sequence[History], url: str) -> list[Verdict]:
+    """Those without a catalog are left out where there is nothing of them."""
     store = Store.open(url)
-    verdicts = []
+    verdicts = list[Verdict]()
     with _progress(sum(each.bytes for each in found)) as on_read:
         for history in found:
+            if history.end < 0:
+                verdicts += _without_catalog(store, history)
+                continue
             verdict = Verdict(history)
             verdicts.append(verdict)
             try:
@@ -199,6 +221,17 @@ def verified(found: Sequence[History], url: str) -> list[Verdict]:
                 continue
             verdict.problems += _lasting(found_wrong, catalog, now)
     return verdicts
+
+
+def _without_catalog(store: Store, history: History) -> Iterator[Verdict]:
+    topic = store.topic_of(TopicId(history.topic_id))
+    left = None if topic is None else next(left_of(store, topic, PartitionIndex(history.partition)), None)
+    if left is not None:
+        problem = (
+            f"{history.topic}-{history.partition}: its catalog is not in the store, though object '{left}' is, so that "
+            "none of its history was looked at: prove it beside its brokers."
+        )
+        yield Verdict(history, problems=[problem])
 
 
 def _prove(
@@ -362,6 +395,12 @@ async def _compared(cluster: Cluster, store: Store, verdict: Verdict) -> Partiti
         catalog = await _catalog(cluster, history)
         if mirrored is not None:
             problems += mirror_problems(history.topic, partition, mirrored, catalog)
+            if mirrored.end_offset < 0 and catalog.entries:  # the first segment's comes right behind it
+                count = len(catalog.entries)
+                problems.append(
+                    f"{history.topic}-{partition}: its mirror is not in the store, though the brokers know {count} "
+                    "segments of it: without them it could not be read."
+                )
         ends = await _offsets(cluster, history.topic, [partition], LATEST)
         if partition in starts and partition in ends:  # else nobody leads it, as `headrace doctor` says
             problems += seam_problems(history.topic, partition, catalog, starts[partition], ends[partition])

@@ -12,8 +12,8 @@ from headrace.net.copylink import open_link
 from headrace.wire.ailments import REQUEST, Ailment, decode_ailments
 
 
-async def ailments(address: Address) -> Sequence[Ailment]:
-    """Nothing where it does not answer in time, or not as one of this version."""
+async def ailments(address: Address) -> Sequence[Ailment] | None:
+    """None where it does not answer in time, or not as one of this version."""
     answer: asyncio.Future[Sequence[Ailment]] = asyncio.get_running_loop().create_future()
 
     def on_frame(frame: memoryview) -> None:
@@ -32,4 +32,4 @@ async def ailments(address: Address) -> Sequence[Ailment]:
         finally:
             link.close()
     except (OSError, TimeoutError, CorruptData):
-        return ()
+        return None

@@ -12,13 +12,11 @@ from time import sleep
 from typing import NamedTuple
 
 from headrace.base.errors import CorruptData
-from headrace.base.ids import PartitionIndex, TopicPartition
+from headrace.base.ids import PartitionIndex
 from headrace.base.limits import AUDIT_MIRROR_LOOK_MS, AUDIT_MIRROR_TRIES_MAX
-from headrace.metadata.segment_keys import partition_prefix
 from headrace.metadata.segments import PartitionCatalog, genesis_hash
 from headrace.spark.extent import ReadTopic, Sources
-from headrace.storage.tier.chunks import chunks_prefix
-from headrace.storage.tier.mirror import segments_prefix
+from headrace.storage.tier.leftovers import left_of
 from headrace.storage.tier.verifying import sentence
 
 
@@ -102,11 +100,5 @@ def _began_since(sources: Sources, absent: Absent, catalog: PartitionCatalog, si
 
 def _left(sources: Sources, topic: ReadTopic, partition: int) -> Iterator[str]:
     """What the store has of it."""
-    if sources.store is None or topic.mirrored is None:
-        return
-    index = PartitionIndex(partition)
-    prefixes = [segments_prefix(topic.id, index), chunks_prefix(topic.id, index)]
-    prefixes.append(partition_prefix(topic.mirrored.cluster_id, TopicPartition(topic.id, index)))
-    for prefix in prefixes:
-        for meta in sources.store.objects.list(prefix):
-            yield meta.key
+    if sources.store is not None and topic.mirrored is not None:
+        yield from left_of(sources.store, topic.mirrored, PartitionIndex(partition))

@@ -1,0 +1,27 @@
+"""What a store still has of history whose catalog, or whose topic's name, is not in it any more. Reads only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from headrace.base.ids import PartitionIndex, TopicPartition
+from headrace.metadata.segment_keys import partition_prefix
+from headrace.storage.tier.chunks import chunks_prefix
+from headrace.storage.tier.mirror import NAMES, TOPICS, MirroredTopic, segments_prefix
+from headrace.storage.tier.reader import Store
+
+
+def left_of(store: Store, topic: MirroredTopic, partition: PartitionIndex) -> Iterator[str]:
+    """Keys of a partition's mirror and segments."""
+    prefixes = [segments_prefix(topic.topic_id, partition), chunks_prefix(topic.topic_id, partition)]
+    prefixes.append(partition_prefix(topic.cluster_id, TopicPartition(topic.topic_id, partition)))
+    for prefix in prefixes:
+        for meta in store.objects.list(prefix):
+            yield meta.key
+
+
+def nameless(store: Store) -> list[str]:
+    """Ids of topics that have a mirror and no name: it is put before all else."""
+    mirrored = store.objects.directories(TOPICS)  # first: a topic that is new has its name by then
+    named = {meta.key.removeprefix(NAMES) for meta in store.objects.list(NAMES)}
+    return [topic for topic in mirrored if topic not in named]
