@@ -520,6 +520,48 @@ def test_nothing_is_exported_to_a_store_that_lacks_what_was_put_there_last(tmp_p
     run(tmp_path, work, store)
 
 
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_nor_is_what_comes_first_of_another_partition(tmp_path: Path, is_damaged: bool) -> None:
+    """Retention would take it from the log, and in the right store it would be missing. One object that is lost is no
+    other store."""
+    objects = objects_in(tmp_path)
+    store = Failing(objects)
+
+    async def work(world: World) -> None:
+        await with_history(world)
+        await world.make("other", replicas=1, segment_bytes="1024", retention_ms="-1")
+        first, place = last_object(world, tmp_path), tmp_path / "store"
+        if is_damaged:
+            await send_to(world, "other", 4)
+            await until(lambda: history_of(world, "other").next_offset > 0)
+            first.rename(tmp_path / "lost")
+            await world.make("third", replicas=1, segment_bytes="1024", retention_ms="-1")
+            await send_to(world, "third", 4)
+            await until(lambda: history_of(world, "third").next_offset > 0)
+            return
+        place.rename(tmp_path / "away")
+        missed = store.missed
+        await send_to(world, "other", 4)
+        await until(lambda: store.missed > missed + 2)
+        assert history_of(world, "other").next_offset == 0
+        assert not [*place.rglob("*.segment")], "nothing was put there"
+        shutil.rmtree(place, ignore_errors=True)
+        (tmp_path / "away").rename(place)
+        await until(lambda: history_of(world, "other").next_offset > 0)
+
+    run(tmp_path, work, store)
+
+
+async def send_to(world: World, topic: str, count: int) -> None:
+    for number in range(count):
+        answer = await produce(await world.client(world.leader(topic)), topic, sent(number))
+        assert answer.error_code == 0
+
+
+def history_of(world: World, topic: str) -> PartitionCatalog:
+    return world.cluster.image(1).durable(world.key(topic))
+
+
 def test_a_restarted_leader_without_its_log_begins_at_the_frontier(tmp_path: Path) -> None:
     """Its directory was emptied by hand: what history has is not given out anew."""
 

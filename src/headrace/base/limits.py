@@ -347,6 +347,8 @@ EXPORT_TICK_MS: Final = 250
 """Time between two looks for closed segments to export."""
 EXPORT_READ_BYTES: Final = 1024 * 1024
 """Bytes of a log read on the event loop at a time, for an export."""
+EXPORT_WITNESSES_MAX: Final = 8
+"""Partitions whose objects are looked for before the first one of another is put: one that is there will do."""
 EXPORTED_PRODUCERS_BYTES_MAX: Final = 16 * 1024 * 1024
 """Of what the last footers say of producers, kept for the next ones; others are read of the store again."""
 STORE_CALLS_AT_ONCE_MAX: Final = 8

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 from collections import OrderedDict
 from collections.abc import Sequence
 from functools import partial
+from itertools import islice
 from weakref import WeakKeyDictionary, WeakSet
 
 import structlog
@@ -25,6 +27,7 @@ from headrace.base.limits import (
     EXPORT_RETRY_MS_MIN,
     EXPORT_STOP_MS_MAX,
     EXPORT_TICK_MS,
+    EXPORT_WITNESSES_MAX,
     EXPORTED_PRODUCERS_BYTES_MAX,
 )
 from headrace.base.ports import Buffer, Clock, Objects
@@ -353,7 +356,9 @@ class Exporter:
         """What the footer of these batches says, which begin at `start`: on from the footer before, or, where that does
         not say, from what is left of what was known there."""
         last, before = catalog.last, None
-        if last is not None:
+        if last is None:
+            await self._in_thread(partial(self._look_for_others, self._metadata.image))
+        else:
             object_key, told = self._told.get(partition.topic_partition, ("", ""))
             is_kept = object_key == last.descriptor.key
             before = await self._in_thread(
@@ -388,6 +393,18 @@ class Exporter:
                 "durable history is damaged, and goes on: see to the object", object=segment.key, reason=str(error)
             )
             return None
+
+    def _look_for_others(self, image: MetadataImage) -> None:
+        """As `_told_producers`, for what has nothing in the store yet: by the last objects of some that have. In a
+        worker thread."""
+        lasts = (catalog.last for catalog in image.catalog.values())
+        keys = [last.descriptor.key for last in islice(filter(None, lasts), EXPORT_WITNESSES_MAX)]
+        for key in keys:
+            with contextlib.suppress(FileNotFoundError):
+                self._objects.size(key)
+                return
+        if keys:
+            raise FileNotFoundError(errno.ENOENT, "what other partitions have put in the store is not there", keys[0])
 
     async def publish(self, partition: Partition, descriptor: SegmentDescriptor, previous_hash: str) -> None:
         """The event. Raises HeadraceError."""
