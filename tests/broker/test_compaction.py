@@ -20,7 +20,7 @@ from headrace.broker.config import BrokerConfig
 from headrace.broker.system import SystemClock, system_random
 from headrace.cli.dumping import dump_logs
 from headrace.storage.disk import LocalDisk
-from headrace.storage.log.child import pacer
+from headrace.storage.log.child import decode_cleaned, pacer
 from headrace.storage.log.cleaning import Cleaned, CleaningJob, SourceSegment, Stopped
 from headrace.wire.batches import decode_records, encode_batch, iterate_headers
 from headrace.wire.compression import Compression
@@ -259,3 +259,9 @@ def test_the_pace_is_kept() -> None:
     for _ in range(1_000):
         pace(10_000)
     assert 9.5 < now - 100.0 <= 10.0
+
+
+@pytest.mark.parametrize("said", [b"", b'{"clean_to": 5, "fi', b'{"clean_to": 5, "files": []}'])
+def test_a_child_that_ends_before_it_has_said_all_has_said_nothing(said: bytes) -> None:
+    with pytest.raises(OSError, match="ended before it had said"):
+        decode_cleaned(said)

@@ -15,7 +15,7 @@ import pytest
 
 from tests.pipelines.crash import KINDS, STORE, WORKER, PipelineProcess, Place, moments, stores
 from tests.pipelines.oracle import consumer_rows, delta_listed, differences, iceberg_listed
-from tests.spark.world import Row, World, consumed, random_batch, world
+from tests.spark.world import Row, World, consumed, random_batch, records_in, world
 from tools import s3_server
 
 ROUNDS = int(os.environ.get("HEADRACE_CRASH_ROUNDS", "3"))
@@ -78,8 +78,11 @@ def found(root: Path, kind: str, place: Place) -> list[Row]:
     return consumer_rows(table, names)
 
 
-def fill(made: World, count: int, random: Random) -> None:
-    made.produce("t", [(at % 3, random_batch(random)) for at in range(count)])
+def fill(made: World, count: int, random: Random) -> int:
+    """How many records."""
+    batches = [(at % 3, random_batch(random)) for at in range(count)]
+    made.produce("t", batches)
+    return sum(records_in(batch) for _, batch in batches)
 
 
 @pytest.mark.parametrize("kind", FORMATS)
@@ -93,7 +96,7 @@ def test_each_record_is_in_the_table_once_whatever_dies(
     with world(tmp_path / "world", **{"durable.url": place.history}) as made:
         made.create("t", 3, segment_bytes="1024" if IS_SHORT else "8192", retention_ms="-1")
         file, log = pipeline_file(made, tmp_path, kind, place), tmp_path / "log"
-        story, killed, workers = list[str](), 0, 0
+        story, killed, workers, sent = list[str](), 0, 0, 0
         batches, kinds = (30, ["file"]) if IS_SHORT else (100, place.kinds(KINDS))  # in few it has to come to kills
 
         def tell(text: str) -> None:
@@ -101,7 +104,7 @@ def test_each_record_is_in_the_table_once_whatever_dies(
             print(f"{kind} {len(story)}: {text}", flush=True)
 
         for number in range(ROUNDS):
-            fill(made, batches, random)
+            sent += fill(made, batches, random)
             made.exported("t", 1)  # some of it is read of history
             victim = place.victim(number)
             with PipelineProcess(file, log) as running:
@@ -117,11 +120,13 @@ def test_each_record_is_in_the_table_once_whatever_dies(
             assert victim != STORE or code in (0, 1), ("who has lost the store says so and ends", code, story)
             wrong = differences(found(tmp_path, kind, place), consumed(made.bootstrap, ["t"]))
             assert all(each.endswith("is missing") for each in wrong), (wrong, story)
-        fill(made, 5, random)
+        sent += fill(made, 5, random)
         with PipelineProcess(file, log) as running:
             code = running.wait()
         assert code == 0, log.read_text()[-3000:]
-        assert differences(found(tmp_path, kind, place), consumed(made.bootstrap, ["t"])) == [], story
+        there = consumed(made.bootstrap, ["t"])
+        assert len(there) == sent, "a consumer gets all of them"
+        assert differences(found(tmp_path, kind, place), there) == [], story
         assert killed >= (1 if IS_SHORT else ROUNDS // 2), ("half of so many rounds were ended by a kill", story)
         assert workers or IS_SHORT, story
         assert not place.tells_secrets(log), "credentials are in the environment alone"

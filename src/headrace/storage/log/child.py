@@ -32,9 +32,9 @@ def encode_job(job: CleaningJob, bytes_per_second: float) -> bytes:
 
 
 def decode_cleaned(line: bytes) -> Cleaned:
-    """Raises OSError or CorruptData, as the child met it, and OSError where it said nothing: it was ended."""
-    if not line:
-        raise OSError("The process that compacts ended without a word.")
+    """Raises OSError or CorruptData, as the child met it, and OSError where it did not say all: it was ended."""
+    if not line.endswith(b"\n"):
+        raise OSError("The process that compacts ended before it had said what came of it.")
     answer = json.loads(line)
     if "corrupt" in answer:
         raise CorruptData(answer["corrupt"])
