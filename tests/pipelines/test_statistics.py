@@ -8,17 +8,20 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import confluent_kafka
 import pytest
 
 from headrace.base.errors import UsageError
 from headrace.spark.pipelines.__main__ import main
 from headrace.spark.pipelines.meter import Lines
+from headrace.spark.pipelines.retaining import Retention
 from headrace.spark.pipelines.spec import Statistics, parse
-from headrace.spark.pipelines.survey_report import tell
-from headrace.spark.pipelines.surveying import TopicCounts, document, key_text, survey
+from headrace.spark.pipelines.survey_report import retained, tell
+from headrace.spark.pipelines.surveying import PartitionCounts, TopicCounts, document, key_text, survey
 from headrace.storage.tier.reader import Store
 from headrace.wire.batches import encode_batch
 from headrace.wire.records import Record
+from tests.promises.load import QUIET
 from tests.spark.conftest import StoreBuilder
 from tests.spark.world import consumed, world
 
@@ -53,6 +56,10 @@ def test_they_equal_a_plain_count(spark: Any, tmp_path: Path, capsys: pytest.Cap
         made.create("t", 2, segment_bytes="2048")
         made.create("none", 1)
         made.produce("t", [(at % 2, batch(random)) for at in range(20)])
+        for group, offset in (("far", 150), ("near", 199)):
+            consumer = confluent_kafka.Consumer({"bootstrap.servers": made.bootstrap, "group.id": group, **QUIET})
+            consumer.commit(offsets=[confluent_kafka.TopicPartition("t", 1, offset)], asynchronous=False)
+            consumer.close()
         source = {"store": made.store, "bootstrap": made.bootstrap, "topicPattern": "t|none"}
         report = {"html": str(tmp_path / "s.html"), "json": str(tmp_path / "s.json"), "top": 3}
         spec = parse({"pipeline": "statistics", "name": "s", "source": source, "report": report})
@@ -78,10 +85,15 @@ def test_they_equal_a_plain_count(spark: Any, tmp_path: Path, capsys: pytest.Cap
     assert [(key, count) for key, count, _ in topic.top] == sorted(keys.items(), key=lambda item: -item[1])[:3]
     assert {at: each.records for at, each in topic.partitions.items()} == Counter(row[1] for row in rows)
     assert all(each.lag is not None and 0 <= each.lag <= each.records for each in topic.partitions.values())
+    assert topic.groups == {"far": 50, "near": 1}
+    assert topic.retention == Retention()
+    assert topic.stored > 0
     tell(found, spec, Lines(as_json=True))
     assert json.loads((tmp_path / "s.json").read_text()) == document(found)
     shown = (tmp_path / "s.html").read_text()
     assert "data:image/png;base64," in shown
+    assert "<td>far</td><td>50</td>" in shown
+    assert "Retention deletes nothing" in shown
     assert all(f"<td>{each.bytes}</td>" in shown for each in topic.partitions.values())
 
 
@@ -92,6 +104,26 @@ def test_rates_and_forecasts_are_of_the_last_week() -> None:
     assert topic.forecast == {30: 30 * 240, 365: 365 * 240}
     assert TopicCounts("t").bytes_per_day == 0
     assert TopicCounts("t", hours={5: (1, 10)}).bytes_per_day == 240
+
+
+def test_what_retention_makes_of_a_topic() -> None:
+    """By time, by size, or by whichever is first; as it is stored."""
+    day, limits = 86_400_000, {"retention.ms": str(7 * 86_400_000), "retention.bytes": "1000"}
+    both = Retention.of(limits)
+    assert both == Retention.of({"cleanup.policy": "compact,delete", **limits}) == Retention(7 * day, 1000)
+    assert Retention.of({"cleanup.policy": "compact", **limits}) == Retention.of({"retention.ms": "-1"}) == Retention()
+    assert Retention().settles_at(3, 50.0) is None
+    assert Retention().deletes_in_days(3, 50.0, 1e9, 0, 10 * day) is None
+    assert [both.settles_at(3, rate) for rate in (50.0, 1e6)] == [350, 3000]
+    assert both.deletes_in_days(3, 50.0, 100.0, 0, 4 * day) == 3
+    assert both.deletes_in_days(3, 1000.0, 1000.0, 0, 0) == 2
+    assert both.deletes_in_days(3, 1000.0, 4000.0, 0, 0) == both.deletes_in_days(3, 0.0, 4000.0, None, 0) == 0
+    assert both.deletes_in_days(3, 0.0, 0.0, None, 0) is None
+    held = TopicCounts("t", {0: PartitionCounts(bytes=400)}, hours={0: (1, 100), 23: (1, 300)}, stored=100.0)
+    assert held.stored_per_day == 100, "it is compressed to a fourth"
+    held.retention, held.now_ms = Retention(2 * day), day
+    assert (held.settles_at, held.deletes_in_days) == (200, 1)
+    assert retained(held) == "Retention deletes from 1.0 days from now on, and keeps it at 200 B as stored."
 
 
 def test_a_key_that_is_no_text_is_told_in_hexadecimal() -> None:

@@ -311,6 +311,8 @@ SWEEP_STOP_MS_MAX: Final = 5_000
 """Longest that a stop waits for the object that is being removed."""
 
 # Spark
+SPARK_GROUPS_ASKED_AT_ONCE_MAX: Final = 16
+"""Consumer groups whose positions statistics ask for."""
 SPARK_FETCH_BYTES: Final = 4 * 1024 * 1024
 """Of one answer that a task fetches from a broker; the next one is fetched while it is decoded."""
 SPARK_FETCH_WAIT_MS: Final = 500

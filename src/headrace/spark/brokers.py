@@ -15,12 +15,13 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from headrace.base.ids import PartitionIndex, TopicId
-from headrace.base.limits import SPARK_FETCH_BYTES, SPARK_FETCH_WAIT_MS
+from headrace.base.limits import SPARK_FETCH_BYTES, SPARK_FETCH_WAIT_MS, SPARK_GROUPS_ASKED_AT_ONCE_MAX
 from headrace.net.client.admin import Admin
 from headrace.net.client.batches import FetchedBatches, fetch_batches, log_bytes
 from headrace.net.client.cluster import Cluster
 from headrace.net.client.delivery import Delivery, SealedBatch
 from headrace.net.client.errors import ClientError
+from headrace.net.client.groups import Groups, TopicPartition
 from headrace.net.client.offsets import Found, list_offsets
 from headrace.net.client.view import TopicView
 
@@ -100,6 +101,18 @@ class Brokers:
     def configs(self, topic: str) -> dict[str, str | None]:
         """All that hold of it. Raises ClientError."""
         return {config.name: config.value for config in self._ask(Admin(self._cluster).topic_configs(topic))}
+
+    def committed(self) -> dict[str, Mapping[TopicPartition, int]]:
+        """How far each consumer group has read, of what it has committed. Raises ClientError."""
+        return self._ask(self._committed())
+
+    async def _committed(self) -> dict[str, Mapping[TopicPartition, int]]:
+        groups, found = Groups(self._cluster), dict[str, Mapping[TopicPartition, int]]()
+        names = [group.name for group in await groups.list_groups()]
+        for at in range(0, len(names), SPARK_GROUPS_ASKED_AT_ONCE_MAX):
+            some = names[at : at + SPARK_GROUPS_ASKED_AT_ONCE_MAX]
+            found |= zip(some, await asyncio.gather(*map(groups.committed, some)), strict=True)
+        return found
 
     def message_bytes_max(self, topic: str) -> int:
         """Bytes of the largest batch that it takes. Raises ClientError."""

@@ -11,9 +11,8 @@ from typing import Any, Final
 from headrace.spark.pipelines.meter import Meter, size_text
 from headrace.spark.pipelines.pages import Picture, picture, table_of, time_text, whole_page
 from headrace.spark.pipelines.spec import Statistics
-from headrace.spark.pipelines.surveying import Survey, TopicCounts, document, key_text
+from headrace.spark.pipelines.surveying import HOUR_MS, Survey, TopicCounts, document, key_text
 
-HOUR_MS: Final = 3_600_000
 TOPICS_DRAWN_MAX: Final = 20
 """On one page; all are in the tables."""
 
@@ -42,17 +41,30 @@ def line(topic: TopicCounts) -> str:
     )
 
 
+def retained(topic: TopicCounts) -> str:
+    """What comes of it by its retention."""
+    if topic.retention is None:
+        return ""
+    if topic.settles_at is None:
+        return "Retention deletes nothing."
+    days = topic.deletes_in_days
+    when = "" if days is None else " from now on" if days <= 0 else f" from {days:.1f} days from now on"
+    return f"Retention deletes{when}, and keeps it at {size_text(topic.settles_at)} as stored."
+
+
 def page(found: Survey) -> str:
     body = f"<p>{time_text(found.begun_ms)} to {time_text(found.ended_ms)} (UTC)</p>"
     for topic in found.topics:
         body += f"<h2>{html.escape(topic.name)}</h2><p>{html.escape(line(topic))}</p>"
         forecast = ", ".join(f"{size_text(size)} in {days} days" for days, size in topic.forecast.items())
-        body += f"<p>Where nothing is deleted and the rate stays: {forecast}.</p>"
+        body += f"<p>Where nothing is deleted and the rate stays: {forecast}. {retained(topic)}</p>"
         rows = [
             (at, each.start, each.end, "-" if each.lag is None else each.lag, each.records, each.bytes)
             for at, each in sorted(topic.partitions.items())
         ]
         body += table_of(("partition", "start", "end", "not durable yet", "records", "bytes"), rows)
+        lags = sorted(topic.groups.items(), key=lambda item: (-item[1], item[0]))
+        body += table_of(("consumer group", "records to read"), lags) if lags else ""
         keys = [(key_text(key), count, size) for key, count, size in topic.top]
         body += table_of(("key", "records", "bytes"), keys) if keys else ""
     return whole_page(f"Statistics {found.name}", body, drawn(found))

@@ -19,6 +19,7 @@ from headrace.spark.extent import PartitionRange, Sources
 from headrace.spark.pipelines.counting import COLUMNS, COUNT_SQL, HOUR, KEY, counted
 from headrace.spark.pipelines.meter import Meter
 from headrace.spark.pipelines.ranges import sizes_of
+from headrace.spark.pipelines.retaining import Retention
 from headrace.spark.pipelines.shaping import numbered, read_by
 from headrace.spark.pipelines.spec import Statistics
 from headrace.spark.plan import plan_tasks
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 RATE_HOURS: Final = 7 * 24
 """The last hours of a topic, by its own records' times, that its rate is of."""
 FORECAST_DAYS: Final = (30, 365)
+HOUR_MS: Final = 3_600_000
 
 
 @dataclass(slots=True)
@@ -62,6 +64,14 @@ class TopicCounts:
     """That differ."""
     top: list[tuple[bytes, int, int]] = field(default_factory=list)
     """The most frequent keys, with records and bytes."""
+    groups: dict[str, int] = field(default_factory=dict)
+    """Records that each consumer group has still to read, of the partitions of which it has committed; by its name."""
+    retention: Retention | None = None
+    """None where no brokers were asked."""
+    stored: float = 0.0
+    """Bytes as they are stored, about."""
+    now_ms: int = 0
+    """When that was."""
 
     @property
     def records(self) -> int:
@@ -90,6 +100,28 @@ class TopicCounts:
         """Bytes in so many days, where nothing is deleted and the rate stays."""
         return {days: round(self.bytes + days * self.bytes_per_day) for days in FORECAST_DAYS}
 
+    @property
+    def stored_per_day(self) -> float:
+        """As `bytes_per_day`, but as it is stored."""
+        return self.bytes_per_day * self.stored / self.bytes if self.bytes else 0.0
+
+    @property
+    def settles_at(self) -> int | None:
+        """Bytes, as stored, that it comes to and is kept at, at this rate; None where it is not known, or grows on."""
+        if self.retention is None:
+            return None
+        return self.retention.settles_at(len(self.partitions), self.stored_per_day)
+
+    @property
+    def deletes_in_days(self) -> float | None:
+        """Until retention takes the first of it; None where it is not known, or does not."""
+        if self.retention is None:
+            return None
+        oldest_ms = min(self.hours) * HOUR_MS if self.hours else None
+        return self.retention.deletes_in_days(
+            len(self.partitions), self.stored_per_day, self.stored, oldest_ms, self.now_ms
+        )
+
 
 @dataclass(slots=True)
 class Survey:
@@ -109,9 +141,13 @@ def survey(
     sources = Sources(spec.source)
     try:
         ranges = sources.ranges()
-        size = sum(sizes_of(sources, ranges))
+        sizes = sizes_of(sources, ranges)
+        size = sum(sizes)
         meter.stage("statistics", size)
         topics = _topics(sources, ranges)
+        for each, stored in zip(ranges, sizes, strict=True):
+            topics[each.topic.name].stored += stored
+        _ask_brokers(sources, topics, found.begun_ms)
         tasks = [] if dry_run else plan_tasks(sources, ranges)
     finally:
         sources.close()
@@ -144,6 +180,21 @@ def _topics(sources: Sources, ranges: Sequence[PartitionRange]) -> dict[str, Top
             lag = each.end - max(each.start, 0 if each.catalog is None else int(each.catalog.next_offset))
         topic.partitions[each.partition] = PartitionCounts(each.start, each.end, lag and max(0, lag))
     return topics
+
+
+def _ask_brokers(sources: Sources, topics: dict[str, TopicCounts], now_ms: int) -> None:
+    """How far groups are, and what is retained."""
+    for topic in topics.values():
+        topic.now_ms = now_ms
+    if sources.brokers is None:
+        return
+    for topic in topics.values():
+        topic.retention = Retention.of(sources.brokers.configs(topic.name))
+    for group, committed in sources.brokers.committed().items():
+        for (name, index), offset in committed.items():
+            if name in topics and (partition := topics[name].partitions.get(index)) is not None:
+                left = max(0, partition.end - max(offset, partition.start))
+                topics[name].groups[group] = topics[name].groups.get(group, 0) + left
 
 
 def _count(topics: dict[str, TopicCounts], frame: DataFrame) -> None:
@@ -206,6 +257,10 @@ def _told(topic: TopicCounts) -> dict[str, Any]:
         "skew": round(topic.skew, 3),
         "bytes_per_day": round(topic.bytes_per_day),
         "forecast": {str(days): size for days, size in topic.forecast.items()},
+        "stored": round(topic.stored),
+        "settles_at": topic.settles_at,
+        "deletes_in_days": None if topic.deletes_in_days is None else round(topic.deletes_in_days, 2),
+        "groups": dict(sorted(topic.groups.items())),
         "top": [{"key": key_text(key), "records": count, "bytes": size} for key, count, size in topic.top],
         "partitions": partitions,
     }
