@@ -16,12 +16,13 @@ from structlog.testing import capture_logs
 from headrace.base.errors import StorageFailure
 from headrace.base.ids import Offset, PartitionIndex
 from headrace.broker import exporter
-from headrace.broker.history_keeper import bytes_above, retained_from
+from headrace.broker.history_keeper import HistoryKeeper, bytes_above, retained_from
 from headrace.broker.system import SystemClock
 from headrace.controller.asks import DeleteHistory, PublishSegment
 from headrace.metadata.segments import PartitionCatalog
 from headrace.storage.disk import LocalDisk
 from headrace.storage.engine import LogConfig
+from headrace.storage.log.names import COMPACTION
 from headrace.storage.objects import DirectoryObjects
 from headrace.storage.tier.mirror import read_document, state_key
 from headrace.storage.tier.reader import Store
@@ -91,6 +92,34 @@ async def test_history_past_its_retention_goes_and_the_rest_is_proven(tmp_path: 
             start = int(here.partition.start_offset)
             assert await stream(here, start, 84) == expected(42)[start:]
         assert store.verify(store.topic("t"), PartitionIndex(0)).end_offset > end
+
+
+async def test_a_damaged_note_of_gaps_takes_no_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then the log may have been compacted, or not: what history has below it may be all that there is."""
+    rounds, apply_all = 0, HistoryKeeper._apply_all
+
+    async def counted(self: HistoryKeeper) -> None:
+        nonlocal rounds
+        await apply_all(self)
+        rounds += 1
+
+    monkeypatch.setattr(HistoryKeeper, "_apply_all", counted)
+    async with asyncio.timeout(60):
+        async with tiered(tmp_path) as here:
+            await here.create(retention_bytes="-1", retention_ms="-1")
+            await here.produce(0, 40)
+            await here.local_start(70)
+            await until(lambda: history_of(here).next_offset >= here.partition.log.segments[-1])
+        (directory,) = (tmp_path / "data" / "logs").glob("t-0")
+        (directory / COMPACTION).write_text("damaged")
+        async with tiered(tmp_path) as here:
+            partition = here.partition
+            assert (partition.log.gaps_below > 0, partition.log.knows_gaps) == (True, False)
+            assert partition.is_exported, "else nothing is deleted anyhow"
+            assert partition.is_read_alone
+            rounds = 0
+            await until(lambda: rounds > 3)
+            assert history_of(here).log_start_offset == 0
 
 
 def test_old_and_surplus_segments_are_due_from_the_beginning() -> None:

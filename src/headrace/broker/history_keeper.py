@@ -153,7 +153,8 @@ class HistoryKeeper:
         if history is None or partition.availability is not ErrorCode.NONE:
             return
         start = history.log_start_offset
-        if partition.is_exported and partition.is_read_alone and partition.differs_from is None:
+        was_replaced = partition.is_read_alone and partition.log.knows_gaps
+        if partition.is_exported and was_replaced and partition.differs_from is None:
             start = min(partition.log.log_start_offset, history.next_offset)  # what lies below was replaced, or deleted
         if partition.settings.delete:
             start = max(start, _retained_from(partition, history, self._clock.now_ms()))

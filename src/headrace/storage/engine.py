@@ -350,6 +350,11 @@ class PartitionLog(Protocol):
         """Batches or records may be missing below it, where compaction ran; 0: it never did."""
 
     @property
+    def knows_gaps(self) -> bool:
+        """False: what says so was damaged, and `gaps_below` is the worst that it may have said: nothing is to be
+        deleted for it."""
+
+    @property
     def is_compacted(self) -> bool:
         """Whether batches or records may be missing from its closed segments, or soon be."""
 

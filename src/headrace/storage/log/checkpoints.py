@@ -77,6 +77,8 @@ class Compacted:
     """Batches may be missing, or hold fewer records than offsets, below this one and nowhere else."""
     clean_to: Offset = NOWHERE
     """Below it, no record stands whose key has a later one below it."""
+    is_known: bool = True
+    """False: what was noted could not be read, and this is the worst that it may have said."""
 
 
 def checkpoint_of(active: Segment | None, end: Offset, log_start: Offset, lineage: int) -> Checkpoint:
@@ -146,7 +148,11 @@ def decode_compacted(data: bytes) -> Compacted:
     """Raises CorruptData."""
     fields = decode_fields(data)
     try:
-        return Compacted(gaps_below=Offset(int(fields["gaps_below"])), clean_to=Offset(int(fields["clean_to"])))
+        return Compacted(
+            gaps_below=Offset(int(fields["gaps_below"])),
+            clean_to=Offset(int(fields["clean_to"])),
+            is_known=bool(fields.get("is_known", True)),
+        )
     except (KeyError, ValueError, TypeError) as error:
         raise CorruptData(f"A note on compaction lacks a field: {error}.") from error
 

@@ -49,7 +49,7 @@ class Note:
         """Batches may be missing below `end`: all of the log up to there that there is, is durable."""
         with self._lock:
             if end > self.state.gaps_below:
-                self._write(replace(self.state, gaps_below=end))
+                self._write(replace(self.state, gaps_below=end, is_known=True))
 
     def conclude(self, clean_to: Offset) -> None:
         """It is clean up to there."""
@@ -60,7 +60,7 @@ class Note:
         """The log is about to be cut at `end`."""
         with self._lock:
             if end < self.state.gaps_below:
-                self._write(Compacted(gaps_below=end, clean_to=min(end, self.state.clean_to)))
+                self._write(replace(self.state, gaps_below=end, clean_to=min(end, self.state.clean_to)))
 
     def _write(self, state: Compacted) -> None:
         write_file(self._disk, self._directory / COMPACTION, encode_compacted(state))

@@ -913,6 +913,10 @@ class LocalLog:
         return Offset(self._contents.gaps_below)
 
     @property
+    def knows_gaps(self) -> bool:
+        return self._compaction.note.state.is_known
+
+    @property
     def is_compacted(self) -> bool:
         return self._contents.gaps_below > 0
 

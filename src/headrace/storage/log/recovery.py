@@ -241,7 +241,7 @@ class Recovery:
         except CorruptData as error:
             if not self.known:
                 raise DamagedLog(f"{self.directory.name}: {error} Nor is there a checkpoint.") from error
-            return Compacted(gaps_below=self.point.segment)
+            return Compacted(gaps_below=self.point.segment, is_known=False)
 
     def _finish_swaps(self) -> None:
         """A swap was whole and durable before it had that name."""
