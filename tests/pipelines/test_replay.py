@@ -388,7 +388,7 @@ def test_the_command_says_what_it_would_do_and_what_it_did(
     assert planned[-1]["bytes"] > 0
     assert consumed(made.bootstrap, ["t10"]) == []
     run = told()
-    assert [each["event"] for each in run] == ["note", "note", "stage", "commit", "result"]
+    assert [each["event"] for each in run] == ["note", "note", "begin", "stage", "commit", "result"]
     assert "its own time (message.timestamp.type)" in run[0]["note"]
     assert "older than 3600 s by its own time (retention.ms)" in run[1]["note"]
     assert (run[-1]["records"], run[-1]["portions"], run[-1]["repeated"]) == (count, 1, 0)

@@ -162,6 +162,8 @@ class _Run:
         if self.state.version < 0:
             claims = first_claims(parsed(self.follower.initial()))
             self._commit(BEGIN, claims=claims)
+            text = f"{self.spec.name}: no table was at '{self.spec.path}', so that one is begun there."
+            self.meter.say("begin", text, table=self.spec.path, version=self.state.version)
 
     def _catch_up(self, table: TableFormat) -> None:
         """What an earlier run committed and could not publish any more."""

@@ -186,6 +186,9 @@ class _Run:
             next=self._follower.initial(),
         )
         self.state = self._log.begin(begun, self._id)
+        where = self.spec.checkpoint
+        text = f"{self.spec.name}: nothing was put down at '{where}', so that the replay begins anew."
+        self._meter.say("begin", text, checkpoint=where, positions=begun.next)
 
     def _tell_what_is_lost(self) -> None:
         topic, kept = self._target.topic, self._configs.get("retention.ms") or "-1"
