@@ -11,6 +11,7 @@ from typing import Any
 
 from headrace.base.ids import BrokerId, PartitionIndex, TopicPartition
 from headrace.base.ports import Objects
+from headrace.broker import identity
 from headrace.broker.control import Control
 from headrace.broker.moves import Moves
 from headrace.broker.partition import Partition
@@ -176,10 +177,11 @@ class Moving:
             await self.cluster.until(other, lambda image: not image.brokers[BrokerId(broker)].fenced)
 
     async def stop_for_a_while(self, broker: int, *, wipe: bool) -> None:
-        """Stopped and started again; `wipe`: without its logs."""
+        """Stopped and started again; `wipe`: without its logs, as by an operator who says that they are lost."""
         await self.stop(broker)
         if wipe:
             shutil.rmtree(self.cluster.data(broker) / "logs")
+            (self.cluster.data(broker) / identity.MADE).unlink()
         await self.cluster.start(broker)
 
     async def ask_coordinator(self, group: str, version: int, request: Any) -> Any:

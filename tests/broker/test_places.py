@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 
 import pytest
 
-from headrace.base.errors import UsageError
+from headrace.base.errors import StorageFailure, UsageError
 from headrace.base.ids import BrokerId
+from headrace.base.ports import Disk
 from headrace.broker import identity
-from headrace.broker.places import MADE, OWNER, PLACES, claim_places
+from headrace.broker.identity import MADE, PLACES
+from headrace.broker.places import OWNER, check_places, make_places
 from headrace.storage.disk import LocalDisk
+from headrace.storage.log.journal import Journal
 from headrace.testing import broker
 from tests.broker.data_path import batch, create, fetch, produce
 from tests.broker.group_broker import RawClient
 
 BROKER = BrokerId(1)
+
+
+def claim_places(disk: Disk, data: Path, me: identity.Identity) -> None:
+    """As a start does."""
+    check_places(disk, data, me)
+    make_places(disk, data, me)
 
 
 def born(number: int = 0) -> identity.Identity:
@@ -86,3 +97,50 @@ def test_it_is_what_kafkas_tools_read(tmp_path: Path) -> None:
     found = dict(line.split("=", 1) for line in lines)
     assert {*found} == {"version", "cluster.id", "node.id", "directory.id"}
     assert len(found["cluster.id"]) == len(found["directory.id"]) == 22
+
+
+async def test_the_ways_on_that_a_refusal_names_are_ways_on(tmp_path: Path) -> None:
+    """Nobody else has what was lost: without it. Somebody has: an empty directory, whose mount points are there."""
+    data = tmp_path / "data"
+    async with broker(data=data) as running, RawClient(running.bootstrap) as client:
+        await create(client, "t")
+    for place in PLACES:
+        shutil.rmtree(data / place)
+    with pytest.raises(UsageError, match=f"remove {data / MADE} to go on without"):
+        async with broker(data=data):
+            pass
+    (data / MADE).unlink()
+    async with broker(data=data) as running, RawClient(running.bootstrap) as client:
+        assert (await produce(client, "t", batch(b"a"))).error_code == 0
+    for place in PLACES:
+        (tmp_path / "new" / place).mkdir(parents=True)
+    async with broker(data=tmp_path / "new"):
+        pass
+
+
+async def test_what_a_damaged_journal_advises_is_a_way_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with broker(data=tmp_path) as running, RawClient(running.bootstrap) as client:
+        await create(client, "t")
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            Journal, "start", lambda self: self._check(SimpleNamespace(newest=1, oldest=0, last=1, numbers=set()))
+        )
+        with pytest.raises(StorageFailure, match=r"remove its files named \*\.journal to go on"):
+            async with broker(data=tmp_path):
+                pass
+    for file in (tmp_path / "journal").glob("*.journal"):
+        file.unlink()
+    async with broker(data=tmp_path):
+        pass
+
+
+async def test_a_refused_start_leaves_no_commit_log_behind(tmp_path: Path) -> None:
+    """It would look like one that a voter's memory is in."""
+    async with broker(data=tmp_path):
+        pass
+    for name in ("logs", "metadata"):
+        (tmp_path / name).rename(tmp_path.parent / f"{tmp_path.name}-{name}")
+    with pytest.raises(UsageError, match="metadata is empty"):
+        async with broker(data=tmp_path):
+            pass
+    assert not (tmp_path / "metadata").exists()

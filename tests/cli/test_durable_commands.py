@@ -147,8 +147,9 @@ def test_a_mirror_that_is_not_the_catalogs_is_told(stored: Stored) -> None:
     assert "is damaged at offset" in problem
 
 
-def test_history_that_nothing_leads_to_is_no_good_one(stored: Stored) -> None:
+def test_history_that_nothing_leads_to_is_no_good_one(stored: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is not looked at, and that is said: for the store alone, and beside the brokers that know it."""
+    monkeypatch.setattr("headrace.cli.durable_views.AUDIT_MIRROR_LOOK_MS", 0)
     run, of_store = stored.headrace, ("--store", stored.url)
     state = stored.root / state_key(stored.listed["topic_id"], 0)  # type: ignore[arg-type]  # as texts
     state.unlink()

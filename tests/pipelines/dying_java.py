@@ -8,12 +8,22 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import psutil
 import pyspark.util
 
 from headrace.spark.pipelines.__main__ import main
+
+
+def _java() -> list[int]:
+    found = []
+    for each in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            if each.name() == "java":
+                found.append(each.pid)
+    return found
 
 
 def dies(connect: Callable[..., Any], count: int) -> Callable[..., Any]:
@@ -23,7 +33,7 @@ def dies(connect: Callable[..., Any], count: int) -> Callable[..., Any]:
     def connected(*place: Any) -> Any:
         nonlocal left
         left -= 1
-        java = [each.pid for each in psutil.Process().children(recursive=True) if each.name() == "java" and left == 0]
+        java = _java() if left == 0 else []
         for pid in java:
             os.kill(pid, signal.SIGSTOP)  # the kernel takes connections for it
         found = connect(*place)

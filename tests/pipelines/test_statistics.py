@@ -113,13 +113,15 @@ def test_what_retention_makes_of_a_topic() -> None:
     assert both == Retention.of({"cleanup.policy": "compact,delete", **limits}) == Retention(7 * day, 1000)
     assert Retention.of({"cleanup.policy": "compact", **limits}) == Retention.of({"retention.ms": "-1"}) == Retention()
     assert Retention().settles_at(3, 50.0) is None
-    assert Retention().deletes_in_days(3, 50.0, 1e9, 0, 10 * day) is None
+    assert Retention().deletes_in_days(50.0, 1e9, 0, 10 * day) is None
     assert [both.settles_at(3, rate) for rate in (50.0, 1e6)] == [350, 3000]
-    assert both.deletes_in_days(3, 50.0, 100.0, 0, 4 * day) == 3
-    assert both.deletes_in_days(3, 1000.0, 1000.0, 0, 0) == 2
-    assert both.deletes_in_days(3, 1000.0, 4000.0, 0, 0) == both.deletes_in_days(3, 0.0, 4000.0, None, 0) == 0
-    assert both.deletes_in_days(3, 0.0, 0.0, None, 0) is None
-    held = TopicCounts("t", {0: PartitionCounts(bytes=400)}, hours={0: (1, 100), 23: (1, 300)}, stored=100.0)
+    assert both.deletes_in_days(50.0, 100.0, 0, 4 * day) == 3
+    assert both.deletes_in_days(250.0, 500.0, 0, 0) == 2
+    assert both.deletes_in_days(1000.0, 4000.0, 0, 0) == both.deletes_in_days(0.0, 4000.0, None, 0) == 0
+    assert both.deletes_in_days(0.0, 0.0, None, 0) is None
+    counts = {0: PartitionCounts(bytes=400, records=2)}
+    held = TopicCounts("t", counts, hours={-999: (0, 0), 0: (1, 100), 23: (1, 300)}, stored=100.0)
+    held.hours.pop(-999)
     assert held.stored_per_day == 100, "it is compressed to a fourth"
     held.retention, held.now_ms = Retention(2 * day), day
     assert (held.settles_at, held.deletes_in_days) == (200, 1)

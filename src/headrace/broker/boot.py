@@ -22,7 +22,7 @@ from headrace.broker.identity import Identity, check_memory, claim
 from headrace.broker.joining import identify
 from headrace.broker.metadata import MetadataDriver
 from headrace.broker.parts import Parts, Ports
-from headrace.broker.places import claim_places
+from headrace.broker.places import check_places, make_places
 from headrace.metadata.configs import broker_value, check_broker_configs
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import MetadataImage
@@ -146,6 +146,7 @@ class Broker:
         config, ports = self._config, self._ports
         identity = await identify(ports.disk, config.data, config.broker_id, ports.random, config.join)
         await loop.run_in_executor(None, check_memory, ports.disk, config.data)
+        await loop.run_in_executor(None, check_places, ports.disk, config.data, identity)
         metadata, peers = self._open_metadata(identity)
         await metadata.start()
         bytes_max = broker_value(
@@ -155,7 +156,7 @@ class Broker:
         journal = Journal(ports.disk, config.data / "journal", identity.directory_id.bytes, settings)
         engine = LocalLogEngine(ports.disk, config.data / "logs", journal=journal)
         try:
-            await loop.run_in_executor(None, claim_places, ports.disk, config.data, identity)  # after the commit log
+            await loop.run_in_executor(None, make_places, ports.disk, config.data, identity)
             left = await loop.run_in_executor(None, engine.start)
         except BaseException:
             await metadata.stop()

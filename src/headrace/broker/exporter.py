@@ -183,6 +183,7 @@ class Exporter:
             start = self._next_start(partition)
             if start >= partition.last_stable_offset:
                 return None
+            await self._look_for_others(partition)
             chunks = await self._read(partition, start, partition.last_stable_offset, bytes_max)
             stored = await self._store(partition, chunks)
             if stored is None:
@@ -304,6 +305,7 @@ class Exporter:
 
     async def _export(self, partition: Partition, start: Offset, end: Offset) -> bool:
         """Object, event, mirror. False where there is nothing to export any more."""
+        await self._look_for_others(partition)
         chunks = await self._read(partition, start, end, DURABLE_SEGMENT_BYTES_MAX)
         stored = await self._store(partition, chunks)
         if stored is None:
@@ -356,9 +358,7 @@ class Exporter:
         """What the footer of these batches says, which begin at `start`: on from the footer before, or, where that does
         not say, from what is left of what was known there."""
         last, before = catalog.last, None
-        if last is None:
-            await self._in_thread(partial(self._look_for_others, self._metadata.image))
-        else:
+        if last is not None:
             object_key, told = self._told.get(partition.topic_partition, ("", ""))
             is_kept = object_key == last.descriptor.key
             before = await self._in_thread(
@@ -394,17 +394,24 @@ class Exporter:
             )
             return None
 
-    def _look_for_others(self, image: MetadataImage) -> None:
-        """As `_told_producers`, for what has nothing in the store yet: by the last objects of some that have. In a
-        worker thread."""
-        lasts = (catalog.last for catalog in image.catalog.values())
-        keys = [last.descriptor.key for last in islice(filter(None, lasts), EXPORT_WITNESSES_MAX)]
+    async def _look_for_others(self, partition: Partition) -> None:
+        """Before the first object of a partition: as `_told_producers`, by the last ones of some others that are
+        exported."""
+        image = self._metadata.image
+        if self._catalog(partition, image).last is not None:
+            return
+        exported = (catalog.last for key, catalog in image.catalog.items() if _is_exported(key, image))
+        keys = [last.descriptor.key for last in islice(filter(None, exported), EXPORT_WITNESSES_MAX)]
+        if keys:
+            await self._in_thread(partial(self._look_for, keys))
+
+    def _look_for(self, keys: Sequence[str]) -> None:
+        """Any of them. In a worker thread. Raises FileNotFoundError."""
         for key in keys:
             with contextlib.suppress(FileNotFoundError):
                 self._objects.size(key)
                 return
-        if keys:
-            raise FileNotFoundError(errno.ENOENT, "what other partitions have put in the store is not there", keys[0])
+        raise FileNotFoundError(errno.ENOENT, "what other partitions have put in the store is not there", keys[0])
 
     async def publish(self, partition: Partition, descriptor: SegmentDescriptor, previous_hash: str) -> None:
         """The event. Raises HeadraceError."""
@@ -478,6 +485,12 @@ def _mirrored(topic: TopicImage, image: MetadataImage, *, deleted: bool = False)
         deleted=deleted,
         raft_index=image.index,
     )
+
+
+def _is_exported(key: TopicPartition, image: MetadataImage) -> bool:
+    """Unless it was switched off for its topic, as where that is in another store."""
+    topic = image.topic_by_id(key.topic_id)
+    return topic is not None and topic.configs.get("durable.enable") != "false"
 
 
 def _end_of(chunk: Buffer) -> Offset:

@@ -24,6 +24,10 @@ from headrace.base.ports import Disk, Lock, Random
 VERSION: Final = 2
 FILE_NAME: Final = "identity.json"
 LOCK_NAME: Final = ".lock"
+PLACES: Final = ("logs", "journal")
+"""Directories of the data directory that may be volumes of their own (`places`)."""
+MADE: Final = "places.json"
+"""That they were made once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +97,8 @@ def load(disk: Disk, data: Path, broker_id: BrokerId) -> Identity | None:
                 "that id, or choose another directory."
             )
         return found
-    strangers = [name for name in disk.list_directory(data) if name not in (LOCK_NAME, FILE_NAME + ".tmp")]
+    names = [name for name in disk.list_directory(data) if name not in (LOCK_NAME, FILE_NAME + ".tmp")]
+    strangers = [name for name in names if name not in PLACES or disk.list_directory(data / name)]  # mount points
     if strangers:
         raise UsageError(
             f"The data directory {data} holds {strangers[0]!r} but no {FILE_NAME}: choose an empty directory, or "
@@ -106,11 +111,14 @@ def check_memory(disk: Disk, data: Path) -> None:
     """A broker that was at work here has its commit log, which says how it voted: without it, it would vote again.
     Blocking. Raises UsageError."""
     metadata = data / "metadata"
-    if not disk.exists(data / "logs"):
-        return  # made after the commit log
+    logs = data / "logs"
+    later = [logs] if disk.exists(logs) and disk.list_directory(logs) else []  # an empty one may be a mount point
+    later += [data / MADE] if disk.exists(data / MADE) else []
+    if not later:  # both are made after the commit log
+        return
     if not disk.exists(metadata) or not any(name.endswith(".wal") for name in disk.list_directory(metadata)):
         raise UsageError(
-            f"{metadata} is empty, but {data / 'logs'} is there: restore it, or, where other brokers keep the "
+            f"{metadata} is empty, but {later[-1]} is there: restore it, or, where other brokers keep the "
             "cluster's metadata, start this one with an empty data directory and --join."
         )
 

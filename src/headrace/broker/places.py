@@ -15,15 +15,13 @@ from typing import Final
 
 from headrace.base.errors import UsageError
 from headrace.base.ports import Disk
-from headrace.broker.identity import Identity, make_durable_directory, write_durably
+from headrace.broker.identity import MADE, PLACES, Identity, make_durable_directory, write_durably
 
-PLACES: Final = ("logs", "journal")
-MADE: Final = "places.json"
 OWNER: Final = "meta.properties"
 
 
-def claim_places(disk: Disk, data: Path, identity: Identity) -> None:
-    """Make those that never were, and look whether the others are there. Blocking. Raises UsageError, OSError."""
+def check_places(disk: Disk, data: Path, identity: Identity) -> None:
+    """Whether those that were made are there. Changes nothing. Blocking. Raises UsageError, OSError."""
     made = _made(disk, data)
     for name in PLACES:
         owner = data / name / OWNER
@@ -35,13 +33,19 @@ def claim_places(disk: Disk, data: Path, identity: Identity) -> None:
         elif name in made:
             raise UsageError(
                 f"{data / name} is not the directory that this broker has filled, for it lacks {OWNER}: mount its "
-                "volume, or restore it; where it is lost, start the broker with an empty data directory and --join, "
-                "so that it copies from the others what they have."
+                "volume, or restore it. Where it is lost, and others have replicas, start the broker with an empty "
+                f"data directory and --join; where nobody has, remove {data / MADE} to go on without what only that "
+                "directory held."
             )
-        else:
+
+
+def make_places(disk: Disk, data: Path, identity: Identity) -> None:
+    """Those that never were: once they have been looked for, and the commit log is there. Blocking. Raises OSError."""
+    for name in PLACES:
+        if not disk.exists(data / name / OWNER):
             make_durable_directory(disk, data / name)
-            write_durably(disk, owner, _text(identity))
-    if set(made) != set(PLACES):
+            write_durably(disk, data / name / OWNER, _text(identity))
+    if set(_made(disk, data)) != set(PLACES):
         write_durably(disk, data / MADE, json.dumps({"version": 1, "made": PLACES}) + "\n")
 
 

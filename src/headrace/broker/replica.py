@@ -183,8 +183,10 @@ class Replica(ABC):
 
     @property
     def is_read_alone(self) -> bool:
-        """Its log was compacted from its start on: what lay below is replaced, or deleted and its tombstone is gone."""
-        return 0 < self.log.gaps_below >= self.log.log_start_offset
+        """Its log was compacted from its start on: what lay below is replaced, or deleted and its tombstone is gone.
+        Where what says so was damaged, a compacted topic's was, and another's was not."""
+        may_be = 0 < self.log.gaps_below >= self.log.log_start_offset
+        return may_be and (self.log.knows_gaps or self.settings.compact)
 
     @property
     def begins_at(self) -> Offset:

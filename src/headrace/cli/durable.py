@@ -51,9 +51,6 @@ def _to_prove(store: str | None, bootstrap: str, topics: list[str] | None, parti
     else:
         there = views.mirrored_all(store, topics or ())
         found = [each for each in there if partition is None or each.partition == partition]
-    if partition is not None and not found:
-        named = f" of topic '{topics[0]}'" if topics and len(topics) == 1 else ""
-        raise UsageError(f"Partition {partition}{named} has no durable history; see 'headrace durable list'.")
     return found
 
 
@@ -140,6 +137,9 @@ def verify(
 
     found = _to_prove(store, bootstrap, topics, partition)
     verdicts = views.verified(found, store) if store is not None else _run(views.verified_of(bootstrap, found))
+    if partition is not None and not verdicts:
+        named = f" of topic '{topics[0]}'" if topics and len(topics) == 1 else ""
+        raise UsageError(f"Partition {partition}{named} has no durable history; see 'headrace durable list'.")
     unnamed = views.nameless_problems(store) if store is not None and not topics else []
     wrong = bool(unnamed)
     for problem in unnamed:

@@ -7,12 +7,14 @@ import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import islice
+from time import sleep
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
 from headrace.base.errors import CorruptData, HeadraceError, UsageError
 from headrace.base.ids import ClusterId, Offset, PartitionIndex, TopicId
-from headrace.base.limits import DURABLE_CATALOG_TRIES_MAX
+from headrace.base.limits import AUDIT_MIRROR_LOOK_MS, AUDIT_MIRROR_TRIES_MAX, DURABLE_CATALOG_TRIES_MAX
 from headrace.metadata.segments import CatalogEntry, PartitionCatalog
 from headrace.net.client.address import Address
 from headrace.net.client.admin import Admin
@@ -21,8 +23,8 @@ from headrace.net.client.durable import DurableLink
 from headrace.net.client.errors import ClientError
 from headrace.net.client.members import BrokerView, Members
 from headrace.net.client.offsets import LATEST, list_offsets
-from headrace.storage.tier.leftovers import left_of, nameless
-from headrace.storage.tier.mirror import MirroredState, MirroredTopic
+from headrace.storage.tier.leftovers import is_a_store, left_of, nameless
+from headrace.storage.tier.mirror import TOPICS, MirroredState, MirroredTopic
 from headrace.storage.tier.reader import DamagedHistory, Store, rebuilt
 from headrace.storage.tier.verifying import mirror_problems, seam_problems, segment_problems, sentence
 
@@ -155,7 +157,7 @@ def mirrored_all(url: str, topics: Sequence[str]) -> list[History]:
     topic at all."""
     store = Store.open(url)
     found = list(_mirrored(store, topics))
-    if not found and not nameless(store):
+    if not found and not is_a_store(store):
         raise UsageError(f"The store {url} holds no topic: look whether that is its URL, and its volume is mounted.")
     return found
 
@@ -204,12 +206,10 @@ def nameless_problems(url: str) -> list[str]:
 def verified(found: Sequence[History], url: str) -> list[Verdict]:
     """Those without a catalog are left out where there is nothing of them."""
     store = Store.open(url)
-    verdicts = list[Verdict]()
+    new, verdicts = _without_catalog(store, [each for each in found if each.end < 0])
+    found = [each for each in found if each.end >= 0] + new
     with _progress(sum(each.bytes for each in found)) as on_read:
         for history in found:
-            if history.end < 0:
-                verdicts += _without_catalog(store, history)
-                continue
             verdict = Verdict(history)
             verdicts.append(verdict)
             try:
@@ -223,15 +223,35 @@ def verified(found: Sequence[History], url: str) -> list[Verdict]:
     return verdicts
 
 
-def _without_catalog(store: Store, history: History) -> Iterator[Verdict]:
+def _without_catalog(store: Store, lacking: Sequence[History]) -> tuple[list[History], list[Verdict]]:
+    """Those that have one by now, and those that should have one: what is being written is waited for."""
+    new, left = list[History](), dict[History, str]()
+    for look in range(AUDIT_MIRROR_TRIES_MAX + 1 if lacking else 0):
+        if look:
+            sleep(AUDIT_MIRROR_LOOK_MS / 1000)
+        left = {}
+        for history in lacking:
+            if _tolerated(store, history.mirrored_topic, PartitionIndex(history.partition)).end_offset >= 0:
+                new.append(history)
+            elif (key := _left(store, history)) is not None:
+                left[history] = key
+        lacking = [*left]
+        if not lacking:
+            break
+    problem = (
+        "{}-{}: its catalog is not in the store, though object '{}' is, so that none of its history was looked at: "
+        "prove it beside its brokers."
+    )
+    return new, [
+        Verdict(each, problems=[problem.format(each.topic, each.partition, key)]) for each, key in left.items()
+    ]
+
+
+def _left(store: Store, history: History) -> str | None:
+    """Something of its mirror, or a second segment: the first may have been put by who died then."""
     topic = store.topic_of(TopicId(history.topic_id))
-    left = None if topic is None else next(left_of(store, topic, PartitionIndex(history.partition)), None)
-    if left is not None:
-        problem = (
-            f"{history.topic}-{history.partition}: its catalog is not in the store, though object '{left}' is, so that "
-            "none of its history was looked at: prove it beside its brokers."
-        )
-        yield Verdict(history, problems=[problem])
+    some = [] if topic is None else [*islice(left_of(store, topic, PartitionIndex(history.partition)), 2)]
+    return some[0] if len(some) > 1 or (some and some[0].startswith(TOPICS)) else None
 
 
 def _prove(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -102,17 +102,23 @@ class Brokers:
         """All that hold of it. Raises ClientError."""
         return {config.name: config.value for config in self._ask(Admin(self._cluster).topic_configs(topic))}
 
-    def committed(self) -> dict[str, Mapping[TopicPartition, int]]:
-        """How far each consumer group has read, of what it has committed. Raises ClientError."""
-        return self._ask(self._committed())
-
-    async def _committed(self) -> dict[str, Mapping[TopicPartition, int]]:
-        groups, found = Groups(self._cluster), dict[str, Mapping[TopicPartition, int]]()
-        names = [group.name for group in await groups.list_groups()]
+    def committed(self) -> Iterator[tuple[str, Mapping[TopicPartition, int] | None]]:
+        """How far each consumer group has read, of what it has committed; None where that cannot be had. Raises
+        ClientError where not even the groups can."""
+        groups = Groups(self._cluster)
+        names = [group.name for group in self._ask(groups.list_groups())]
         for at in range(0, len(names), SPARK_GROUPS_ASKED_AT_ONCE_MAX):
             some = names[at : at + SPARK_GROUPS_ASKED_AT_ONCE_MAX]
-            found |= zip(some, await asyncio.gather(*map(groups.committed, some)), strict=True)
-        return found
+            yield from zip(some, self._ask(self._committed(groups, some)), strict=True)
+
+    async def _committed(self, groups: Groups, names: Sequence[str]) -> list[Mapping[TopicPartition, int] | None]:
+        async def ask(name: str) -> Mapping[TopicPartition, int] | None:
+            try:
+                return await groups.committed(name)
+            except ClientError:
+                return None
+
+        return await asyncio.gather(*map(ask, names))
 
     def message_bytes_max(self, topic: str) -> int:
         """Bytes of the largest batch that it takes. Raises ClientError."""

@@ -68,9 +68,10 @@ class RunningCluster:
 
     async def stop(self, *brokers: int) -> None:
         """Stop these cleanly, one after the other: each hands over what it leads. By default all that run."""
-        for each in brokers or self.running:
-            if (stack := self._running.pop(self._node(each).id, None)) is not None:
-                await stack.aclose()
+        async with AsyncExitStack() as stopping:
+            for each in reversed(brokers or self.running):  # all of them, also where one fails
+                if (running := self._running.pop(self._node(each).id, None)) is not None:
+                    stopping.push_async_callback(running.aclose)
 
     async def _start(self, node: Node) -> None:
         from headrace.broker.config import BrokerConfig
@@ -131,10 +132,12 @@ async def cluster(
         lock, nodes = prepare(LocalDisk(), place, Address(HOST, 0), brokers, random.SystemRandom())
         made = RunningCluster({int(node.id): node for node in nodes}, configs)
         try:
-            await made.start()
-            yield made
+            try:
+                await made.start()
+                yield made
+            finally:
+                await made.stop()
         finally:
-            await made.stop()
             lock.release()
 
 

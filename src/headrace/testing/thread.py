@@ -61,7 +61,11 @@ class _InThread(Generic[R]):
     def ask(self, work: Coroutine[Any, Any, None], seconds_max: float) -> None:
         """Have it done in that thread, and wait."""
         assert self._loop is not None, "it was started"
-        asyncio.run_coroutine_threadsafe(work, self._loop).result(seconds_max)
+        asked = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            asked.result(seconds_max)
+        finally:
+            asked.cancel()
 
     def _run(self, ready: Future[R]) -> None:
         from headrace.net.loops import run

@@ -33,14 +33,12 @@ class Retention:
         found = _least(by_size, by_time)
         return None if found is None else round(found)
 
-    def deletes_in_days(
-        self, partitions: int, bytes_per_day: float, held: float, oldest_ms: int | None, now_ms: int
-    ) -> float | None:
-        """Until the first goes, of a topic that holds so many bytes, the oldest of them from then; 0 where that is due;
-        None where none does."""
+    def deletes_in_days(self, bytes_per_day: float, held: float, oldest_ms: int | None, now_ms: int) -> float | None:
+        """Until the first goes, of a partition that holds so many bytes and gets so many, the oldest of them from then;
+        0 where that is due; None where none does."""
         by_size = by_time = None
-        if self.partition_bytes is not None and (bytes_per_day > 0 or held > self.partition_bytes * partitions):
-            by_size = max(0.0, self.partition_bytes * partitions - held) / max(bytes_per_day, 1e-9)
+        if self.partition_bytes is not None and (bytes_per_day > 0 or held > self.partition_bytes):
+            by_size = max(0.0, self.partition_bytes - held) / max(bytes_per_day, 1e-9)
         if self.ms is not None and oldest_ms is not None:
             by_time = max(0.0, (oldest_ms + self.ms - now_ms) / DAY_MS)
         return _least(by_size, by_time)

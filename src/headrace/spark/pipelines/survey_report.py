@@ -64,7 +64,7 @@ def page(found: Survey) -> str:
         ]
         body += table_of(("partition", "start", "end", "not durable yet", "records", "bytes"), rows)
         lags = sorted(topic.groups.items(), key=lambda item: (-item[1], item[0]))
-        body += table_of(("consumer group", "records to read"), lags) if lags else ""
+        body += table_of(("consumer group", "offsets to read"), lags) if lags else ""
         keys = [(key_text(key), count, size) for key, count, size in topic.top]
         body += table_of(("key", "records", "bytes"), keys) if keys else ""
     return whole_page(f"Statistics {found.name}", body, drawn(found))

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.base.errors import UsageError
 from headrace.base.ids import TopicId
+from headrace.net.client.errors import ClientError
+from headrace.net.client.groups import TopicPartition
 from headrace.spark.columns import Columns
 from headrace.spark.extent import PartitionRange, Sources
 from headrace.spark.pipelines.counting import COLUMNS, COUNT_SQL, HOUR, KEY, counted
@@ -65,7 +68,9 @@ class TopicCounts:
     top: list[tuple[bytes, int, int]] = field(default_factory=list)
     """The most frequent keys, with records and bytes."""
     groups: dict[str, int] = field(default_factory=dict)
-    """Records that each consumer group has still to read, of the partitions of which it has committed; by its name."""
+    """Offsets that each consumer group has still to read, of the partitions of which it has committed; by its name."""
+    groups_unknown: int = 0
+    """Groups of the cluster whose positions could not be had."""
     retention: Retention | None = None
     """None where no brokers were asked."""
     stored: float = 0.0
@@ -117,10 +122,15 @@ class TopicCounts:
         """Until retention takes the first of it; None where it is not known, or does not."""
         if self.retention is None:
             return None
-        oldest_ms = min(self.hours) * HOUR_MS if self.hours else None
-        return self.retention.deletes_in_days(
-            len(self.partitions), self.stored_per_day, self.stored, oldest_ms, self.now_ms
-        )
+        largest = max((each.bytes for each in self.partitions.values()), default=0) / max(1, self.bytes)
+        per_day, held = self.stored_per_day * largest, self.stored * largest
+        return self.retention.deletes_in_days(per_day, held, self._oldest_ms, self.now_ms)
+
+    @property
+    def _oldest_ms(self) -> int | None:
+        """Of all but one record in a hundred: what is out of time does not make a segment go."""
+        up_to = zip(self.hours, accumulate(count for count, _ in self.hours.values()), strict=True)
+        return next((hour * HOUR_MS for hour, records in up_to if records * 100 > self.records), None)
 
 
 @dataclass(slots=True)
@@ -189,12 +199,22 @@ def _ask_brokers(sources: Sources, topics: dict[str, TopicCounts], now_ms: int) 
     if sources.brokers is None:
         return
     for topic in topics.values():
-        topic.retention = Retention.of(sources.brokers.configs(topic.name))
-    for group, committed in sources.brokers.committed().items():
-        for (name, index), offset in committed.items():
-            if name in topics and (partition := topics[name].partitions.get(index)) is not None:
-                left = max(0, partition.end - max(offset, partition.start))
-                topics[name].groups[group] = topics[name].groups.get(group, 0) + left
+        with suppress(ClientError):
+            topic.retention = Retention.of(sources.brokers.configs(topic.name))
+    unknown = 0
+    with suppress(ClientError):
+        for group, committed in sources.brokers.committed():
+            unknown += committed is None
+            _count_left(topics, group, committed or {})
+    for topic in topics.values():
+        topic.groups_unknown = unknown
+
+
+def _count_left(topics: dict[str, TopicCounts], group: str, committed: Mapping[TopicPartition, int]) -> None:
+    for (name, index), offset in committed.items():
+        if name in topics and (partition := topics[name].partitions.get(index)) is not None:
+            left = max(0, partition.end - max(offset, partition.start))
+            topics[name].groups[group] = topics[name].groups.get(group, 0) + left
 
 
 def _count(topics: dict[str, TopicCounts], frame: DataFrame) -> None:
@@ -261,6 +281,7 @@ def _told(topic: TopicCounts) -> dict[str, Any]:
         "settles_at": topic.settles_at,
         "deletes_in_days": None if topic.deletes_in_days is None else round(topic.deletes_in_days, 2),
         "groups": dict(sorted(topic.groups.items())),
+        "groups_unknown": topic.groups_unknown,
         "top": [{"key": key_text(key), "records": count, "bytes": size} for key, count, size in topic.top],
         "partitions": partitions,
     }

@@ -231,7 +231,8 @@ class Upkeep:
 
 
 class Journal:
-    """See the module. `directory` is made when the first file is; `key` is 16 bytes that no client knows."""
+    """See the module. `directory` is made with the first file, if it is not there; `key` is 16 bytes that no client
+    knows."""
 
     def __init__(self, disk: Disk, directory: Path, key: bytes, settings: JournalSettings | None = None) -> None:
         self._disk = disk
@@ -324,8 +325,8 @@ class Journal:
         """Every round that was needed is there: each was durable before the next was written."""
         if life.newest is not None and not life.numbers.issuperset(range(life.oldest, life.last)):
             raise StorageFailure(
-                f"The journal in {self._directory} is damaged: restore the disk, or remove that directory to go on "
-                "without the acknowledged records that only it holds."
+                f"The journal in {self._directory} is damaged: restore the disk, or remove its files named *"
+                f"{SUFFIX} to go on without the acknowledged records that only they hold."
             )
 
     @property

@@ -241,6 +241,12 @@ class Recovery:
         except CorruptData as error:
             if not self.known:
                 raise DamagedLog(f"{self.directory.name}: {error} Nor is there a checkpoint.") from error
+            log.error(
+                "what says how far a log was compacted is damaged: where its topic is compacted, durable history below "
+                "the log's start is neither shown nor deleted until it has been compacted again",
+                log=str(self.directory),
+                reason=str(error),
+            )
             return Compacted(gaps_below=self.point.segment, is_known=False)
 
     def _finish_swaps(self) -> None:

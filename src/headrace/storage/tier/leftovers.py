@@ -12,7 +12,7 @@ from headrace.storage.tier.reader import Store
 
 
 def left_of(store: Store, topic: MirroredTopic, partition: PartitionIndex) -> Iterator[str]:
-    """Keys of a partition's mirror and segments."""
+    """Keys of a partition's mirror and segments. One segment alone may have been put and never published."""
     prefixes = [segments_prefix(topic.topic_id, partition), chunks_prefix(topic.topic_id, partition)]
     prefixes.append(partition_prefix(topic.cluster_id, TopicPartition(topic.topic_id, partition)))
     for prefix in prefixes:
@@ -20,8 +20,14 @@ def left_of(store: Store, topic: MirroredTopic, partition: PartitionIndex) -> It
             yield meta.key
 
 
+def is_a_store(store: Store) -> bool:
+    """Whether there is, or was, any topic."""
+    return next(iter(store.objects.list(NAMES)), None) is not None or bool(store.objects.directories(TOPICS))
+
+
 def nameless(store: Store) -> list[str]:
     """Ids of topics that have a mirror and no name: it is put before all else."""
     mirrored = store.objects.directories(TOPICS)  # first: a topic that is new has its name by then
     named = {meta.key.removeprefix(NAMES) for meta in store.objects.list(NAMES)}
-    return [topic for topic in mirrored if topic not in named]
+    left = {*mirrored} - named
+    return [topic for topic in store.objects.directories(TOPICS) if topic in left] if left else []  # or it was swept
