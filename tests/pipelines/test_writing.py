@@ -14,7 +14,15 @@ from pyarrow import parquet
 
 from headrace.spark.pipelines.compacting import merged_group, small_groups
 from headrace.spark.pipelines.progress import File
-from headrace.spark.pipelines.writing import Layout, TableWriter, file_of, parted, written
+from headrace.spark.pipelines.writing import (
+    SAMPLE_ROWS,
+    Layout,
+    TableWriter,
+    dictionary_columns,
+    file_of,
+    parted,
+    written,
+)
 
 SCHEMA = pa.schema(
     [
@@ -145,3 +153,50 @@ def test_a_file_that_comes_does_not_have_large_ones_written_again() -> None:
     many = [File(f"data/{at:05d}", 1, 1, {}) for at in range(25_000)]
     assert {len(group) for group in small_groups(many, 1_000_000)} == {1_000}
     assert sum(map(len, small_groups(many, 1_000_000))) == 10_000, "the rest is for the next commit"
+
+
+def test_what_hardly_comes_again_gets_no_dictionary(tmp_path: Path) -> None:
+    """Which a writer would give up; by Parquet's own names, in lists, structs and maps, too. Short tables get all."""
+    nested = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    schema = pa.schema(
+        [
+            ("topic", pa.string()),
+            ("id", pa.binary()),
+            ("large", pa.binary()),
+            ("offset", pa.int64()),
+            ("headers", nested),
+            ("tags", pa.map_(pa.string(), pa.list_(pa.int32()))),
+        ]
+    )
+
+    def rows_of(count: int) -> Any:
+        found = [
+            {
+                "topic": "orders",
+                "id": b"%d" % at,
+                "large": b"%d" % (at % 3) * 400_000 if count < 100 else b"",
+                "offset": at,
+                "headers": [{"key": "h", "value": b"v"}],
+                "tags": [("k", [at])],
+            }
+            for at in range(count)
+        ]
+        return pa.Table.from_pylist(found, schema=schema)
+
+    nested_leaves = ["headers.list.element.key", "headers.list.element.value"]
+    nested_leaves += ["tags.key_value.key", "tags.key_value.value.list.element"]
+    many = rows_of(SAMPLE_ROWS)
+    assert dictionary_columns(many) == ["topic", "large", "offset", *nested_leaves]
+    assert dictionary_columns(rows_of(10)) == ["topic", "id", "offset", *nested_leaves], (
+        "a megabyte is too large"
+    )
+    written_by = Layout(url=str(tmp_path), schema=schema, partition_by=(), file_bytes=1 << 24, compression="snappy")
+    table = many.append_column("partition", pa.array([0] * len(many), pa.int32()))
+    (file,) = TableWriter(replace(written_by, schema=table.schema)).write(table.to_batches())
+    with parquet.ParquetFile(tmp_path / file.path) as opened:
+        group = opened.metadata.row_group(0)
+        columns = [group.column(at) for at in range(group.num_columns)]
+        assert opened.read().equals(table)
+    with_dictionary = {each.path_in_schema for each in columns if each.has_dictionary_page}
+    assert with_dictionary == {"topic", "large", "offset", *nested_leaves, "partition"}
+    assert file.bytes == (tmp_path / file.path).stat().st_size

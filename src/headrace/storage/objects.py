@@ -46,9 +46,13 @@ class DirectoryObjects:
         self._guard = threading.Lock()
 
     def put(self, key: str, data: Buffer, *, if_absent: bool = True) -> bool:
+        return self.put_parts(key, [data], if_absent=if_absent)
+
+    def put_parts(self, key: str, parts: Sequence[Buffer], *, if_absent: bool = True) -> bool:
+        """One object of all of them, as `put`."""
         target = self._path(key)
         try:
-            return self._put(target, data, if_absent)
+            return self._put(target, parts, if_absent)
         except FileExistsError as error:
             raise StorageFailure(
                 f"Object '{key}' cannot be stored: a file stands where a directory must be."
@@ -56,12 +60,12 @@ class DirectoryObjects:
         except OSError as error:
             raise StorageFailure(f"Object '{key}' could not be stored under {self._root}: {error}.") from error
 
-    def _put(self, target: Path, data: Buffer, if_absent: bool) -> bool:
+    def _put(self, target: Path, parts: Sequence[Buffer], if_absent: bool) -> bool:
         self._make_durable_directory(target.parent)
         if if_absent and self._disk.exists(target):
             self._disk.sync_directory(target.parent)
             return False
-        temporary = self._write_incoming(data)
+        temporary = self._write_incoming(parts)
         stored = True
         try:
             if if_absent:
@@ -81,13 +85,13 @@ class DirectoryObjects:
             return False
         return True
 
-    def _write_incoming(self, data: Buffer) -> Path:
+    def _write_incoming(self, parts: Sequence[Buffer]) -> Path:
         directory = self._root / INCOMING
         self._disk.make_directory(directory)
         temporary = directory / f"{self._random.getrandbits(128):032x}"
         file = self._disk.open(temporary, create=True)
         try:
-            file.append([data])
+            file.append(parts)
             file.sync()
         except OSError:
             file.close()
@@ -206,6 +210,14 @@ def open_objects(url: str, disk: Disk | None = None) -> Objects:
     from headrace.storage.remote import RemoteObjects
 
     return RemoteObjects.open(url)
+
+
+def put_parts(objects: Objects, key: str, parts: Sequence[Buffer]) -> bool:
+    """As `Objects.put`, of one object in several buffers: a directory takes them as they are, without another buffer
+    that is as large as all of them."""
+    if isinstance(objects, DirectoryObjects):
+        return objects.put_parts(key, parts)
+    return objects.put(key, b"".join(parts))
 
 
 def directory_of(url: str) -> Path:

@@ -7,6 +7,7 @@ the next run reads those ranges again. Promises that two runs at once never both
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -225,11 +226,12 @@ class _Run:
         self.meter.done(records, size, version=self.state.version, files=len(files))
 
     def _task_bytes(self, size: float) -> float:
-        """As its user says, or so that all cores have enough to do, and few files are to be merged later."""
+        """As its user says, or so that all cores have as much to do, and few files are to be merged later."""
         if self.spec.source.partition_bytes_max is not None:
             return self.spec.source.partition_bytes_max
-        share = size / (PIPELINE_TASKS_A_CORE * cores_of(self._started()))
-        return max(min(share, self.spec.file_bytes), self.spec.source.task_bytes)
+        cores = cores_of(self._started())
+        rounds = max(PIPELINE_TASKS_A_CORE, math.ceil(size / self.spec.file_bytes / cores))
+        return max(size / (rounds * cores), self.spec.source.task_bytes)
 
     def compact(self) -> None:
         """Merge small files, where there are many."""
