@@ -166,6 +166,19 @@ def test_history_that_nothing_leads_to_is_no_good_one(stored: Stored, monkeypatc
         assert f"a mirror of topic {stored.listed['topic_id']}, and no name of it" in out.decode()
 
 
+def test_what_is_being_written_is_waited_for_and_proven(stored: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A first segment's mirror comes behind it. One object that nothing names may be what was never published."""
+    run, of_store = stored.headrace, ("--store", stored.url)
+    state = stored.root / state_key(stored.listed["topic_id"], 0)  # type: ignore[arg-type]  # as texts
+    away = state.rename(stored.root.parent / "away")
+    monkeypatch.setattr("headrace.cli.durable_views.sleep", lambda _: away.exists() and away.rename(state))
+    lone = stored.objects()[0].parents[1] / "1" / "lone.segment"
+    lone.parent.mkdir()
+    lone.write_bytes(b"never published")
+    assert run.ok("durable", "verify", *of_store).count("all is as its catalog says") == 1
+    assert not away.exists()
+
+
 def test_a_store_that_is_not_there_is_no_good_one(stored: Stored, tmp_path: Path) -> None:
     told = stored.headrace.refused("durable", "verify", "--store", f"file://{tmp_path / 'elsewhere'}", code=2)
     assert "holds no topic: look whether that is its URL, and its volume is mounted" in told
