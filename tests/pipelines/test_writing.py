@@ -187,9 +187,7 @@ def test_what_hardly_comes_again_gets_no_dictionary(tmp_path: Path) -> None:
     nested_leaves += ["tags.key_value.key", "tags.key_value.value.list.element"]
     many = rows_of(SAMPLE_ROWS)
     assert dictionary_columns(many) == ["topic", "large", "offset", *nested_leaves]
-    assert dictionary_columns(rows_of(10)) == ["topic", "id", "offset", *nested_leaves], (
-        "a megabyte is too large"
-    )
+    assert dictionary_columns(rows_of(10)) == ["topic", "id", "offset", *nested_leaves], "a megabyte is too large"
     written_by = Layout(url=str(tmp_path), schema=schema, partition_by=(), file_bytes=1 << 24, compression="snappy")
     table = many.append_column("partition", pa.array([0] * len(many), pa.int32()))
     (file,) = TableWriter(replace(written_by, schema=table.schema)).write(table.to_batches())
