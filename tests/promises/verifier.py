@@ -111,7 +111,7 @@ class Worker:
     def stop(self) -> None:
         """Idempotent."""
         self._stopping.set()
-        joined(self._thread)
+        joined(self._thread, 2 * DEADLINE_S)  # it has so long itself, and then tells what it waited for
 
     def _run(self) -> None:
         try:
@@ -157,7 +157,17 @@ class VerifyingProducer(Worker):
         """All that was sent is acknowledged, or has failed."""
         left = self._client.flush(DEADLINE_S)
         if left:
-            self.failures.append(f"{left} records were neither acknowledged nor refused.")
+            self.failures.append(f"{left} records were neither acknowledged nor refused: {self._waits_for()}.")
+
+    def _waits_for(self) -> list[str]:
+        """Lanes, and who leads them by what brokers say now."""
+        topics, told = self._client.list_topics(timeout=DEADLINE_S).topics, list[str]()
+        for lane in self._lanes:
+            topic, partition = lane.place
+            if lane.acknowledged < lane.sent:
+                leader = topics[topic].partitions[partition].leader
+                told.append(f"{lane.place} from {lane.acknowledged} to {lane.sent - 1}, led by {leader}")
+        return told
 
 
 class Sequential(Worker):

@@ -27,14 +27,20 @@ class SparkEnded(HeadraceError):  # noqa: N818 - a state of the session
 
 
 def collected(frame: DataFrame) -> list[dict[str, Any]]:
-    """All rows, by the columns' names. Raises SparkEnded, and what Spark raises."""
+    """All rows, by the columns' names, as Arrow has their values: structs are dicts, times know that they are UTC's.
+    Raises SparkEnded, and what Spark raises."""
     try:
         rows: list[dict[str, Any]] = frame.toArrow().to_pylist()
     except Exception as error:  # each way to lose a connection, on each of Spark's
-        if _answers(frame.sparkSession):
+        if _is_remote(frame) or _answers(frame.sparkSession):
             raise
         raise SparkEnded from error
     return rows
+
+
+def _is_remote(frame: DataFrame) -> bool:
+    """Spark Connect's, whose client says itself what became of a server, after many tries."""
+    return type(frame).__module__.startswith("pyspark.sql.connect")
 
 
 def _answers(spark: SparkSession) -> bool:
