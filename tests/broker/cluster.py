@@ -32,6 +32,8 @@ CONFIGS = {
     "offsets.topic.replication.factor": "1",
 }
 """Quick, and one copy of each partition, unless a test says otherwise."""
+BY_HAND = {"broker.heartbeat.interval.ms": "3600000", "broker.session.timeout.ms": "3600000"}
+"""Nobody is fenced, or unfenced, but by the test."""
 
 
 class Cluster:

@@ -28,8 +28,6 @@ from tests.broker.data_path import fetch
 from tests.broker.group_broker import RawClient, until
 
 ALL = (1, 2, 3)
-BY_HAND = {"broker.heartbeat.interval.ms": "3600000", "broker.session.timeout.ms": "3600000"}
-"""Nobody is fenced, or unfenced, but by the test."""
 
 
 class HeldRound(NamedTuple):

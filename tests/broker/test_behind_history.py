@@ -27,9 +27,10 @@ from headrace.wire.batches import Record, check_batches, decode_records, encode_
 from headrace.wire.errors import ErrorCode
 from tests import loops
 from tests.broker import replicas
+from tests.broker.cluster import BY_HAND
 from tests.broker.data_path import batch, fetch, produce
 from tests.broker.group_broker import until
-from tests.broker.replication_world import BY_HAND, World, decoded, replicating
+from tests.broker.replication_world import World, decoded, replicating
 from tests.broker.test_partition_reassignments import alter
 from tests.broker.test_reading_from_followers import RACKS
 from tests.broker.test_reading_from_followers import fetch as fetch_in_rack

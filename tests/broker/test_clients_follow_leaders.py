@@ -14,12 +14,10 @@ from headrace.broker.handlers import fetch, plain_fetch
 from headrace.broker.parking import ParkedFetch
 from headrace.wire.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
 from tests import loops
-from tests.broker.cluster import Cluster, running
+from tests.broker.cluster import BY_HAND, Cluster, running
 from tests.broker.group_broker import RawClient
 
 DEADLINE_S = 60.0
-CONFIGS = {"broker.heartbeat.interval.ms": "3600000"}
-"""Who is fenced by the test stays so."""
 TOLD = "[0]: updated with leader 2 and epoch 1"
 """Not by metadata, of which it says other things."""
 
@@ -81,7 +79,7 @@ async def lose_the_first(cluster: Cluster) -> None:
 
 def test_a_producer_and_a_consumer_are_sent_to_the_new_leader(tmp_path: Path, parked: asyncio.Event) -> None:
     async def work() -> None:
-        async with running(tmp_path, 2, CONFIGS) as cluster, asyncio.timeout(DEADLINE_S):
+        async with running(tmp_path, 2, BY_HAND) as cluster, asyncio.timeout(DEADLINE_S):
             await led_by_the_first(cluster)
             options: dict[str, Any] = {"bootstrap.servers": cluster.bootstrap, "debug": "metadata"}
             (of_producer, produced), (of_consumer, consumed) = logger("producer"), logger("consumer")

@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from headrace.base.errors import UsageError
-from headrace.base.ids import BrokerId
+from headrace.base.ids import NO_LEADER, BrokerId
+from headrace.broker.isr import IsrKeeper
+from headrace.metadata.image import MetadataImage
 from headrace.net.client.address import Address
 from headrace.net.client.admin import Admin
 from headrace.net.client.cluster import Cluster as Client
@@ -28,9 +31,9 @@ from headrace.wire.messages.find_coordinator import FindCoordinatorRequest
 from headrace.wire.messages.init_producer_id import InitProducerIdRequest
 from headrace.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests import loops
-from tests.broker.cluster import Cluster, running
+from tests.broker.cluster import BY_HAND, Cluster, running
 from tests.broker.data_path import batch, produce
-from tests.broker.group_broker import RawClient
+from tests.broker.group_broker import RawClient, until
 
 NOBODY = Address("127.0.0.1", 9)
 """The discard port: refused."""
@@ -209,6 +212,47 @@ def test_a_stop_hands_over_what_others_can_lead(tmp_path: Path) -> None:
     run(work())
 
 
+def test_a_stop_waits_a_moment_for_followers_that_come_to_be_in_sync(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that brokers can be started anew one after the other as soon as each is ready, and nothing is without a leader
+    meanwhile."""
+    ask, growing = IsrKeeper._ask, asyncio.Event()
+
+    async def when_growing(self: IsrKeeper) -> None:
+        await growing.wait()
+        await ask(self)
+
+    monkeypatch.setattr(IsrKeeper, "_ask", when_growing)
+
+    async def work() -> None:
+        async with running(tmp_path, 3) as cluster:
+            async with Client(cluster.bootstrap) as client:
+                await Admin(client).create_topic("t", partitions=1, replication_factor=3)
+            (partition,) = [part for _, part in (await cluster.agree()).all_partitions()]
+            leader, *others = partition.replicas
+            for other in others:
+                await cluster.stop(other)
+                await cluster.start(other)
+            leaders = set[int]()
+            cluster.brokers[others[0]].observe(lambda delta: leaders.update(led(delta.after)))
+            with capture_logs() as told:
+                stopping = asyncio.ensure_future(cluster.stop(leader))
+                await until(lambda: any(line["event"].startswith("waits for followers") for line in told))
+                assert not stopping.done()
+                growing.set()
+                await stopping
+            await cluster.until(others[0], lambda image: led(image) != {leader})
+            assert NO_LEADER not in leaders
+            assert not any(line["event"].startswith("stops while nobody") for line in told)
+
+    run(work())
+
+
+def led(image: MetadataImage) -> set[int]:
+    return {part.leader for _, part in image.all_partitions()}
+
+
 def test_who_is_no_broker_is_closed_and_a_stranger_is_refused(tmp_path: Path) -> None:
     async def work() -> None:
         async with running(tmp_path, 1) as cluster:
@@ -248,7 +292,7 @@ def test_what_three_replicas_mean_is_told_as_it_holds(tmp_path: Path) -> None:
 
 def test_a_broker_that_leads_no_more_says_so_and_leads_again_with_all_that_it_had(tmp_path: Path) -> None:
     async def work() -> None:
-        async with running(tmp_path, 3, {"broker.heartbeat.interval.ms": "3600000"}) as cluster:
+        async with running(tmp_path, 3, BY_HAND) as cluster:
             async with Client(cluster.bootstrap) as client:
                 await Admin(client).create_topic("gone", partitions=3)
                 await Admin(client).create_topic("t", partitions=3)

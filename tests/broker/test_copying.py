@@ -45,9 +45,10 @@ from headrace.wire.replica_fetch import (
     encode_who,
 )
 from tests import loops
+from tests.broker.cluster import BY_HAND
 from tests.broker.data_path import batch, delete_records, produce
 from tests.broker.group_broker import until
-from tests.broker.replication_world import BY_HAND, World, decoded, replicating
+from tests.broker.replication_world import World, decoded, replicating
 
 NO_ERROR = ErrorCode.NONE
 NEVER = LeaderEpoch(-1)

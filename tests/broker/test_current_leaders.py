@@ -25,7 +25,7 @@ from headrace.wire.headers import decode_response_header
 from headrace.wire.messages import fetch, produce
 from headrace.wire.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
 from tests import loops
-from tests.broker.cluster import running
+from tests.broker.cluster import BY_HAND, running
 from tests.broker.data_path import batch, produce_request
 from tests.broker.group_broker import RawClient
 from tests.broker.test_answers_of_many import Scripted
@@ -182,7 +182,7 @@ def test_the_short_road_tells_it_of_what_waited_when_the_leadership_ended(image:
 def test_a_broker_sends_clients_to_the_leader_and_tells_of_new_epochs(tmp_path: Path) -> None:
     async def work() -> None:
         async with (
-            running(tmp_path, 2, {"broker.heartbeat.interval.ms": "3600000"}) as cluster,
+            running(tmp_path, 2, BY_HAND) as cluster,
             RawClient(str(cluster.address(1))) as one,
             RawClient(str(cluster.address(2))) as two,
         ):

@@ -23,11 +23,9 @@ from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
 from headrace.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from tests import loops
-from tests.broker.cluster import Cluster, running
+from tests.broker.cluster import BY_HAND, Cluster, running
 from tests.broker.group_broker import RawClient
 
-CONFIGS = {"broker.heartbeat.interval.ms": "3600000"}
-"""Who is fenced by the test stays so."""
 PREFERRED, UNCLEAN = 0, 1
 DEADLINE_S = 60
 
@@ -39,7 +37,7 @@ def run(work: Coroutine[Any, Any, None]) -> None:
 @asynccontextmanager
 async def two_brokers(directory: Path) -> AsyncIterator[Cluster]:
     """t-0 and t-1 are on brokers 1 and 2, led by 2 since 1 was fenced, with both in sync again."""
-    async with running(directory, 2, CONFIGS) as cluster, RawClient(str(cluster.address(1))) as client:
+    async with running(directory, 2, BY_HAND) as cluster, RawClient(str(cluster.address(1))) as client:
         assignments = tuple(CreatableReplicaAssignment(at, (1, 2)) for at in range(2))
         wanted = CreatableTopic(name="t", num_partitions=-1, replication_factor=-1, assignments=assignments)
         (made,) = (await client.ask(7, CreateTopicsRequest(topics=(wanted,), timeout_ms=10_000))).topics

@@ -19,7 +19,7 @@ from headrace.metadata.image import MetadataImage
 from headrace.sim.loop import VirtualLoop
 from tests.broker.test_metadata_driver import NODE, commit, make
 from tests.controller.test_brokers import TOPIC, fence, register, state, unfence
-from tests.controller.test_leaders import led, many, three, with_isr
+from tests.controller.test_leaders import both_in_sync, led, many, three, with_isr
 from tests.storage.lossy_disk import LossyDisk
 
 EVERY_MINUTE = {"leader.imbalance.check.interval.seconds": "60"}
@@ -98,6 +98,23 @@ def test_an_interval_that_is_made_shorter_holds_at_once() -> None:
         assert led(metadata.image) == [2]
 
     play(many(1), story, {})
+
+
+def test_a_broker_leads_again_only_once_it_has_stayed_for_an_interval() -> None:
+    """Who is led there and back within a moment can lose clients for ever."""
+
+    async def story(metadata: MetadataDriver, _: Elector) -> None:
+        await asyncio.sleep(50)
+        two = metadata.image.brokers[BrokerId(2)]
+        await metadata.submit(lambda image: fence_broker(image, broker_id=two.id, broker_epoch=two.epoch))
+        await metadata.submit(lambda image: unfence_broker(image, broker_id=two.id, broker_epoch=two.epoch))
+        await metadata.submit(both_in_sync)
+        await asyncio.sleep(59)
+        assert led(metadata.image) == [3]
+        await asyncio.sleep(2)
+        assert led(metadata.image) == [2], "and not an interval later"
+
+    play(many(1), story)
 
 
 def test_a_replica_that_is_not_in_sync_leads_at_once_where_its_topic_allows_it() -> None:

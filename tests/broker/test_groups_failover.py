@@ -24,7 +24,7 @@ from headrace.wire.messages.heartbeat import HeartbeatRequest
 from headrace.wire.messages.offset_delete import OffsetDeleteRequest
 from headrace.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from tests import loops
-from tests.broker.cluster import Cluster, running
+from tests.broker.cluster import BY_HAND, Cluster, running
 from tests.broker.group_broker import RawClient
 from tests.broker.replicas import elect, held_rounds, known, leader, make_topic, set_isr, until
 from tests.broker.test_groups_wire import commit, committed, join, join_request, sync
@@ -33,7 +33,7 @@ OFFSETS = "__consumer_offsets"
 CONFIGS = {
     "offsets.topic.num.partitions": "1",
     "offsets.topic.replication.factor": "3",
-    "broker.heartbeat.interval.ms": "3600000",
+    **BY_HAND,
     "replica.lag.time.max.ms": "3600000",
 }
 """Every group is in one partition on all brokers, and only tests say who is in sync."""

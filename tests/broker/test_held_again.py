@@ -18,9 +18,10 @@ from headrace.metadata.image import MetadataImage
 from headrace.storage.engine import PartitionLog
 from headrace.wire.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
 from tests import loops
+from tests.broker.cluster import BY_HAND
 from tests.broker.data_path import batch, produce
 from tests.broker.group_broker import until
-from tests.broker.replication_world import ALL, BY_HAND, World, replicating
+from tests.broker.replication_world import ALL, World, replicating
 
 COUNT = 3
 

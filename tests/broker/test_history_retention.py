@@ -34,7 +34,7 @@ from headrace.wire.messages.incremental_alter_configs import (
 )
 from tests.broker.group_broker import until
 from tests.broker.test_reading_history import deleted, expected, stream
-from tests.broker.tiered import Tiered, objects_in, tiered
+from tests.broker.tiered import SETTLED, Tiered, objects_in, tiered
 from tests.metadata.histories import TOPIC_IDS, descriptor
 
 
@@ -73,7 +73,7 @@ async def test_history_past_its_retention_goes_and_the_rest_is_proven(tmp_path: 
             await here.produce(0, 20)
             await here.produce(20, 20, time=SystemClock().now_ms())
             await until(lambda: here.partition.start_offset >= 40)
-            await here.local_start(70)
+            await here.local_start(SETTLED)
             assert (
                 await stream(here, int(here.partition.start_offset), 80) == expected(40)[here.partition.start_offset :]
             )
@@ -108,7 +108,7 @@ async def test_a_damaged_note_of_gaps_takes_no_history(tmp_path: Path, monkeypat
         async with tiered(tmp_path) as here:
             await here.create(retention_bytes="-1", retention_ms="-1")
             await here.produce(0, 40)
-            await here.local_start(70)
+            await here.local_start(SETTLED)
             await until(lambda: history_of(here).next_offset >= here.partition.log.segments[-1])
         (directory,) = (tmp_path / "data" / "logs").glob("t-0")
         (directory / COMPACTION).write_text("damaged")
@@ -191,7 +191,7 @@ async def test_an_object_goes_once_the_mirror_does_not_name_it_any_more(tmp_path
     async with asyncio.timeout(60), tiered(tmp_path, objects=store) as here:
         await here.create()
         await here.produce(0, 40)
-        await here.local_start(70)
+        await here.local_start(SETTLED)
         await mirrored(here, tmp_path)
         store.keeps_mirror = True
         before = len(keys_in(tmp_path))
@@ -224,7 +224,7 @@ async def test_what_is_deleted_while_a_segment_is_stored_holds_up_no_export(
     async with asyncio.timeout(60), tiered(tmp_path, objects=store) as here:
         await here.create()
         await here.produce(0, 40)
-        await here.local_start(70)
+        await here.local_start(SETTLED)
         await mirrored(here, tmp_path)
         its, before = here.partition, history_of(here).next_offset
         ask = DeleteHistory(

@@ -29,7 +29,7 @@ from tests.broker.group_broker import until
 from tests.broker.test_history_retention import history_of, mirrored
 from tests.broker.test_reading_history import expected, stream
 from tests.broker.test_sweeper import NO_GRACE, age, exported, keys_in, sweep
-from tests.broker.tiered import Tiered, objects_in, tiered
+from tests.broker.tiered import SETTLED, Tiered, objects_in, tiered
 
 ZERO = PartitionIndex(0)
 
@@ -44,7 +44,7 @@ async def filled(here: Tiered) -> PartitionCatalog:
     await here.create()
     await here.produce(0, 40)
     await exported(here, 76)
-    await here.local_start(70)
+    await here.local_start(SETTLED)
     return history_of(here)
 
 

@@ -26,12 +26,10 @@ from headrace.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsTopics,
 )
 from tests import loops
-from tests.broker.cluster import running
+from tests.broker.cluster import BY_HAND, running
 from tests.broker.data_path import batch, produce
 from tests.broker.group_broker import RawClient
 from tests.broker.replicas import held_rounds
-
-CONFIGS = {"broker.heartbeat.interval.ms": "3600000"}
 
 
 async def create(client: RawClient, name: str, *replicas: Sequence[int]) -> None:
@@ -78,7 +76,7 @@ def found(image: MetadataImage, topic: str, partition: int) -> PartitionImage:
 def test_a_partition_moves_to_other_brokers(version: int, tmp_path: Path) -> None:
     async def work() -> None:
         async with (
-            running(tmp_path, 3, CONFIGS) as cluster,
+            running(tmp_path, 3, BY_HAND) as cluster,
             RawClient(str(cluster.address(1))) as one,
             RawClient(str(cluster.address(2))) as two,
         ):
@@ -129,7 +127,7 @@ def test_kafka_python_begins_lists_and_cancels_it(tmp_path: Path) -> None:
             admin.close()
 
     async def work() -> None:
-        async with running(tmp_path, 2, CONFIGS) as cluster, RawClient(str(cluster.address(1))) as client:
+        async with running(tmp_path, 2, BY_HAND) as cluster, RawClient(str(cluster.address(1))) as client:
             await create(client, "t", (1,))
             await cluster.settled(1)
             assert (await produce(client, "t", batch(b"a"))).error_code == 0

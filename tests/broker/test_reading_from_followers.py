@@ -16,9 +16,10 @@ from headrace.storage.engine import Damage
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from tests import loops
+from tests.broker.cluster import BY_HAND
 from tests.broker.data_path import batch, delete_records, produce
 from tests.broker.group_broker import RawClient, until
-from tests.broker.replication_world import BY_HAND, World, decoded, replicating
+from tests.broker.replication_world import World, decoded, replicating
 from tests.broker.test_following import as_led, copied
 
 RACKS = {1: "a", 2: "b", 3: "c"}

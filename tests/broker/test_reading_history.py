@@ -29,7 +29,7 @@ from headrace.wire.messages.offset_for_leader_epoch import (
 )
 from tests.broker.data_path import batch, create, delete_records, fetch, produce
 from tests.broker.group_broker import until
-from tests.broker.tiered import PER_BATCH, TIME, Tiered, tiered, values
+from tests.broker.tiered import PER_BATCH, SETTLED, TIME, Tiered, tiered, values
 
 EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -2, -3, -4, -5
 
@@ -73,14 +73,14 @@ async def test_history_and_log_are_one_stream_across_a_restart(tmp_path: Path) -
         async with tiered(tmp_path) as here:
             await here.create()
             await here.produce(0, 40)
-            await here.local_start(70)
+            await here.local_start(SETTLED)
             assert await stream(here, 0, 80) == expected(40)
             assert await stream(here, 33, 80) == expected(40)[33:]
         async with tiered(tmp_path) as here:
             assert here.partition.start_offset == 0
             assert await stream(here, 0, 80) == expected(40)
             await here.produce(40, 40)
-            await here.local_start(150)
+            await here.local_start(SETTLED + 80)
             assert await stream(here, 0, 160) == expected(80)
 
 
@@ -101,7 +101,7 @@ async def test_both_roads_of_fetch_answer_alike_from_history(
     async with asyncio.timeout(60), tiered(tmp_path) as here:
         await here.create()
         await here.produce(0, 40)
-        await here.local_start(70)
+        await here.local_start(SETTLED)
         assert await stream(here, 0, 80) == expected(40)
         topic_id = here.partition.topic_partition.topic_id
         local = int(here.partition.log.log_start_offset)
@@ -124,7 +124,7 @@ async def test_offsets_and_times_are_looked_up_in_history(tmp_path: Path) -> Non
     async with asyncio.timeout(60), tiered(tmp_path) as here:
         await here.create()
         await here.produce(0, 40)
-        await here.local_start(70)
+        await here.local_start(SETTLED)
         local = int(here.partition.log.log_start_offset)
         assert await look_up(here, EARLIEST) == (0, 0, 0)
         assert await look_up(here, EARLIEST_LOCAL) == (0, local, 0)
@@ -182,7 +182,7 @@ async def test_records_are_deleted_of_history_and_stay_so(tmp_path: Path) -> Non
         async with tiered(tmp_path) as here:
             await here.create()
             await here.produce(0, 40)
-            await here.local_start(70)
+            await here.local_start(SETTLED)
             assert await deleted(here, 33) == (0, 33)
             assert (await look_up(here, EARLIEST))[:2] == (0, 33)
             assert (await here.read(32))[0] == ErrorCode.OFFSET_OUT_OF_RANGE
@@ -233,7 +233,7 @@ async def test_a_store_that_fails_is_a_retriable_error_and_the_log_is_served(
     async with asyncio.timeout(60), tiered(tmp_path, objects=store) as here:
         await here.create()
         await here.produce(0, 40)
-        await here.local_start(70)
+        await here.local_start(SETTLED)
         store.fails_reads = True
         assert (await here.read(0))[0] == ErrorCode.KAFKA_STORAGE_ERROR
         assert (await here.read(79))[0] == 0
@@ -248,7 +248,7 @@ async def test_damaged_history_is_never_given_out(tmp_path: Path) -> None:
     async with asyncio.timeout(60), tiered(tmp_path) as here:
         await here.create()
         await here.produce(0, 40)
-        await here.local_start(70)
+        await here.local_start(SETTLED)
         catalog = here.partition.history
         assert catalog is not None
         damaged = [entry.descriptor for entry in catalog][2:12:2]
@@ -293,7 +293,7 @@ async def test_a_slow_store_holds_up_nobody_who_reads_the_log(tmp_path: Path) ->
         await create(here.client, "hot")
         await produce(here.client, "hot", batch(b"h"))
         await here.produce(0, 40)
-        await here.local_start(70)
+        await here.local_start(SETTLED)
         wanted = [
             FetchTopic(topic=name, partitions=(FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000),))
             for name in ("t", "hot")
@@ -315,7 +315,7 @@ async def test_a_first_batch_over_the_limits_is_given_whole(tmp_path: Path) -> N
     async with asyncio.timeout(60), tiered(tmp_path) as here:
         await here.create()
         await here.produce(0, 40)
-        await here.local_start(70)
+        await here.local_start(SETTLED)
         part = FetchPartition(partition=0, fetch_offset=3, partition_max_bytes=1)
         request = FetchRequest(
             max_wait_ms=10_000, min_bytes=1, max_bytes=1, topics=(FetchTopic(topic="t", partitions=(part,)),)
@@ -330,7 +330,7 @@ async def test_memory_for_history_is_bounded(tmp_path: Path) -> None:
     async with asyncio.timeout(60), tiered(tmp_path, {"durable.cache.bytes": "5000"}) as here:
         await here.create()
         await here.produce(0, 40)
-        await here.local_start(70)
+        await here.local_start(SETTLED)
         history = here.broker.parts.history
         assert history is not None
         for start in (0, 40, 0):
@@ -379,7 +379,7 @@ async def test_where_history_begins_is_told_though_the_store_hangs(
     async with asyncio.timeout(60), tiered(tmp_path, objects=store) as here:
         await here.create()
         await here.produce(0, 40)
-        await here.local_start(70)
+        await here.local_start(SETTLED)
         assert await look_up(here, EARLIEST) == (0, 0, -1)
         store.gate.set()
 

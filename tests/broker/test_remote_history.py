@@ -13,7 +13,7 @@ from headrace.storage.tier.reader import Store
 from headrace.wire.errors import ErrorCode
 from tests.broker.data_path import fetch
 from tests.broker.test_reading_history import expected, stream
-from tests.broker.tiered import tiered
+from tests.broker.tiered import SETTLED, tiered
 from tools.s3_server import S3Server
 
 NO_CACHE = {"durable.cache.bytes": "0"}
@@ -23,7 +23,7 @@ async def test_while_the_store_hangs_the_log_is_written_and_read(tmp_path: Path,
     async with asyncio.timeout(120), tiered(tmp_path, NO_CACHE, objects=open_objects(own_s3.url())) as here:
         await here.create()
         await here.produce(0, 40)
-        await here.local_start(70)
+        await here.local_start(SETTLED)
         own_s3.pause()
         try:
             for number in range(40, 50):
@@ -45,7 +45,7 @@ async def test_a_store_that_dies_is_gone_on_with_when_it_is_back(
         async with tiered(tmp_path, NO_CACHE, objects=open_objects(own_s3.url())) as here:
             await here.create()
             await here.produce(0, 40)
-            await here.local_start(70)
+            await here.local_start(SETTLED)
             own_s3.kill()
             await here.produce(40, 20)
             assert await stream(here, 80, 120) == expected(60)[80:]

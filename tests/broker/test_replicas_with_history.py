@@ -8,9 +8,10 @@ from pathlib import Path
 from headrace.base.ids import BrokerId, Offset
 from headrace.broker.partitions import NoFeeding
 from tests import loops
+from tests.broker.cluster import BY_HAND
 from tests.broker.data_path import batch, fetch, produce
 from tests.broker.group_broker import until
-from tests.broker.replication_world import ALL, BY_HAND, World, decoded, replicating
+from tests.broker.replication_world import ALL, World, decoded, replicating
 from tests.broker.tiered import objects_in
 
 CHECK = "log.retention.check.interval.ms"

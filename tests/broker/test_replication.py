@@ -21,9 +21,10 @@ from headrace.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopi
 from headrace.wire.messages.init_producer_id import InitProducerIdRequest
 from headrace.wire.records import Record
 from tests import loops
+from tests.broker.cluster import BY_HAND
 from tests.broker.data_path import EARLIEST, batch, delete_records, fetch, offset_at, produce
 from tests.broker.group_broker import until
-from tests.broker.replication_world import ALL, BY_HAND, World, replicating
+from tests.broker.replication_world import ALL, World, replicating
 
 OF_CONFIGS = 2
 """A topic, as a resource that has configs."""

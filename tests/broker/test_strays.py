@@ -18,8 +18,9 @@ from headrace.storage.log.checkpoints import decode_stamp, encode_stamp
 from headrace.storage.log.engine import LocalLogEngine
 from headrace.storage.log.names import STAMP, STRAY
 from tests import loops
+from tests.broker.cluster import BY_HAND
 from tests.broker.data_path import batch, produce
-from tests.broker.replication_world import ALL, BY_HAND, World, replicating
+from tests.broker.replication_world import ALL, World, replicating
 from tests.broker.test_held_again import place
 
 TOPICS = ("gone", "elsewhere", "kept", "copied", "foreign")

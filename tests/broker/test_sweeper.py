@@ -25,12 +25,13 @@ from headrace.storage.tier.mirror import NAMES, MirroredTopic, MirrorWriter, rea
 from headrace.storage.tier.reader import Store
 from headrace.wire.messages.delete_topics import DeleteTopicsRequest
 from tests import loops
+from tests.broker.cluster import BY_HAND
 from tests.broker.data_path import batch, create, produce
 from tests.broker.group_broker import until
-from tests.broker.replication_world import BY_HAND, World, replicating
+from tests.broker.replication_world import World, replicating
 from tests.broker.test_history_retention import Counted, mirrored
 from tests.broker.test_reading_history import deleted, expected, stream
-from tests.broker.tiered import Tiered, objects_in, tiered
+from tests.broker.tiered import SETTLED, Tiered, objects_in, tiered
 
 NO_GRACE = {"durable.sweep.grace.ms": "0"}
 HOUR_S = 3600
@@ -137,7 +138,7 @@ async def test_an_object_whose_publication_is_under_way_stays(tmp_path: Path) ->
         age(tmp_path)
         assert (await sweep(here.broker)).count == 0
         held.let_go.set()
-        await here.local_start(70)
+        await here.local_start(SETTLED)
         assert held.answers == [None]
         assert await stream(here, 0, 80) == expected(40)
 
@@ -203,7 +204,7 @@ async def test_what_left_its_catalog_and_was_not_deleted_then_goes_later(
         async with tiered(tmp_path) as here:
             await here.create()
             await here.produce(0, 40)
-            await here.local_start(70)
+            await here.local_start(SETTLED)
             await exported(here, 76)  # all that is closed: nothing is under way
             assert await deleted(here, 33) == (0, 33)
             await mirrored(here, tmp_path)
@@ -224,7 +225,7 @@ async def test_what_the_mirror_still_names_stays(tmp_path: Path, monkeypatch: py
     async with asyncio.timeout(60), tiered(tmp_path) as here:
         await here.create()
         await here.produce(0, 40)
-        await here.local_start(70)
+        await here.local_start(SETTLED)
         await mirrored(here, tmp_path)
         assert here.broker.parts.tiering is not None
         await here.broker.parts.tiering._exporter.stop()  # the mirror stays behind
@@ -256,7 +257,7 @@ async def test_what_retention_was_to_delete_of_a_topic_that_is_gone_is_the_sweep
     async with asyncio.timeout(60), tiered(tmp_path, NO_GRACE, objects=store) as here:
         await here.create()
         await here.produce(0, 40)
-        await here.local_start(70)
+        await here.local_start(SETTLED)
         await mirrored(here, tmp_path)
         store.keeps_mirror = True  # which goes on to name them
         assert await deleted(here, 33) == (0, 33)
@@ -363,7 +364,7 @@ async def test_a_topic_that_comes_while_the_store_is_looked_at_is_not_taken_for_
         await until(gate.asked.is_set)
         await here.create()
         await here.produce(0, 40)
-        await here.local_start(70)
+        await here.local_start(SETTLED)
         gate.gate.set()
         assert (await sweeping).count == 0
         assert await stream(here, 0, 80) == expected(40)

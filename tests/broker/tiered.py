@@ -19,6 +19,8 @@ from tests.broker.group_broker import QUICK, RawClient, until
 
 PER_BATCH = 2
 TIME = 1_700_000_000_000
+SETTLED = 76
+"""Where the log of the first 40 batches begins once all that is closed is durable: there it stays."""
 
 
 def values(number: int) -> list[bytes]:

@@ -20,7 +20,8 @@ from headrace.net.client.address import Address
 from headrace.net.client.reassignments import with_more_replicas
 from headrace.net.client.view import PartitionView
 from tests import loops
-from tests.broker.replication_world import ALL, BY_HAND, World, replicating
+from tests.broker.cluster import BY_HAND
+from tests.broker.replication_world import ALL, World, replicating
 
 
 def run(directory: Path, work: Callable[[World], Awaitable[None]], **configs: str) -> None:

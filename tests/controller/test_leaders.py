@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -130,6 +131,11 @@ def many(count: int, configs: Mapping[str, str] | None = None) -> MetadataImage:
     wanted = NewTopic(topic_id=topic_id, name="m", assignments=assignments, configs=dict(configs or {}))
     image = image.replay(create_topics(image, [wanted], broker_configs={}).events, index=image.index + 1)
     image = unfence(fence(image, 2), 2)
+    return image.replay(both_in_sync(image).events, index=image.index + 1)
+
+
+def both_in_sync(image: MetadataImage) -> Decision[Any]:
+    """As broker 3 proposes it, of all that `many` made."""
     members = tuple(IsrMember(broker_id=BrokerId(b), broker_epoch=image.brokers[BrokerId(b)].epoch) for b in (2, 3))
     proposals = [
         IsrProposal(
@@ -142,8 +148,7 @@ def many(count: int, configs: Mapping[str, str] | None = None) -> MetadataImage:
         for topic, partition in image.all_partitions()
     ]
     epoch = image.brokers[BrokerId(3)].epoch
-    decision = alter_isr(image, broker_id=BrokerId(3), broker_epoch=epoch, proposals=proposals)
-    return image.replay(decision.events, index=image.index + 1)
+    return alter_isr(image, broker_id=BrokerId(3), broker_epoch=epoch, proposals=proposals)
 
 
 def led(image: MetadataImage) -> list[int]:
@@ -179,11 +184,12 @@ def test_leaders_are_balanced_a_few_at_a_time() -> None:
     assert balance_leaders(image.replay(decision.events), elections_max=2) == Decision((), 0)
 
 
-def test_leaders_are_not_balanced_onto_what_is_dead_or_behind() -> None:
+def test_leaders_are_not_balanced_onto_what_is_dead_or_behind_or_has_just_come() -> None:
     behind = unfence(fence(three(), 2), 2)
     known = many(1).brokers[BrokerId(2)]
     dead = many(1).replay([BrokerFenced(broker_id=known.id, broker_epoch=known.epoch)])  # and still in the ISR
     wiped = unfence(register(fence(three((2,)), 2), 2, directory=9, unfenced=False), 2)
+    assert balance_leaders(many(1), elections_max=9, recent={BrokerId(2)}).events == ()
     for image in (fence(many(1), 2), behind, fence(with_isr(three(), 2), 2), dead, wiped):
         assert balance_leaders(image, elections_max=9).events == ()
         assert elect_leaders(image, PREFERRED, None).events == ()

@@ -359,9 +359,16 @@ def wait_until(holds: Callable[[], bool], what: str) -> None:
 
 
 def ends_of(bootstrap: str, places: Sequence[Place]) -> dict[Place, tuple[int, int]]:
-    """Where each partition begins, and its high watermark, as a new client is told."""
+    """Where each partition begins, and its high watermark, as a new client is told once all are led: librdkafka takes
+    one that is not for one that does not exist."""
     client = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": "ends", **READS})
+
+    def are_led() -> bool:
+        topics = client.list_topics(timeout=DEADLINE_S).topics
+        return all(topics[topic].partitions[partition].leader >= 0 for topic, partition in places)
+
     try:
+        wait_until(are_led, "not every partition is led")
         return {place: client.get_watermark_offsets(TopicPartition(*place), DEADLINE_S) for place in places}
     finally:
         client.close()

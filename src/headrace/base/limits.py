@@ -519,6 +519,8 @@ LEASE_WAIT_MS_MAX: Final = 250
 """Longest that a request waits for a lost lease to be renewed, and holds up what follows on its connection."""
 LEAVE_WAIT_MS_MAX: Final = 3_000
 """Longest that a broker that stops waits for others to lead what it led."""
+SUCCESSORS_WAIT_MS_MAX: Final = 5_000
+"""Longest that it waits before, for followers that could not lead yet to be in sync."""
 UNREADY_WAIT_MS_MAX: Final = 1_000
 """Longest that a client's request waits for a broker that is not ready yet; then its connection is closed."""
 REGISTRATION_PATIENCE_MS: Final = 10_000

@@ -2,15 +2,16 @@
 again, and, where a topic allows it, by a replica that is not in sync rather than by nobody; it finishes what
 reassignments no change of an ISR has finished, and aims moves at others whose target is gone.
 
-Promises: nothing is decided while this node is not the controller; leaders are moved back a few at a time. Every broker
-says so in its log, at ERROR, where it leads a partition without being known to have all of it, and the controller where
-nobody leads one any more. Sources: KIP-106, Kafka's auto.leader.rebalance.enable.
+Promises: nothing is decided while this node is not the controller; leaders are moved back a few at a time, and only
+to brokers that have stayed for as long as lies between two looks: clients have heard by then who led meanwhile. Every
+broker says so in its log, at ERROR, where it leads a partition without being known to have all of it, and the
+controller where nobody leads one any more. Sources: KIP-106, Kafka's auto.leader.rebalance.enable.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 
@@ -32,7 +33,7 @@ from headrace.controller.moves import tend_moves
 from headrace.controller.reassignments import finish_reassignments
 from headrace.metadata.configs import broker_value
 from headrace.metadata.delta import ImageDelta
-from headrace.metadata.values import PartitionImage, TopicImage
+from headrace.metadata.values import BrokerImage, PartitionImage, TopicImage
 
 log = structlog.get_logger(__name__)
 
@@ -54,6 +55,8 @@ class Elector:
         self._work: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
         """Brokers or configs have changed since it was last cleared: somebody may lead who could not before."""
+        self._unfenced_at: dict[BrokerId, float] = {}
+        """In the loop's time, of those that came while this node ran."""
         self.offline_partitions = sum(map(_offline, metadata.image.topics.values()))
         """That nobody leads, in the whole cluster."""
         metadata.subscribe(self._on_delta)
@@ -81,8 +84,9 @@ class Elector:
             try:
                 again = await self._elect_uncleanly() or await self._tend_moves()
                 if wait_s <= 0:
-                    more = await self._finish_reassignments() or await self._balance()
-                    looked_at = looked_at if more else loop.time()
+                    recent = self._recent()
+                    more = await self._finish_reassignments() or await self._balance(recent)
+                    looked_at = looked_at if more else min(recent.values(), default=loop.time())
                     again = again or more
             except HeadraceError as error:
                 log.info("elections are put off", reason=str(error))
@@ -119,11 +123,17 @@ class Elector:
         decide = partial(finish_reassignments, partitions_max=LEADERS_MOVED_PER_ROUND_MAX)
         return await self._metadata.submit(decide) == LEADERS_MOVED_PER_ROUND_MAX
 
-    async def _balance(self) -> bool:
+    def _recent(self) -> dict[BrokerId, float]:
+        """Who came within the last interval, and when."""
+        now_s, interval_s = asyncio.get_running_loop().time(), self._number("leader.imbalance.check.interval.seconds")
+        return {broker: at for broker, at in self._unfenced_at.items() if at + interval_s - now_s > 0}
+
+    async def _balance(self, recent: Container[BrokerId]) -> bool:
         """Whether there may be more to do."""
         if not self._boolean("auto.leader.rebalance.enable"):
             return False
-        moved = await self._metadata.submit(partial(balance_leaders, elections_max=LEADERS_MOVED_PER_ROUND_MAX))
+        decide = partial(balance_leaders, recent=recent, elections_max=LEADERS_MOVED_PER_ROUND_MAX)
+        moved = await self._metadata.submit(decide)
         if moved:
             log.info("partitions are led by their first replica again", partitions=moved)
         return moved == LEADERS_MOVED_PER_ROUND_MAX
@@ -139,6 +149,9 @@ class Elector:
     def _on_delta(self, delta: ImageDelta) -> None:
         before, after = delta.before, delta.after
         changed = before.brokers != after.brokers or before.broker_configs != after.broker_configs
+        if before.brokers is not after.brokers:
+            now_s = asyncio.get_running_loop().time()
+            self._unfenced_at.update((broker.id, now_s) for broker in _unfenced(delta))
         lost: dict[str, list[PartitionIndex]] = {}
         offline: dict[str, list[PartitionIndex]] = {}
         for topic, now in _elections(delta):
@@ -171,6 +184,14 @@ def _elections(delta: ImageDelta) -> Iterator[tuple[TopicImage, PartitionImage]]
             for was, now in zip(before.partitions, after.partitions, strict=False):
                 if was is not now and was.leader != now.leader:
                     yield after, now
+
+
+def _unfenced(delta: ImageDelta) -> Iterator[BrokerImage]:
+    """Brokers that serve from now on, or anew."""
+    for broker in delta.after.brokers.values():
+        known = delta.before.brokers.get(broker.id)
+        if not broker.fenced and (known is None or known.fenced or known.epoch != broker.epoch):
+            yield broker
 
 
 def _reconfigured(pair: tuple[TopicImage | None, TopicImage | None]) -> bool:

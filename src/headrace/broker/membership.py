@@ -2,20 +2,27 @@
 
 Promises: a process is one incarnation, and serves nothing before it has replayed its own registration; it is `ready`
 only once it is unfenced; where another process takes its place, or it is removed, it stops by itself and says so; that
-the controller does not hear it is told within a heartbeat of the end of its session. Never decides: the controller
-does. Sources: KIP-631; DESIGN "Birth, identity, membership".
+the controller does not hear it is told within a heartbeat of the end of its session. A broker that is told to stop goes
+on for a moment where followers are about to be in sync with what it leads: brokers may be started anew one after the
+other. Never decides: the controller does. Sources: KIP-631; DESIGN "Birth, identity, membership".
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from itertools import islice
 
 import structlog
 
 from headrace.base.errors import HeadraceError, UsageError
-from headrace.base.ids import BrokerEpoch, BrokerId, IncarnationId
-from headrace.base.limits import LEAVE_WAIT_MS_MAX, REGISTRATION_PATIENCE_MS
+from headrace.base.ids import BrokerEpoch, BrokerId, IncarnationId, TopicPartition
+from headrace.base.limits import (
+    LEAVE_WAIT_MS_MAX,
+    PARTITIONS_SEARCHED_PER_TURN_MAX,
+    REGISTRATION_PATIENCE_MS,
+    SUCCESSORS_WAIT_MS_MAX,
+)
 from headrace.broker.control import Control
 from headrace.broker.identity import Identity
 from headrace.broker.lease import Lease, lease_s
@@ -61,6 +68,8 @@ class Membership:
         self._on_contact = on_contact
         self._follow = follow
         self._on_end = on_end
+        self._changed = asyncio.Event()
+        """The image has, since it was last cleared."""
         self._registered = asyncio.Event()
         """This process's registration is in the image."""
         self._over = False
@@ -116,6 +125,7 @@ class Membership:
 
     async def leave(self) -> None:
         """Have others lead what they can, before this broker stops; and decide, where it was the controller."""
+        await self._await_successors()
         self._over = True
         self.lease.end()
         for task in (self._beats, self._contact):
@@ -131,6 +141,42 @@ class Membership:
             log.warning("stops without having taken its leave", reason=answer.message)
         if self._metadata.is_controller:
             await self._hand_over(others)
+
+    async def _await_successors(self) -> None:
+        """What nobody else could lead by now has followers that come to be in sync soon, or not."""
+        is_alone = len(self._metadata.image.live_brokers()) < 2
+        waiting = [] if is_alone or not self.is_unfenced else await self._without_successor()
+        if not waiting:
+            return
+        log.info("waits for followers to be in sync before it stops", partitions=len(waiting))
+        try:
+            async with asyncio.timeout(SUCCESSORS_WAIT_MS_MAX / 1000):
+                while self.is_unfenced and (waiting := list(filter(self._lacks_successor, waiting))):
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError:
+            log.warning("stops while nobody else can lead what it leads", partitions=len(waiting))
+
+    async def _without_successor(self) -> list[TopicPartition]:
+        """Looked for in turns of the loop, for there may be very many."""
+        everywhere, found = self._metadata.image.all_partitions(), list[TopicPartition]()
+        while some := list(islice(everywhere, PARTITIONS_SEARCHED_PER_TURN_MAX)):
+            ours = (
+                TopicPartition(topic.id, one.index) for topic, one in some if one.leader == self._identity.broker_id
+            )
+            found += filter(self._lacks_successor, ours)
+            await asyncio.sleep(0)
+        return found
+
+    def _lacks_successor(self, place: TopicPartition) -> bool:
+        """Whether this broker leads it, another one that lives copies it, and none that lives is in sync."""
+        me, image = self._identity.broker_id, self._metadata.image
+        partition = image.partition(place)
+        if partition is None or partition.leader != me:
+            return False
+        others = (image.brokers.get(broker) for broker in partition.replicas if broker != me)
+        live = {known.id for known in others if known is not None and not known.fenced}
+        return bool(live.difference(partition.removing)) and live.isdisjoint(partition.isr)
 
     async def _hand_over(self, others: Sequence[BrokerId]) -> None:
         members = self._metadata.quorum().members
@@ -185,6 +231,7 @@ class Membership:
     def _on_delta(self, delta: ImageDelta) -> None:
         mine = self._mine(delta.after)
         self._look_at_listeners(delta)
+        self._changed.set()
         if self._registered.is_set():
             self._follow(delta)
             if mine is None and not self._over:

@@ -8,7 +8,7 @@ KIP-106 (unclean election), DESIGN "Placement and failover".
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import islice
@@ -176,10 +176,14 @@ def _led_by(
 # what the controller does by itself
 
 
-def balance_leaders(image: MetadataImage, *, elections_max: int) -> Decision[int]:
-    """Leaders go back to where their partitions were placed, so many of them. The result is their number."""
+def balance_leaders(
+    image: MetadataImage, *, elections_max: int, recent: Container[BrokerId] = frozenset()
+) -> Decision[int]:
+    """Leaders go back to where their partitions were placed, so many of them, save to the brokers in `recent`. The
+    result is their number."""
     live = live_directories(image)
-    moves = (_preferred(topic, partition, live) for topic, partition in image.all_partitions())
+    partitions = ((topic, one) for topic, one in image.all_partitions() if one.replicas[0] not in recent)
+    moves = (_preferred(topic, partition, live) for topic, partition in partitions)
     events = tuple(islice((moved for moved in moves if moved is not None), elections_max))
     return Decision(events, len(events))
 
