@@ -1,4 +1,4 @@
-"""Every test, in three processes at once: what needs nothing but a processor, and Spark's, run beside all else, and
+"""Every test, in four processes at once: what needs nothing but a processor, and Spark's, run beside all else, and
 make way for it.
 
 Brokers and clients wait much of their time, so that on two cores the others cost hardly any. Lines of these are marked
@@ -19,9 +19,8 @@ from typing import Any, Final
 
 TESTS: Final = Path("tests")
 BESIDE: Final[Mapping[str, Sequence[str]]] = {
-    "beside": (
-        *("controller", "coordinators", "metadata", "net", "raft", "replica", "sim", "storage", "tier", "wire"),
-    ),
+    "simulated": ("sim",),
+    "beside": ("controller", "coordinators", "metadata", "net", "raft", "replica", "storage", "tier", "wire"),
     "spark": ("pipelines", "spark"),
 }
 """Directories of tests: on virtual time, on none, or of a few sockets and files; and those that wait for Java."""
@@ -33,7 +32,7 @@ ABORTS_S: Final = 30
 SUMMARY: Final = "short test summary info"
 NICE: Final = "15"
 SLOWEST: Final = 15
-"""Tests whose seconds are told at the end, of each of the three."""
+"""Tests whose seconds are told at the end, of each of the four."""
 
 PYTEST: Final = (sys.executable, "-u", "-X", "faulthandler", "-m", "pytest", f"--durations={SLOWEST}")
 

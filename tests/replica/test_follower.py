@@ -40,7 +40,8 @@ class Log:
 
     @property
     def last_epoch(self) -> LeaderEpoch:
-        return self.entries[-1].epoch if self.entries else LeaderEpoch(-1)
+        """Of the record before the end, also where that is deleted here, as `Position` tells it."""
+        return self.epochs.at(Offset(self.end - 1))
 
     def at(self, offset: int) -> Entry | None:
         return self.entries[offset - self.start] if self.start <= offset < self.end else None
@@ -167,7 +168,7 @@ class Elections(RuleBasedStateMachine):
         leaders, ours = self.leading, self.logs[node]
         if ours is leaders:
             return
-        epochs = len({entry.epoch for entry in ours.entries})
+        epochs = len(ours.epochs.entries)
         common, begin = common_end(leaders, ours), max(leaders.start, ours.start)
         before, start = leaders.start - 1, ours.start
         joins = start <= before < ours.end and ours.at(before) == leaders.ever.get(before)

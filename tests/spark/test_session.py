@@ -59,6 +59,23 @@ def test_all_threads_of_a_process_are_lowered_and_what_it_starts() -> None:
     assert os.getpriority(os.PRIO_PROCESS, 0) == before
 
 
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="this system does not tell of threads")
+def test_who_is_as_nice_as_can_be_gives_way_at_once() -> None:
+    """Linux leaves who runs its slice, but for SCHED_IDLE."""
+    with subprocess.Popen(
+        [sys.executable, "-c", MANY_THREADS], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        lower(process.pid, 18)
+        threads = [int(each.name) for each in Path(f"/proc/{process.pid}/task").iterdir()]
+        assert {os.sched_getscheduler(each) for each in threads} == {os.SCHED_OTHER}
+        lower(process.pid, 19)
+        assert {os.sched_getscheduler(each) for each in threads} == {os.SCHED_IDLE}
+        process.stdin.write(b"\n")
+
+
 def test_nobody_is_raised() -> None:
     """A pipeline that is nicer already stays so, also where its user might not lower it."""
     command = ["nice", "-n", "15", sys.executable, "-c", "import sys; print('ready', flush=True); sys.stdin.readline()"]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from headrace.base.errors import UsageError
-from headrace.base.limits import PIPELINE_CORES
+from headrace.base.limits import PIPELINE_CORES, PIPELINE_NICE_MAX
 from headrace.spark.home import home_without_archives
 from headrace.spark.java import find_java
 
@@ -69,7 +69,8 @@ def cores_of(spark: SparkSession) -> int:
 
 def make_way(spark: SparkSession, nice: int) -> None:
     """Lower the priority of a local session, its Java and its workers, to `nice` (0 to 19, nice(1)): brokers on this
-    machine, and who waits for them, go first. Only root can raise it again. On Linux alone; elsewhere nothing."""
+    machine, and who waits for them, go first; with 19 at once (SCHED_IDLE, sched(7)), for by nice alone who runs may
+    go on until its slice is over, some milliseconds. Only root can raise it again. On Linux alone; elsewhere nothing."""
     lower(java_pid(spark), nice)
 
 
@@ -86,6 +87,8 @@ def lower(pid: int, nice: int) -> None:
             with suppress(ProcessLookupError, PermissionError):  # it has ended; it is another user's
                 if os.getpriority(os.PRIO_PROCESS, thread) < nice:
                     os.setpriority(os.PRIO_PROCESS, thread, nice)
+                if nice == PIPELINE_NICE_MAX and os.sched_getscheduler(thread) != os.SCHED_IDLE:
+                    os.sched_setscheduler(thread, os.SCHED_IDLE, os.sched_param(0))
         done |= left
 
 

@@ -21,12 +21,12 @@ FOUND: Final[dict[str, int]] = {
     "fetch-offset-counted": 0,
     "no-truncation-on-a-new-epoch": 8,
     "isr-used-before-commit": 2,
-    "join-at-a-stale-high-watermark": 63,
-    "no-epoch-for-a-new-incarnation": 1,
-    "stale-leader-serves-reads": 40,
-    "wiped-disk-stays-in-the-isr": 4,
-    "parked-request-survives-its-epoch": 42,
-    "follower-shows-all-it-has": 9,
+    "join-at-a-stale-high-watermark": 81,
+    "no-epoch-for-a-new-incarnation": 2,
+    "stale-leader-serves-reads": 116,
+    "wiped-disk-stays-in-the-isr": 14,
+    "parked-request-survives-its-epoch": 65,
+    "follower-shows-all-it-has": 0,
     "journal-forgets-lineages": 24,
 }
 """A seed that finds each, with what gives it away in decision 0022; where simulator or broker were changed, others do:

@@ -57,13 +57,15 @@ class CopiesJudge(MovesJudge):
         super()._on_state(key, state, image)
 
     def _on_unclean(self, key: PartitionKey, state: PartitionImage) -> None:
-        """What its leader has is what there is, and what history has where that is more."""
+        """What its leader has is what there is, and what history has where that is more. Of one that is only being added
+        that cannot be seen: its disk may still have a copy that it is to remove, from before it was placed elsewhere."""
         self._unclean[key] = state.leader_epoch
         self.unclean_elections += 1
         history, frontier = self.history(key), self.frontier(key)
         written = self._appended(state.leader, key)
         flushed = self._last_run(state.leader, key)
-        served = _joined(history, written)
+        is_new = state.leader in state.adding
+        served = history if is_new else _joined(history, written)
         end = written[-1].end if written else 0
         if end >= frontier and _differ(history, written):
             self._parted.add(key)
@@ -71,7 +73,7 @@ class CopiesJudge(MovesJudge):
         else:
             self._parted.discard(key)
             self.gave_way += end < frontier
-        sure = max(frontier, flushed[-1].end if flushed else 0)
+        sure = frontier if is_new else max(frontier, flushed[-1].end if flushed else 0)
         self._promised[key] = min(sure, self._promised.get(key, 0))
         there = {batch.data[VERBATIM:] for batch in served if batch.end <= sure}
         self._kept[key] = [data for data in self._kept.get(key, []) if data in there]
