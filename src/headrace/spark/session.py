@@ -70,7 +70,7 @@ def cores_of(spark: SparkSession) -> int:
 def make_way(spark: SparkSession, nice: int) -> None:
     """Lower the priority of a local session, its Java and its workers, to `nice` (0 to 19, nice(1)): brokers on this
     machine, and who waits for them, go first; with 19 at once (SCHED_IDLE, sched(7)), for by nice alone who runs may
-    go on until its slice is over, some milliseconds. Only root can raise it again. On Linux alone; elsewhere nothing."""
+    go on until its slice is over, some milliseconds. Only root can raise it again. On Linux alone."""
     lower(java_pid(spark), nice)
 
 

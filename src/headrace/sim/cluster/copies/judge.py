@@ -57,8 +57,8 @@ class CopiesJudge(MovesJudge):
         super()._on_state(key, state, image)
 
     def _on_unclean(self, key: PartitionKey, state: PartitionImage) -> None:
-        """What its leader has is what there is, and what history has where that is more. Of one that is only being added
-        that cannot be seen: its disk may still have a copy that it is to remove, from before it was placed elsewhere."""
+        """What its leader has is what there is, and what history has where that is more. Of one that is only being
+        added that cannot be seen: its disk may still have a copy that it is to remove, as it was placed elsewhere."""
         self._unclean[key] = state.leader_epoch
         self.unclean_elections += 1
         history, frontier = self.history(key), self.frontier(key)
