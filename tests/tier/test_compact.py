@@ -241,6 +241,7 @@ def test_passes_leave_nothing_that_one_with_all_keys_would_not(
     here.compact(retention_ms=DAY_MS, keys_max=keys_max, stops_after=stops)
     here.compact(retention_ms=DAY_MS, keys_max=keys_max + again)
     assert here.read() == owed(here, {each.offset: here.now_ms + DAY_MS for each in here.log})
+    here.compact(retention_ms=DAY_MS, keys_max=keys_max + again)  # tombstones' time begins
     done, count = -1, len(here.catalog.entries) + 1
     while here.replacements > done:  # what has become small enough is put together yet
         assert len(here.catalog.entries) < count
@@ -275,10 +276,14 @@ def test_what_was_replaced_goes_and_a_tombstone_when_it_is_due() -> None:
     here.publish([[(b"c", b"1")]], 0, Compression.NONE)
     here.compact(retention_ms=DAY_MS)
     assert here.read() == [Read(4, b"a", None), Read(5, b"b", b"3"), Read(6, b"c", b"1")]
-    size = here.catalog.batch_bytes
+    here.now_ms += DAY_MS
     here.compact(retention_ms=DAY_MS)
-    assert here.catalog.batch_bytes == size, "it is not due"
-    here.now_ms += DAY_MS + 1
+    size = here.catalog.batch_bytes
+    here.now_ms += DAY_MS - 1
+    here.compact(retention_ms=DAY_MS)
+    assert here.read() == [Read(4, b"a", None), Read(5, b"b", b"3"), Read(6, b"c", b"1")]
+    assert here.catalog.batch_bytes == size, "its time began when readers were shown that there is nothing below it"
+    here.now_ms += 2
     here.compact(retention_ms=DAY_MS)
     assert here.read() == [Read(5, b"b", b"3"), Read(6, b"c", b"1")]
     first = next(iter(here.catalog)).descriptor
