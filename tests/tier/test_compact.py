@@ -97,6 +97,7 @@ class History:
             for entry in self.catalog.reaching(read_to):
                 if not keys.is_full:
                     keys.read(self.shelf, entry.descriptor)  # type: ignore[arg-type]  # it has all that is asked of it
+            self.show()
             keeping = keys.keeping(now_ms=self.now_ms, delete_retention_ms=retention_ms)
             for group in list(compactable(self.catalog, bytes_max=bytes_max)):
                 if group[0].start_offset >= keeping.clean_to:
@@ -115,6 +116,9 @@ class History:
                 if made is not None:
                     self._replace(made, group)
             read_to, is_full = keys.read_to, keys.is_full
+
+    def show(self) -> None:
+        """Before each pass readers of the store are shown what there is. Here they always are."""
 
     def merge(self) -> None:
         for group in list(mergeable(self.catalog, bytes_max=2_000)):
