@@ -11,7 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, Self
 
-from headrace.broker.nodes import Node, prepare
+from headrace.base.ids import BrokerId
+from headrace.broker.nodes import Node, free_ports, prepare
 from headrace.net.client.address import Address
 from headrace.storage.disk import LocalDisk
 
@@ -37,6 +38,14 @@ class BrokerCluster:
         lock.release()
         return nodes
 
+    def add(self) -> int:
+        """One more, that will join the others when it is started: its id."""
+        broker = max(self.nodes) + 1
+        (port,) = free_ports("127.0.0.1", 1, random.SystemRandom())
+        data = self._directory / f"broker-{broker}"
+        self.nodes[broker] = Node(id=BrokerId(broker), data=data, listen=Address("127.0.0.1", port))
+        return broker
+
     def address(self, broker: int) -> Address:
         return self.nodes[broker].listen
 
@@ -56,7 +65,8 @@ class BrokerCluster:
         others = ",".join(str(other.listen) for other in self.nodes.values() if other is not node)
         command = [sys.executable, "-m", "headrace.cli.main", "broker", "--id", str(broker), "--data", str(node.data)]
         rack = ["--rack", self._racks[broker]] if broker in self._racks else []
-        return [*command, "--listen", str(node.listen), "--join", others, *rack, *self._options]
+        join = ["--join", others] if others else []
+        return [*command, "--listen", str(node.listen), *join, *rack, *self._options]
 
     async def _spawn(self, broker: int) -> asyncio.subprocess.Process:
         with self.log(broker).open("ab") as log:

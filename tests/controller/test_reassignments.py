@@ -17,7 +17,14 @@ from headrace.controller.leaders import Election, PartitionRef, elect_leaders
 from headrace.controller.reassignments import Reassignment, finish_reassignments, reassign_partitions
 from headrace.metadata.codec import decode_event, encode_event
 from headrace.metadata.delta import ImageDelta
-from headrace.metadata.events import BrokerFenced, IsrChanged, LeaderChanged, MetadataEvent, ReplicasChanged
+from headrace.metadata.events import (
+    BrokerFenced,
+    DesiredReplicasChanged,
+    IsrChanged,
+    LeaderChanged,
+    MetadataEvent,
+    ReplicasChanged,
+)
 from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
 from headrace.metadata.values import PartitionImage
 from headrace.wire.errors import ErrorCode
@@ -257,7 +264,7 @@ def test_who_leads_instead_lives_also_while_a_fencing_is_being_carried_out() -> 
         return image.replay([BrokerFenced(broker_id=one.id, broker_epoch=one.epoch) for one in known])
 
     image = dead(cluster(1, 2, 3), 2)
-    (event, _) = reassign_partitions(image, [wish(2, 3)]).events
+    (event, *_) = reassign_partitions(image, [wish(2, 3)]).events
     assert isinstance(event, LeaderChanged)
     assert event.leader == 3
     stuck = reassign_partitions(image, [wish(2)])
@@ -297,7 +304,7 @@ def test_brokers_open_what_comes_drop_what_goes_and_heed_the_new_replication_fac
     delta = ImageDelta.of(image, reassign_partitions(image, [wish(3, 4, 5)]).events)
     assert [one.key for one in delta.local_changes(BrokerId(3)).followers] == [KEY]
     assert delta.local_changes(BrokerId(1)).deleted == ()
-    assert [topic.name for topic in delta.local_changes(BrokerId(1)).reconfigured] == ["t"]
+    assert delta.local_changes(BrokerId(1)).reconfigured == (), "it has not more replicas before they are in sync"
     image = propose(delta.after, 1, 2, 3, 4)
     one = part(image)
     members = tuple(
@@ -316,6 +323,7 @@ def test_brokers_open_what_comes_drop_what_goes_and_heed_the_new_replication_fac
     delta = ImageDelta.of(image, done.events)
     assert delta.local_changes(BrokerId(1)).deleted == (KEY,)
     assert [led.key for led in delta.local_changes(BrokerId(3)).leaders] == [KEY]
+    assert [topic.name for topic in delta.local_changes(BrokerId(3)).reconfigured] == ["t"]
 
 
 def test_an_event_of_the_first_version_says_nothing_of_reassignments() -> None:
@@ -339,7 +347,7 @@ def test_only_what_differs_is_said() -> None:
     (event,) = reassign_partitions(image, [wish(1, 2, 4)]).events
     assert isinstance(event, ReplicasChanged)
     shrunk = reassign_partitions(image, [wish(1, 2)]).events
-    assert [type(one) for one in shrunk] == [LeaderChanged, ReplicasChanged]
+    assert [type(one) for one in shrunk] == [LeaderChanged, ReplicasChanged, DesiredReplicasChanged]
     assert not any(isinstance(one, IsrChanged) for one in shrunk)
 
 

@@ -32,6 +32,7 @@ from headrace.controller.brokers import (
 from headrace.controller.configs import Alteration, AlterOp, ResourceAlteration, ResourceType, alter_configs
 from headrace.controller.decision import Decision
 from headrace.controller.durable import delete_history, publish_segment, replace_segments
+from headrace.controller.growth import grow_replicas
 from headrace.controller.isr import IsrMember, IsrProposal, alter_isr
 from headrace.controller.leaders import Election, elect_leaders
 from headrace.controller.moves import (
@@ -216,6 +217,10 @@ def _reassign(name: str, partition: int, replicas: list[BrokerId] | None) -> Com
     return lambda image: reassign_partitions(image, [wish], hands_over=lambda topic: topic.name != NAMES[0])
 
 
+def _grow_replicas(image: MetadataImage) -> Decision[Any]:
+    return grow_replicas(image, [TopicPartition(topic.id, one.index) for topic, one in image.all_partitions()])
+
+
 GIVES_UP: Final = ("give up", "give up an epoch")
 SEALS: Final = ("seal", "seal with a tail")
 
@@ -381,6 +386,7 @@ commands = st.one_of(
     reassignments,
     st.builds(_elect, st.sampled_from(Election)),
     st.just(partial(finish_reassignments, partitions_max=10)),
+    st.just(_grow_replicas),
 )
 
 
@@ -443,6 +449,7 @@ wild_creations = st.builds(
     name=names,
     partitions=partition_runs,
     configs=st.dictionaries(texts, texts, max_size=2),
+    desired_replicas=small,
 )
 wild_partition_changes = st.one_of(
     st.builds(
@@ -519,6 +526,7 @@ wild_events: st.SearchStrategy[MetadataEvent] = st.one_of(
     st.builds(ev.BrokerFenced, broker_id=brokers, broker_epoch=small),
     st.builds(ev.BrokerUnfenced, broker_id=brokers, broker_epoch=small),
     wild_creations,
+    st.builds(ev.DesiredReplicasChanged, topic_id=topic_ids, desired_replicas=small),
     st.builds(ev.TopicDeleted, topic_id=topic_ids),
     st.builds(ev.PartitionsAdded, topic_id=topic_ids, partitions=st.lists(partition_images, max_size=3).map(tuple)),
     st.builds(

@@ -116,6 +116,7 @@ def check_invariants(image: MetadataImage) -> None:
     partitions = [partition for _, partition in image.all_partitions()]
     assert dict(image.leaderships) == Counter(one.leader for one in partitions if one.leader != NO_LEADER)
     assert dict(image.copies) == Counter(replica for one in partitions for replica in one.replicas)
+    assert dict(image.preferences) == Counter(one.replicas[0] for one in partitions)
     under_way = {TopicPartition(topic.id, one.index): one.move for topic, one in image.all_partitions()}
     assert dict(image.moves) == {key: move for key, move in under_way.items() if move is not None}
     for key, catalog in image.catalog.items():
@@ -204,7 +205,7 @@ def test_local_changes_add_up_to_what_the_image_says(entries: list[Entry], node:
 
 
 @given(histories(), st.sampled_from(BROKERS))
-def test_a_topic_is_reconfigured_exactly_when_its_configs_or_the_broker_s_or_its_replication_factor_change(
+def test_a_topic_is_reconfigured_exactly_when_its_configs_or_the_broker_s_or_the_replicas_that_stay_change(
     entries: list[Entry], node: BrokerId
 ) -> None:
     image = EMPTY_IMAGE
@@ -222,10 +223,13 @@ def test_a_topic_is_reconfigured_exactly_when_its_configs_or_the_broker_s_or_its
                     state.broker_configs.get(node),
                     state.broker_configs.get(None),
                     state.topics[topic.id].configs,
-                    len(set(first.replicas) - set(first.removing)),
+                    min(
+                        len(set(one.replicas) - set(others))
+                        for one in state.topics[topic.id].partitions
+                        for others in (one.adding, one.removing)
+                    ),
                 )
                 for state in (before, image)
-                for first in state.topics[topic.id].partitions[:1]
             ]
             if configs[0] != configs[1]:
                 expected.add(topic.name)

@@ -97,6 +97,7 @@ class History:
             for entry in self.catalog.reaching(read_to):
                 if not keys.is_full:
                     keys.read(self.shelf, entry.descriptor)  # type: ignore[arg-type]  # it has all that is asked of it
+            self.show()
             keeping = keys.keeping(now_ms=self.now_ms, delete_retention_ms=retention_ms)
             for group in list(compactable(self.catalog, bytes_max=bytes_max)):
                 if group[0].start_offset >= keeping.clean_to:
@@ -115,6 +116,9 @@ class History:
                 if made is not None:
                     self._replace(made, group)
             read_to, is_full = keys.read_to, keys.is_full
+
+    def show(self) -> None:
+        """Before each pass readers of the store are shown what there is. Here they always are."""
 
     def merge(self) -> None:
         for group in list(mergeable(self.catalog, bytes_max=2_000)):
@@ -241,6 +245,7 @@ def test_passes_leave_nothing_that_one_with_all_keys_would_not(
     here.compact(retention_ms=DAY_MS, keys_max=keys_max, stops_after=stops)
     here.compact(retention_ms=DAY_MS, keys_max=keys_max + again)
     assert here.read() == owed(here, {each.offset: here.now_ms + DAY_MS for each in here.log})
+    here.compact(retention_ms=DAY_MS, keys_max=keys_max + again)  # tombstones' time begins
     done, count = -1, len(here.catalog.entries) + 1
     while here.replacements > done:  # what has become small enough is put together yet
         assert len(here.catalog.entries) < count
@@ -275,10 +280,14 @@ def test_what_was_replaced_goes_and_a_tombstone_when_it_is_due() -> None:
     here.publish([[(b"c", b"1")]], 0, Compression.NONE)
     here.compact(retention_ms=DAY_MS)
     assert here.read() == [Read(4, b"a", None), Read(5, b"b", b"3"), Read(6, b"c", b"1")]
-    size = here.catalog.batch_bytes
+    here.now_ms += DAY_MS
     here.compact(retention_ms=DAY_MS)
-    assert here.catalog.batch_bytes == size, "it is not due"
-    here.now_ms += DAY_MS + 1
+    size = here.catalog.batch_bytes
+    here.now_ms += DAY_MS - 1
+    here.compact(retention_ms=DAY_MS)
+    assert here.read() == [Read(4, b"a", None), Read(5, b"b", b"3"), Read(6, b"c", b"1")]
+    assert here.catalog.batch_bytes == size, "its time began when readers were shown that there is nothing below it"
+    here.now_ms += 2
     here.compact(retention_ms=DAY_MS)
     assert here.read() == [Read(5, b"b", b"3"), Read(6, b"c", b"1")]
     first = next(iter(here.catalog)).descriptor

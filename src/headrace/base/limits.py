@@ -506,6 +506,8 @@ LEADERS_MOVED_PER_ROUND_MAX: Final = 100
 """Leaders that go back to where they were placed at once: each has its clients look for it."""
 ELECTOR_PAUSE_MS: Final = 1_000
 """Time between two such rounds, and before another try where one failed."""
+REPLICAS_GROWN_AT_ONCE_MAX: Final = 50
+"""Partitions that are given more replicas at a time, in the whole cluster, for brokers that came."""
 TOPICS_TOLD_MAX: Final = 20
 """Topics that the log names of those that lost their leaders at once; the rest are counted."""
 PARTITIONS_TOLD_MAX: Final = 20

@@ -171,8 +171,7 @@ class Exporter:
         if stored is None:
             return 0
         await self.publish(partition, stored.descriptor, stored.previous_hash)
-        async with self.turn_of(partition):
-            await self._mirror_up(partition)
+        await self.mirror_up(partition)
         return stored.descriptor.batch_bytes
 
     async def store_next(self, partition: Partition, bytes_max: int) -> Tail | None:
@@ -441,6 +440,11 @@ class Exporter:
         """At the mirror of a partition: a leader that was deposed may have written it late."""
         if key in self._mirrored:
             self._doubted.add(key)
+
+    async def mirror_up(self, partition: Partition) -> None:
+        """Readers of the store are shown what the image has of it by now. Raises HeadraceError, OSError."""
+        async with self.turn_of(partition):
+            await self._mirror_up(partition)
 
     async def _mirror_up(self, partition: Partition) -> None:
         """Bring the mirror up to the image, where it is behind (after a crash, at the first look)."""

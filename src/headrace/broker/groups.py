@@ -296,7 +296,8 @@ class GroupService:
 
     async def _submit_topic(self) -> Refusal | None:
         image = self._metadata.image
-        replicas = min(self._number("offsets.topic.replication.factor"), max(1, len(image.live_brokers())))
+        desired = self._number("offsets.topic.replication.factor")
+        replicas = min(desired, max(1, len(image.live_brokers())))
         topic_id = None
         while topic_id is None:
             topic_id = topic_id_of(self._random.getrandbits(128))
@@ -305,6 +306,7 @@ class GroupService:
             name=OFFSETS_TOPIC,
             partitions=self._number("offsets.topic.num.partitions"),
             replication_factor=replicas,
+            desired_replicas=desired,
             configs={
                 "cleanup.policy": "compact",
                 "segment.bytes": str(self._number("offsets.topic.segment.bytes")),

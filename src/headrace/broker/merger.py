@@ -9,7 +9,7 @@ them is not disturbed. A crash leaves at worst an object that nothing refers to.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple, TypeAlias
@@ -85,11 +85,14 @@ class Merger:
         objects: Objects,
         clock: Clock,
         turn_of: Callable[[Partition], asyncio.Lock],
+        mirror_up: Callable[[Partition], Awaitable[None]],
         threads: StoreThreads,
     ) -> None:
-        """`turn_of`: held by who moves the head of a partition's history, so that no export finds another one."""
+        """`turn_of`: held by who moves the head of a partition's history, so that no export finds another one.
+        `mirror_up`: has readers of the store shown what there is of it."""
         self._in_thread = threads.run
         self._turn_of = turn_of
+        self._mirror_up = mirror_up
         self._partitions = partitions
         self._metadata = metadata
         self._control = control
@@ -179,15 +182,18 @@ class Merger:
 
     async def _pass(self, key: TopicPartition, keys: Keys, made: dict[Offset, Made]) -> bool:
         """All that lies below the end of what these are the keys of. False: history's beginning was deleted meanwhile,
-        and what is left has to be gone through from its beginning."""
-        retention_ms = self._leading(key).log.config.delete_retention_ms
+        and what is left has to be gone through from its beginning. Readers are shown first what earlier rounds made: a
+        tombstone's time begins where these have left nothing for it to delete (see `Keeping.is_shown_later`)."""
+        role = self._leading(key)
+        await self._mirror_up(role)
+        retention_ms = role.log.config.delete_retention_ms
         keeping = keys.keeping(now_ms=self._clock.now_ms(), delete_retention_ms=retention_ms)
         catalog = self._catalog(key)
         for group in await self._in_thread(lambda: list(compactable(catalog))):
             if group[0].start_offset >= keeping.clean_to:
                 break
             self._check_wanted(key)
-            keeping.now_ms = self._clock.now_ms()  # a tombstone's time begins when what it deletes goes
+            keeping.now_ms = self._clock.now_ms()
             joins = not keys.is_full  # once, when nothing more goes
             make = partial(compact_segments, self._objects, group, keeping, joins=joins)
             try:

@@ -27,6 +27,7 @@ from headrace.broker.followers import Followers
 from headrace.broker.forwarding import Forwarder
 from headrace.broker.frontiers import Frontiers
 from headrace.broker.groups import GroupService
+from headrace.broker.growing import Grower
 from headrace.broker.handlers import ALL
 from headrace.broker.history import History
 from headrace.broker.housekeeper import Housekeeper
@@ -125,6 +126,7 @@ class Parts:
         )
         peers.on_peer_dead(self.duties.on_peer_dead)
         self._elector = Elector(node=config.broker_id, configs=config.configs, metadata=metadata, on_bug=on_bug)
+        self._grower = Grower(metadata=metadata, on_bug=on_bug)
         self.control = Control(
             metadata=metadata,
             duties=self.duties,
@@ -397,6 +399,7 @@ class Parts:
             await self.metrics.stop()
         self.duties.stop()
         self._elector.stop()
+        self._grower.stop()
         self._reporter.stop()
         if self._housekeeper is not None:
             self._housekeeper.stop()

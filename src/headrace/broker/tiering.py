@@ -79,6 +79,7 @@ class Tiering:
             objects=objects,
             clock=clock,
             turn_of=self._exporter.turn_of,
+            mirror_up=self._exporter.mirror_up,
             threads=self._threads,
         )
         self.moves = Moves(

@@ -134,12 +134,14 @@ def _of_silence(broker: BrokerView) -> Finding:
 
 
 def _of_factor(view: TopicView, factor: int, live: int) -> Iterator[Finding]:
-    """Topics keep the factor that they were made with, also where too few brokers lived then."""
+    """Of topics that were made with fewer, or by a version that did not add any; others are given more one after the
+    other."""
     few = [part for part in view.partitions if len(part.replicas) < factor]
     if few:
         least = min(len(part.replicas) for part in few)
         text = f"{len(few)} of its partitions have fewer replicas ({least}) than the {factor} that {live} brokers allow"
-        todo = f"'headrace topic reassign {view.name} --replication-factor {factor}' adds them, unless that is meant so"
+        command = f"headrace topic reassign {view.name} --replication-factor {factor}"
+        todo = f"where none are being added by now, '{command}' adds them, unless that is meant so"
         yield Finding("few replicas", view.name, text, todo, is_wrong=False)
 
 

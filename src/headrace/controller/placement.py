@@ -19,10 +19,12 @@ class Placement:
     """Places one request's partitions, each counting those before it. Made anew for each decision."""
 
     def __init__(self, image: MetadataImage) -> None:
+        self._known = image.brokers
         self._brokers = {broker.id: broker for broker in image.live_brokers()}
         self.registered = frozenset(image.brokers)
         self._leaders = Counter(dict(image.leaderships))
         self._replicas = Counter(dict(image.copies))
+        self._preferences = Counter(dict(image.preferences))
 
     @property
     def live(self) -> frozenset[BrokerId]:
@@ -50,6 +52,21 @@ class Placement:
         self._leaders[partition.leader] += 1
         self._replicas.update(partition.replicas)
         return partition
+
+    def widen(self, replicas: Sequence[BrokerId], replication_factor: int) -> list[BrokerId]:
+        """Those of a partition that is there, and as many more as there are live brokers for, up to that factor. The
+        first, which is to lead it, is who is the first of the fewest; the one that was before it where that is even."""
+        chosen = [self._known[replica] for replica in replicas if replica in self._known]
+        wanted = min(replication_factor - len(replicas), len(self.live.difference(replicas)))
+        for _ in range(wanted):
+            chosen.append(self._next_replica(chosen))
+        added = [broker.id for broker in chosen if broker.id not in replicas]
+        self._replicas.update(added)
+        self._preferences[replicas[0]] -= 1
+        widened = [*replicas, *added]
+        first = min(widened, key=lambda broker: (broker not in self._brokers, self._preferences[broker]))
+        self._preferences[first] += 1
+        return [first, *(broker for broker in widened if broker != first)]
 
     def _next_replica(self, chosen: Sequence[BrokerImage]) -> BrokerImage:
         racks = {broker.rack for broker in chosen if broker.rack is not None}

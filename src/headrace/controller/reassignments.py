@@ -9,7 +9,7 @@ replica whose history is durable is handed over instead (`controller.moves`). So
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -18,7 +18,7 @@ from headrace.base.limits import PARTITIONS_PER_REQUEST_MAX
 from headrace.controller.decision import Decision, Refusal
 from headrace.controller.elections import live_directories
 from headrace.controller.moves import HandsOver, cancelled, never, retargeted, started
-from headrace.metadata.events import IsrChanged, LeaderChanged, MetadataEvent, ReplicasChanged
+from headrace.metadata.events import DesiredReplicasChanged, IsrChanged, LeaderChanged, MetadataEvent, ReplicasChanged
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.moves import UNLIMITED_RATE
 from headrace.metadata.values import PartitionImage, TopicImage
@@ -74,7 +74,28 @@ def reassign_partitions(
         more, after[key] = done
         events += more
         refusals.append(None)
-    return Decision(tuple(events), tuple(refusals))
+    return Decision((*events, *_desired(image, after)), tuple(refusals))
+
+
+def _desired(image: MetadataImage, placed: Mapping[TopicPartition, PartitionImage]) -> Iterator[DesiredReplicasChanged]:
+    """What topics shall have, once an operator has partitions be as these are: no more than the fewest of those whose
+    number changes, and no less than what all of a topic's partitions have then."""
+    by_topic: dict[TopicId, dict[int, PartitionImage]] = {}
+    for key, after in placed.items():
+        by_topic.setdefault(key.topic_id, {})[key.partition] = after
+    for topic_id, after_of in by_topic.items():
+        topic = image.topics[topic_id]
+        changed = [
+            after.replication_factor
+            for index, after in after_of.items()
+            if after.replication_factor != topic.partitions[index].replication_factor
+        ]
+        if not changed:
+            continue
+        least = min(after_of.get(one.index, one).replication_factor for one in topic.partitions)
+        desired = max(min(topic.desired_replicas, *changed), least)
+        if desired != topic.desired_replicas:
+            yield DesiredReplicasChanged(topic_id=topic_id, desired_replicas=desired)
 
 
 _Done = tuple[list[MetadataEvent], PartitionImage]

@@ -42,6 +42,8 @@ class NewTopic:
     assignments: tuple[tuple[int, tuple[BrokerId, ...]], ...] | None = None
     """(partition index, replicas), as they came; None: the controller places them."""
     configs: Mapping[str, str | None]
+    desired_replicas: int | None = None
+    """Of each partition, as brokers come; None: as the factor says, or the broker's default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +73,13 @@ class _Defaults:
         """What is configured, as it is; where nobody set it, no more than there are live brokers."""
         value = self._value("default.replication.factor")
         return min(value.number(), max(live, 1)) if value.is_default else value.number()
+
+    def desired_replicas(self, request: NewTopic, made_with: int) -> int:
+        """Of a topic whose partitions were placed with that many replicas."""
+        if request.desired_replicas is not None:
+            return request.desired_replicas
+        is_chosen = request.replication_factor == DEFAULT and request.assignments is None
+        return self._value("default.replication.factor").number() if is_chosen else made_with
 
     def _value(self, key: str) -> ConfigValue:
         return broker_value(self.image, self.broker_configs, key, node=self.node)
@@ -142,7 +151,13 @@ def _create_topic(
     if isinstance(partitions, Refusal):
         return partitions
     configs = cast("Mapping[str, str]", request.configs)  # a None was refused above
-    return TopicCreated(topic_id=request.topic_id, name=request.name, partitions=partitions, configs=dict(configs))
+    return TopicCreated(
+        topic_id=request.topic_id,
+        name=request.name,
+        partitions=partitions,
+        configs=dict(configs),
+        desired_replicas=defaults.desired_replicas(request, partitions[0].replication_factor),
+    )
 
 
 def _placed_topic(
@@ -230,5 +245,6 @@ def _created(request: NewTopic, verdict: TopicCreated | Refusal) -> TopicOutcome
         id=verdict.topic_id,
         partitions=verdict.partitions,
         configs=immutables.Map(verdict.configs),
+        desired_replicas=verdict.desired_replicas,
     )
     return TopicOutcome(name=topic.name, topic_id=topic.id, topic=topic)

@@ -174,7 +174,7 @@ def topic_config(
 ) -> TopicConfig:
     """What holds for this topic on broker `node`. Costs tens of microseconds: keep it until `LocalChanges` says that
     the topic is reconfigured."""
-    replicas = topic.replication_factor
+    replicas = topic.settled_replicas
     values = topic_values(image, topic.configs, broker_configs, node=node, replicas=replicas)
     return TopicConfig(**{key.replace(".", "_"): _typed(value) for key, value in values.items()})  # type: ignore[arg-type]  # a test compares the names and types
 

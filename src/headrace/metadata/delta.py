@@ -128,7 +128,18 @@ class ImageDelta:
 
 def _differ(before: TopicImage, after: TopicImage) -> bool:
     """In what effective configs follow from."""
-    return before.configs != after.configs or before.replication_factor != after.replication_factor
+    if before.configs != after.configs:
+        return True
+    return _are_replaced(before, after) and before.settled_replicas != after.settled_replicas
+
+
+def _are_replaced(before: TopicImage, after: TopicImage) -> bool:
+    """Whether any partition has other replicas, or is otherwise on its way to others."""
+    pairs = zip(before.partitions, after.partitions, strict=False)
+    return len(before.partitions) != len(after.partitions) or any(
+        was is not now and (was.replicas, was.adding, was.removing) != (now.replicas, now.adding, now.removing)
+        for was, now in pairs
+    )
 
 
 def _partitions(topic: TopicImage | None) -> tuple[PartitionImage, ...]:

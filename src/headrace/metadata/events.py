@@ -88,14 +88,25 @@ class BrokerRemoved:
 class TopicCreated:
     """A topic with all its partitions, their first leaders and its own configs (never the defaults). Version 1: its
     partitions may have `kept_in`; version 2: `adding` and `removing`; version 3: `assignment_epoch` and `move`;
-    version 4: `is_unclean`."""
+    version 4: `is_unclean`; version 5: `desired_replicas`."""
 
     TYPE: ClassVar[int] = 5
-    VERSION: ClassVar[int] = 4
+    VERSION: ClassVar[int] = 5
     topic_id: TopicId
     name: str
     partitions: tuple[PartitionImage, ...]
     configs: Mapping[str, str]
+    desired_replicas: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DesiredReplicasChanged:
+    """How many replicas each partition of the topic shall have, as brokers come."""
+
+    TYPE: ClassVar[int] = 32
+    VERSION: ClassVar[int] = 0
+    topic_id: TopicId
+    desired_replicas: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -357,6 +368,7 @@ MetadataEvent: TypeAlias = (
     | BrokerUnfenced
     | BrokerRemoved
     | TopicCreated
+    | DesiredReplicasChanged
     | TopicDeleted
     | PartitionsAdded
     | ConfigChanged

@@ -76,9 +76,11 @@ class MetadataImage:
     quotas: immutables.Map[QuotaEntity, immutables.Map[str, float]] = _NO_QUOTAS
     """Of clients, by entity and then by key; absent: none. The same object until one changes."""
     leaderships: immutables.Map[BrokerId, int] = _NO_COUNTS
-    """How many partitions each broker leads; absent: none. Follows from `topics`, as does `copies`."""
+    """How many partitions each broker leads; absent: none. Follows from `topics`, as do the next two."""
     copies: immutables.Map[BrokerId, int] = _NO_COUNTS
     """How many partitions each broker is a replica of."""
+    preferences: immutables.Map[BrokerId, int] = _NO_COUNTS
+    """How many partitions each broker is the first replica of, and so is to lead."""
     moves: immutables.Map[TopicPartition, Move] = _NO_MOVES
     """What is handed over. Follows from `topics`."""
 
@@ -168,6 +170,7 @@ class MetadataImage:
             quotas=builder.quotas,
             leaderships=builder.leaderships.finish(),
             copies=builder.copies.finish(),
+            preferences=builder.preferences.finish(),
             moves=builder.moves.finish(),
         )
 
@@ -205,7 +208,13 @@ class MetadataImage:
         for _, topic_id in sorted(self.topic_ids.items()):
             topic = self.topics[topic_id]
             first, *rest = _pieces(topic.partitions)
-            yield TopicCreated(topic_id=topic.id, name=topic.name, partitions=first, configs=dict(topic.configs))
+            yield TopicCreated(
+                topic_id=topic.id,
+                name=topic.name,
+                partitions=first,
+                configs=dict(topic.configs),
+                desired_replicas=topic.desired_replicas,
+            )
             for piece in rest:
                 yield PartitionsAdded(topic_id=topic.id, partitions=piece)
             for partition in topic.partitions:

@@ -24,6 +24,7 @@ from headrace.metadata.events import (
     CatalogListed,
     ClusterBorn,
     ConfigChanged,
+    DesiredReplicasChanged,
     IsrChanged,
     LeaderChanged,
     MetadataEvent,
@@ -79,6 +80,7 @@ class ImageBuilder:
         self.partitions: dict[TopicId, list[PartitionImage]] = {}
         self.leaderships = image.leaderships.mutate()
         self.copies = image.copies.mutate()
+        self.preferences = image.preferences.mutate()
         self.moves = image.moves.mutate()
 
     def finish_topics(self) -> immutables.Map[TopicId, TopicImage]:
@@ -90,6 +92,7 @@ class ImageBuilder:
         """Keep the brokers' loads: `change` is 1 for a partition that is now, -1 for one that was."""
         if partition.leader != NO_LEADER:
             _add(self.leaderships, partition.leader, change)
+        _add(self.preferences, partition.replicas[0], change)
         for replica in partition.replicas:
             _add(self.copies, replica, change)
 
@@ -113,6 +116,9 @@ class ImageBuilder:
                 self._remove_broker(event)
             case TopicCreated():
                 self._create_topic(event)
+            case DesiredReplicasChanged():
+                if (topic := self.topics.get(event.topic_id)) is not None:
+                    self.topics[topic.id] = replace(topic, desired_replicas=event.desired_replicas)
             case TopicDeleted():
                 self._delete_topic(event)
             case PartitionsAdded():
@@ -175,7 +181,11 @@ class ImageBuilder:
             return
         self.topic_ids[event.name] = event.topic_id
         self.topics[event.topic_id] = TopicImage(
-            name=event.name, id=event.topic_id, partitions=event.partitions, configs=immutables.Map(event.configs)
+            name=event.name,
+            id=event.topic_id,
+            partitions=event.partitions,
+            configs=immutables.Map(event.configs),
+            desired_replicas=event.desired_replicas,
         )
         for partition in event.partitions:
             self._count(partition, 1)

@@ -83,6 +83,12 @@ class PartitionImage:
         """How many replicas it has, or will have once it is reassigned."""
         return len(self.replicas) - len(self.removing)
 
+    @property
+    def settled_replicas(self) -> int:
+        """How many replicas it has whatever becomes of its reassignment: fewer than its replication factor until those
+        that are added are in sync."""
+        return len(self.replicas) - max(len(self.adding), len(self.removing))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerImage:
@@ -111,11 +117,18 @@ class TopicImage:
     partitions: tuple[PartitionImage, ...]
     configs: immutables.Map[str, str]
     """The topic's own; the defaults are in `headrace.metadata.configs`."""
+    desired_replicas: int = 0
+    """How many replicas each partition shall have, as brokers come (`controller.growth`); 0: as many as it has."""
 
     @property
     def replication_factor(self) -> int:
         """Of its first partition, and so of all but while they are reassigned."""
         return self.partitions[0].replication_factor
+
+    @property
+    def settled_replicas(self) -> int:
+        """The fewest of any partition. Looks at them all."""
+        return min((partition.settled_replicas for partition in self.partitions), default=0)
 
     @property
     def internal(self) -> bool:

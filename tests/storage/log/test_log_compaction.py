@@ -413,7 +413,7 @@ def test_a_producer_s_last_batches_stay_without_their_records() -> None:
     assert [each.base_offset for each in here.headers()] == [3, 4, 5]
 
 
-def test_a_gap_at_the_end_gives_nothing_until_more_comes() -> None:
+def test_the_last_batch_of_a_log_stays_without_its_records_so_that_its_end_is_reached() -> None:
     """Only a tombstone whose producer set its horizon itself can go in the round that first sees it."""
     here = world()
     here.append([(b"a", b"1")])
@@ -426,14 +426,19 @@ def test_a_gap_at_the_end_gives_nothing_until_more_comes() -> None:
     here.log.append(expired, check_batches(expired), leader_epoch=LeaderEpoch(0), now_ms=here.now_ms)
     here.close_segment()
     here.clean()
-    assert read_from(here.log, 0) == {}
-    here.log.close()
-    here.disk.remove(DIRECTORY / CHECKPOINT)
-    here.log = open_log(here.disk, CONFIG)
-    assert here.log.log_end_offset == 2, "no offset is given twice"
-    assert read_from(here.log, 0) == {}
+    for _ in range(2):
+        assert read_from(here.log, 0) == {}
+        assert [(each.next_offset, each.count) for each in here.headers()] == [(2, 0)]
+        here.log.close()
+        here.disk.remove(DIRECTORY / CHECKPOINT)
+        here.log = open_log(here.disk, CONFIG)
+        assert here.log.log_end_offset == 2, "no offset is given twice"
     here.append([(b"c", b"")])
     assert list(read_from(here.log, 0)) == [2]
+    here.close_segment()
+    here.append([(b"d", b"")])
+    here.clean()
+    assert [each.next_offset for each in here.headers()] == [3, 4], "it is the last no more"
 
 
 def test_a_round_cut_short_is_noted_before_it_leaves_a_gap() -> None:

@@ -96,7 +96,7 @@ def _topic_values(name: str, context: RequestContext) -> Iterable[ConfigValue] |
     topic = context.image.topic(name)
     if topic is None:
         return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist")
-    services, replicas = context.services, topic.replication_factor
+    services, replicas = context.services, topic.settled_replicas
     return topic_values(
         context.image, topic.configs, services.configs, node=services.node_id, replicas=replicas
     ).values()

@@ -9,8 +9,8 @@ What goes: a record whose key has a later one below `clean_to`; a tombstone whos
 (KIP-534: `delete.retention.ms` after the first cleaning, in the batch's base time) before now. What stays although it
 might go: control batches, tombstones of transactions (whether those were aborted is not asked, so their keys replace
 nothing), records without a key, what cannot be unpacked, or into too much, and all tombstones behind that. A batch that
-loses all its records stays without them while a producer's state rests on it. Source: Kafka's Cleaner, for the
-semantics.
+loses all its records stays without them while a producer's state rests on it, and while it is the last. Source:
+Kafka's Cleaner, for the semantics.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ class CleaningJob:
     segment_bytes: int
     """Segments that are small together become one, up to this size."""
     remembered: frozenset[int]
-    """Last offsets of the batches that producers' states rest on."""
+    """Last offsets of the batches that stay though nothing is left in them: those that producers' states rest on, and
+    the last of the log, where no segment behind it is open."""
     token: str
     """Marks the files of this job."""
     tombstones_from: int = LAST_OFFSET

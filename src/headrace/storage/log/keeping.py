@@ -8,7 +8,7 @@ logs; `storage.tier.compact` does it to durable segments.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Final
 
@@ -53,6 +53,11 @@ class Keeping:
     tombstones_from: int = LAST_OFFSET
     """Tombstones from there on stay, unless a later record replaces them: what has their keys' values is elsewhere, or
     could not be unpacked."""
+    is_shown_later: bool = False
+    """Readers go by what there was before this round until they are shown what it made: a tombstone's time begins in
+    the first round that finds nothing more for it to delete, and not in the one that takes it."""
+    _taken: set[bytes] = field(default_factory=set)
+    """Keys of which this round has taken a value."""
 
     def kept(self, header: BatchHeader, raw: bytes) -> bytes:
         """What stays of a batch: the very same bytes, or others, perhaps without records."""
@@ -70,7 +75,8 @@ class Keeping:
             record.timestamp >= -1
             for record in kept  # or its distance to a horizon may have more than 64 bits
         )
-        if may_get_one and any(record.value is None and record.key is not None for record in kept):
+        tombstones = [record.key for record in kept if record.value is None and record.key is not None]
+        if may_get_one and tombstones and not any(_digest(key) in self._taken for key in tombstones):
             horizon = self.now_ms + self.delete_retention_ms
         if horizon is None and len(kept) == len(records):
             return raw
@@ -79,7 +85,9 @@ class Keeping:
     def _stays(self, header: BatchHeader, record: Record) -> bool:
         if record.key is None:
             return True
-        if self.last.get(_digest(record.key), -1) > record.offset:
+        if self.last.get(digest := _digest(record.key), -1) > record.offset:
+            if self.is_shown_later and record.value is not None:
+                self._taken.add(digest)
             return False
         if record.value is not None or header.is_transactional or not header.attributes & DELETE_HORIZON:
             return True

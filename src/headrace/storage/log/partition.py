@@ -935,6 +935,7 @@ class LocalLog:
         tombstones_from: Offset = LAST_OFFSET,
     ) -> Cleaning | None:
         start = self.log_start_offset
+        remembered |= {self.log_end_offset - 1}  # or who reads to the end, or copies, would never come there
         return self._compaction.begin(self.config, now_ms, start, up_to, remembered, token, tombstones_from)
 
     def install_cleaned(self, cleaning: Cleaning) -> None:

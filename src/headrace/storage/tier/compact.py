@@ -84,10 +84,15 @@ class Keys:
             self.read_to = header.next_offset
 
     def keeping(self, *, now_ms: int, delete_retention_ms: int) -> Keeping:
-        """What may go below the stretch's end, once all passes before are through. For all segments, in order, from the
-        first: see `Keeping`."""
-        to = self.read_to
-        return Keeping(last=self._last, clean_to=to, now_ms=now_ms, delete_retention_ms=delete_retention_ms)
+        """What may go below the stretch's end, once all passes before are through, and shown by the mirror. For all
+        segments, in order, from the first: see `Keeping`."""
+        return Keeping(
+            last=self._last,
+            clean_to=self.read_to,
+            now_ms=now_ms,
+            delete_retention_ms=delete_retention_ms,
+            is_shown_later=True,
+        )
 
 
 def compact_segments(

@@ -58,6 +58,8 @@ LOOKS: Final = 0.04
 THINK_SECONDS: Final = (0.02, 0.1)
 TRIES_MAX: Final = 200
 """Answers until a read is given up."""
+NOTHING_MAX: Final = 20
+"""Fetches that give nothing below the end, before it is believed that there is nothing."""
 LOOKS_MAX: Final = 20
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -286,7 +288,7 @@ class Table:
         at = await self._bound(EARLIEST, tries) if start is None else start
         if end is None or at is None:
             return None
-        found = list(before)
+        found, nothing = list(before), 0
         for _ in range(tries):
             if at >= end:
                 return found
@@ -303,6 +305,11 @@ class Table:
                     return None  # by the time it was read it was history's
                 at = start_now  # where nothing ages compaction has left nothing up to there, but what it owes
                 found = [] if start is None or self.hazards.ages else found
+            elif told is not None and not (told.error_code or told.records) and nothing < NOTHING_MAX:
+                nothing += 1
+                await asyncio.sleep(0.1)
+            elif told is not None and not (told.error_code or told.records):
+                return found  # a log that was cut where a cleaning had left nothing: that it lacks no key is judged
             elif told is None or told.error_code or not told.records:
                 self._asker.elsewhere()
                 await asyncio.sleep(0.1)
