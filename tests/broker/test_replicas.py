@@ -178,6 +178,28 @@ def test_others_lead_at_once_what_a_failed_disk_held_and_count_on_it_no_more(tmp
     run(work())
 
 
+@pytest.mark.parametrize("is_led", [True, False])
+def test_an_idle_replica_whose_file_cannot_be_synced_behind_the_journal_is_counted_on_no_more(
+    is_led: bool, tmp_path: Path
+) -> None:
+    """Nothing comes for it that would be refused, and nothing is flushed."""
+
+    async def work() -> None:
+        async with asyncio.timeout(30), running(tmp_path, 3) as cluster:
+            key = await make_topic(cluster, "t", 3, min_insync_replicas="1")
+            first = known(await cluster.agree(), key).leader
+            async with RawClient(str(cluster.address(first))) as client:
+                assert (await produce(client, "t", batch(b"a"))).error_code == 0
+            bad = first if is_led else next(each for each in (1, 2, 3) if each != first)
+            role = leader(cluster, bad, key) if is_led else follower(cluster, bad, key)
+            assert isinstance(role.log, LocalLog)
+            role.log.fail_behind()
+            await cluster.until(first, lambda image: bad not in known(image, key).isr)
+            assert role.has_failed
+
+    run(work())
+
+
 def keyed(key: int, value: bytes) -> bytes:
     return encode_batch([Record(0, 1_700_000_000_000, b"%d" % key, value, ())])
 

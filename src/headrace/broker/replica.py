@@ -87,6 +87,7 @@ class Replica(ABC):
         """Which catalog and epochs `differs_from` has compared, up to which segment's end, where the log had gaps, and
         what it found."""
         self._watchers: dict[ParkedFetch, None] = {}
+        partition_log.on_failed = self._on_log_failed
         self._first_end = partition_log.log_end_offset
         has_records = partition_log.log_end_offset > partition_log.log_start_offset
         self.open_since_ms: int | None = clock.now_ms() if has_records else None
@@ -431,6 +432,11 @@ class Replica(ABC):
     def fail_cleaning(self, cause: Exception) -> None:
         """Cleaner: it got stuck half-way, and only a recovery of the log can finish it."""
         self._fail(cause)
+
+    def _on_log_failed(self) -> None:
+        """Its file could not be synced behind the journal, though everything asked for so far is durable: an idle copy
+        would be counted on for as long as nothing comes."""
+        self._fail(StorageFailure("its file could not be synced behind the journal"))
 
     def _failed(self, error: Exception) -> Refusal:
         self._fail(error)

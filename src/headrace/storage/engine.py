@@ -216,6 +216,9 @@ class PartitionLog(Protocol):
     def failed(self) -> bool:
         """A disk failed: no append is taken any more; what was flushed may still be read."""
 
+    on_failed: Callable[[], object] | None
+    """Told, on the loop, where that comes of work that nobody waits for."""
+
     @property
     def needs_flush(self) -> bool:
         """`begin_flush` would give a ticket, now or once the present one is finished."""
@@ -322,8 +325,8 @@ class PartitionLog(Protocol):
         """Cut all batches that reach above `offset`, durably, and forget epochs that begin at the end. `producers` is
         told where the log will end, once and while all of it is there, and gives the snapshot that is durable before
         newer ones go (empty: none). Blocking: in a worker thread, with no other call to this log under way, but for
-        reads by `producers`, and no ticket out. Raises StorageFailure, and what `producers` raises, with nothing
-        cut."""
+        reads by `producers`, and no ticket out. Raises StorageFailure, also where the log has failed before, and what
+        `producers` raises, with nothing cut."""
 
     def restart_at(self, offset: Offset, *, epoch: LeaderEpoch = NO_EPOCH, producers: bytes = b"") -> None:
         """Drop everything, durably; the next append is at `offset`, behind a record of `epoch`, with `producers` as the

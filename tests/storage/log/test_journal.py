@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import errno
-from contextlib import suppress
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from unittest.mock import patch
 
@@ -13,13 +16,14 @@ from structlog.testing import capture_logs
 
 from headrace.base.errors import StorageFailure
 from headrace.base.ids import Offset
+from headrace.base.ports import Buffer
 from headrace.storage.log.journal import Journal, JournalSettings
 from headrace.storage.log.names import DOUBT
 from headrace.storage.log.partition import LocalLog
 from headrace.storage.log.rounds import ALIGNMENT, rounds_in
 from tests.storage.log.journal_world import JOURNAL, KEY, TINY, Store, identity_of
 from tests.storage.log.log_world import ROOT, Twin, batch, new_disk, read_all
-from tests.storage.log.memory_disk import MemoryDisk, PowerCut
+from tests.storage.log.memory_disk import MemoryDisk, MemoryFile, PowerCut
 from tests.storage.log.test_journal_power_cuts import ROOMY
 
 BIG = 900
@@ -353,9 +357,13 @@ def test_a_failed_sync_behind_fails_that_log_and_keeps_the_journal() -> None:
         finally:
             world.disk.fail_after(-1)
 
+    heard: list[int] = []
+    for number, log in enumerate(world.logs):
+        log.on_failed = partial(heard.append, number)
     with capture_logs() as told, patch.object(world.store.journal, "sync_behind", failing):
         world.store.keep_up()
     assert [each["log_level"] for each in told] == ["error"]
+    assert heard == [0], "at once, though nothing more is asked of it"
     assert [log.failed for log in world.logs] == [True, False]
     assert DOUBT in world.disk.list_directory(bad.directory)
     for _ in range(30):
@@ -401,6 +409,239 @@ def test_a_sync_behind_is_not_believed_while_the_log_syncs_its_file_itself() -> 
     journal.note_syncing([world.logs[0].key])
     journal.end_upkeep(work)
     assert journal._ring[0].held, "kept until that sync is known to be good"
+
+
+# a failed sync that something else meets than a flush
+
+
+def failed_behind(*, is_told: bool) -> World:
+    """Upkeep has failed to sync the first log's file; `is_told`: the journal and the log have heard of it."""
+    world = World(logs=2)
+    while world.store.upkeep is None or not world.store.upkeep.behind:
+        world.store.keep_up()
+        world.round(size=BIG)
+    world.disk.fail_after(0)
+    world.store.upkeep.run()
+    world.disk.fail_after(-1)
+    if is_told:
+        hear(world)
+    return world
+
+
+def hear(world: World) -> None:
+    upkeep, world.store.upkeep = world.store.upkeep, None
+    assert upkeep is not None
+    world.store.engine.end_upkeep(upkeep)
+
+
+def change(log: LocalLog, how: str, at: Offset) -> None:
+    match how:
+        case "cut":
+            log.truncate_to(at)
+        case "restart":
+            log.restart_at(at)
+        case "give way":
+            log.give_way(at)
+        case "anew":
+            log.begin_anew()
+
+
+CHANGES = ["cut", "restart", "give way", "anew"]
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+@pytest.mark.parametrize("how", CHANGES)
+def test_what_has_failed_to_sync_behind_is_neither_cut_nor_begun_anew(how: str, is_told: bool) -> None:
+    """The cut syncs the same file once more, which the kernel calls a success, and voids what the journal holds."""
+    world = failed_behind(is_told=is_told)
+    for log, twin in zip(world.logs, world.twins, strict=True):
+        with pytest.raises(StorageFailure):
+            change(log, how, Offset(twin.stored[-2].last_offset + 1))
+        assert log.failed
+    if not is_told:
+        hear(world)
+    world.power_cut()
+    world.check()
+
+
+@pytest.mark.parametrize("how", CHANGES)
+def test_what_its_own_file_could_not_take_is_neither_cut_nor_begun_anew(how: str) -> None:
+    """No sync has failed, and a cut's would succeed; but only the journal has what was acknowledged."""
+    world = unwritable()
+    with pytest.raises(StorageFailure):
+        change(world.logs[0], how, Offset(world.twins[0].stored[-2].last_offset + 1))
+    world.power_cut()
+    world.check()
+
+
+def unwritable() -> World:
+    """The first log's file could not be written behind an acknowledgement."""
+    world = World(logs=2, late=1.0)
+    world.round()
+    planted = OSError(errno.EIO, "planted")
+    with patch.object(MemoryFile, "append", side_effect=planted), pytest.raises(StorageFailure):
+        world.logs[0].write_out()
+    return world
+
+
+def test_a_sync_behind_that_fails_while_a_cut_is_at_it_stops_the_cut() -> None:
+    """Between the cut's own sync of that file and the checkpoint that voids the journal."""
+    world = World(logs=1)
+    while world.store.upkeep is None or not world.store.upkeep.behind:
+        world.store.keep_up()
+        world.round(size=BIG)
+    log, upkeep = world.logs[0], world.store.upkeep
+    sync = log._sync_unsynced
+
+    def beaten() -> None:
+        world.disk.fail_after(0)
+        upkeep.run()
+        world.disk.fail_after(-1)
+        sync()
+
+    with patch.object(log, "_sync_unsynced", beaten), pytest.raises(StorageFailure):
+        log.truncate_to(Offset(world.twins[0].stored[-2].last_offset + 1))
+    hear(world)
+    world.power_cut()
+    world.check()
+
+
+@pytest.mark.parametrize("how", CHANGES)
+@pytest.mark.parametrize("seed", range(8))
+def test_a_cut_that_cannot_sync_has_the_journal_keep_what_it_has(seed: int, how: str) -> None:
+    """Whatever is synced behind from then on: that file does not have it."""
+    world = World(logs=2, seed=seed)
+    world.round(size=BIG)
+    cut = Offset(world.twins[0].stored[-2].last_offset + 1)
+    world.round(0, size=BIG)
+    log = world.logs[0]
+    flushed = log.flushed_end
+    world.disk.fail_after(0)
+    with pytest.raises(StorageFailure):
+        change(log, how, cut)
+    world.disk.fail_after(-1)
+    for _ in range(40):
+        world.append(1, size=BIG)
+        world.store.flush(world.logs[1])
+        world.store.keep_up()
+    world.power_cut()
+    assert world.store.open(log.identity, ROOMY).log_end_offset == flushed
+    world.check()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_sync_behind_is_not_believed_while_the_log_is_cut(seed: int) -> None:
+    """The cut's own sync of that file may have been told of a failure, which then nobody else is."""
+    world = World(logs=2, seed=seed)
+    while world.store.upkeep is None or not world.store.upkeep.behind:
+        world.store.keep_up()
+        world.round(1, size=BIG)  # the first log is in the oldest file alone
+    log, sync = world.logs[0], world.logs[0]._sync_unsynced
+
+    def failing() -> None:
+        world.disk.fail_after(0)
+        try:
+            sync()
+        finally:
+            world.disk.fail_after(-1)
+            world.store.keep_up()  # after it, and over before the cut has heard of the failure
+
+    with patch.object(log, "_sync_unsynced", failing), pytest.raises(StorageFailure):
+        log.truncate_to(Offset(world.twins[0].stored[-2].last_offset + 1))
+    for _ in range(40):
+        world.append(1, size=BIG)
+        world.store.flush(world.logs[1])
+        world.store.keep_up()
+    world.power_cut()
+    world.check()
+
+
+@contextmanager
+def no_marks(disk: MemoryDisk, error: int, *, links: bool) -> Iterator[None]:
+    """No file can be made that says that a sync has failed, nor, without `links`, a second name for another."""
+    opens, makes_links = disk.open, disk.link
+
+    def opened(path: Path, *, create: bool = False) -> MemoryFile:
+        if create and path.name == DOUBT:
+            raise OSError(error, os.strerror(error), str(path))
+        return opens(path, create=create)
+
+    def linked(source: Path, target: Path) -> None:
+        if not links and target.name == DOUBT:
+            raise OSError(error, os.strerror(error), str(target))
+        makes_links(source, target)
+
+    with patch.object(disk, "open", opened), patch.object(disk, "link", linked):
+        yield
+
+
+@pytest.mark.parametrize("links", [True, False])
+@pytest.mark.parametrize("error", [errno.EMFILE, errno.ENOSPC, errno.EDQUOT])
+def test_what_failed_to_sync_is_written_anew_though_nothing_could_be_marked(error: int, links: bool) -> None:
+    """A restart, no reboot: the page cache passes for clean, and the journal is let go of once all logs are open."""
+    world = failed_behind(is_told=False)
+    with no_marks(world.disk, error, links=links), capture_logs() as told:
+        hear(world)
+    marks = [DOUBT in world.disk.list_directory(log.directory) for log in world.logs]
+    assert marks == [links, links]
+    assert ["reboot" in str(each) for each in told].count(True) == (0 if links else 2)
+    world.restart()
+    world.check()
+    for _ in range(3):
+        world.store.begin_upkeep()
+        world.store.keep_up()
+    assert world.store.files == []
+    world.power_cut()
+    world.check()
+
+
+def test_what_the_kernel_lost_before_anybody_heard_of_it_is_written_anew() -> None:
+    """Killed between a failed sync behind and its hearing of it."""
+    world = failed_behind(is_told=False)
+    world.restart()
+    world.check()
+    for _ in range(3):
+        world.store.begin_upkeep()
+        world.store.keep_up()
+    world.power_cut()
+    world.check()
+
+
+def test_only_what_the_journal_holds_is_written_anew() -> None:
+    """A start after a kill is to cost what the journal has, not what the logs have."""
+    world = World(logs=1)
+    for _ in range(3):
+        world.logs[0].roll()
+        world.round(size=BIG)  # synced by itself, for it was rolled
+    world.round()
+    directory = world.logs[0].directory
+    written: list[tuple[str, int]] = []
+    write_at = MemoryFile.write_at
+
+    def noted(file: MemoryFile, offset: int, buffers: Sequence[Buffer]) -> None:
+        if file.path.parent == directory:
+            written.append((file.path.name, offset))
+        write_at(file, offset, buffers)
+
+    world.restart()
+    with patch.object(MemoryFile, "write_at", noted):
+        world.check()
+    stored = world.twins[0].stored
+    segment = max(name for name in world.disk.list_directory(directory) if name.endswith(".log"))
+    assert written == [(segment, len(stored[-2].bytes))]
+
+
+@pytest.mark.parametrize("again", ["open", "set aside"])
+@pytest.mark.parametrize("fails", ["write", "sync"])
+def test_what_only_the_journal_of_this_life_holds_is_neither_opened_nor_set_aside(fails: str, again: str) -> None:
+    """As where a partition is handed over and comes back: recovery asks the journal of earlier lives alone."""
+    world = unwritable() if fails == "write" else failed_behind(is_told=True)
+    bad = world.logs[0]
+    bad.close(clean=False)
+    with pytest.raises(StorageFailure, match="restart the broker"):
+        world.store.open(bad.identity, ROOMY) if again == "open" else world.store.engine.set_aside(bad.identity)
+    world.power_cut()
+    world.check()
 
 
 # an earlier life

@@ -6,8 +6,10 @@ operation, recovery's own included, and several lives in a row may end before ev
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
+import pytest
 from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
@@ -40,6 +42,8 @@ STEPS = [
     "kill",
     "fail",
     "fail-behind",
+    "fail-cut",
+    "behind-cut",
 ]
 steps = st.lists(
     st.tuples(st.sampled_from(STEPS), st.integers(0, LOGS - 1), st.integers(0, 99)), min_size=5, max_size=40
@@ -54,6 +58,8 @@ class One:
         self.log: LocalLog | None = None
         self.may_be_gone = False
         """It was about to be when the power went."""
+        self.may_be_cut = False
+        """Its log has failed in the middle of a cut."""
         self.forget()
 
     def forget(self) -> None:
@@ -73,6 +79,8 @@ class Lives:
         self.logs = [One(number) for number in range(LOGS)]
         self.seed = 0
         self.recovered = False
+        self.is_untidy = False
+        """Files of the journal could not be made or removed in this life."""
 
     # what is open
 
@@ -83,7 +91,7 @@ class Lives:
             one.log = self.store.open(one.identity, ROOMY)
             if one.may_be_gone and one.log.log_end_offset == 0:
                 one.forget()
-            one.may_be_gone = False
+            one.may_be_gone = one.may_be_cut = False
             if one.twin is None:
                 one.twin = Twin(one.log)
             one.twin.log = one.log
@@ -146,6 +154,8 @@ class Lives:
                 log.write_producer_snapshot(b"%d" % log.log_end_offset, log.log_end_offset)
             case "cut":
                 self.cut(one, by)
+            case "fail-cut" | "behind-cut":
+                self.fail_cut(one, by, behind=what == "behind-cut")
             case "drop":
                 self.drop(number)
             case "return":
@@ -172,7 +182,7 @@ class Lives:
 
     def promise(self) -> None:
         for one in self.opened():
-            if one.log is not None:
+            if one.log is not None and not one.may_be_cut:
                 one.promised = max(one.promised, one.log.flushed_end)
 
     def cut(self, one: One, by: int) -> None:
@@ -189,6 +199,30 @@ class Lives:
         twin.epoch += 1
         one.start_max = min(one.start_max, log.log_end_offset)
 
+    def fail_cut(self, one: One, by: int, *, behind: bool) -> None:
+        """A cut that cannot sync, or one of a log whose file has just failed to sync `behind` the journal; and the same
+        life goes on."""
+        self.open(one)
+        upkeep = self.store.upkeep if behind else None
+        if upkeep is not None:
+            self.store.upkeep = None
+            self.disk.fail_after(by % 2)
+            upkeep.run()
+            self.is_untidy = self.is_untidy or upkeep.failure is not None
+            self.disk.fail_after(-1)
+            if by % 3 == 0:
+                self.store.engine.end_upkeep(upkeep)
+        elif not behind:
+            self.disk.fail_after(by % 4)
+        one.may_be_cut, was = True, one.may_be_cut  # where the cut fails: what it was to drop is promised no more
+        with suppress(StorageFailure):
+            self.cut(one, by)
+            one.may_be_cut = was
+        self.disk.fail_after(-1)
+        if upkeep is not None and by % 3:
+            self.store.engine.end_upkeep(upkeep)
+        self.promise()
+
     def drop(self, number: int) -> None:
         """Delete the log; its name comes back with another topic."""
         old = self.logs[number]
@@ -204,6 +238,12 @@ class Lives:
         log = self.open(one)
         log.close(clean=False)
         one.log, one.may_be_gone = None, True
+        if is_kept and self.store.journal.has_lost(log.key):
+            with pytest.raises(StorageFailure):
+                self.store.engine.set_aside(one.identity)
+            one.may_be_gone = False
+            self.restart(0)
+            return
         if is_kept:
             self.store.engine.set_aside(one.identity)
         else:
@@ -236,7 +276,7 @@ class Lives:
         self.store.stop(*(one.log for one in self.logs if one.log is not None))
         self.promise()
         self.store.begin_upkeep()
-        if not any(one.log is not None and one.log.failed for one in self.logs):
+        if not (self.is_untidy or any(one.log is not None and one.log.failed for one in self.logs)):
             assert self.store.files == []
         self.restart(0)
 
@@ -269,6 +309,7 @@ class Lives:
         """On the same page cache; some logs are opened at once, others later."""
         for one in self.logs:
             one.log = None
+        self.is_untidy = False
         self.store = Store(self.disk, self.settings, late=0.5)
         for one in self.logs:
             if by >> one.identity.partition & 1:

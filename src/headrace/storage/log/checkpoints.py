@@ -10,19 +10,21 @@ from __future__ import annotations
 
 import json
 import uuid
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import structlog
 from crc32c import crc32c
 
 from headrace.base.errors import CorruptData
 from headrace.base.ids import DirectoryId, LeaderEpoch, Offset, PartitionIndex, TopicId
 from headrace.base.ports import Disk
 from headrace.storage.engine import LogIdentity
-from headrace.storage.log.names import DOUBT, SEALED, TEMPORARY
+from headrace.storage.log.names import DOUBT, SEALED, STAMP, TEMPORARY
 from headrace.storage.log.segment import Segment
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,9 +214,25 @@ def sync_file(disk: Disk, path: Path) -> None:
 def mark_doubt(disk: Disk, directory: Path) -> None:
     """A sync failed. Should this process or its successor open the directory again before the power goes, the kernel
     would give it bytes that never reached the disk, and call a sync of them a success: recovery must write them anew.
-    The mark itself needs no sync, for a power cut leaves only what is true."""
-    with suppress(OSError):
+    The mark itself needs no sync, for a power cut leaves only what is true. Where there is no descriptor, inode or room
+    for an empty file, a second name for the stamp needs none of them. Where that fails too it is told; what the journal
+    holds of the log, recovery writes anew in any case."""
+    if disk.exists(directory / DOUBT):
+        return
+    try:
         disk.open(directory / DOUBT, create=True).close()
+    except FileNotFoundError:
+        return  # the directory is gone, and with it what was in doubt
+    except OSError as error:
+        try:
+            disk.link(directory / STAMP, directory / DOUBT)
+        except (OSError, NotImplementedError):
+            log.error(
+                "a sync failed, and no file can be made that says so to the next start: reboot the machine before the "
+                "broker is started again, or the page cache may be taken for what the disk holds",
+                directory=str(directory),
+                reason=str(error),
+            )
 
 
 def encode_fields(fields: dict[str, Any]) -> bytes:

@@ -45,6 +45,7 @@ from headrace.storage.log.recovery import Recovered, Recovery, recover
 from headrace.storage.log.removal import Removal
 from headrace.storage.log.replaced import BEGUN_ANEW, finish_begun_anew
 from headrace.storage.log.rooms import Room
+from headrace.storage.log.rounds import LogKey
 from headrace.storage.log.salvage import salvage
 
 FIRST_OFFSET: Final = Offset(0)
@@ -107,6 +108,7 @@ class LocalLogEngine:
     def begin_open(self, identity: LogIdentity, config: LogConfig, *, start: Offset = FIRST_OFFSET) -> Opening:
         directory, key = self.root / partition_name(identity), key_of(identity)
         journaled: Sequence[Recoverable] = ()
+        self._refuse_lost(key)
         try:
             stamp, moved = self._claim(directory, identity)
             lineage = 0 if self._journal is None else self._journal.lineage_above(key)
@@ -207,12 +209,18 @@ class LocalLogEngine:
         return self._move_aside(directory, stamp)
 
     def _complete(self, directory: Path, stamp: Stamp, journal: Journal) -> None:
-        """What is set aside is not to lack what only the journal holds of it. Raises OSError."""
+        """What is set aside is not to lack what only the journal holds of it. Raises StorageFailure, OSError."""
         key = key_of(stamp.identity)
+        self._refuse_lost(key)
         if journaled := journal.recoverable(key):
             with suppress(CorruptData):  # then it goes as it is
                 recover(self._disk, directory, stamp, LogConfig().index_interval_bytes, journaled)
         journal.settle(key)
+
+    def _refuse_lost(self, key: LogKey) -> None:
+        """What the journal of this life holds, and the log's own files failed to take, only the next one recovers."""
+        if self._journal is not None and self._journal.has_lost(key):
+            raise StorageFailure(f"The disk of {key.directory} has failed: restart the broker on a good one.")
 
     def delete(self, identity: LogIdentity) -> None:
         if (left := self.begin_delete(identity)) is not None:

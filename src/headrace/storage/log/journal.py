@@ -265,6 +265,10 @@ class Journal:
         """From any thread: logs whose own files hold all below an offset (None: all that was ever journaled)."""
         self._failed: set[LogKey] = set()
         """From any thread: logs whose own files failed to sync."""
+        self._lost: set[LogKey] = set()
+        """Logs of which it holds what their own files lack for good. Read from any thread."""
+        self._working: set[LogKey] = set()
+        """From any thread: logs that sync their own files outside of any round."""
         self._syncing: set[LogKey] = set()
         """Logs whose own files the round under way syncs."""
         self._earlier: list[_EarlierLife] = []
@@ -355,7 +359,34 @@ class Journal:
         Any thread."""
         if end is None:
             self._failed.discard(key)
+            self._lost.discard(key)
         self._settled.append((key, end))
+
+    def begin_work(self, key: LogKey) -> None:
+        """The log is cut or closed, and syncs its own files. Until `end_work` no sync behind of it is believed: the
+        kernel may tell of a failure once, and not yet have told it there. Any thread."""
+        self._working.add(key)
+
+    def end_work(self, key: LogKey) -> None:
+        """That is over, and its failure noted, where there was one. Any thread."""
+        self._working.discard(key)
+
+    def note_failure(self, key: LogKey) -> None:
+        """The log's file has just failed to sync: any later success is none, and what the journal holds of it is needed
+        until it is recovered. Any thread."""
+        self._failed.add(key)
+
+    def has_failed(self, key: LogKey) -> bool:
+        """Whether a sync of the log's file has failed: the kernel may take for clean what never reached the disk. Any
+        thread."""
+        return key in self._failed
+
+    def has_lost(self, key: LogKey) -> bool:
+        """Whether the log's own files failed in this life to take what the journal holds of it, so that only the next
+        one can recover all of it. Any thread."""
+        if key in self._lost:
+            return True
+        return key in self._failed and any(key in file.held for file in tuple(self._ring))
 
     # rounds
 
@@ -494,7 +525,7 @@ class Journal:
         for held in ended.synced:
             if self.has_failed(held.log.key):
                 ended.lost.append((held, OSError("another sync of it failed meanwhile")))
-            elif held.log.key not in self._syncing:
+            elif held.log.key not in self._syncing and held.log.key not in self._working:
                 self._drop_synced(held)
         for held, error in ended.lost:
             log.error(
@@ -511,11 +542,12 @@ class Journal:
             log.warning("the journal could not be kept in order", reason=str(ended.failure))
 
     def lose(self, key: LogKey) -> None:
-        """A log's file has failed to sync: what the journal holds of it is needed until it is recovered, so nothing is
-        overwritten any more."""
+        """A log's file has failed to sync, or to be written: what the journal holds of it is needed until it is
+        recovered, so nothing is overwritten any more."""
         for file in self._ring:
             if (held := file.held.get(key)) is not None:
                 held.is_lost = True
+                self._lost.add(key)
                 self._broken, self.is_ready = True, False
 
     def note_syncing(self, keys: Iterable[LogKey]) -> None:
@@ -523,16 +555,8 @@ class Journal:
         that is over."""
         self._syncing.update(keys)
 
-    def note_failure(self, key: LogKey) -> None:
-        """The log's file has just failed to sync: any later success is none. Any thread; `lose` follows."""
-        self._failed.add(key)
-
-    def has_failed(self, key: LogKey) -> bool:
-        """Whether a sync of the log's file has failed: the kernel may take for clean what never reached the disk. Any
-        thread."""
-        return key in self._failed
-
     def _take_settled(self) -> None:
+        """What other threads have told."""
         while self._forgotten:
             self._pending_bytes -= self._forgotten.popleft()
         while self._settled:
@@ -540,6 +564,8 @@ class Journal:
             if end is None:
                 self._recoverable.pop(key, None)
             self._drop(key, end)
+        for key in tuple(self._failed):
+            self.lose(key)
 
     def _drop(self, key: LogKey, end: Offset | None) -> None:
         for file in self._ring:

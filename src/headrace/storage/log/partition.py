@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -156,6 +156,7 @@ class LocalLog:
         self._collected = Collected(self.log_end_offset)
         self._is_journaled = is_journaled
         """The journal may hold something of this lineage."""
+        self.on_failed: Callable[[], object] | None = None
 
     # what is known
 
@@ -546,6 +547,8 @@ class LocalLog:
         """Journal: the log's own file could not be synced. What is journaled stays acknowledged."""
         self.failed = True
         mark_doubt(self._disk, self.directory)
+        if self.on_failed is not None:
+            self.on_failed()
 
     def _fail(self, *, drop_tail: bool) -> None:
         """Where a sync failed, drop the unflushed tail. Where a write did, what came before it is as good as ever, and
@@ -703,6 +706,7 @@ class LocalLog:
 
     def truncate_to(self, offset: Offset, producers: Callable[[Offset], bytes] | None = None) -> None:
         assert self._ticket is None, "no flush is under way"
+        self._refuse_failed()
         if offset >= self.log_end_offset:
             self._epochs_changed = self._epochs.cut_from(self.log_end_offset) or self._epochs_changed
             return
@@ -710,12 +714,13 @@ class LocalLog:
 
     def restart_at(self, offset: Offset, *, epoch: LeaderEpoch = NO_EPOCH, producers: bytes = b"") -> None:
         assert self._ticket is None, "no flush is under way"
+        self._refuse_failed()
         self._cutting(lambda: self._restart(offset, epoch, producers))
 
     def begin_anew(self) -> None:
         assert self._ticket is None, "no flush is under way"
-        if self.failed and self.read_only is None:
-            raise StorageFailure(f"The disk of {self.directory.name} has failed: it cannot be begun anew there.")
+        if self.read_only is None:
+            self._refuse_failed()
         keeps = self._exists and not keeps_replaced(self._disk, self.directory)
         self._cutting(lambda: self._begin_anew(Mark(self._next_lineage(), REPLACED if keeps else "")))
         self.has_replaced = self.has_replaced or self._exists
@@ -723,6 +728,7 @@ class LocalLog:
 
     def give_way(self, offset: Offset, *, epoch: LeaderEpoch = NO_EPOCH, producers: bytes = b"") -> Path | None:
         assert self._ticket is None, "no flush is under way"
+        self._refuse_failed()
         if not self._contents.segments:
             self.restart_at(offset, epoch=epoch, producers=producers)
             return None
@@ -744,6 +750,7 @@ class LocalLog:
         if self._exists:
             self._sync_unsynced()
             self._make_birth_durable()
+            self._check_syncs()
             mark_begun_anew(self._disk, self.directory, mark)
             self._lineage = mark.lineage
         self._contents.cut(-1, 0, 0)
@@ -768,14 +775,46 @@ class LocalLog:
             raise StorageFailure(f"What {self.directory.name} had before cannot be removed: {error}.") from error
         self.has_replaced = False
 
+    def _refuse_failed(self) -> None:
+        """What a cut would sync may pass for clean, and what the journal holds in its place would be void."""
+        if self.failed:
+            raise StorageFailure(
+                f"The disk of {self.directory.name} has failed: it cannot be begun anew there, nor cut."
+            )
+
+    def _check_syncs(self) -> None:
+        """Whether what was just synced can be believed. Raises OSError where a sync behind the journal has failed, of
+        which the log may not have been told yet."""
+        if self._journal is not None and self._journal.has_failed(self.key):
+            raise OSError(errno.EIO, "another sync of it failed, so that this one proves nothing", str(self.directory))
+
     def _cutting(self, work: Callable[[], None]) -> None:
+        with self._syncing_alone():
+            try:
+                work()
+            except OSError as error:
+                self._note_failure()
+                raise StorageFailure(f"The log of {self.directory.name} cannot be cut: {error}.") from error
+
+    @contextmanager
+    def _syncing_alone(self) -> Iterator[None]:
+        """The log syncs its own files, in no round: the journal believes no other sync of them meanwhile."""
+        if self._journal is None:
+            yield
+            return
+        self._journal.begin_work(self.key)
         try:
-            work()
-        except OSError as error:
-            self.failed = True
-            if self._exists:
-                mark_doubt(self._disk, self.directory)
-            raise StorageFailure(f"The log of {self.directory.name} cannot be cut: {error}.") from error
+            yield
+        finally:
+            self._journal.end_work(self.key)
+
+    def _note_failure(self) -> None:
+        """A sync of its own files has failed, in whatever thread this is."""
+        self.failed = True
+        if self._exists:
+            mark_doubt(self._disk, self.directory)
+        if self._journal is not None:
+            self._journal.note_failure(self.key)
 
     def _restart(self, offset: Offset, epoch: LeaderEpoch, producers: bytes) -> None:
         """First empty, where it is, and only then elsewhere, by the checkpoint: a crash in between leaves an empty
@@ -844,7 +883,8 @@ class LocalLog:
             write_damages(self._disk, self.directory, [damage for damage in kept if damage.start >= damage.segment])
 
     def _leave_journal(self) -> None:
-        """What the journal holds of the log is void from now on: make the log's own files hold it first."""
+        """What the journal holds of the log is void from now on: make the log's own files hold it first. Whether they
+        do is asked as late as can be, for who syncs behind may just be hearing that it failed."""
         self._sync_unsynced()
         self._write_snapshots()
         self._lineage = self._next_lineage()
@@ -852,7 +892,10 @@ class LocalLog:
         first = self._contents.segments[0].base if self._contents.segments else self.log_end_offset
         lowest = Checkpoint.at_segment(Offset(first), self.log_start_offset) if known is None else known
         self._checkpoint = replace(lowest, log_start=self.log_start_offset, lineage=self._lineage)
-        write_file(self._disk, self.directory / CHECKPOINT, encode_checkpoint(self._checkpoint))
+        path = self.directory / CHECKPOINT
+        beside = write_beside(self._disk, path, encode_checkpoint(self._checkpoint), sync=True)
+        self._check_syncs()
+        self._disk.rename(beside, path)
         self._disk.sync_directory(self.directory)
         self._is_journaled = False
         if self._journal is not None:
@@ -964,18 +1007,16 @@ class LocalLog:
     def _close_cleanly(self) -> None:
         assert self._ticket is None, "no flush is under way"
         ticket = None
-        try:
-            ticket = self._make_ticket(closing=True)
-            ticket.sync()
-        except OSError as error:
-            self.failed = True
-            mark_doubt(self._disk, self.directory)
-            if self._journal is not None:
-                self._journal.note_failure(self.key)
-            if ticket is not None:
-                self._take(ticket)
-            raise StorageFailure(f"The log of {self.directory.name} cannot be closed cleanly: {error}.") from error
-        self.finish_flush(ticket)
+        with self._syncing_alone():
+            try:
+                ticket = self._make_ticket(closing=True)
+                ticket.sync()
+            except OSError as error:
+                self._note_failure()
+                if ticket is not None:
+                    self._take(ticket)
+                raise StorageFailure(f"The log of {self.directory.name} cannot be closed cleanly: {error}.") from error
+            self.finish_flush(ticket)
 
     def _is_clean(self) -> bool:
         known, unsynced = self._checkpoint, self._unsynced

@@ -23,6 +23,7 @@ and only after that may it count.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -47,7 +48,6 @@ from headrace.storage.log.checkpoints import (
     encode_stamp,
     mark_doubt,
     read_file,
-    sync_file,
     write_file,
 )
 from headrace.storage.log.compaction import finish_swap
@@ -139,6 +139,10 @@ class Recovery:
         if self.checkpoint is None:  # the highest lineage is the only one that is not void
             self.point = replace(self.point, lineage=max([stamp.lineage, *(each.lineage for each in journaled)]))
         self.journaled = [each for each in journaled if each.lineage == self.point.lineage]
+        self.to_meet = deque(sorted(self.journaled, key=lambda each: each.base))
+        """Those that no accepted batch has come behind yet."""
+        self.anew: dict[int, list[tuple[int, int]]] = {}
+        """Where in a segment, by its base, lie batches that the journal holds: from byte to byte."""
         self.damages = self._read_damages()
         """By segment and position."""
         self.epochs_are_lost = False
@@ -432,7 +436,18 @@ class Recovery:
 
     def _add(self, segment: Segment, header: BatchHeader) -> None:
         self.log.epochs.assign(LeaderEpoch(header.leader_epoch), Offset(segment.end))  # or in the gap before it
+        while self.to_meet and self.to_meet[0].end <= header.base_offset:
+            self.to_meet.popleft()
+        if self.to_meet and self.to_meet[0].base <= header.base_offset:
+            self._write_anew(segment, header.size)
         segment.add(header.last_offset, header.size, header.newest_time, self.interval)
+
+    def _write_anew(self, segment: Segment, size: int) -> None:
+        """So many bytes at its end, before they are synced."""
+        ranges, start = self.anew.setdefault(segment.base, []), segment.size
+        if ranges and ranges[-1][1] == start:
+            start = ranges.pop()[0]
+        ranges.append((start, segment.size + size))
 
     def _mend(self, segment: Segment, size: int) -> bool:
         """Take from the journal what lies here; False where it has none of it, or more than there is room for."""
@@ -548,15 +563,15 @@ class Recovery:
 
     def _sync_contents(self, segment: Segment) -> None:
         """Sync what was accepted; after a failed sync, write it and its end anew first, or the kernel may have nothing
-        to sync."""
-        if DOUBT not in self.names:
-            sync_file(self.disk, segment.path)
-            return
+        to sync. What the journal holds is written anew whatever is known: it goes once this sync has succeeded, and an
+        earlier one may have failed with nobody left to say so."""
+        is_marked = DOUBT in self.names
         file = self.disk.open(segment.path)
         try:
-            for at in range(0, segment.size, CHECK_CHUNK_BYTES):
-                file.write_at(at, [file.read(at, min(CHECK_CHUNK_BYTES, segment.size - at))])
-            if segment is self.suspect[-1]:  # what was cut off before may still be on the disk, behind the file's end
+            for start, end in [(0, segment.size)] if is_marked else self.anew.get(segment.base, ()):
+                for at in range(start, end, CHECK_CHUNK_BYTES):
+                    file.write_at(at, [file.read(at, min(CHECK_CHUNK_BYTES, end - at))])
+            if is_marked and segment is self.suspect[-1]:  # what was cut off may still be on the disk, behind its end
                 file.truncate(segment.size + 1)
                 file.truncate(segment.size)
             file.sync()
@@ -573,7 +588,7 @@ class Recovery:
     def _make_contents_durable(self) -> None:
         """Sync what was accepted, and leave the rest as in the life before: the recovery point where it is, indexes and
         epochs of what is above it in memory. A few syncs for each log, where there may be thousands."""
-        sync_file(self.disk, self.suspect[0].path)
+        self._sync_contents(self.suspect[0])
         if not self.known:
             write_file(self.disk, self.directory / STAMP, encode_stamp(self.stamp))
         if self.names_are_new:
