@@ -252,9 +252,8 @@ def test_what_is_recovered_was_dead_and_is_whole_and_the_rest_is_as_it_was(
 ) -> None:
     """All others than `alive` die first."""
     image = replay_all(entries)
-    dead = [one for one in image.brokers.values() if one.id != alive]
-    for one in dead:
-        fencing: Decision[Any] = fence_broker(image, broker_id=one.id, broker_epoch=one.epoch)
+    for dead in [broker for broker in image.brokers.values() if broker.id != alive]:
+        fencing: Decision[Any] = fence_broker(image, broker_id=dead.id, broker_epoch=dead.epoch)
         image = image.replay(fencing.events, index=image.index + 1)
     for topic in list(image.topics.values()):
         decision = recover_partitions(image, RecoveryWish(topic=topic.name, to=to))

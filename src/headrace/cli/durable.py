@@ -1,8 +1,9 @@
-"""`headrace durable`: what is durable, proof of it, the merging of it, and the sweep of what nothing refers to."""
+"""`headrace durable`: what is durable, proof of it, the merging of it, the sweep of what nothing refers to, and going
+on from it alone."""
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 durable = typer.Typer(
-    name="durable", help="Look at durable history, prove it, and sweep its store.", no_args_is_help=True
+    name="durable", help="Look at durable history, prove it, sweep its store, and go on from it.", no_args_is_help=True
 )
 
 StoreUrl = Annotated[
@@ -229,6 +230,64 @@ def merge(
             note(f"{merged.unread} other segments of it would be read, to keep the last record of each key")
     if merged.problems:
         raise typer.Exit(1)
+
+
+@durable.command()
+def recover(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Its name.", show_default=False)],
+    partition: OnePartition = None,
+    to: Annotated[
+        int | None, typer.Option(metavar="BROKER", help="The broker that is to go on; else it is chosen.")
+    ] = None,
+    accept_loss: Annotated[
+        bool,
+        typer.Option("--accept-loss", help="Do it: what was acknowledged and is not durable is given up."),
+    ] = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    json: Json = False,
+) -> None:
+    """Have another broker go on behind durable history where all that held a partition are gone for good.
+
+    Only what nobody leads, and none of whose replicas lives. Without --accept-loss it is only said what would be done,
+    and what would be lost. A broker that comes back later is no replica any more: its log is set aside, whole.
+    """
+    from headrace.cli import durable_views as views
+
+    found = _run(views.recover(bootstrap, topic, partition, to, execute=accept_loss))
+    for one in found.partitions:
+        print_json({**one, "done": accept_loss and not one["refusal"]}) if json else _tell(one, done=accept_loss)
+    if found.led:
+        note(
+            f"partitions of topic '{topic}' that are led, and left alone: {found.led}; where a broker that leads is "
+            "gone for good, ask again once its session is over (broker.session.timeout.ms)"
+        )
+    refused = sum(bool(one["refusal"]) for one in found.partitions)
+    if not found.partitions:
+        note(f"no partition of topic '{topic}' is without a leader: nothing is to be recovered")
+    elif not accept_loss and refused < len(found.partitions):
+        note("nothing was changed: pass --accept-loss to have it done")
+    if refused or not accept_loss or not found.partitions:
+        raise typer.Exit(1)
+
+
+def _tell(one: Mapping[str, Any], *, done: bool) -> None:
+    """What is, or would be, and what it costs."""
+    if one["refusal"]:
+        print_line(one["refusal"])
+        return
+    name, old, end = f"{one['topic']}-{one['partition']}", ", ".join(map(str, one["replicas"])), one["end_offset"]
+    goes = "goes on" if done else "would go on"
+    print_line(f"{name}: broker {one['target']} {goes} behind durable history, at offset {end + 1}")
+    if done:
+        fate = f"its log is set aside should broker {old} come back"
+    else:
+        fate = (
+            f"start broker {old} rather, if its disk can be had; if not, see that it is stopped for good, for one that "
+            "is only cut off goes on to acknowledge"
+        )
+    print_line(f"{name}: offset {end} is the last that is durable; what was acknowledged above it is lost: {fate}")
+    if one["warning"]:
+        print_line(f"{name}: {one['warning']}")
 
 
 def _fate(stray: dict[str, Any]) -> str:
