@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from headrace.base.ids import NO_LEADER, BrokerId
-from headrace.base.ports import Objects
 from headrace.broker.partition import Partition
 from headrace.controller.asks import RecoverPartitions
 from headrace.controller.leaders import Election
@@ -41,7 +40,7 @@ DURABLE = 5
 def run(
     root: Path,
     work: Callable[[Moving], Awaitable[None]],
-    objects: Objects | None = None,
+    objects: Any = None,
     configs: dict[str, str] | None = None,
 ) -> None:
     async def whole() -> None:
@@ -269,7 +268,7 @@ def test_what_cannot_be_read_is_not_given_up(tmp_path: Path) -> None:
         await until_led(world, A)
         assert await send(world, A, DURABLE) == (0, DURABLE), "nothing was lost"
 
-    run(tmp_path, work, store)  # type: ignore[arg-type]  # it has all that a store has
+    run(tmp_path, work, store)
 
 
 def test_where_the_store_goes_out_meanwhile_it_is_waited_for(tmp_path: Path) -> None:
@@ -289,7 +288,7 @@ def test_where_the_store_goes_out_meanwhile_it_is_waited_for(tmp_path: Path) -> 
         await until_led(world, B)
         assert await send(world, B, DURABLE, "b") == (0, DURABLE)
 
-    run(tmp_path, work, store)  # type: ignore[arg-type]  # the same
+    run(tmp_path, work, store)
 
 
 def test_a_target_that_is_gone_too_is_followed_by_another(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@ on from it alone."""
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -251,11 +251,15 @@ def recover(
     Only what nobody leads, and none of whose replicas lives. Without --accept-loss it is only said what would be done,
     and what would be lost. A broker that comes back later is no replica any more: its log is set aside, whole.
     """
-    from headrace.cli import durable_views as views
+    from headrace.cli import recovering
 
-    found = _run(views.recover(bootstrap, topic, partition, to, execute=accept_loss))
+    found = _run(recovering.recover(bootstrap, topic, partition, to, execute=accept_loss))
     for one in found.partitions:
-        print_json({**one, "done": accept_loss and not one["refusal"]}) if json else _tell(one, done=accept_loss)
+        if json:
+            print_json({**one, "done": accept_loss and not one["refusal"]})
+            continue
+        for line in recovering.told(one, done=accept_loss):
+            print_line(line)
     if found.led:
         note(
             f"partitions of topic '{topic}' that are led, and left alone: {found.led}; where a broker that leads is "
@@ -268,26 +272,6 @@ def recover(
         note("nothing was changed: pass --accept-loss to have it done")
     if refused or not accept_loss or not found.partitions:
         raise typer.Exit(1)
-
-
-def _tell(one: Mapping[str, Any], *, done: bool) -> None:
-    """What is, or would be, and what it costs."""
-    if one["refusal"]:
-        print_line(one["refusal"])
-        return
-    name, old, end = f"{one['topic']}-{one['partition']}", ", ".join(map(str, one["replicas"])), one["end_offset"]
-    goes = "goes on" if done else "would go on"
-    print_line(f"{name}: broker {one['target']} {goes} behind durable history, at offset {end + 1}")
-    if done:
-        fate = f"its log is set aside should broker {old} come back"
-    else:
-        fate = (
-            f"start broker {old} rather, if its disk can be had; if not, see that it is stopped for good, for one that "
-            "is only cut off goes on to acknowledge"
-        )
-    print_line(f"{name}: offset {end} is the last that is durable; what was acknowledged above it is lost: {fate}")
-    if one["warning"]:
-        print_line(f"{name}: {one['warning']}")
 
 
 def _fate(stray: dict[str, Any]) -> str:

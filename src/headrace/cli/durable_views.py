@@ -144,16 +144,6 @@ class Swept:
         self.problems.extend(answer["problems"])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recovered:
-    """What became of a topic's partitions that nobody led, or would."""
-
-    partitions: Sequence[Mapping[str, Any]]
-    """As `broker.recovering.RecoveryView`."""
-    led: int
-    """How many others are led, and left alone."""
-
-
 # with no broker
 
 
@@ -490,18 +480,3 @@ async def merge(bootstrap: str, topic: str, partition: int | None, *, execute: b
     if has_store and lacking and not total.problems:
         total.problems.append(f"Partition {lacking[0]} is led by no broker that answered: ask again.")
     return total
-
-
-async def recover(bootstrap: str, topic: str, partition: int | None, to: int | None, *, execute: bool) -> Recovered:
-    """By the broker that is to go on, where it is named and lives, else by the first that does. Raises UsageError where
-    there is no store, ClientError where it is refused as a whole."""
-    async with Cluster(bootstrap) as cluster:
-        brokers = sorted(await _brokers(cluster), key=lambda broker: broker.id != to)
-        for broker in brokers:
-            async with DurableLink(_address(broker)) as link:
-                answer = await link.recover(topic, partition, to, execute=execute)
-            if answer["has_store"]:
-                if answer["error"]:
-                    raise ClientError(answer["error"])
-                return Recovered(partitions=answer["partitions"], led=answer["led"])
-    raise UsageError("No broker has a durable store (durable.url): there is nothing to recover from.")
