@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from headrace.wire.messages.alter_partition_reassignments import (
 )
 from headrace.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from tests import loops
-from tests.broker.cluster import BY_HAND
+from tests.broker.cluster import BY_HAND, DEADLINE_S
 from tests.broker.data_path import fetch, produce
 from tests.broker.group_broker import until
 from tests.broker.moving import A, B, C, Moving, moving
@@ -89,7 +90,8 @@ async def recover(world: Moving, to: int, *, execute: bool = True) -> dict[str, 
 
 
 async def until_led(world: Moving, by: int) -> None:
-    await until(lambda: isinstance(world.partitions(by).role(world.key), Partition))
+    async with asyncio.timeout(DEADLINE_S):
+        await until(lambda: isinstance(world.partitions(by).role(world.key), Partition))
     assert world.known(by).replicas == world.known(by).isr == (by,)
 
 

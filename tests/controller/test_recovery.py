@@ -6,18 +6,19 @@ import uuid
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import event, given
 from hypothesis import strategies as st
 
 from headrace.base.ids import NO_LEADER, BrokerId, PartitionIndex, TopicId, TopicPartition
 from headrace.controller import recovery
-from headrace.controller.brokers import fence_broker, remove_broker
-from headrace.controller.decision import Decision, Refusal
+from headrace.controller.brokers import remove_broker, unfence_broker
+from headrace.controller.decision import Refusal
 from headrace.controller.durable import publish_segment
+from headrace.controller.reassignments import Reassignment, reassign_partitions
 from headrace.controller.recovery import Recovery, RecoveryWish, recover_partitions
 from headrace.controller.topics import NewTopic, create_topics
 from headrace.metadata.events import MoveCancelled
-from headrace.metadata.values import PartitionImage
+from headrace.metadata.values import PartitionImage, TopicImage
 from headrace.wire.errors import ErrorCode
 from tests.controller.test_moves import A, B, C, Cluster
 from tests.metadata.histories import BROKERS, Entry, descriptor, histories
@@ -246,15 +247,38 @@ def test_more_than_an_entry_holds_is_to_be_asked_for_again(monkeypatch: pytest.M
 # whatever came before
 
 
-@given(histories(), st.none() | st.sampled_from(BROKERS), st.sampled_from(BROKERS))
+def exported(world: Cluster, topic: TopicImage) -> None:
+    """A segment more of each partition that is led."""
+    for known in topic.partitions:
+        catalog = world.image.durable(TopicPartition(topic.id, known.index))
+        publishing = publish_segment(
+            world.image,
+            topic_id=topic.id,
+            partition=known.index,
+            leader_epoch=known.leader_epoch,
+            descriptor=descriptor(catalog.next_offset, 2, known.leader_epoch),
+            previous_hash=catalog.head,
+        )
+        world.do(publishing)
+
+
+@given(histories(), st.none() | st.sampled_from(BROKERS), st.integers(0, 2), st.booleans())
 def test_what_is_recovered_was_dead_and_is_whole_and_the_rest_is_as_it_was(
-    entries: list[Entry], to: BrokerId | None, alive: BrokerId
+    entries: list[Entry], to: BrokerId | None, number: int, moves: bool
 ) -> None:
-    """All others than `alive` die first."""
-    image = replay_all(entries)
-    for dead in [broker for broker in image.brokers.values() if broker.id != alive]:
-        fencing: Decision[Any] = fence_broker(image, broker_id=dead.id, broker_epoch=dead.epoch)
-        image = image.replay(fencing.events, index=image.index + 1)
+    """All live, all that is led is exported, and with `moves` is to be handed over to one; then all others die."""
+    world = Cluster()
+    world.image = replay_all(entries)
+    alive = sorted(world.image.brokers)[number % len(world.image.brokers)] if world.image.brokers else BROKERS[0]
+    for broker in world.image.brokers:
+        world.do(unfence_broker(world.image, broker_id=broker, broker_epoch=world.epoch(broker)))
+    for topic in world.image.topics.values():
+        exported(world, topic)
+        wishes = [Reassignment(topic=topic.name, partition=one.index, replicas=(alive,)) for one in topic.partitions]
+        world.do(reassign_partitions(world.image, wishes if moves else [], hands_over=lambda _: True))
+    for broker in [broker for broker in world.image.brokers if broker != alive]:
+        world.fence(broker)
+    image = world.image
     for topic in list(image.topics.values()):
         decision = recover_partitions(image, RecoveryWish(topic=topic.name, to=to))
         after = image.replay(decision.events, index=image.index + 1)
@@ -268,6 +292,7 @@ def test_what_is_recovered_was_dead_and_is_whole_and_the_rest_is_as_it_was(
                 assert now == before
                 continue
             one = done[before.index]
+            event("recovered while it moved" if before.move is not None else "recovered")
             assert before.leader == NO_LEADER
             assert not before.is_sealed
             assert all(image.brokers[replica].fenced for replica in before.replicas)
