@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from headrace.base.errors import HeadraceError
 from headrace.base.ids import NO_LEADER, BrokerId
 from headrace.broker.partition import Partition
 from headrace.controller.asks import RecoverPartitions
@@ -160,11 +161,21 @@ def test_another_goes_on_behind_history_and_all_is_one_stream(tmp_path: Path) ->
     run(tmp_path, work)
 
 
-def test_the_old_owner_comes_back_and_serves_nothing_and_its_log_is_kept(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_killed", [False, True], ids=["stopped", "killed"])
+def test_the_old_owner_comes_back_and_serves_nothing_and_its_log_is_kept(tmp_path: Path, is_killed: bool) -> None:
+    """With what only the journal has of it, too."""
+
     async def work(world: Moving) -> None:
-        await recovered(world)
+        await with_history(world)
+        if is_killed:
+            await world.fence(A)
+            world.cluster.brokers[A]._failure = HeadraceError("a test's")  # nothing more is written
+        await lose(world, A)
+        await recover(world, B)
+        await until_led(world, B)
         assert await send(world, B, DURABLE, "b") == (0, DURABLE)
         await world.cluster.start(A)
+        await world.until_unfenced(A)
         await world.cluster.agree()
         await world.cluster.settled(A)
         check_set_aside(world, A)
@@ -177,7 +188,7 @@ def test_the_old_owner_comes_back_and_serves_nothing_and_its_log_is_kept(tmp_pat
         assert await world.read(A, 0, DURABLE + 2) == list(enumerate(stream)), "the rows are B's"
         assert len(strays(world, A)) == 1
 
-    run(tmp_path, work)
+    run(tmp_path, work, configs=BY_HAND)
 
 
 def test_a_broker_that_was_only_cut_off_keeps_what_it_had_aside(tmp_path: Path) -> None:
