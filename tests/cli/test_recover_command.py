@@ -167,6 +167,20 @@ def test_what_cannot_be_is_refused_in_a_sentence(
     run(tmp_path, work)
 
 
+def test_who_has_no_store_is_no_target(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It could not lead before it reads history."""
+
+    async def work(world: Moving) -> None:
+        before = world.known(C)
+        world.cluster.brokers[C].parts._durable_api._recovering = None
+        code, told, err = await command(world, capsys, *RECOVER, "--to", "3", "--accept-loss")
+        assert (code, told) == (2, [])
+        assert "Broker 3 has no durable store" in err
+        assert world.known(C) == before
+
+    run(tmp_path, work)
+
+
 def test_without_a_store_there_is_nothing_to_recover_from(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async def whole() -> None:
         async with replicating(tmp_path, BY_HAND) as world:

@@ -25,7 +25,7 @@ class Recovered(NamedTuple):
 
 async def recover(bootstrap: str, topic: str, partition: int | None, to: int | None, *, execute: bool) -> Recovered:
     """By the broker that is to go on, where it is named, else by the first that takes a connection and has a store.
-    Raises UsageError where there is no store, ClientError where it is refused as a whole."""
+    Raises UsageError where it has none, or nobody has one, ClientError where it is refused as a whole."""
     silent: ClientError | None = None
     async with Cluster(bootstrap) as cluster:
         living = [broker for broker in await Members(cluster).brokers() if not broker.fenced]
@@ -37,6 +37,8 @@ async def recover(bootstrap: str, topic: str, partition: int | None, to: int | N
                     silent = error  # as one that has just died
                     continue
                 answer = await link.recover(topic, partition, to, execute=execute)
+            if broker.id == to and not answer["has_store"]:
+                raise UsageError(f"Broker {to} has no durable store (durable.url), and could not lead: name another.")
             if answer["has_store"]:
                 if answer["error"]:
                     raise ClientError(answer["error"])

@@ -59,7 +59,8 @@ Start: TypeAlias = TakeOver | LocalLog | Anew | Offline
 LOCAL: Final = LocalLog()
 LOST: Final = (
     "The partition was handed over to this broker, and its log is not there any more: put the directory back. Where "
-    "the disk is lost, 'headrace topic elect --unclean' has it go on behind the durable store, without the rest."
+    "the disk is lost, 'headrace topic elect --unclean' has it go on behind the durable store, without the rest; or "
+    "stop this broker, and 'headrace durable recover' has another one do so."
 )
 
 
