@@ -34,6 +34,7 @@ from headrace.controller.moves import Seal
 from headrace.controller.moving import MoveOutcome, MoveWish
 from headrace.controller.quotas import QuotaAlteration, QuotaOp
 from headrace.controller.reassignments import Reassignment
+from headrace.controller.recovery import Recovery, RecoveryOutcome, RecoveryWish
 from headrace.controller.renewals import CopyRenewal
 from headrace.controller.topic_changes import NewPartitions, TopicRef
 from headrace.controller.topics import NewTopic
@@ -117,6 +118,20 @@ CASES: list[tuple[Ask[Any], Any]] = [
     (
         asks.MovePartitions(wish=MoveWish(topic="t", partitions=(PartitionIndex(1),), to=ONE), validate_only=True),
         (MoveOutcome(topic="t", partition=PartitionIndex(1), source=BrokerId(2), target=ONE, is_handed_over=True),),
+    ),
+    (
+        asks.RecoverPartitions(
+            wish=RecoveryWish(topic="t", partitions=(PartitionIndex(1),), to=ONE), validate_only=True
+        ),
+        Recovery(
+            outcomes=(
+                RecoveryOutcome(
+                    topic="t", partition=PartitionIndex(1), replicas=(BrokerId(2),), target=ONE, end_offset=Offset(21)
+                ),
+                RecoveryOutcome(topic="t", partition=PartitionIndex(2), refusal=REFUSAL),
+            ),
+            led=3,
+        ),
     ),
     (
         asks.ProveMove(topic_id=TOPIC, partition=PartitionIndex(0), broker_id=ONE, broker_epoch=EPOCH),

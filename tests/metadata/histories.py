@@ -47,6 +47,7 @@ from headrace.controller.moves import (
 )
 from headrace.controller.quotas import QuotaAlteration, QuotaOp, alter_quotas
 from headrace.controller.reassignments import Reassignment, finish_reassignments, reassign_partitions
+from headrace.controller.recovery import RecoveryWish, recover_partitions
 from headrace.controller.topic_changes import NewPartitions, TopicRef, create_partitions, delete_topics
 from headrace.controller.topics import NewTopic, create_topics
 from headrace.metadata import events as ev
@@ -278,6 +279,10 @@ def _elect(election: Election) -> Command:
     return lambda image: elect_leaders(image, election, None)
 
 
+def _recover(name: str, to: BrokerId | None) -> Command:
+    return lambda image: recover_partitions(image, RecoveryWish(topic=name, to=to))
+
+
 def _trim(name: str, partition: int, part: int) -> Command:
     """Delete this many quarters of what its catalog holds."""
 
@@ -385,6 +390,7 @@ commands = st.one_of(
     reassignments,
     reassignments,
     st.builds(_elect, st.sampled_from(Election)),
+    st.builds(_recover, names, st.none() | brokers),
     st.just(partial(finish_reassignments, partitions_max=10)),
     st.just(_grow_replicas),
 )
@@ -423,6 +429,7 @@ partition_images = st.builds(
     adding=broker_lists | st.just(()),
     removing=broker_lists | st.just(()),
     assignment_epoch=small,
+    recovered_epoch=small,
     move=st.none() | wild_moves,
 )
 partition_runs = st.lists(partition_images, max_size=3).map(
@@ -437,6 +444,7 @@ partition_runs = st.lists(partition_images, max_size=3).map(
             adding=one.adding,
             removing=one.removing,
             assignment_epoch=one.assignment_epoch,
+            recovered_epoch=one.recovered_epoch,
             move=one.move,
         )
         for at, one in enumerate(run)
@@ -472,6 +480,7 @@ wild_partition_changes = st.one_of(
         isr=st.none() | broker_lists,
         adding=broker_lists | st.just(()),
         removing=broker_lists | st.just(()),
+        recovered_epoch=small,
     ),
     st.builds(
         ev.IsrChanged,

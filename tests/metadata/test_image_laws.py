@@ -142,7 +142,7 @@ def link_hash(previous: str, link: Link) -> str:
 
 
 def check_move(partition: PartitionImage) -> None:
-    assert partition.assignment_epoch <= partition.leader_epoch
+    assert partition.recovered_epoch <= partition.assignment_epoch <= partition.leader_epoch
     move = partition.move
     if move is not None:
         owner = move.source if move.state is None else move.target

@@ -33,6 +33,7 @@ OWNED = partition(B, assignment=6)
 SEALED = partition(B, assignment=6, move=Move(source=A, target=B, state=STATE))
 BACK = partition(A, assignment=9, move=Move(source=B, target=A, state=STATE))
 NEW = partition(A, assignment=0)
+RECOVERED = partition(B, assignment=9, recovered_epoch=9)
 COPIED = partition(B, C, assignment=6, isr=(B,))
 
 
@@ -59,6 +60,14 @@ COPIED = partition(B, C, assignment=6, isr=(B,))
         (partition(B, assignment=6, is_unclean=True), B, 6, LOCAL),
         (partition(B, C, assignment=6, is_unclean=True), C, None, Anew(Offset(0))),
         (partition(B, assignment=6, leader=NO_LEADER, is_unclean=True), B, None, Offline),
+        # recovered from durable history alone: also where it died before it had made its first log
+        (RECOVERED, B, None, Anew(Offset(0))),
+        (RECOVERED, B, 0, Anew(Offset(0))),
+        (RECOVERED, B, 9, LOCAL),
+        (partition(B, assignment=9, recovered_epoch=9, leader=NO_LEADER), B, None, Anew(Offset(0))),
+        (partition(B, C, assignment=9, recovered_epoch=9), C, 0, Anew(Offset(0))),
+        (partition(B, C, assignment=9, recovered_epoch=9, leader=NO_LEADER), C, 0, Anew(Offset(0))),
+        (partition(B, assignment=12, recovered_epoch=9), B, None, Offline),
         # a new topic
         (NEW, A, None, Anew(Offset(0))),
         # otherwise

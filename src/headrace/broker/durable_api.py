@@ -1,30 +1,67 @@
-"""Tells of durable history, sweeps the store and merges segments, for `headrace durable` (`wire.durable`). Loop-only.
+"""Tells of durable history, sweeps the store, merges segments and has partitions recovered, for `headrace durable`
+(`wire.durable`). Loop-only.
 
 Promises: an answer comes at once and is bounded; what is long comes in parts, each true of the image of its moment. A
-sweep, or a merge, that is asked for goes on beside, one of each at a time, and is asked after until it is done.
+sweep, a merge, or a recovery, that is asked for goes on beside, one of each at a time, and is asked after until it is
+done.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import asdict
 from itertools import islice
-from typing import Any
+from typing import Any, Generic, TypeVar
 from uuid import UUID
 
 from headrace.base.errors import CorruptData
-from headrace.base.ids import Offset, PartitionIndex, TopicId, TopicPartition
+from headrace.base.ids import BrokerId, Offset, PartitionIndex, TopicId, TopicPartition
 from headrace.base.limits import DURABLE_ENTRIES_TOLD_MAX, DURABLE_SUMMARIES_TOLD_MAX
 from headrace.base.ports import Buffer
 from headrace.broker.merger import Merged, Merger
+from headrace.broker.recovering import Recovered, Recovering
 from headrace.broker.sweeper import Sweep, Sweeper
 from headrace.broker.tasks import OnBug, started
+from headrace.controller.recovery import RecoveryWish
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.segments import CatalogEntry, PartitionCatalog
 from headrace.storage.tier.mirror import MirroredState
 from headrace.wire import durable
 from headrace.wire.durable import decode_request, encode_answer
+
+T = TypeVar("T")
+
+
+class Work(Generic[T]):
+    """Of one kind, one at a time, each under the name that who asked for it gave it. Loop-only."""
+
+    def __init__(self, what: str, on_bug: OnBug) -> None:
+        self._what = what
+        self._on_bug = on_bug
+        self._asked: str | None = None
+        """The name of the last."""
+        self._task: asyncio.Task[None] | None = None
+        self.result: T | None = None
+        """Of the last; None: it was ended before it was through."""
+
+    def is_over(self, name: str, begin: Callable[[], Coroutine[Any, Any, T]]) -> bool:
+        """Whether what has that name is; where it was not asked for before, it is begun as soon as it can be."""
+        if self._task is not None and not self._task.done():
+            return False
+        if self._asked == name:
+            return True
+        self._asked, self.result = name, None
+        self._task = started(self._run(begin()), self._what, self._on_bug)
+        return False
+
+    async def _run(self, work: Coroutine[Any, Any, T]) -> None:
+        self.result = await work
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
 
 
 class DurableApi:
@@ -36,20 +73,16 @@ class DurableApi:
         image: Callable[[], MetadataImage],
         sweeper: Callable[[], Sweeper | None],
         merger: Callable[[], Merger | None],
+        recovering: Recovering | None,
         on_bug: OnBug,
     ) -> None:
         self._image = image
         self._sweeper = sweeper
         self._merger = merger
-        self._on_bug = on_bug
-        self._asked: str | None = None
-        """Who asked for the last sweep."""
-        self._sweeping: asyncio.Task[None] | None = None
-        self._swept: Sweep | None = None
-        self._merge_asked: str | None = None
-        """Who asked for the last merge."""
-        self._merging: asyncio.Task[None] | None = None
-        self._merged: Merged | None = None
+        self._recovering = recovering
+        self._sweeps = Work[Sweep]("a sweep that was asked for", on_bug)
+        self._merges = Work[Merged]("a merge that was asked for", on_bug)
+        self._recoveries = Work[Recovered]("a recovery that was asked for", on_bug)
 
     def serve(self, frame: memoryview, _: object) -> list[Buffer]:
         """Raises CorruptData."""
@@ -69,6 +102,9 @@ class DurableApi:
                     return [
                         encode_answer(self._merge(str(request["id"]), topic_id, wanted, request["execute"] is True))
                     ]
+                case durable.RECOVER:
+                    name, execute = str(request["id"]), request["execute"] is True
+                    return [encode_answer(self._recover(name, _recovery_wish(request), execute=execute))]
         except (KeyError, TypeError, ValueError) as error:
             raise CorruptData(f"a question about durable history is malformed: {error!r}") from error
         raise CorruptData("a question about durable history is of no known kind")
@@ -109,15 +145,9 @@ class DurableApi:
         sweeper = self._sweeper()
         if sweeper is None:
             return {"done": True, "has_store": False}
-        if self._sweeping is not None and not self._sweeping.done():
+        if not self._sweeps.is_over(asked, lambda: sweeper.sweep(execute=execute)):
             return {"done": False}
-        if self._asked != asked:
-            self._asked, self._swept = asked, None
-            self._sweeping = started(self._run(sweeper, execute), "a sweep that was asked for", self._on_bug)
-            return {"done": False}
-        swept = self._swept
-        if swept is None:
-            swept = Sweep(problems=["The sweep was ended before it was through."])
+        swept = self._sweeps.result or Sweep(problems=["The sweep was ended before it was through."])
         return {
             "done": True,
             "has_store": True,
@@ -133,27 +163,33 @@ class DurableApi:
         merger = self._merger()
         if merger is None:
             return {"done": True, "has_store": False}
-        if self._merging is not None and not self._merging.done():
+        if not self._merges.is_over(asked, lambda: merger.merge(topic_id, partition, execute=execute)):
             return {"done": False}
-        if self._merge_asked != asked:
-            self._merge_asked, self._merged = asked, None
-            work = self._run_merge(merger, topic_id, partition, execute)
-            self._merging = started(work, "a merge that was asked for", self._on_bug)
-            return {"done": False}
-        merged = self._merged or Merged(problems=["The merge was ended before it was through."])
+        merged = self._merges.result or Merged(problems=["The merge was ended before it was through."])
         return {"done": True, "has_store": True, **asdict(merged)}
 
-    async def _run_merge(self, merger: Merger, topic_id: TopicId, partition: int | None, execute: bool) -> None:
-        self._merged = await merger.merge(topic_id, partition, execute=execute)
-
-    async def _run(self, sweeper: Sweeper, execute: bool) -> None:
-        self._swept = await sweeper.sweep(execute=execute)
+    def _recover(self, asked: str, wish: RecoveryWish, *, execute: bool) -> dict[str, Any]:
+        recovering = self._recovering
+        if recovering is None:
+            return {"done": True, "has_store": False}
+        if not self._recoveries.is_over(asked, lambda: recovering.recover(wish, execute=execute)):
+            return {"done": False}
+        found = self._recoveries.result or Recovered(error="It was ended before it was through: ask again.")
+        return {"done": True, "has_store": True, **asdict(found)}
 
     async def stop(self) -> None:
-        for task in (self._sweeping, self._merging):
-            if task is not None:
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
+        for work in (self._sweeps, self._merges, self._recoveries):
+            await work.stop()
+
+
+def _recovery_wish(request: dict[str, Any]) -> RecoveryWish:
+    """Raises KeyError, TypeError, ValueError."""
+    partition, to = request["partition"], request["to"]
+    return RecoveryWish(
+        topic=str(request["topic"]),
+        partitions=() if partition is None else (PartitionIndex(int(partition)),),
+        to=None if to is None else BrokerId(int(to)),
+    )
 
 
 def _summary(index: PartitionIndex, catalog: PartitionCatalog) -> dict[str, int]:

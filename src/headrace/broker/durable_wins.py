@@ -29,7 +29,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import structlog
 
@@ -45,6 +45,9 @@ from headrace.storage.engine import PartitionLog
 from headrace.storage.tier.frontier import NotTold
 
 log = structlog.get_logger(__name__)
+
+STORE: Final = "the store (durable.url) can be reached, is the right one, and has all of its objects"
+NO_STORE: Final = "set it as on the other brokers and restart, or let a broker lead that has it"
 
 
 def wins(catalog: PartitionCatalog | None, partition_log: PartitionLog) -> bool:
@@ -89,8 +92,8 @@ class DurableWins:
         self._found: dict[TopicPartition, tuple[str, Found]] = {}
         """Of those that wait for their role, with the head of the catalog that it was read by."""
         self._reading: dict[TopicPartition, asyncio.Task[None]] = {}
-        self._told: set[TopicPartition] = set()
-        """Of those that are not led, for there is no store here."""
+        self.waits: dict[TopicPartition, str] = {}
+        """Why those are not led that are to be: history cannot be read. A clause that says what to do."""
 
     def stop(self) -> None:
         for task in self._reading.values():
@@ -100,7 +103,7 @@ class DurableWins:
     def forget(self, key: TopicPartition) -> None:
         """It is not held here any more."""
         self._found.pop(key, None)
-        self._told.discard(key)
+        self.waits.pop(key, None)
         if (reading := self._reading.pop(key, None)) is not None:
             reading.cancel()
 
@@ -131,11 +134,11 @@ class DurableWins:
 
     def _read(self, key: TopicPartition) -> None:
         if self.frontiers is None:
-            if key not in self._told:
-                self._told.add(key)
+            if key not in self.waits:
+                self.waits[key] = NO_STORE
                 log.error(
                     "a partition is not led: its log ends below durable history, and this broker has no durable store "
-                    "(durable.url); set it as on the other brokers and restart, or let a broker lead that has it",
+                    f"(durable.url); {NO_STORE}",
                     topic_id=str(key.topic_id),
                     partition=key.partition,
                 )
@@ -145,7 +148,6 @@ class DurableWins:
     async def _look(self, key: TopicPartition, frontiers: Frontiers) -> None:
         """Until it is read, or nobody needs it any more."""
         pause_ms = HISTORY_RETRY_MS
-        is_told = False
         while (catalog := self.wanted(key)) is not None:
             try:
                 offset, epoch, producers = await frontiers.read(catalog)
@@ -155,11 +157,12 @@ class DurableWins:
                 self._found[key] = catalog.head, _without_producers(key, catalog, error)
                 break
             except (HeadraceError, OSError) as error:
+                is_told = key in self.waits
+                self.waits[key] = f"see that {STORE} ({error})"
                 if not is_told:
-                    is_told = True
                     log.error(
                         "a partition is not led: its log ends below durable history, and that cannot be read; see that "
-                        "the store (durable.url) can be reached, is the right one, and has all of its objects",
+                        + STORE,
                         topic_id=str(key.topic_id),
                         partition=key.partition,
                         frontier=catalog.next_offset,
@@ -168,6 +171,7 @@ class DurableWins:
                 await asyncio.sleep(pause_ms / 1000)
                 pause_ms = min(2 * pause_ms, FRONTIER_LEADER_RETRY_MS_MAX)
         del self._reading[key]
+        self.waits.pop(key, None)
         if key in self._found:
             self.again(key)
 

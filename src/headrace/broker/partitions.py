@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -33,7 +33,7 @@ from headrace.broker.partition import Partition, Propose
 from headrace.broker.partition_settings import PartitionSettings, log_config, partition_settings
 from headrace.broker.repacking import Repacker
 from headrace.broker.replica import Common, Failed, Replica, Suspect
-from headrace.broker.strays import Strays
+from headrace.broker.strays import Strays, may_hold_more
 from headrace.broker.tasks import OnBug, started
 from headrace.metadata.configs import TopicConfig, topic_config
 from headrace.metadata.delta import ImageDelta, LocalPartition
@@ -502,10 +502,12 @@ class Partitions:
         await self.settled()
 
     async def _remove(self, gone: Sequence[LogIdentity]) -> None:
-        """Close and delete, once no flush of theirs is under way."""
+        """Close and delete, once no flush of theirs is under way. What may be all that there is of what was
+        acknowledged is set aside."""
         keys = [TopicPartition(identity.topic_id, identity.partition) for identity in gone]
         logs = await self._let_go(keys, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        self._discarding.add(await in_thread(lambda: self._delete(logs, gone)))
+        kept = [identity for identity in gone if may_hold_more(identity, self._image)]
+        self._discarding.add(await in_thread(lambda: self._delete(logs, gone, kept)))
 
     async def _leave(self, keys: Sequence[TopicPartition]) -> None:
         """Close those that are handed over; their files stay until nobody needs them."""
@@ -530,17 +532,34 @@ class Partitions:
             await let_go(logs)
         return logs
 
-    def _delete(self, logs: Sequence[PartitionLog], gone: Sequence[LogIdentity]) -> list[Path]:
-        """In a worker thread. What is left, which nobody waits for."""
+    def _delete(
+        self, logs: Sequence[PartitionLog], gone: Sequence[LogIdentity], kept: Collection[LogIdentity]
+    ) -> list[Path]:
+        """In a worker thread. What is left, which nobody waits for. Of `gone` those in `kept` are set aside."""
         for each in logs:
-            _close(each, clean=False)
+            _close(each, clean=each.identity in kept and not each.failed)
         left = []
         for identity in gone:
             try:
-                left.append(self._engine.begin_delete(identity))
+                if identity in kept:
+                    self._set_aside(identity)
+                else:
+                    left.append(self._engine.begin_delete(identity))
             except (OSError, HeadraceError) as error:
                 log.warning("a deleted partition's files are left", topic=identity.topic_name, reason=str(error))
         return [directory for directory in left if directory is not None]
+
+    def _set_aside(self, identity: LogIdentity) -> None:
+        """In a worker thread. Raises OSError, HeadraceError."""
+        is_there = self._engine.stamped(identity) is not None
+        if is_there and (directory := self._engine.set_aside(identity)) is not None:
+            log.error(
+                "a partition was recovered elsewhere, behind durable history, while this broker was thought gone for "
+                "good: its log is set aside, and what it has beyond that is nowhere else",
+                topic=identity.topic_name,
+                partition=identity.partition,
+                kept_in=str(directory),
+            )
 
     def _take_up(
         self,

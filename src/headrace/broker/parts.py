@@ -41,6 +41,7 @@ from headrace.broker.partitions import Partitions
 from headrace.broker.producer_ids import ProducerIdAllocator
 from headrace.broker.quotas import ClientQuotas
 from headrace.broker.read_replicas import ReadReplicas
+from headrace.broker.recovering import Recovering
 from headrace.broker.renewals import Renewals
 from headrace.broker.reporter import Reporter
 from headrace.broker.sampled_rate import Window
@@ -204,6 +205,7 @@ class Parts:
             image=lambda: metadata.image,
             sweeper=lambda: None if self.tiering is None else self.tiering.sweeper,
             merger=lambda: None if self.tiering is None else self.tiering.merger,
+            recovering=self._make_recovering(),
             on_bug=on_bug,
         )
         handlers = {handler.key: handler for handler in ALL}
@@ -243,6 +245,17 @@ class Parts:
         self._followers.on_delta(delta)
         self._forwarder.on_delta(delta)
         self.partitions.on_delta(delta)
+
+    def _make_recovering(self) -> Recovering | None:
+        """None: there is no store, and no history to go on from."""
+        if self._frontiers is None:
+            return None
+        return Recovering(
+            node=self._config.broker_id,
+            image=lambda: self.metadata.image,
+            control=self.control,
+            frontiers=self._frontiers,
+        )
 
     def _make_services(self, advertised: Mapping[int, tuple[int, int]]) -> Services:
         config, ports = self._config, self._ports

@@ -10,7 +10,7 @@ it may become possible. Loop-only.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 import structlog
@@ -97,10 +97,18 @@ class Renewals:
         return self._obstacles.get(key)
 
     def serve(self, _: memoryview, __: Connection) -> list[Buffer]:
-        """A frame that asks for all that is damaged (`wire.ailments`)."""
+        """A frame that asks for all that is damaged, or cannot be led for want of its history (`wire.ailments`)."""
         roles = [role for key in self._noted if (role := self._partitions.role(key)) is not None]
         told = [each for role in roles if (each := self._ailment(role)) is not None]
+        told += self._waiting()
         return [encode_ailments(told[:AILMENTS_TOLD_MAX])]
+
+    def _waiting(self) -> Iterator[Ailment]:
+        """What is to be led here, and is not before its durable history is read."""
+        for key, todo in self._partitions.durable_wins.waits.items():
+            if (role := self._partitions.role(key)) is not None:
+                ends_at = -1 if role.history is None else role.history.next_offset
+                yield Ailment(role.topic, key.partition, True, ends_at, ends_at, todo)
 
     def _ailment(self, role: Replica) -> Ailment | None:
         """None: it is sound, and goes on."""

@@ -2,7 +2,9 @@
 their partition went elsewhere, while it was away or just before it died.
 
 Promises: nothing is touched that this broker holds, or keeps for who takes it over, nor what was written under another
-directory's id. What an earlier owner has left goes: the image says that a later assignment has begun since. Whatever
+directory's id. What an earlier owner has left goes: the image says that a later assignment has begun since, with all
+that was acknowledged. One that began with durable history alone lacks what that did not have: what was there before it
+is set aside, for it may be all that there is of it. Whatever
 else is not held here is set aside under another name, whole, for an operator to remove, as Kafka does with its strays
 (`LogManager.isStrayKraftReplica`). It is not deleted, though the image is a committed one and newer than all that was
 ever written here, for it has this process's own registration: where an operator has put back an older copy of the
@@ -18,9 +20,10 @@ from typing import Final
 import structlog
 
 from headrace.base.errors import HeadraceError
-from headrace.base.ids import BrokerId, DirectoryId
+from headrace.base.ids import BrokerId, DirectoryId, TopicPartition
 from headrace.broker.opening import in_thread
 from headrace.metadata.image import MetadataImage
+from headrace.metadata.values import PartitionImage
 from headrace.storage.engine import LogEngine, LogIdentity
 
 log = structlog.get_logger(__name__)
@@ -72,15 +75,23 @@ class Strays:
 
     def _is_kept(self, identity: LogIdentity, image: MetadataImage) -> bool:
         """Whether it is held here, or was sealed here and is kept until the move is finished."""
-        topic = image.topics.get(identity.topic_id)
-        if topic is None or not 0 <= identity.partition < len(topic.partitions):
-            return False
-        partition = topic.partitions[identity.partition]
-        return self._node in partition.replicas or partition.left_by == self._node
+        partition = _partition(identity, image)
+        return partition is not None and (self._node in partition.replicas or partition.left_by == self._node)
 
     def _is_left_behind(self, identity: LogIdentity, image: MetadataImage) -> bool:
-        """Whether the partition has been handed over since this log was its."""
-        topic = image.topics.get(identity.topic_id)
-        if topic is None or not 0 <= identity.partition < len(topic.partitions):
+        """Whether the partition has been handed over since this log was its, and nothing was given up since."""
+        partition = _partition(identity, image)
+        if partition is None or may_hold_more(identity, image):
             return False
-        return identity.assignment_epoch < topic.partitions[identity.partition].assignment_epoch
+        return identity.assignment_epoch < partition.assignment_epoch
+
+
+def may_hold_more(identity: LogIdentity, image: MetadataImage) -> bool:
+    """Whether the partition has been recovered from durable history alone since this log was its: what was acknowledged
+    above that may be nowhere else."""
+    partition = _partition(identity, image)
+    return partition is not None and identity.assignment_epoch < partition.recovered_epoch
+
+
+def _partition(identity: LogIdentity, image: MetadataImage) -> PartitionImage | None:
+    return image.partition(TopicPartition(identity.topic_id, identity.partition))

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence, Set
+from typing import NamedTuple, TypeAlias
 
 from headrace.net.client.address import Address
 from headrace.net.client.admin import Admin
 from headrace.net.client.ailments import ailments
 from headrace.net.client.cluster import Cluster
+from headrace.net.client.durable import DurableLink
+from headrace.net.client.errors import ClientError
 from headrace.net.client.members import BrokerView, Members, QuorumView
 from headrace.net.client.view import PartitionView, TopicView
 from headrace.wire.ailments import Ailment
 
+Ends: TypeAlias = Mapping[tuple[str, int], int]
+"""The last durable offset of each partition that has history, by topic and index."""
 OFFSETS_TOPIC = "__consumer_offsets"
 PARTITIONS_NAMED_MAX = 20
 """Of one topic, for each kind of finding; the rest are counted."""
@@ -40,7 +44,8 @@ async def findings(bootstrap: str) -> list[Finding]:
         factors = await _factors(admin, next(iter(view.brokers)))
         ailing = [view for view in topics.values() if any(_ails(part) for part in view.partitions)]
         least = {view.name: await _min_insync(admin, view.name) for view in ailing}
-    found = [finding for view in ailing for finding in _of_topic(view, least[view.name], brokers)]
+    durable = await _durable({view.name for view in ailing if _are_gone(view, brokers)}, brokers)
+    found = [finding for view in ailing for finding in _of_topic(view, least[view.name], brokers, durable)]
     for broker in brokers.values():
         if not broker.fenced:
             damaged = await ailments(Address(broker.host, broker.port))
@@ -50,6 +55,7 @@ async def findings(bootstrap: str) -> list[Finding]:
                 found += [_of_damage(broker.id, each) for each in damaged[:PARTITIONS_NAMED_MAX]]
     order = (
         "offline",
+        "waits for history",
         "damaged",
         "not asked",
         "below min.insync.replicas",
@@ -78,14 +84,40 @@ async def _factors(admin: Admin, broker: int) -> tuple[int, int]:
     return int(values["default.replication.factor"] or 1), int(values["offsets.topic.replication.factor"] or 1)
 
 
+async def _durable(topics: Set[str], brokers: Mapping[int, BrokerView]) -> Ends:
+    """Of these topics. A broker that does not tell of durable history knows of none."""
+    found: dict[tuple[str, int], int] = {}
+    asked = next((broker for broker in brokers.values() if not broker.fenced), None)
+    if not topics or asked is None:
+        return found
+    try:
+        async with DurableLink(Address(asked.host, asked.port)) as link:
+            async for topic in link.topics():
+                if topic["topic"] in topics:
+                    found |= {(topic["topic"], part["partition"]): part["end_offset"] for part in topic["partitions"]}
+    except ClientError:
+        return {}
+    return found
+
+
+def _are_gone(view: TopicView, brokers: Mapping[int, BrokerView]) -> bool:
+    """Whether no broker lives that has a copy of one of its partitions."""
+    return any(part.leader < 0 and not _lives(part, brokers) for part in view.partitions)
+
+
+def _lives(part: PartitionView, brokers: Mapping[int, BrokerView]) -> bool:
+    """Whether one of its brokers does."""
+    return any((known := brokers.get(replica)) is not None and not known.fenced for replica in part.replicas)
+
+
 def _ails(part: PartitionView) -> bool:
     return part.leader < 0 or len(part.isr) < len(part.replicas)
 
 
-def _of_topic(view: TopicView, least: int, brokers: Mapping[int, BrokerView]) -> Iterator[Finding]:
+def _of_topic(view: TopicView, least: int, brokers: Mapping[int, BrokerView], durable: Ends) -> Iterator[Finding]:
     shown: dict[str, int] = {}
     for part in view.partitions:
-        finding = _of_partition(view.name, part, least, brokers)
+        finding = _of_partition(view.name, part, least, brokers, durable.get((view.name, part.index), -1))
         if finding is None:
             continue
         shown[finding.kind] = shown.get(finding.kind, 0) + 1
@@ -97,15 +129,14 @@ def _of_topic(view: TopicView, least: int, brokers: Mapping[int, BrokerView]) ->
             yield Finding(kind, view.name, f"so are {more} more of its partitions", "see 'headrace topic describe'")
 
 
-def _of_partition(topic: str, part: PartitionView, least: int, brokers: Mapping[int, BrokerView]) -> Finding | None:
+def _of_partition(
+    topic: str, part: PartitionView, least: int, brokers: Mapping[int, BrokerView], durable_end: int = -1
+) -> Finding | None:
+    """`durable_end`: its last offset that is durable; -1: none is, or that is not known."""
     subject = f"{topic}-{part.index}"
     if part.leader < 0:
         text = f"it has no leader: of those that have all that was acknowledged ({_listed(part.isr)}) none can lead"
-        give_up = f"headrace topic elect {topic} --partition {part.index} --unclean"
-        todo = (
-            f"start broker {_either(part.isr)} with its disk; where that is lost for good, '{give_up}' goes on without"
-        )
-        return Finding("offline", subject, text, todo)
+        return Finding("offline", subject, text, _brought_back(topic, part, brokers, durable_end))
     missing = [replica for replica in part.replicas if replica not in part.isr]
     down = [replica for replica in missing if (known := brokers.get(replica)) is None or known.fenced]
     todo = f"start broker {_listed(down)}" if down else f"wait until broker {_listed(missing)} has caught up"
@@ -115,8 +146,20 @@ def _of_partition(topic: str, part: PartitionView, least: int, brokers: Mapping[
     return Finding("out of sync", subject, f"broker {_listed(missing)} is not in sync", todo) if missing else None
 
 
+def _brought_back(topic: str, part: PartitionView, brokers: Mapping[int, BrokerView], durable_end: int) -> str:
+    """What is to be done where nobody leads it."""
+    start = f"start broker {_either(part.isr)} with its disk; where that is lost for good,"
+    if durable_end >= 0 and not _lives(part, brokers):
+        recover = f"headrace durable recover {topic} --partition {part.index}"
+        return f"{start} '{recover}' says how another broker goes on behind offset {durable_end}, the last durable one"
+    return f"{start} 'headrace topic elect {topic} --partition {part.index} --unclean' goes on without"
+
+
 def _of_damage(broker: int, ailment: Ailment) -> Finding:
     name = f"{ailment.topic}-{ailment.partition} on broker {broker}"
+    if ailment.leads and ailment.start == ailment.end:
+        text = f"it is not led before its durable history is read, behind which (offset {ailment.end}) its log begins"
+        return Finding("waits for history", name, text, ailment.obstacle)
     todo = ailment.obstacle or "wait until the broker has taken a sound copy from the leader"
     if ailment.start == ailment.end:
         text = f"its new copy cannot go on at offset {ailment.start}"

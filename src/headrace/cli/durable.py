@@ -1,4 +1,5 @@
-"""`headrace durable`: what is durable, proof of it, the merging of it, and the sweep of what nothing refers to."""
+"""`headrace durable`: what is durable, proof of it, the merging of it, the sweep of what nothing refers to, and going
+on from it alone."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 durable = typer.Typer(
-    name="durable", help="Look at durable history, prove it, and sweep its store.", no_args_is_help=True
+    name="durable", help="Look at durable history, prove it, sweep its store, and go on from it.", no_args_is_help=True
 )
 
 StoreUrl = Annotated[
@@ -228,6 +229,48 @@ def merge(
         if merged.unread:
             note(f"{merged.unread} other segments of it would be read, to keep the last record of each key")
     if merged.problems:
+        raise typer.Exit(1)
+
+
+@durable.command()
+def recover(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Its name.", show_default=False)],
+    partition: OnePartition = None,
+    to: Annotated[
+        int | None, typer.Option(metavar="BROKER", help="The broker that is to go on; else it is chosen.")
+    ] = None,
+    accept_loss: Annotated[
+        bool,
+        typer.Option("--accept-loss", help="Do it: what was acknowledged and is not durable is given up."),
+    ] = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    json: Json = False,
+) -> None:
+    """Have another broker go on behind durable history where all that held a partition are gone for good.
+
+    Only what nobody leads, and none of whose replicas lives. Without --accept-loss it is only said what would be done,
+    and what would be lost. A broker that comes back later is no replica any more: its log is set aside, whole.
+    """
+    from headrace.cli import recovering
+
+    found = _run(recovering.recover(bootstrap, topic, partition, to, execute=accept_loss))
+    for one in found.partitions:
+        if json:
+            print_json({**one, "done": accept_loss and not one["refusal"]})
+            continue
+        for line in recovering.told(one, done=accept_loss):
+            print_line(line)
+    if found.led:
+        note(
+            f"partitions of topic '{topic}' that are led, and left alone: {found.led}; where a broker that leads is "
+            "gone for good, ask again once its session is over (broker.session.timeout.ms)"
+        )
+    refused = sum(bool(one["refusal"]) for one in found.partitions)
+    if not found.partitions:
+        note(f"no partition of topic '{topic}' is without a leader: nothing is to be recovered")
+    elif not accept_loss and refused < len(found.partitions):
+        note("nothing was changed: pass --accept-loss to have it done")
+    if refused or not accept_loss or not found.partitions:
         raise typer.Exit(1)
 
 

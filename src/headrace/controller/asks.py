@@ -41,6 +41,7 @@ from headrace.controller.moves import HandsOver, Seal, fail_target, finish_move,
 from headrace.controller.moving import MoveOutcome, MoveWish, move_partitions
 from headrace.controller.quotas import QuotaAlteration, alter_quotas
 from headrace.controller.reassignments import Reassignment, reassign_partitions
+from headrace.controller.recovery import Recovery, RecoveryWish, recover_partitions
 from headrace.controller.renewals import CopyRenewal, renew_copies
 from headrace.controller.topic_changes import NewPartitions, TopicRef, create_partitions, delete_topics
 from headrace.controller.topics import NewTopic, TopicOutcome, create_topics
@@ -238,6 +239,19 @@ class MovePartitions(Command[tuple[MoveOutcome, ...]]):
     def decide(self, image: MetadataImage, setting: Setting) -> Decision[tuple[MoveOutcome, ...] | Refusal]:
         hands_over = _handing_over(image, setting)
         return move_partitions(image, self.wish, hands_over=hands_over, validate_only=self.validate_only)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecoverPartitions(Command[Recovery]):
+    """As `recover_partitions`."""
+
+    RESULT: ClassVar[Any] = Recovery
+    REPEATABLE: ClassVar[bool] = False  # who has come back meanwhile, and leads by another's word, would lose it again
+    wish: RecoveryWish
+    validate_only: bool = False
+
+    def decide(self, image: MetadataImage, setting: Setting) -> Decision[Recovery | Refusal]:
+        return recover_partitions(image, self.wish, validate_only=self.validate_only)
 
 
 def _handing_over(image: MetadataImage, setting: Setting) -> HandsOver:
@@ -550,6 +564,7 @@ ASKS: Final[Mapping[str, type[Ask[Any]]]] = {
             ElectLeaders,
             ReassignPartitions,
             MovePartitions,
+            RecoverPartitions,
             AllocateProducerIds,
             PublishSegment,
             DeleteHistory,

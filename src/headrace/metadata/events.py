@@ -88,7 +88,7 @@ class BrokerRemoved:
 class TopicCreated:
     """A topic with all its partitions, their first leaders and its own configs (never the defaults). Version 1: its
     partitions may have `kept_in`; version 2: `adding` and `removing`; version 3: `assignment_epoch` and `move`;
-    version 4: `is_unclean`; version 5: `desired_replicas`."""
+    version 4: `is_unclean`; version 5: `recovered_epoch`, and `desired_replicas` of the topic."""
 
     TYPE: ClassVar[int] = 5
     VERSION: ClassVar[int] = 5
@@ -123,7 +123,7 @@ class PartitionsAdded:
     """More partitions, numbered on from those that the topic has. Versions: as TopicCreated."""
 
     TYPE: ClassVar[int] = 7
-    VERSION: ClassVar[int] = 3
+    VERSION: ClassVar[int] = 4
     topic_id: TopicId
     partitions: tuple[PartitionImage, ...]
 
@@ -173,10 +173,12 @@ class IsrChanged:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicasChanged:
     """The brokers that hold the partition; all of its ISR is among them. Version 1: a step of a reassignment, with the
-    ISR in the order of the replicas (None: it is as it was), and as `PartitionImage` has them what comes and goes."""
+    ISR in the order of the replicas (None: it is as it was), and as `PartitionImage` has them what comes and goes.
+    Version 2: `recovered_epoch`, where all of them begin behind durable history in an assignment that begins with that
+    leader epoch; in one entry with the `LeaderChanged` that begins it."""
 
     TYPE: ClassVar[int] = 11
-    VERSION: ClassVar[int] = 1
+    VERSION: ClassVar[int] = 2
     topic_id: TopicId
     partition: PartitionIndex
     partition_epoch: PartitionEpoch
@@ -184,6 +186,8 @@ class ReplicasChanged:
     isr: tuple[BrokerId, ...] | None = None
     adding: tuple[BrokerId, ...] = ()
     removing: tuple[BrokerId, ...] = ()
+    recovered_epoch: int = 0
+    """As `PartitionImage.recovered_epoch`; 0: it is as it was."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -279,6 +279,9 @@ class ImageBuilder:
                 adding=event.adding,
                 removing=event.removing,
             )
+            if event.recovered_epoch > 0:
+                began = event.recovered_epoch
+                after = replace(after, assignment_epoch=began, recovered_epoch=began)
             self._put(partitions, after)
 
     def _change_move(self, event: MoveEvent) -> None:

@@ -55,8 +55,12 @@ class PartitionImage:
     removing: tuple[BrokerId, ...] = ()
     """Replicas that go once they are."""
     assignment_epoch: int = 0
-    """The leader epoch that began with the last sealed hand-over, 0 before the first: a log that is stamped with
-    another one was left behind by an earlier owner."""
+    """The leader epoch that began with the last sealed hand-over, or recovery, 0 before the first: a log that is
+    stamped with another one was left behind by an earlier owner."""
+    recovered_epoch: int = 0
+    """The leader epoch that began when it was last recovered from durable history alone, 0: it never was. A log that is
+    stamped with an earlier assignment may hold what was acknowledged and is nowhere else: it never wins, and is never
+    deleted."""
     is_unclean: bool = False
     """Its leader was elected uncleanly in this epoch: what is lost is given up, and where its log is not there, it goes
     on behind durable history."""
@@ -72,6 +76,11 @@ class PartitionImage:
     def left_by(self) -> BrokerId | None:
         """Who has sealed it, and keeps its log until the move is finished."""
         return self.move.source if self.move is not None and self.move.state is not None else None
+
+    @property
+    def is_recovered(self) -> bool:
+        """Whether its assignment began with durable history alone, so that its first log begins behind that."""
+        return 0 < self.recovered_epoch == self.assignment_epoch
 
     @property
     def is_reassigned(self) -> bool:

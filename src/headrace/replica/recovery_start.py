@@ -9,6 +9,7 @@ First that applies:
 | the directory's stamp is of the image's assignment    | the local log, whatever leader epochs it holds        |
 | another leads                                         | local files aside; a copy, begun where that one does  |
 | it leads by an unclean election, after a hand-over    | 0, which gives way to durable history before it leads |
+| its assignment began with durable history alone       | the same                                              |
 | it was never handed over, and there is no directory   | a new topic: 0                                        |
 | otherwise                                             | offline                                               |
 
@@ -58,7 +59,8 @@ Start: TypeAlias = TakeOver | LocalLog | Anew | Offline
 LOCAL: Final = LocalLog()
 LOST: Final = (
     "The partition was handed over to this broker, and its log is not there any more: put the directory back. Where "
-    "the disk is lost, 'headrace topic elect --unclean' has it go on behind the durable store, without the rest."
+    "the disk is lost, 'headrace topic elect --unclean' has it go on behind the durable store, without the rest; or "
+    "stop this broker, and 'headrace durable recover' has another one do so."
 )
 
 
@@ -74,7 +76,8 @@ def recovery_start(partition: PartitionImage, node: BrokerId, stamped: int | Non
         return LOCAL
     if partition.leader not in (node, NO_LEADER) or node not in partition.isr:
         return Anew(FIRST_OFFSET)
-    if partition.is_unclean and partition.leader == node and partition.assignment_epoch > 0:
+    gives_up = partition.is_unclean and partition.leader == node and partition.assignment_epoch > 0
+    if gives_up or partition.is_recovered:  # the latter also where it died before it had made its first log
         return Anew(FIRST_OFFSET)  # `broker.durable_wins` reads of the store what is to be known where that ends
     if partition.assignment_epoch == 0 and stamped is None:
         return Anew(FIRST_OFFSET)

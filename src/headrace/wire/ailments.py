@@ -26,7 +26,8 @@ class Ailment(NamedTuple):
     partition: int
     leads: bool
     start: int
-    """All that is known to be damaged lies from here on."""
+    """All that is known to be damaged lies from here on; where a leader's `end` is no other, nothing is: it cannot read
+    durable history, which ends here, and leads nothing before that."""
     end: int
     """Up to here, exclusive; -1: nobody knows, for what was flushed last is gone."""
     obstacle: str

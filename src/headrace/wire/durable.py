@@ -23,6 +23,8 @@ CATALOG: Final = "catalog"
 SWEEP: Final = "sweep"
 MERGE: Final = "merge"
 """Of a topic's small segments."""
+RECOVER: Final = "recover"
+"""Of a topic's partitions whose brokers are gone for good."""
 
 
 class Stray(NamedTuple):

@@ -13,7 +13,7 @@ from headrace.base.limits import DURABLE_TIMEOUT_MS, SWEEP_ASK_EVERY_MS
 from headrace.net.client.address import Address
 from headrace.net.client.errors import ConnectionLostError
 from headrace.net.copylink import CopyLink, open_link
-from headrace.wire.durable import CATALOG, MERGE, SUMMARIES, SWEEP, decode_answer, encode_request
+from headrace.wire.durable import CATALOG, MERGE, RECOVER, SUMMARIES, SWEEP, decode_answer, encode_request
 
 
 class DurableLink:
@@ -55,19 +55,24 @@ class DurableLink:
 
     async def sweep(self, *, execute: bool) -> dict[str, Any]:
         """Until it is done."""
-        name = str(uuid4())
-        while True:
-            answer = await self._ask({"op": SWEEP, "id": name, "execute": execute})
-            if answer["done"]:
-                return answer
-            await asyncio.sleep(SWEEP_ASK_EVERY_MS / 1000)
+        return await self._until_done({"op": SWEEP, "execute": execute})
 
     async def merge(self, topic_id: UUID, partition: int | None, *, execute: bool) -> dict[str, Any]:
         """Of a topic's partitions that this broker leads, or of one, until it is done."""
-        name = str(uuid4())
-        about = {"op": MERGE, "id": name, "topic_id": str(topic_id), "partition": partition, "execute": execute}
+        return await self._until_done(
+            {"op": MERGE, "topic_id": str(topic_id), "partition": partition, "execute": execute}
+        )
+
+    async def recover(self, topic: str, partition: int | None, to: int | None, *, execute: bool) -> dict[str, Any]:
+        """Of a topic's partitions that nobody leads, or of one, until it is done."""
+        return await self._until_done(
+            {"op": RECOVER, "topic": topic, "partition": partition, "to": to, "execute": execute}
+        )
+
+    async def _until_done(self, about: dict[str, Any]) -> dict[str, Any]:
+        named = {**about, "id": str(uuid4())}
         while True:
-            answer = await self._ask(about)
+            answer = await self._ask(named)
             if answer["done"]:
                 return answer
             await asyncio.sleep(SWEEP_ASK_EVERY_MS / 1000)
