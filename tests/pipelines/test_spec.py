@@ -9,6 +9,7 @@ import pytest
 
 from headrace.base.errors import UsageError
 from headrace.base.limits import PIPELINE_BATCH_BYTES, PIPELINE_NICE, REPLAY_BATCH_BYTES
+from headrace.spark.options import EARLIEST, LATEST, Bound, parse_options
 from headrace.spark.pipelines.evolving import evolved
 from headrace.spark.pipelines.progress import Column
 from headrace.spark.pipelines.spec import Audit, Materialise, Replay, load, parse
@@ -56,6 +57,20 @@ def test_a_file_says_what_is_to_be_done(tmp_path: Path) -> None:
     assert plain.source.trigger_bytes_max == PIPELINE_BATCH_BYTES
     audit = parse({"pipeline": "audit", "name": "a", "source": {"store": "/x", "topicPattern": ".*"}})
     assert isinstance(audit, Audit)
+
+
+@pytest.mark.parametrize("kind", ["materialise", "replay"])
+def test_what_the_starting_offsets_do_not_name_is_read_from_the_beginning(kind: str) -> None:
+    """As where they are left out; a stream of one's own begins there at its end."""
+    offsets = '{"t": {"0": 23}}'
+    source = {"store": "/s", "topic": "t", "startingOffsets": offsets}
+    spec = parse(replayed(source=source) if kind == "replay" else minimal(source=source))
+    assert isinstance(spec, Materialise | Replay)
+    assert spec.source.starting == Bound(EARLIEST, {"t": {0: 23}}, None)
+    assert parse_options(source, streaming=True).starting.rest == LATEST
+    late = parse(minimal(source={**source, "startingOffsets": "latest"}))
+    assert isinstance(late, Materialise)
+    assert late.source.starting.rest == LATEST
 
 
 def minimal(**more: Any) -> dict[str, Any]:
