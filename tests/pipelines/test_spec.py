@@ -10,7 +10,7 @@ import pytest
 from headrace.base.errors import UsageError
 from headrace.base.limits import PIPELINE_BATCH_BYTES, PIPELINE_NICE, REPLAY_BATCH_BYTES
 from headrace.spark.options import EARLIEST, LATEST, Bound, parse_options
-from headrace.spark.pipelines.evolving import evolved
+from headrace.spark.pipelines.evolving import ddl, evolved
 from headrace.spark.pipelines.progress import Column
 from headrace.spark.pipelines.spec import Audit, Materialise, Replay, load, parse
 
@@ -184,3 +184,28 @@ def test_columns_are_added_and_widened_and_nothing_else() -> None:
         evolved(table, (Column("amount", "string"),))
     with pytest.raises(UsageError, match="is called 'name' in the table"):
         evolved(table, (Column("Name", "string"),))
+
+
+OLD = "struct<a b:bigint,n-1:array<map<string,struct<1x:decimal(10,2),plain:int>>>>"
+NEW = "struct<`a b`:bigint,`n-1`:array<map<string,struct<1x:decimal(10,2),plain:int>>>>"
+
+
+@pytest.mark.parametrize("table", [OLD, NEW])
+def test_types_are_the_same_however_the_names_in_them_are_quoted(table: str) -> None:
+    """Earlier versions quoted none."""
+    known, rows = (Column("a`b", table),), (Column("a`b", NEW),)
+    assert evolved(known, rows) == rows
+    quoted = "struct<`a b`:bigint,`n-1`:array<map<string,struct<`1x`:decimal(10,2),`plain`:int>>>>"
+    assert ddl(known) == ddl(rows) == f"`a``b` {quoted}"
+    with pytest.raises(UsageError, match="Column 'a`b' is struct"):
+        evolved(known, (Column("a`b", NEW.replace("plain", "`pl-n`")),))
+
+
+@pytest.mark.parametrize("kind", ["bigint", "decimal(10,2)", "interval day to second", "array<int>", "map<int,int>"])
+def test_a_type_without_names_is_as_it_was(kind: str) -> None:
+    assert ddl([Column("a", kind), Column("b", kind)]) == f"`a` {kind}, `b` {kind}"
+
+
+def test_names_in_a_type_may_hold_what_types_are_written_with() -> None:
+    kind = "struct<`a``,b:<>`:struct<` `:int>,`)`:map<string,int>>"
+    assert ddl([Column("a", kind)]) == f"`a` {kind}"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.base.errors import UsageError
 from headrace.spark.columns import Columns
 from headrace.spark.options import ReadOptions
+from headrace.spark.pipelines.evolving import quoted, type_text
 from headrace.spark.pipelines.progress import Column, File
 from headrace.spark.pipelines.spec import Decode, Materialise
 from headrace.spark.pipelines.writing import FILE_SQL, PLACE, Layout, file_of, written
@@ -69,7 +70,7 @@ class Shape:
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        return tuple(Column(each.name, each.dataType.simpleString()) for each in self.schema.fields)
+        return tuple(Column(each.name, type_text(each.dataType)) for each in self.schema.fields)
 
     def write(self, tasks: Sequence[Task]) -> list[File]:
         """All of the tasks' rows, in files that are whole. Raises what a worker raised."""
@@ -131,7 +132,7 @@ def _with_json(frame: DataFrame, ddl: str) -> DataFrame:
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
     parsed = f.from_json(f.col("value").cast("string"), schema, options)
     frame = frame.withColumn("_json", parsed)
-    fields = [f.col(f"_json.`{each.name}`") for each in schema.fields[:-1]]
+    fields = [f.col(f"_json.{quoted(each.name)}") for each in schema.fields[:-1]]
     others = [f.col(name) for name in frame.columns if name not in ("value", "_json")]
     kept = f.when(f.col(f"_json.{CORRUPT}").isNotNull(), f.col("value")).alias("value")
     return frame.select(*others, *fields, kept)
