@@ -267,6 +267,44 @@ def test_json_becomes_columns_and_the_schema_may_grow(made: World, spark: Any, t
         planned(spec_of(made, path, "j", decode=decode, columns={"day": "to_date(timestamp)"}))
 
 
+WHOLE = (b'{"id":1}', b' \t{"id":1}\r\n ', b'{"id":1, "other": [1, {"x": "]}"}]}', b'{"city":"a}{]","id":1}')
+NONE = (
+    *(
+        b'{"id":1}\n{"id":2}',
+        b'{"id":1}{"id":2}',
+        b'{"id":1},{"id":2}',
+        b'{"id":1} trailing',
+        b'{"id":1}\0',
+        b'{"id":1}}',
+    ),
+    *(
+        b'{"id":1}] x',
+        b'{"id":1}],"x":[2',
+        b'{"id":1},"x":2',
+        b'{"id":1},',
+        b',{"id":1}',
+        b'],"v":[{"id":1}',
+        b'{"id":1}\xff',
+    ),
+    *(b" ", b"", b"\n", b"null", b"1", b'[{"id":1}]', b'{"id":1', b'{"id":1,"city":"x'),
+)
+
+
+def test_a_value_that_is_more_or_less_than_one_json_stays(made: World, spark: Any, tmp_path: Path) -> None:
+    """Whatever follows the first one, and where there is none; what is of another type gives the fields that are."""
+    made.create("more", 1)
+    path = tmp_path / "table"
+    decode = {"value": "json", "schema": "id bigint, city string"}
+    mixed = b'{"id":"x","city":"K"}'
+    made.produce("more", [(0, json_batch(*WHOLE, *NONE, mixed, None))])
+    materialise(lambda: spark, spec_of(made, path, "more", {"includeHeaders": False}, decode=decode))
+    found = table(spark, str(path)).orderBy("offset").select("id", "city", "value").collect()
+    told = [(row.id, row.city, None if row.value is None else bytes(row.value)) for row in found]
+    assert told[: len(WHOLE)] == [*[(1, None, None)] * 3, (1, "a}{]", None)]
+    assert told[len(WHOLE) : -2] == [(None, None, value) for value in NONE]
+    assert told[-2:] == [(None, "K", mixed), (None, None, None)]
+
+
 NAMES = ("a b", "n-1", "größe", "x`y", "1", "a:b,<c>", "select")
 
 
