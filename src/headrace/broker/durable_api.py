@@ -7,8 +7,9 @@ sweep, or a merge, that is asked for goes on beside, one of each at a time, and 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import asdict
+from functools import partial
 from itertools import islice
 from typing import Any
 from uuid import UUID
@@ -66,9 +67,9 @@ class DurableApi:
                 case durable.MERGE:
                     topic_id, wanted = TopicId(UUID(request["topic_id"])), request["partition"]
                     wanted = None if wanted is None else int(wanted)
-                    return [
-                        encode_answer(self._merge(str(request["id"]), topic_id, wanted, request["execute"] is True))
-                    ]
+                    below = None if request.get("below") is None else Offset(int(request["below"]))
+                    work = partial(self._run_merge, topic_id, wanted, request["execute"] is True, below)
+                    return [encode_answer(self._merge(str(request["id"]), work))]
         except (KeyError, TypeError, ValueError) as error:
             raise CorruptData(f"a question about durable history is malformed: {error!r}") from error
         raise CorruptData("a question about durable history is of no known kind")
@@ -129,7 +130,7 @@ class DurableApi:
             "problems": swept.problems,
         }
 
-    def _merge(self, asked: str, topic_id: TopicId, partition: int | None, execute: bool) -> dict[str, Any]:
+    def _merge(self, asked: str, work: Callable[[Merger], Coroutine[Any, Any, None]]) -> dict[str, Any]:
         merger = self._merger()
         if merger is None:
             return {"done": True, "has_store": False}
@@ -137,14 +138,15 @@ class DurableApi:
             return {"done": False}
         if self._merge_asked != asked:
             self._merge_asked, self._merged = asked, None
-            work = self._run_merge(merger, topic_id, partition, execute)
-            self._merging = started(work, "a merge that was asked for", self._on_bug)
+            self._merging = started(work(merger), "a merge that was asked for", self._on_bug)
             return {"done": False}
         merged = self._merged or Merged(problems=["The merge was ended before it was through."])
         return {"done": True, "has_store": True, **asdict(merged)}
 
-    async def _run_merge(self, merger: Merger, topic_id: TopicId, partition: int | None, execute: bool) -> None:
-        self._merged = await merger.merge(topic_id, partition, execute=execute)
+    async def _run_merge(
+        self, topic_id: TopicId, partition: int | None, execute: bool, below: Offset | None, merger: Merger
+    ) -> None:
+        self._merged = await merger.merge(topic_id, partition, execute=execute, below=below)
 
     async def _run(self, sweeper: Sweeper, execute: bool) -> None:
         self._swept = await sweeper.sweep(execute=execute)

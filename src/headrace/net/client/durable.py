@@ -62,10 +62,13 @@ class DurableLink:
                 return answer
             await asyncio.sleep(SWEEP_ASK_EVERY_MS / 1000)
 
-    async def merge(self, topic_id: UUID, partition: int | None, *, execute: bool) -> dict[str, Any]:
-        """Of a topic's partitions that this broker leads, or of one, until it is done."""
-        name = str(uuid4())
-        about = {"op": MERGE, "id": name, "topic_id": str(topic_id), "partition": partition, "execute": execute}
+    async def merge(
+        self, topic_id: UUID, partition: int | None, *, execute: bool, below: int | None = None
+    ) -> dict[str, Any]:
+        """Of a topic's partitions that this broker leads, or of one, until it is done. `below`: of compacted ones,
+        records from there on replace none; brokers of before know nothing of it."""
+        about = {"op": MERGE, "id": str(uuid4()), "topic_id": str(topic_id), "partition": partition, "below": below}
+        about["execute"] = execute
         while True:
             answer = await self._ask(about)
             if answer["done"]:
