@@ -262,6 +262,14 @@ def _durable_extent(catalog: PartitionCatalog | None) -> Extent:
     return Extent(0, 0) if catalog is None else Extent(catalog.readable_start, catalog.next_offset)
 
 
+def begun_at(topic: ReadTopic, partition: int, catalog: PartitionCatalog | None) -> int:
+    """Where its durable history began, which may be above 0 where retention had cut the log by then; 0 where nobody can
+    tell any more, for the first segment that there ever was is gone."""
+    first = None if catalog is None else catalog.entries.get(catalog.start_offset)
+    before_all = PartitionCatalog.empty(topic.id, PartitionIndex(partition)).head
+    return int(first.descriptor.start_offset) if first is not None and first.previous_hash == before_all else 0
+
+
 def _check_partitions(topic: str, wanted: Iterable[int], count: int) -> None:
     if beyond := [partition for partition in wanted if partition >= count]:
         raise UsageError(f"Topic '{topic}' has {count} partitions, so there is no {min(beyond)}.")
