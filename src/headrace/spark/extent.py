@@ -216,6 +216,10 @@ class Sources:
 
     def ranges(self) -> list[PartitionRange]:
         """The offset vector of a batch read; partitions in which nothing is read are left out."""
+        return [each for each in self.vector() if each.start < each.end]
+
+    def vector(self) -> list[PartitionRange]:
+        """As `ranges`, of all partitions."""
         found = []
         for topic in self.topics():
             catalogs = self.catalogs(topic)
@@ -224,8 +228,8 @@ class Sources:
             ends = self.resolved(topic, self.options.ending, extents, catalogs)
             for partition, extent in extents.items():
                 start, end = self.there(topic, partition, starts[partition], ends[partition], extent)
-                if start < end:
-                    found.append(PartitionRange(topic, partition, start, end, catalogs[partition], extent.start))
+                end = max(start, end)
+                found.append(PartitionRange(topic, partition, start, end, catalogs[partition], extent.start))
         return found
 
     def there(self, topic: ReadTopic, partition: int, start: int, end: int, extent: Extent) -> tuple[int, int]:
