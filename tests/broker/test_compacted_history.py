@@ -265,6 +265,25 @@ async def test_log_and_history_are_compacted_and_lose_no_last_value(tmp_path: Pa
             assert await written.consumed() == written.table
 
 
+async def test_what_lies_above_a_bound_replaces_nothing_below_it(tmp_path: Path) -> None:
+    """As who compares history before and after asks for it, in the middle of a segment."""
+    async with asyncio.timeout(60), tiered(tmp_path, OFTEN) as here:
+        await here.create(**COMPACTED, **NOT_YET)
+        written = Written(here)
+        await written.write(60)
+        await exported(here, 100)
+        tiering, key = here.broker.parts.tiering, here.partition.topic_partition
+        assert tiering is not None
+        for bound in (50, 70):
+            merged = await tiering.merger.merge(key.topic_id, None, execute=True, below=Offset(bound))
+            assert (merged.problems, merged.after > 0) == ([], True)
+            await mirrored(here, tmp_path)
+            _, offsets, end = stored(tmp_path)
+            assert end >= 100
+            last = {key: offset for offset, key, _ in written.all[:bound]}
+            assert offsets == [*sorted(last.values()), *range(bound, end)]
+
+
 async def test_a_deleted_key_does_not_come_back_from_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its tombstone is gone from the log, and history still has its value below that. (Where the log begins above 0 is
     for nobody to wait for while more comes: what is left of the first segment may have become one with the next.)"""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from random import Random
@@ -94,6 +95,57 @@ def test_what_is_read_otherwise_is_told(spark: Any, tmp_path: Path, monkeypatch:
     assert done.differs == [1]
     assert not done.holds
     assert "read otherwise" in done.sentence(dry_run=False)
+
+
+KEYED = {
+    "segment_bytes": "4096",
+    "cleanup_policy": "compact",
+    "min_cleanable_dirty_ratio": "0",
+    "durable_compacted_enable": "true",
+}
+
+
+@pytest.mark.parametrize("lost", [None, b"seldom", b"often 1"])
+def test_what_comes_while_it_is_compacted_is_no_damage_and_hides_none(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: bytes | None
+) -> None:
+    """Newer values of the same keys are durable before the broker begins; `lost`: the last record of this key is gone
+    when it is read again."""
+    random, readings = Random(5), list[int]()
+    asked, real = merging._asked, merging._read
+
+    def values(count: int) -> list[tuple[int, bytes]]:
+        rows = [Record(at, TIME + at, b"often %d" % at, random.randbytes(150)) for at in range(10)]
+        return [(0, encode_batch(rows)) for _ in range(count)]
+
+    async def later(cluster: Any, part: Any, *, execute: bool) -> Any:
+        await asyncio.to_thread(made.produce, "t", values(40))
+        await asyncio.to_thread(made.exported, "t", part.end + 200)
+        return await asked(cluster, part, execute=execute)
+
+    def read(session: Any, spec: Compact, parts: Any) -> Any:
+        readings.append(len(parts))
+        frame = real(session, spec, parts)
+        return frame if lost is None or len(readings) == 1 else frame.where(frame.key != lost)
+
+    monkeypatch.setattr(merging, "_asked", later)
+    monkeypatch.setattr(merging, "_read", read)
+    with world(tmp_path / "world", **{"log.retention.ms": "-1"}) as made:
+        made.create("t", 1, **KEYED)
+        made.produce("t", [(0, encode_batch([Record(0, TIME, b"seldom", b"v")])), *values(40)])
+        made.exported("t", 300)
+        source = {"store": made.store, "bootstrap": made.bootstrap, "topic": "t"}
+        spec = parse({"pipeline": "compact", "name": "c", "source": source})
+        assert isinstance(spec, Compact)
+        (done,) = merging.compact(lambda: spark, spec)
+        assert (done.before > done.after > 0, done.compared, done.problems) == (True, True, [])
+        assert done.differs == ([] if lost is None else [0])
+        assert done.holds is (lost is None)
+        monkeypatch.setattr(merging, "_asked", asked)
+        lost = None
+        (again,) = merging.compact(lambda: spark, spec)
+        assert again.after > 0, "what came above waits for the next one"
+        assert again.holds
 
 
 @pytest.mark.parametrize("lacking", ["store", "bootstrap"])

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from headrace.base.errors import UsageError
+from headrace.spark import pipelines
 from headrace.spark.follow import Follower
 from headrace.spark.pipelines import materialise
 from headrace.spark.pipelines.materialising import _Run
@@ -151,6 +152,22 @@ def test_columns_that_a_format_does_not_take_are_refused_before_anything_is_comm
         assert not [file for file in ProgressLog(open_objects(spec.path)).state().files if file not in before.files]
         materialise(lambda: spark, replace(spec, columns={**spec.columns, "small": "cast(1 as bigint)"}))
     assert sorted(names(tmp_path, kind)) == sorted(listed(tmp_path / "table"))
+
+
+@pytest.mark.parametrize("kind", PACKAGES)
+def test_fields_in_a_column_may_have_names_that_need_quotes(made: World, spark: Any, tmp_path: Path, kind: str) -> None:
+    pytest.importorskip(PACKAGES[kind])
+    plain = spec_of(made, tmp_path, kind)
+    deep = "named_struct('a-b', offset, 'n', array(map('k', named_struct('x.y', offset))))"
+    spec = replace(plain, columns={**plain.columns, "deep": deep})
+    for seed in (7, 8):
+        fill(made, 3, Random(seed))
+        materialise(lambda: spark, spec)
+    assert own_reader(tmp_path, kind) == [row[1:3] for row in consumed(made.bootstrap, ["t"])]
+    rows = pipelines.table(spark, spec.path)
+    found = rows.selectExpr("offset", "deep.`a-b` as a", "deep.n[0]['k'].`x.y` as b").collect()
+    assert found
+    assert all(row.offset == row.a == row.b for row in found)
 
 
 def test_an_empty_text_that_delta_would_tell_as_null_is_refused(made: World, spark: Any, tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ from headrace.spark.pipelines.progress import (
 )
 from headrace.spark.pipelines.shaping import Shape
 from headrace.spark.pipelines.spec import Materialise, parse
+from headrace.spark.pipelines.tables import _through_objects
 from headrace.spark.plan import Task
 from headrace.storage.objects import open_objects
 from headrace.wire.batches import encode_batch
@@ -264,6 +265,85 @@ def test_json_becomes_columns_and_the_schema_may_grow(made: World, spark: Any, t
         materialise(lambda: spark, spec_of(made, path, "j", decode=narrow, **sections))
     with pytest.raises(UsageError, match=r"is partitioned by \[day, city\], not \[\]"):
         planned(spec_of(made, path, "j", decode=decode, columns={"day": "to_date(timestamp)"}))
+
+
+WHOLE = (b'{"id":1}', b' \t{"id":1}\r\n ', b'{"id":1, "other": [1, {"x": "]}"}]}', b'{"city":"a}{]","id":1}')
+NONE = (
+    *(
+        b'{"id":1}\n{"id":2}',
+        b'{"id":1}{"id":2}',
+        b'{"id":1},{"id":2}',
+        b'{"id":1} trailing',
+        b'{"id":1}\0',
+        b'{"id":1}}',
+    ),
+    *(
+        b'{"id":1}] x',
+        b'{"id":1}],"x":[2',
+        b'{"id":1},"x":2',
+        b'{"id":1},',
+        b',{"id":1}',
+        b'],"v":[{"id":1}',
+        b'{"id":1}\xff',
+    ),
+    *(b" ", b"", b"\n", b"null", b"1", b'[{"id":1}]', b'{"id":1', b'{"id":1,"city":"x'),
+)
+
+
+def test_a_value_that_is_more_or_less_than_one_json_stays(made: World, spark: Any, tmp_path: Path) -> None:
+    """Whatever follows the first one, and where there is none; what is of another type gives the fields that are."""
+    made.create("more", 1)
+    path = tmp_path / "table"
+    decode = {"value": "json", "schema": "id bigint, city string"}
+    mixed = b'{"id":"x","city":"K"}'
+    made.produce("more", [(0, json_batch(*WHOLE, *NONE, mixed, None))])
+    materialise(lambda: spark, spec_of(made, path, "more", {"includeHeaders": False}, decode=decode))
+    found = table(spark, str(path)).orderBy("offset").select("id", "city", "value").collect()
+    told = [(row.id, row.city, None if row.value is None else bytes(row.value)) for row in found]
+    assert told[: len(WHOLE)] == [*[(1, None, None)] * 3, (1, "a}{]", None)]
+    assert told[len(WHOLE) : -2] == [(None, None, value) for value in NONE]
+    assert told[-2:] == [(None, "K", mixed), (None, None, None)]
+
+
+NAMES = ("a b", "n-1", "größe", "x`y", "1", "a:b,<c>", "select")
+
+
+def test_fields_in_a_column_may_have_any_name(made: World, spark: Any, tmp_path: Path) -> None:
+    """In structs, and in these in arrays and maps; read by Spark's own readers and by ours."""
+    made.create("named", 1)
+    path = tmp_path / "table"
+    quoted = [f"`{name.replace('`', '``')}`" for name in NAMES]
+    inner = f"struct<{', '.join(f'{name}: bigint' for name in quoted)}>"
+    decode = {"value": "json", "schema": f"s {inner}, m map<string, array<{inner}>>"}
+    spec = spec_of(made, path, "named", {"includeHeaders": False}, decode=decode)
+    value = dict(zip(NAMES, range(len(NAMES)), strict=True))
+    wanted = ({"s": value, "m": {"k": [value, None]}}, {"s": None, "m": None})
+    for count in (1, 2):
+        made.produce("named", [(0, json_batch(*wanted))])
+        materialise(lambda: spark, spec)
+        found = table(spark, str(path)).orderBy("offset").select("s", "m").collect()
+        assert [row.asDict(recursive=True) for row in found] == [*wanted] * count
+    root, files = str(path), [*state_of(str(path)).files.values()]
+    through = _through_objects(spark, root, files, state_of(root)).orderBy("offset").select("s", "m").collect()
+    assert through == found
+
+
+def test_a_table_whose_types_an_earlier_version_wrote_is_read(made: World, spark: Any, tmp_path: Path) -> None:
+    """It quoted no name in them, so that it could not open the table itself."""
+    made.create("unquoted", 1)
+    path = tmp_path / "table"
+    decode = {"value": "json", "schema": "s struct<`a b`: bigint, c: int>"}
+    spec = spec_of(made, path, "unquoted", {"includeHeaders": False}, decode=decode)
+    made.produce("unquoted", [(0, json_batch({"s": {"a b": 5, "c": 6}}))])
+    materialise(lambda: spark, spec)
+    commit = path / "_headrace_progress" / f"{1:020d}.json"
+    text = commit.read_text()
+    assert "struct<`a b`:bigint,c:int>" in text
+    commit.write_text(text.replace("`a b`", "a b"))
+    assert [tuple(row.s) for row in table(spark, str(path)).collect()] == [(5, 6)]
+    made.produce("unquoted", [(0, json_batch({"s": {"a b": 7}}))])
+    materialise(lambda: spark, spec)
+    assert [tuple(row.s) for row in table(spark, str(path)).orderBy("offset").collect()] == [(5, 6), (7, None)]
 
 
 def shout(frame: Any) -> Any:

@@ -9,7 +9,8 @@ import pytest
 
 from headrace.base.errors import UsageError
 from headrace.base.limits import PIPELINE_BATCH_BYTES, PIPELINE_NICE, REPLAY_BATCH_BYTES
-from headrace.spark.pipelines.evolving import evolved
+from headrace.spark.options import EARLIEST, LATEST, Bound, parse_options
+from headrace.spark.pipelines.evolving import ddl, evolved
 from headrace.spark.pipelines.progress import Column
 from headrace.spark.pipelines.spec import Audit, Materialise, Replay, load, parse
 
@@ -56,6 +57,20 @@ def test_a_file_says_what_is_to_be_done(tmp_path: Path) -> None:
     assert plain.source.trigger_bytes_max == PIPELINE_BATCH_BYTES
     audit = parse({"pipeline": "audit", "name": "a", "source": {"store": "/x", "topicPattern": ".*"}})
     assert isinstance(audit, Audit)
+
+
+@pytest.mark.parametrize("kind", ["materialise", "replay"])
+def test_what_the_starting_offsets_do_not_name_is_read_from_the_beginning(kind: str) -> None:
+    """As where they are left out; a stream of one's own begins there at its end."""
+    offsets = '{"t": {"0": 23}}'
+    source = {"store": "/s", "topic": "t", "startingOffsets": offsets}
+    spec = parse(replayed(source=source) if kind == "replay" else minimal(source=source))
+    assert isinstance(spec, Materialise | Replay)
+    assert spec.source.starting == Bound(EARLIEST, {"t": {0: 23}}, None)
+    assert parse_options(source, streaming=True).starting.rest == LATEST
+    late = parse(minimal(source={**source, "startingOffsets": "latest"}))
+    assert isinstance(late, Materialise)
+    assert late.source.starting.rest == LATEST
 
 
 def minimal(**more: Any) -> dict[str, Any]:
@@ -169,3 +184,28 @@ def test_columns_are_added_and_widened_and_nothing_else() -> None:
         evolved(table, (Column("amount", "string"),))
     with pytest.raises(UsageError, match="is called 'name' in the table"):
         evolved(table, (Column("Name", "string"),))
+
+
+OLD = "struct<a b:bigint,n-1:array<map<string,struct<1x:decimal(10,2),plain:int>>>>"
+NEW = "struct<`a b`:bigint,`n-1`:array<map<string,struct<1x:decimal(10,2),plain:int>>>>"
+
+
+@pytest.mark.parametrize("table", [OLD, NEW])
+def test_types_are_the_same_however_the_names_in_them_are_quoted(table: str) -> None:
+    """Earlier versions quoted none."""
+    known, rows = (Column("a`b", table),), (Column("a`b", NEW),)
+    assert evolved(known, rows) == rows
+    quoted = "struct<`a b`:bigint,`n-1`:array<map<string,struct<`1x`:decimal(10,2),`plain`:int>>>>"
+    assert ddl(known) == ddl(rows) == f"`a``b` {quoted}"
+    with pytest.raises(UsageError, match="Column 'a`b' is struct"):
+        evolved(known, (Column("a`b", NEW.replace("plain", "`pl-n`")),))
+
+
+@pytest.mark.parametrize("kind", ["bigint", "decimal(10,2)", "interval day to second", "array<int>", "map<int,int>"])
+def test_a_type_without_names_is_as_it_was(kind: str) -> None:
+    assert ddl([Column("a", kind), Column("b", kind)]) == f"`a` {kind}, `b` {kind}"
+
+
+def test_names_in_a_type_may_hold_what_types_are_written_with() -> None:
+    kind = "struct<`a``,b:<>`:struct<` `:int>,`)`:map<string,int>>"
+    assert ddl([Column("a", kind)]) == f"`a` {kind}"

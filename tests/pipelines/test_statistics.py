@@ -16,7 +16,7 @@ from headrace.spark.pipelines.__main__ import main
 from headrace.spark.pipelines.meter import Lines
 from headrace.spark.pipelines.retaining import Retention
 from headrace.spark.pipelines.spec import Statistics, parse
-from headrace.spark.pipelines.survey_report import retained, tell
+from headrace.spark.pipelines.survey_report import line, page, retained, tell
 from headrace.spark.pipelines.surveying import PartitionCounts, TopicCounts, document, key_text, survey
 from headrace.storage.tier.reader import Store
 from headrace.wire.batches import encode_batch
@@ -50,6 +50,30 @@ def test_two_topics_of_one_name_are_not_added_up(tmp_path: Path) -> None:
         survey(lambda: pytest.fail("no session"), spec)
 
 
+def test_partitions_and_topics_in_which_nothing_is_are_counted_too(spark: Any, tmp_path: Path) -> None:
+    made = StoreBuilder(tmp_path)
+    made.topic("one", [[], [], [[encode_batch([Record(at, at, None, b"v") for at in range(5)])]], []])
+    made.topic("none", [[], []])
+    spec = parse({"pipeline": "statistics", "name": "s", "source": {"store": made.url, "topicPattern": ".*"}})
+    assert isinstance(spec, Statistics)
+    none, one = survey(lambda: spark, spec).topics
+    assert {at: each.records for at, each in one.partitions.items()} == {0: 0, 1: 0, 2: 5, 3: 0}
+    assert {at: (each.start, each.end) for at, each in one.partitions.items()}[2] == (0, 5)
+    assert one.skew == 4
+    one.retention = Retention(partition_bytes=1000)
+    assert one.settles_at == 4000, "of each partition"
+    assert (none.name, none.records, len(none.partitions), none.skew) == ("none", 0, 2, 1)
+    spec = parse({"pipeline": "statistics", "name": "s", "source": {"store": made.url, "topic": "none"}})
+    assert isinstance(spec, Statistics)
+    found = survey(lambda: pytest.fail("no session for nothing"), spec)
+    assert [topic.name for topic in found.topics] == ["none"]
+    assert "none: 0 records" in line(found.topics[0])
+    assert "<h2>none</h2>" in page(found)
+    assert document(found)["topics"][0]["partitions"] == [
+        {"partition": at, "start": 0, "end": 0, "lag": None, "records": 0, "bytes": 0} for at in range(2)
+    ]
+
+
 def test_they_equal_a_plain_count(spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     random = Random(5)
     with world(tmp_path / "world", **{"log.retention.ms": "-1"}) as made:
@@ -71,7 +95,9 @@ def test_they_equal_a_plain_count(spark: Any, tmp_path: Path, capsys: pytest.Cap
         capsys.readouterr()
         assert main([str(file), "--dry-run", "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["bytes"] > 0
-    (topic,) = found.topics
+    empty, topic = found.topics
+    assert (empty.name, empty.records, empty.groups) == ("none", 0, {})
+    assert {at: (each.end, each.lag) for at, each in empty.partitions.items()} == {0: (0, 0)}
     sizes = [len(row[5] or b"") + len(row[6] or b"") for row in rows]
     assert (topic.records, topic.bytes, topic.largest) == (len(rows), sum(sizes), max(sizes))
     assert (topic.keyless, topic.empty) == (sum(row[5] is None for row in rows), sum(row[6] is None for row in rows))

@@ -12,14 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.base.errors import UsageError
-from headrace.base.ids import PartitionIndex
+from headrace.base.ids import LeaderEpoch, Offset, PartitionIndex
+from headrace.metadata.segments import PartitionCatalog
 from headrace.spark.extent import DataLoss
 from headrace.spark.follow import Follower, Limits, shares
 from headrace.spark.options import parse_options
 from headrace.spark.positions import StreamOffsets, TopicOffsets, formatted, merged, parsed
+from headrace.storage.tier.export import ExportSource, export_segment
 from headrace.storage.tier.following import followed
 from headrace.storage.tier.reader import Store
-from tests.spark.conftest import StoreBuilder
+from headrace.wire.batches import encode_batch
+from headrace.wire.records import Record
+from tests.spark.conftest import CLUSTER, StoreBuilder
 from tests.spark.world import Row, World, consumed, random_batch, read, world
 
 
@@ -234,6 +238,102 @@ def test_a_store_alone_is_followed_as_segments_are_published(made: World, follow
     found = [rows_between(stream, options, *each) for each in ((start, middle), (middle, end))]
     assert found[0] + found[1] == rows
     assert found[1]
+
+
+class History:
+    """Of the one partition of a topic, segment by segment, as a broker publishes and deletes it."""
+
+    def __init__(self, root: Path) -> None:
+        self.built = StoreBuilder(root)
+        self.built.topic("t", [[]])
+        self.url = self.built.url
+        self._topic = Store.open(self.url).topic("t").topic_id
+        self._catalog = PartitionCatalog.empty(self._topic, PartitionIndex(0))
+        self._events = 1
+
+    def publish(self, *starts: int) -> None:
+        """Segments of ten records that begin there."""
+        for start in starts:
+            source = ExportSource(
+                cluster_id=CLUSTER,
+                topic_id=self._topic,
+                topic="t",
+                partition=PartitionIndex(0),
+                leader_epoch=LeaderEpoch(0),
+                start_offset=Offset(start),
+                limit_offset=Offset(2**62),
+            )
+            batch = encode_batch([Record(start + at, at, None, b"v") for at in range(10)])
+            self._catalog = self._catalog.published(export_segment(self.built.objects, source, [batch]))
+        self._mirror()
+
+    def delete(self, below: int) -> None:
+        gone = tuple(each.sha256 for each in self._catalog.below(Offset(below)))
+        self._catalog = self._catalog.deleted(Offset(below), gone)
+        self._mirror()
+
+    def _mirror(self) -> None:
+        self._events += 1
+        self.built.mirror.write_partition(self._topic, PartitionIndex(0), self._catalog, raft_index=self._events)
+
+
+BEGUN: list[dict[str, str]] = [{"startingOffsets": "earliest"}, {}, {"startingOffsets": '{"t": {"0": -2}}'}]
+
+
+@pytest.mark.parametrize("limits", [Limits(), Limits(records=4), Limits(bytes=100)])
+@pytest.mark.parametrize("begun", BEGUN)
+def test_what_was_never_in_history_is_no_loss(
+    tmp_path: Path, follower: Any, begun: dict[str, str], limits: Limits
+) -> None:
+    """A stream of a store alone begins before anything is exported, and retention had cut the log by then."""
+    history = History(tmp_path / "store")
+    options = {"store": history.url, "topic": "t", "includeHeaders": "true", **begun}
+    start = follower(options).initial()
+    assert follower(options).latest(start, limits) == start
+    history.publish(3000, 3010)
+    stream = follower(options)  # as after a restart, too
+    found: list[Row] = []
+    for each in batches(stream, start, limits):
+        found += rows_between(follower(options), options, *each)
+    assert [row[2] for row in found] == [*range(3000, 3020)]
+
+
+@pytest.mark.parametrize(
+    ("events", "gone"),
+    [
+        ([("publish", 3000, 3010), ("delete", 3010)], "Offsets 0 to 3020 "),
+        ([("publish", 3000, 3010), ("delete", 3004)], "Offsets 3000 to 3020 "),
+        ([("publish", 3000), ("delete", 3010), ("publish", 3010)], "Offsets 0 to 3020 "),
+        ([("publish", 3000, 3010), ("delete", 3020)], "Offsets 0 to 3020 "),
+    ],
+)
+def test_what_was_in_history_and_is_deleted_is_a_loss(
+    tmp_path: Path, follower: Any, events: list[Any], gone: str
+) -> None:
+    """Though the stream began before there was any."""
+    history = History(tmp_path / "store")
+    options = {"store": history.url, "topic": "t", "startingOffsets": "earliest"}
+    start = follower(options).initial()
+    for name, *offsets in events:
+        getattr(history, name)(*offsets)
+    stream = follower(options)
+    with pytest.raises(DataLoss, match=f"{gone}.*topic 't', partition 0 are gone"):
+        stream.tasks(start, stream.latest(start, Limits()))
+
+
+@pytest.mark.parametrize(("first", "at"), [(0, 0), (0, 5), (3000, 3000), (3000, 2999)])
+def test_what_a_stream_was_about_to_read_and_is_deleted_is_a_loss(
+    tmp_path: Path, follower: Any, first: int, at: int
+) -> None:
+    """Also what lies before all history, where the checkpoint names it: somebody had it there."""
+    history = History(tmp_path / "store")
+    history.publish(first, first + 10, first + 20)
+    if at >= first:
+        history.delete(first + 10)
+    stream = follower({"store": history.url, "topic": "t"})
+    start = {"t": {"0": at}}
+    with pytest.raises(DataLoss, match=f"Offsets {at} to {first + 30} .*topic 't', partition 0 are gone"):
+        stream.tasks(start, stream.latest(start, Limits()))
 
 
 def test_a_followed_catalog_is_the_whole_one(tmp_path: Path) -> None:

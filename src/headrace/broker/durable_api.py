@@ -99,9 +99,13 @@ class DurableApi:
                 case durable.MERGE:
                     topic_id, wanted = TopicId(UUID(request["topic_id"])), request["partition"]
                     wanted = None if wanted is None else int(wanted)
-                    return [
-                        encode_answer(self._merge(str(request["id"]), topic_id, wanted, request["execute"] is True))
-                    ]
+                    below = None if request.get("below") is None else Offset(int(request["below"]))
+                    execute = request["execute"] is True
+
+                    def work(merger: Merger) -> Coroutine[Any, Any, Merged]:
+                        return merger.merge(topic_id, wanted, execute=execute, below=below)
+
+                    return [encode_answer(self._merge(str(request["id"]), work))]
                 case durable.RECOVER:
                     name, execute = str(request["id"]), request["execute"] is True
                     return [encode_answer(self._recover(name, _recovery_wish(request), execute=execute))]
@@ -159,11 +163,11 @@ class DurableApi:
             "problems": swept.problems,
         }
 
-    def _merge(self, asked: str, topic_id: TopicId, partition: int | None, execute: bool) -> dict[str, Any]:
+    def _merge(self, asked: str, work: Callable[[Merger], Coroutine[Any, Any, Merged]]) -> dict[str, Any]:
         merger = self._merger()
         if merger is None:
             return {"done": True, "has_store": False}
-        if not self._merges.is_over(asked, lambda: merger.merge(topic_id, partition, execute=execute)):
+        if not self._merges.is_over(asked, lambda: work(merger)):
             return {"done": False}
         merged = self._merges.result or Merged(problems=["The merge was ended before it was through."])
         return {"done": True, "has_store": True, **asdict(merged)}

@@ -100,9 +100,12 @@ class Merger:
         self._clock = clock
         self._turn = asyncio.Lock()
 
-    async def merge(self, topic_id: TopicId, wanted: int | None, *, execute: bool) -> Merged:
+    async def merge(
+        self, topic_id: TopicId, wanted: int | None, *, execute: bool, below: Offset | None = None
+    ) -> Merged:
         """Of a topic's partitions that this broker leads, or of one; without `execute` it is only said what would be
-        done. What one partition cannot keeps no other from its turn."""
+        done. `below`: of compacted ones, records from there on replace none. What one partition cannot keeps no other
+        from its turn."""
         merged = Merged()
         async with self._turn:
             for partition in list(self._partitions):
@@ -111,16 +114,16 @@ class Merger:
                     continue
                 merged.partitions.append(key.partition)
                 try:
-                    await self._merge(key, merged, execute)
+                    await self._merge(key, merged, execute, below)
                 except (HeadraceError, OSError) as error:
                     merged.problems.append(f"Partition {key.partition}: {error}")
         return merged
 
-    async def _merge(self, key: TopicPartition, merged: Merged, execute: bool) -> None:
+    async def _merge(self, key: TopicPartition, merged: Merged, execute: bool, below: Offset | None) -> None:
         catalog = self._catalog(key)
         role = self._partitions.role(key)
         if isinstance(role, Partition) and _compacts(role):
-            await self._compact(role, catalog, merged, execute)
+            await self._compact(role, catalog, merged, execute, below)
             return
         for group in await self._in_thread(lambda: list(mergeable(catalog))):
             if execute and not await self._is_replaced(key, group, merged):
@@ -129,13 +132,16 @@ class Merger:
             merged.after += 1
             merged.bytes += sum(segment.batch_bytes for segment in group)
 
-    async def _compact(self, role: Partition, catalog: PartitionCatalog, merged: Merged, execute: bool) -> None:
+    async def _compact(
+        self, role: Partition, catalog: PartitionCatalog, merged: Merged, execute: bool, below: Offset | None
+    ) -> None:
         """Of each key the last record stays."""
+        end = catalog.next_offset if below is None else min(below, catalog.next_offset)
         groups = await self._in_thread(lambda: list(compactable(catalog)))
         if execute and groups:
             made: dict[Offset, Made] = {}
             try:
-                await self._compact_all(role.topic_partition, catalog.next_offset, made)
+                await self._compact_all(role.topic_partition, end, made)
             finally:
                 merged.add(made)
             return
@@ -153,7 +159,7 @@ class Merger:
         that tells of a deletion. `made`, by start: what came of it."""
         read_to = int(self._catalog(key).readable_start)
         while True:
-            keys = Keys(read_to)
+            keys = Keys(read_to, below=end)
             await self._read_keys(key, keys, end)
             while not await self._pass(key, keys, made):
                 pass

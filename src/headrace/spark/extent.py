@@ -216,6 +216,10 @@ class Sources:
 
     def ranges(self) -> list[PartitionRange]:
         """The offset vector of a batch read; partitions in which nothing is read are left out."""
+        return [each for each in self.vector() if each.start < each.end]
+
+    def vector(self) -> list[PartitionRange]:
+        """As `ranges`, of all partitions."""
         found = []
         for topic in self.topics():
             catalogs = self.catalogs(topic)
@@ -224,8 +228,8 @@ class Sources:
             ends = self.resolved(topic, self.options.ending, extents, catalogs)
             for partition, extent in extents.items():
                 start, end = self.there(topic, partition, starts[partition], ends[partition], extent)
-                if start < end:
-                    found.append(PartitionRange(topic, partition, start, end, catalogs[partition], extent.start))
+                end = max(start, end)
+                found.append(PartitionRange(topic, partition, start, end, catalogs[partition], extent.start))
         return found
 
     def there(self, topic: ReadTopic, partition: int, start: int, end: int, extent: Extent) -> tuple[int, int]:
@@ -260,6 +264,14 @@ def steady_catalog(store: Store, topic: MirroredTopic, partition: int) -> Partit
 
 def _durable_extent(catalog: PartitionCatalog | None) -> Extent:
     return Extent(0, 0) if catalog is None else Extent(catalog.readable_start, catalog.next_offset)
+
+
+def begun_at(topic: ReadTopic, partition: int, catalog: PartitionCatalog | None) -> int:
+    """Where its durable history began, which may be above 0 where retention had cut the log by then; 0 where nobody can
+    tell any more, for the first segment that there ever was is gone."""
+    first = None if catalog is None else catalog.entries.get(catalog.start_offset)
+    before_all = PartitionCatalog.empty(topic.id, PartitionIndex(partition)).head
+    return int(first.descriptor.start_offset) if first is not None and first.previous_hash == before_all else 0
 
 
 def _check_partitions(topic: str, wanted: Iterable[int], count: int) -> None:

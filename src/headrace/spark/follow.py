@@ -2,7 +2,8 @@
 
 Promises that offsets never go back, but in a topic made anew with ``failOnDataLoss=false``; that a limit is kept to, by
 records exactly and by bytes about, though each batch goes on; that what a checkpoint names and is gone, or is another
-topic's of that name, is told as DataLoss. A partition that is new is read from its start. Imports no Spark.
+topic's of that name, is told as DataLoss; what lies before all that a store ever had is no loss to a stream that began
+when it had nothing. A partition that is new is read from its start. Imports no Spark.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from uuid import uuid4
 from headrace.base.errors import UsageError
 from headrace.base.ids import PartitionIndex, TopicId
 from headrace.metadata.segments import PartitionCatalog
-from headrace.spark.extent import DataLoss, Extent, PartitionRange, ReadTopic, Sources
+from headrace.spark.extent import DataLoss, Extent, PartitionRange, ReadTopic, Sources, begun_at
 from headrace.spark.options import ReadOptions
 from headrace.spark.plan import Task, bytes_of, cut_off, hot_sizes, plan_tasks
 from headrace.spark.positions import Positions, StreamOffsets, TopicOffsets, formatted, is_same, merged, parsed
@@ -160,9 +161,12 @@ class Follower:
                 for partition, to in moved.items():
                     self._gone(name, partition, begun.get(partition, 0), to, reason)
                 continue
-            extents = self.sources.extents(topic._replace(partitions=tuple(moved)), self._asked(topic, moved))
+            catalogs = self._asked(topic, moved)
+            extents = self.sources.extents(topic._replace(partitions=tuple(moved)), catalogs)
             for partition, to in moved.items():
                 at = begun.get(partition, extents[partition].start)
+                if at == 0:  # as it is put down where a store had nothing yet; with brokers, it is so
+                    at = begun_at(topic, partition, catalogs[partition])
                 at, to = self.sources.there(topic, partition, min(at, to), to, extents[partition])
                 if at < to:
                     first = extents[partition].start

@@ -102,8 +102,11 @@ class ReadOptions:
         return self.partition_bytes_max or PARTITION_BYTES
 
 
-def parse_options(options: Mapping[str, str], *, streaming: bool | None = None) -> ReadOptions:
-    """Option names are taken in any case. `streaming` is None where it is not known yet. Raises UsageError."""
+def parse_options(
+    options: Mapping[str, str], *, streaming: bool | None = None, begins: str | None = None
+) -> ReadOptions:
+    """Option names are taken in any case. `streaming` is None where it is not known yet. `begins` is a word:
+    where what `startingOffsets` does not name begins; None: as Spark has it. Raises UsageError."""
     given = {name.lower(): value for name, value in options.items()}
     if "path" in given:  # what load(path) sets
         path = given.pop("path")
@@ -123,7 +126,7 @@ def parse_options(options: Mapping[str, str], *, streaming: bool | None = None) 
         store=store,
         bootstrap=bootstrap,
         selection=_selection(given),
-        starting=_bound("starting", given, "latest" if streaming else "earliest", streaming),
+        starting=_bound("starting", given, begins or ("latest" if streaming else "earliest"), streaming),
         ending=_bound("ending", given, "latest", streaming),
         columns=Columns.select(
             None if names is None else [name.strip() for name in names.split(",")],

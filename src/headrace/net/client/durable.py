@@ -57,11 +57,13 @@ class DurableLink:
         """Until it is done."""
         return await self._until_done({"op": SWEEP, "execute": execute})
 
-    async def merge(self, topic_id: UUID, partition: int | None, *, execute: bool) -> dict[str, Any]:
-        """Of a topic's partitions that this broker leads, or of one, until it is done."""
-        return await self._until_done(
-            {"op": MERGE, "topic_id": str(topic_id), "partition": partition, "execute": execute}
-        )
+    async def merge(
+        self, topic_id: UUID, partition: int | None, *, execute: bool, below: int | None = None
+    ) -> dict[str, Any]:
+        """Of a topic's partitions that this broker leads, or of one, until it is done. `below`: of compacted ones,
+        records from there on replace none; brokers of before know nothing of it."""
+        about = {"op": MERGE, "topic_id": str(topic_id), "partition": partition, "below": below}
+        return await self._until_done({**about, "execute": execute})
 
     async def recover(self, topic: str, partition: int | None, to: int | None, *, execute: bool) -> dict[str, Any]:
         """Of a topic's partitions that nobody leads, or of one, until it is done."""

@@ -145,13 +145,14 @@ async def _compacted(
 
 
 async def _asked(cluster: Cluster, part: PartitionRange, *, execute: bool) -> Mapping[str, Any]:
-    """Its leader's answer. Raises ClientError, UsageError."""
+    """Its leader's answer. What came since the plan replaces nothing of it, so that what is compared stays the same.
+    Raises ClientError, UsageError."""
     view = (await cluster.metadata((part.topic.name,))).topics[part.topic.name]
     leaders = {int(each.index): int(each.leader) for each in view.partitions}
     for broker in await Members(cluster).brokers():
         if broker.id == leaders.get(part.partition):
             async with DurableLink(Address(broker.host, broker.port)) as link:
-                answer = await link.merge(part.topic.id, part.partition, execute=execute)
+                answer = await link.merge(part.topic.id, part.partition, execute=execute, below=part.end)
             if not answer["has_store"]:
                 raise UsageError(f"Broker {broker.id} has no durable store (durable.url): there is nothing to compact.")
             if part.partition not in answer["partitions"] and not answer["problems"]:

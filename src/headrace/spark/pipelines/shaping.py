@@ -9,10 +9,12 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from headrace.base.errors import UsageError
 from headrace.spark.columns import Columns
 from headrace.spark.options import ReadOptions
+from headrace.spark.pipelines.evolving import type_text
 from headrace.spark.pipelines.progress import Column, File
 from headrace.spark.pipelines.spec import Decode, Materialise
 from headrace.spark.pipelines.writing import FILE_SQL, PLACE, Layout, file_of, written
@@ -20,6 +22,7 @@ from headrace.spark.plan import Task
 from headrace.spark.results import collected
 
 if TYPE_CHECKING:
+    from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructField, StructType
 
@@ -69,7 +72,7 @@ class Shape:
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        return tuple(Column(each.name, each.dataType.simpleString()) for each in self.schema.fields)
+        return tuple(Column(each.name, type_text(each.dataType)) for each in self.schema.fields)
 
     def write(self, tasks: Sequence[Task]) -> list[File]:
         """All of the tasks' rows, in files that are whole. Raises what a worker raised."""
@@ -120,21 +123,32 @@ class Shape:
 def _with_json(frame: DataFrame, ddl: str) -> DataFrame:
     """Its fields as columns; `value` is left only where it is none of this schema."""
     from pyspark.sql import functions as f
-    from pyspark.sql.types import StringType, StructField, StructType
 
-    schema = StructType([*_fields(ddl), StructField(CORRUPT, StringType())])
+    fields, mark = _fields(ddl), uuid4().hex
     known = {name.lower() for name in frame.columns}
-    if clash := [each for each in schema.fieldNames() if each.lower() in known]:
+    if clash := [each.name for each in fields if each.name.lower() in known]:
         raise UsageError(
             f"Field '{clash[0]}' of the values' schema is the name of a column: take the value apart by a function."
         )
-    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
-    parsed = f.from_json(f.col("value").cast("string"), schema, options)
-    frame = frame.withColumn("_json", parsed)
-    fields = [f.col(f"_json.`{each.name}`") for each in schema.fields[:-1]]
+    frame = frame.withColumn("_json", _in_a_list(f.col("value").cast("string"), fields, mark))
+    found = f.col("_json").getField(mark)
+    is_whole = (f.size(found) == 2) & f.get(found, 1).getField(mark).isNotNull() & f.get(found, 0).isNotNull()
+    is_one = f.coalesce(is_whole & f.col("_json").getField(CORRUPT).isNull(), f.lit(False))
+    taken = [f.when(is_whole, f.get(found, 0).getField(each.name)).alias(each.name) for each in fields]
     others = [f.col(name) for name in frame.columns if name not in ("value", "_json")]
-    kept = f.when(f.col(f"_json.{CORRUPT}").isNotNull(), f.col("value")).alias("value")
-    return frame.select(*others, *fields, kept)
+    return frame.select(*others, *taken, f.when(~is_one, f.col("value")).alias("value"))
+
+
+def _in_a_list(text: SparkColumn, fields: Sequence[StructField], mark: str) -> SparkColumn:
+    """Parsed as the first of a list of two, for Spark reads no further than to the end of the first JSON: where the
+    second is not found behind it, the text was not one JSON. `mark`: what no text can have in it."""
+    from pyspark.sql import functions as f
+    from pyspark.sql.types import ArrayType, IntegerType, StringType, StructField, StructType
+
+    each = StructType([*fields, StructField(mark, IntegerType())])
+    schema = StructType([StructField(mark, ArrayType(each)), StructField(CORRUPT, StringType())])
+    wrapped = f.concat(f.lit(f'{{"{mark}":['), text, f.lit(f',{{"{mark}":1}}]}}'))
+    return f.from_json(wrapped, schema, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT})
 
 
 def _fields(ddl: str) -> list[StructField]:

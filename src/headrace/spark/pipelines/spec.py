@@ -301,17 +301,13 @@ def _replay(name: str, found: Mapping[str, _Section], spark: SparkOf) -> Replay:
 
 
 def _portions(section: _Section, size: int) -> dict[str, str]:
-    """From the beginning, in portions of so many bytes, unless it says otherwise."""
-    defaults = {"startingOffsets": "earliest", "maxBytesPerTrigger": str(size)}
-    if "startingTimestamp" in section.given:
-        del defaults["startingOffsets"]
-    if "maxRecordsPerTrigger" in section.given:
-        del defaults["maxBytesPerTrigger"]
-    return defaults
+    """Of so many bytes, unless it says otherwise."""
+    return {} if "maxRecordsPerTrigger" in section.given else {"maxBytesPerTrigger": str(size)}
 
 
 def _source(section: _Section, defaults: Mapping[str, str], *, streaming: bool = True) -> ReadOptions:
-    return parse_options({**defaults, **section.words()}, streaming=streaming)
+    """What it does not say where to begin begins at the beginning, partition by partition."""
+    return parse_options({**defaults, **section.words()}, streaming=streaming, begins="earliest")
 
 
 def _decode(section: _Section) -> Decode:

@@ -88,8 +88,10 @@ class TopicCounts:
 
     @property
     def skew(self) -> float:
-        """The largest partition's records, in shares of the mean; 1 is even."""
-        return max(each.records for each in self.partitions.values()) * len(self.partitions) / max(1, self.records)
+        """The largest partition's records, in shares of the mean; 1 is even, and where there are none."""
+        if not self.records:
+            return 1.0
+        return max(each.records for each in self.partitions.values()) * len(self.partitions) / self.records
 
     @property
     def bytes_per_day(self) -> float:
@@ -150,11 +152,12 @@ def survey(
     meter, found = meter or Meter(), Survey(spec.name, time.time_ns() // 1_000_000)
     sources = Sources(spec.source)
     try:
-        ranges = sources.ranges()
+        vector = sources.vector()
+        ranges = [each for each in vector if each.start < each.end]
         sizes = sizes_of(sources, ranges)
         size = sum(sizes)
         meter.stage("statistics", size)
-        topics = _topics(sources, ranges)
+        topics = _topics(sources, vector)
         for each, stored in zip(ranges, sizes, strict=True):
             topics[each.topic.name].stored += stored
         _ask_brokers(sources, topics, found.begun_ms)
@@ -178,10 +181,11 @@ def survey(
     return found
 
 
-def _topics(sources: Sources, ranges: Sequence[PartitionRange]) -> dict[str, TopicCounts]:
-    """Raises UsageError for two of one name, as a store may have them."""
+def _topics(sources: Sources, vector: Sequence[PartitionRange]) -> dict[str, TopicCounts]:
+    """With all that are read, also where nothing is in them. Raises UsageError for two of one name, as a store may have
+    them."""
     topics, ids = dict[str, TopicCounts](), dict[str, TopicId]()
-    for each in ranges:
+    for each in vector:
         if ids.setdefault(each.topic.name, each.topic.id) != each.topic.id:
             raise UsageError(f"Two topics are called '{each.topic.name}': count one of a name, given by its id.")
         topic = topics.setdefault(each.topic.name, TopicCounts(each.topic.name))

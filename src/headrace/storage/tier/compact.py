@@ -63,9 +63,10 @@ def _fits(group: Sequence[SegmentDescriptor], one: SegmentDescriptor, bytes_max:
 class Keys:
     """For one pass: the last offset of each key in a stretch of history, as far as they fit in memory."""
 
-    def __init__(self, start: int, *, keys_max: int = COMPACTION_KEYS_MAX) -> None:
-        """`start`: where history begins, or how far the pass before has read."""
+    def __init__(self, start: int, *, below: int = 2**63 - 1, keys_max: int = COMPACTION_KEYS_MAX) -> None:
+        """`start`: where history begins, or how far the pass before has read; from `below` on nothing is read."""
         self._last: dict[bytes, int] = {}
+        self._below = below
         self._keys_max = keys_max
         self.read_to = start
         """Where the stretch ends."""
@@ -77,6 +78,8 @@ class Keys:
         for header, raw in _batches(read_proven(objects, segment)[0], segment):
             if header.next_offset <= self.read_to:
                 continue
+            if header.next_offset > self._below:
+                return
             if self._last and len(self._last) + header.count > self._keys_max:
                 self.is_full = True
                 return
