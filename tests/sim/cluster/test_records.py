@@ -25,7 +25,7 @@ FOUND: Final[dict[str, int]] = {
     "no-epoch-for-a-new-incarnation": 2,
     "stale-leader-serves-reads": 116,
     "wiped-disk-stays-in-the-isr": 14,
-    "parked-request-survives-its-epoch": 65,
+    "parked-request-survives-its-epoch": 29,
     "follower-shows-all-it-has": 0,
     "journal-forgets-lineages": 24,
 }
