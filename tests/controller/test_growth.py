@@ -148,6 +148,14 @@ def test_a_factor_that_was_named_is_kept_and_restored() -> None:
     assert len(topic_of(image).partitions[0].isr) == 2
 
 
+def test_who_is_down_keeps_nobody_from_being_added() -> None:
+    image = made(register(ALONE, 2), desired=3)
+    assert sorted(topic_of(image).partitions[0].replicas) == [1, 2]
+    image = grown(register(fence(image, 1), 3))
+    (one,) = topic_of(image).partitions
+    assert (one.isr, one.adding, sorted(one.replicas)) == ((2,), (3,), [1, 2, 3])
+
+
 def test_an_operator_who_wants_fewer_is_heeded() -> None:
     image = register(register(made(ALONE, 2), 2), 3)
     image = joined(grown(image))
@@ -199,7 +207,7 @@ def test_growth_adds_live_brokers_out_of_sync_and_takes_nothing_away(entries: li
         assert came <= live
         assert not came or set(new.adding) == came
         free = one.leader != NO_LEADER and not one.is_reassigned and one.move is None
-        if free and lacks_replicas(topic, one, len(live)):
+        if free and lacks_replicas(topic, one, live):
             wanted = min(topic.desired_replicas, len(live.union(one.replicas)))
             assert len(new.replicas) == wanted
             assert new.replicas[0] in live

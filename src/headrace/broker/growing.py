@@ -73,7 +73,7 @@ class Grower:
     async def _find(self) -> None:
         """What lacks replicas, or is given them, as the image is now, or becomes meanwhile."""
         image = self._metadata.image
-        live = len(image.live_brokers())
+        live = [broker.id for broker in image.live_brokers()]
         self._waiting.clear()
         self._under_way.clear()
         for turn, (topic, partition) in enumerate(image.all_partitions(), start=1):

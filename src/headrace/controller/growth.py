@@ -9,7 +9,7 @@ failover".
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from headrace.base.ids import NO_LEADER, BrokerId, TopicPartition
@@ -21,9 +21,10 @@ from headrace.metadata.image import MetadataImage
 from headrace.metadata.values import PartitionImage, TopicImage
 
 
-def lacks_replicas(topic: TopicImage, partition: PartitionImage, live: int) -> bool:
-    """Whether it has fewer than it shall have, and than there are live brokers for."""
-    return partition.replication_factor < min(topic.desired_replicas, live)
+def lacks_replicas(topic: TopicImage, partition: PartitionImage, live: Collection[BrokerId]) -> bool:
+    """Whether it has fewer than it shall have, and somebody lives who has none of it."""
+    few = partition.replication_factor < topic.desired_replicas
+    return few and any(broker not in partition.replicas for broker in live)
 
 
 def grow_replicas(image: MetadataImage, among: Iterable[TopicPartition]) -> Decision[tuple[TopicPartition, ...]]:
@@ -34,7 +35,7 @@ def grow_replicas(image: MetadataImage, among: Iterable[TopicPartition]) -> Deci
     grown: list[TopicPartition] = []
     for key in dict.fromkeys(among):
         topic, partition = image.topics.get(key.topic_id), image.partition(key)
-        if topic is None or partition is None or not lacks_replicas(topic, partition, len(placement.live)):
+        if topic is None or partition is None or not lacks_replicas(topic, partition, placement.live):
             continue
         if partition.leader == NO_LEADER or partition.is_reassigned or partition.move is not None:
             continue

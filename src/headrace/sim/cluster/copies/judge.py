@@ -73,11 +73,22 @@ class CopiesJudge(MovesJudge):
         else:
             self._parted.discard(key)
             self.gave_way += end < frontier
-        sure = frontier if is_new else max(frontier, flushed[-1].end if flushed else 0)
+        sure = frontier if is_new else max(frontier, self._kept_to(key, state, flushed))
         self._promised[key] = min(sure, self._promised.get(key, 0))
         there = {batch.data[VERBATIM:] for batch in served if batch.end <= sure}
         self._kept[key] = [data for data in self._kept.get(key, []) if data in there]
         self._tell(f"{state.leader} leads partition {key.number} uncleanly with {end} records, history has {frontier}")
+
+    def _kept_to(self, key: PartitionKey, state: PartitionImage, log: Sequence[Batch]) -> int:
+        """Where its leader's log ends, or where it goes on otherwise than that of who led last: it may just be cut
+        there, as it was told to before it was elected."""
+        others = [self._last_run(node, key) for node in state.replicas if node != state.leader]
+        newest = max((run for run in others if run), key=lambda run: run[-1].leader_epoch, default=())
+        if not log or not newest or newest[-1].leader_epoch <= log[-1].leader_epoch:
+            return log[-1].end if log else 0
+        known = {batch.base: batch for batch in newest}
+        both = (batch for batch in log if batch.base >= newest[0].base)
+        return next((batch.base for batch in both if known.get(batch.base) != batch), log[-1].end)
 
     def _counts(self, seen: Glimpse) -> bool:
         """Whether an answer is of who leads since the last unclean election, as far as is known."""
