@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
@@ -20,7 +19,7 @@ from benchmarks.load.rivals import Rival
 from benchmarks.spark.data import Data
 from benchmarks.spark.producer import BATCH_RECORDS, PacedProducer
 from benchmarks.spark.queries import Action, Count, Session, frame, options, rows_in
-from headrace.spark.session import java_pid, make_way
+from headrace.spark.session import java_pid, keep_off, make_way
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -94,7 +93,7 @@ class BesideProducer:
     nice: int = 0
     """Of Spark, from then on."""
     apart: bool = False
-    """Spark has one processor, and broker and producer the other."""
+    """Spark leaves one of two processors to whoever wants it, as `spare_processors = 1` of a pipeline does."""
 
     def run(self, entrant: Entrant) -> Figures:
         rival = entrant.rival
@@ -104,9 +103,7 @@ class BesideProducer:
         make_way(spark, self.nice)
         with PacedProducer(entrant, f"{self.about.name}-{rival.name}-hot") as producer, ExitStack() as stack:
             if self.apart:
-                first, second, *_ = sorted(os.sched_getaffinity(0))
-                stack.enter_context(kept_to(second, [java_pid(spark)]))
-                stack.enter_context(kept_to(first, [*rival.pids, producer.pid]))
+                stack.enter_context(kept_off(java_pid(spark)))
             time.sleep(PRODUCER_S)
             alone, begun = producer.taken(), time.perf_counter()
             while time.perf_counter() - begun < PRODUCER_S:
@@ -196,20 +193,13 @@ def batches(query: StreamingQuery) -> list[Batch]:
 
 
 @contextmanager
-def kept_to(processor: int, pids: Sequence[int]) -> Iterator[None]:
-    """All threads of these processes, and what they start; afterwards they have all processors again."""
-    _keep_to({processor}, pids)
+def kept_off(pid: int) -> Iterator[None]:
+    """Spark, whose Java this is, leaves a processor to others; afterwards it has all again."""
+    keep_off(pid, 1)
     try:
         yield
     finally:
-        _keep_to(os.sched_getaffinity(0), pids)
-
-
-def _keep_to(processors: Iterable[int], pids: Sequence[int]) -> None:
-    for process in [found for pid in pids for found in (psutil.Process(pid), *psutil.Process(pid).children(True))]:
-        for thread in process.threads():
-            with suppress(ProcessLookupError):
-                os.sched_setaffinity(thread.id, processors)
+        keep_off(pid, 0)
 
 
 @contextmanager

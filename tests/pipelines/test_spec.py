@@ -36,6 +36,7 @@ continuous = true
 [spark]
 master = "local[2]"
 nice = 0
+spare_processors = 1
 settings = { "spark.sql.shuffle.partitions" = 4 }
 """
 
@@ -53,6 +54,7 @@ def test_a_file_says_what_is_to_be_done(tmp_path: Path) -> None:
     plain = parse(minimal())
     assert isinstance(plain, Materialise)
     assert (spec.spark.nice, plain.spark.nice) == (0, PIPELINE_NICE)
+    assert (spec.spark.spare_processors, plain.spark.spare_processors) == (1, 0)
     assert plain.source.starting.rest == -2, "from the beginning"
     assert plain.source.trigger_bytes_max == PIPELINE_BATCH_BYTES
     audit = parse({"pipeline": "audit", "name": "a", "source": {"store": "/x", "topicPattern": ".*"}})
@@ -106,6 +108,10 @@ def minimal(**more: Any) -> dict[str, Any]:
         ({"columns": {"day": 3}}, "must be a text"),
         ({"spark": {"settings": 1}}, "Key settings of section .* must be a table of names"),
         ({"spark": {"master": 1}}, "must be a text"),
+        (
+            {"spark": {"spare_processors": -1}},
+            r"Key spare_processors of section \[spark\] must be a number from 0 to 1024",
+        ),
         ({"spark": {"nice": -1}}, r"Key nice of section \[spark\] must be a number from 0 to 19"),
     ],
 )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.spark.session import lower
+from headrace.spark.session import keep_off, lower
 
 NICE = 7
 MANY_THREADS = """
@@ -96,3 +96,22 @@ def test_what_may_not_be_lowered_is_left(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(os, "setpriority", refuse)
     lower(os.getpid(), 19)
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system has no such call")
+@pytest.mark.parametrize("spared", [1, 1_000])
+def test_all_threads_leave_processors_to_others_and_keep_one(spared: int) -> None:
+    usable = sorted(os.sched_getaffinity(0))
+    with subprocess.Popen(
+        [sys.executable, "-c", MANY_THREADS], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        keep_off(process.pid, spared)
+        threads = [int(each.name) for each in Path(f"/proc/{process.pid}/task").iterdir()]
+        assert len(threads) == 9
+        kept = set(usable[spared:]) or {usable[-1]}
+        assert [os.sched_getaffinity(each) for each in threads] == [kept] * 9
+        process.stdin.write(b"\n")
+    assert sorted(os.sched_getaffinity(0)) == usable

@@ -663,6 +663,8 @@ PIPELINE_FILE_BYTES: Final = 128 * 1024 * 1024
 PIPELINE_NICE: Final = 10
 """Of a local session, unless its pipeline says otherwise."""
 PIPELINE_NICE_MAX: Final = 19
+PROCESSORS_SPARED_MAX: Final = 1_024
+"""That a pipeline leaves to brokers; one stays with it in any case."""
 PIPELINE_TASKS_A_CORE: Final = 2
 """Into which a commit is cut where that makes large files: the second makes up for those that take longer."""
 PIPELINE_CORES: Final = 16

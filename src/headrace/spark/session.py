@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -67,11 +67,16 @@ def cores_of(spark: SparkSession) -> int:
         return PIPELINE_CORES
 
 
-def make_way(spark: SparkSession, nice: int) -> None:
+def make_way(spark: SparkSession, nice: int, *, spare_processors: int = 0) -> None:
     """Lower the priority of a local session, its Java and its workers, to `nice` (0 to 19, nice(1)): brokers on this
     machine, and who waits for them, go first; with 19 at once (SCHED_IDLE, sched(7)), for by nice alone who runs may
-    go on until its slice is over, some milliseconds. Only root can raise it again. On Linux alone."""
-    lower(java_pid(spark), nice)
+    go on until its slice is over, some milliseconds. Only root can raise it again. `spare_processors`: so many it does
+    not use at all, and one it always does (sched_setaffinity(2)): who waits there for a broker waits for nobody else.
+    On Linux alone; elsewhere nothing."""
+    pid = java_pid(spark)
+    lower(pid, nice)
+    if spare_processors:
+        keep_off(pid, spare_processors)
 
 
 def java_pid(spark: SparkSession) -> int:
@@ -81,14 +86,30 @@ def java_pid(spark: SparkSession) -> int:
 
 def lower(pid: int, nice: int) -> None:
     """Of all threads of a process and of those that it has started; what these start later inherits it."""
+    for thread in _threads(pid):
+        with suppress(ProcessLookupError, PermissionError):  # it has ended; it is another user's
+            if os.getpriority(os.PRIO_PROCESS, thread) < nice:
+                os.setpriority(os.PRIO_PROCESS, thread, nice)
+            if nice == PIPELINE_NICE_MAX and os.sched_getscheduler(thread) != os.SCHED_IDLE:
+                os.sched_setscheduler(thread, os.SCHED_IDLE, os.sched_param(0))
+
+
+def keep_off(pid: int, processors: int) -> None:
+    """The same threads use no more than the last of the processors that this process may use, without the first so
+    many, and at least one."""
+    if not hasattr(os, "sched_setaffinity"):
+        return
+    usable = sorted(os.sched_getaffinity(0))
+    for thread in _threads(pid):
+        with suppress(ProcessLookupError, PermissionError):
+            os.sched_setaffinity(thread, usable[min(processors, len(usable) - 1) :])
+
+
+def _threads(pid: int) -> Iterator[int]:
+    """Of a process and of all below it, also those that come while others are given."""
     done: set[int] = set()
     while left := {thread for process in _family(pid) for thread in _numbers(f"{process}/task")} - done:
-        for thread in left:
-            with suppress(ProcessLookupError, PermissionError):  # it has ended; it is another user's
-                if os.getpriority(os.PRIO_PROCESS, thread) < nice:
-                    os.setpriority(os.PRIO_PROCESS, thread, nice)
-                if nice == PIPELINE_NICE_MAX and os.sched_getscheduler(thread) != os.SCHED_IDLE:
-                    os.sched_setscheduler(thread, os.SCHED_IDLE, os.sched_param(0))
+        yield from left
         done |= left
 
 

@@ -161,7 +161,7 @@ def session_of(spec: Spec) -> SparkSession:
     if not spec.spark.master.startswith("sc://"):
         session.sparkContext.setLogLevel("ERROR")
     if spec.spark.master.startswith("local"):
-        make_way(session, spec.spark.nice)
+        make_way(session, spec.spark.nice, spare_processors=spec.spark.spare_processors)
     return session
 
 

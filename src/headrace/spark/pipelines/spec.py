@@ -19,6 +19,7 @@ from headrace.base.limits import (
     PIPELINE_NICE,
     PIPELINE_NICE_MAX,
     PIPELINE_TASK_BYTES_MAX,
+    PROCESSORS_SPARED_MAX,
     REPLAY_BATCH_BYTES,
     STATISTICS_TOP_MAX,
 )
@@ -59,17 +60,17 @@ SECTIONS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         "columns": (),
         "table": ("path", "format", "catalog", "identifier", "partition_by", "file_bytes", "compression", "compact"),
         "run": ("continuous", "poll_seconds"),
-        "spark": ("master", "nice", "settings"),
+        "spark": ("master", "nice", "spare_processors", "settings"),
     },
     AUDIT: {
         "source": ("store", "bootstrap", "topic", "topicPattern", "assign"),
         "report": ("html", "json"),
-        "spark": ("master", "nice", "settings"),
+        "spark": ("master", "nice", "spare_processors", "settings"),
     },
     COMPACT: {
         "source": ("store", "bootstrap", "topic", "topicPattern", "assign"),
         "run": ("compare",),
-        "spark": ("master", "nice", "settings"),
+        "spark": ("master", "nice", "spare_processors", "settings"),
     },
     STATISTICS: {
         "source": (
@@ -77,14 +78,14 @@ SECTIONS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
             *("startingTimestamp", "endingTimestamp", "failOnDataLoss", "maxBytesPerPartition"),
         ),
         "report": ("html", "json", "top"),
-        "spark": ("master", "nice", "settings"),
+        "spark": ("master", "nice", "spare_processors", "settings"),
     },
     REPLAY: {
         "source": tuple(name for name in SOURCE if name != "includeHeaders"),
         "target": ("bootstrap", "topic", "partition", "identity", "compression", "batchBytes", "deliveryTimeoutMs"),
         "transform": ("function",),
         "run": ("checkpoint", "records_per_second", "mb_per_second", "continuous", "poll_seconds"),
-        "spark": ("master", "nice", "settings"),
+        "spark": ("master", "nice", "spare_processors", "settings"),
     },
 }
 """Of each kind its sections, and the keys of these; none: any."""
@@ -110,6 +111,8 @@ class SparkOf:
     master: str = "local[*]"
     nice: int = PIPELINE_NICE
     """Of a local one, so that brokers on the same machine go first: nice(1)."""
+    spare_processors: int = 0
+    """That a local one leaves to them alone."""
     settings: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -330,6 +333,7 @@ def _spark(section: _Section) -> SparkOf:
     return SparkOf(
         master=section.text("master") or "local[*]",
         nice=section.number("nice", PIPELINE_NICE, PIPELINE_NICE_MAX, least=0),
+        spare_processors=section.number("spare_processors", 0, PROCESSORS_SPARED_MAX, least=0),
         settings=section.pairs("settings"),
     )
 
