@@ -81,10 +81,16 @@ class Moving:
         await self.operator.until_over()
         await self.operator.until_led()
         self._replicas[index] = [new, stays]
-        bases = [int(path.stem) for path in self.log_of(new, index).glob(f"*{LOG}")]
-        assert bases
-        assert min(bases) >= frontier, "what is in the store is not copied"
+        assert min(await self.bases(new, index)) >= frontier, "what is in the store is not copied"
         self.copied.append((self.bytes_of(new, index), self.bytes_of(stays, index)))
+
+    async def bases(self, broker: int, index: int) -> list[int]:
+        """Of the files of its log, once there are any: where history has had all there was, the first comes with what
+        is sent next."""
+        async with asyncio.timeout(DEADLINE_S):
+            while not (found := [int(path.stem) for path in self.log_of(broker, index).glob(f"*{LOG}")]):
+                await self.operator.told()
+        return found
 
     def bytes_of(self, broker: int, index: int) -> int:
         return sum(path.stat().st_size for path in self.log_of(broker, index).glob(f"*{LOG}"))
