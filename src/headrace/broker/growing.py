@@ -87,15 +87,23 @@ class Grower:
     async def _begin(self) -> None:
         """As many as there is room for."""
         while True:
-            self._under_way = {key for key in self._under_way if self._is_growing(key)}
+            over = {key for key in self._under_way if not self._is_growing(key)}
+            self._under_way -= over
+            self._waiting.extend(sorted(filter(self._lacks, over)))  # who came meanwhile may be added now
             room = REPLICAS_GROWN_AT_ONCE_MAX - len(self._under_way)
             if room <= 0 or not self._waiting:
                 return
             chosen = [self._waiting.popleft() for _ in range(min(room, len(self._waiting)))]
             grown = await self._metadata.submit(partial(grow_replicas, among=chosen))
-            self._under_way |= set(grown)
+            self._under_way |= {*grown, *filter(self._is_growing, chosen)}
             if grown:
                 log.info("partitions get more replicas", partitions=len(grown), waiting=len(self._waiting))
+
+    def _lacks(self, key: TopicPartition) -> bool:
+        image = self._metadata.image
+        topic, known = image.topics.get(key.topic_id), image.partition(key)
+        live = [broker.id for broker in image.live_brokers()]
+        return topic is not None and known is not None and lacks_replicas(topic, known, live)
 
     def _is_growing(self, key: TopicPartition) -> bool:
         known = self._metadata.image.partition(key)
