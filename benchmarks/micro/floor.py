@@ -1,10 +1,12 @@
-"""What no broker can go below with one request in flight: `python -m benchmarks.micro.floor [--requests 10000] [--rounds 5]`.
+"""What no broker can go below with one request in flight.
 
-The client of the cases `single-page-cache` and `single-fsync` sends one record of 1 KB at a time to a process of its own
-that looks at nothing and sends the same answer every time: one that blocks in `recv` (two system calls a request and
-next to no Python), one on the broker's event loop (uvloop, a protocol), and one on the event loop that also writes each
-request to a file, as an acknowledgement from the page cache needs. In turns; prints the medians of each round's p50 and
-p99, in ms.
+    python -m benchmarks.micro.floor [--requests 10000] [--rounds 5]
+
+The client of the cases `single-page-cache` and `single-fsync` sends one record of 1 KB at a time to a process that looks
+at nothing and sends the same answer every time: one that blocks in `recv` (two system calls a request, and next to no
+Python), one on the broker's event loop (uvloop, a protocol), and one on the event loop that also writes each request to
+a file, as an acknowledgement from the page cache needs. In turns; prints the medians of each round's p50 and p99, in
+milliseconds.
 """
 
 from __future__ import annotations
@@ -59,7 +61,7 @@ class Canned(asyncio.Protocol):
         self._missing = request_bytes
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
+        self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
         if self._file is not None:
