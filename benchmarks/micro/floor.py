@@ -2,8 +2,8 @@
 
     python -m benchmarks.micro.floor [--requests 10000] [--rounds 5]
 
-The client of the cases `single-page-cache` and `single-fsync` sends one record of 1 KB at a time to a process that looks
-at nothing and sends the same answer every time: one that blocks in `recv` (two system calls a request, and next to no
+The client of the cases `single-page-cache` and `single-fsync` sends one record of 1 KB at a time to a process that
+looks at nothing and always sends the same answer: one that blocks in `recv` (two system calls a request, and next to no
 Python), one on the broker's event loop (uvloop, a protocol), and one on the event loop that also writes each request to
 a file, as an acknowledgement from the page cache needs. In turns; prints the medians of each round's p50 and p99, in
 milliseconds.

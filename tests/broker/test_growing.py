@@ -58,7 +58,7 @@ class Deciding:
 def test_who_comes_while_another_is_added_is_added_next() -> None:
     async def work() -> None:
         metadata = Deciding(made(register(EMPTY_IMAGE, 1), PARTITIONS, factor=1, desired=3))
-        grower = Grower(metadata=cast(MetadataDriver, metadata), on_bug=raised)
+        grower = Grower(metadata=cast("MetadataDriver", metadata), on_bug=raised)
         try:
             metadata.become(register(metadata.image, 2))
             await turns()
