@@ -6,8 +6,9 @@ Idempotent producers with their clients' own settings, librdkafka and, where the
 on it while it is handed over from broker to broker. Prints, for each size, when each step of the pause was over, as
 owners and targets tell in their logs, in milliseconds since the gate was closed; for each client how long the slowest
 request took that it sent while a move lasted, and the longest time between two of its acknowledgements; and the slowest
-moves, step by step, with the slowest sync of the disk meanwhile, as a file beside the brokers' sees it. At the end,
-whether the pauses of all sizes lie within 1.5 times or 20 ms of each other.
+moves, step by step, with the slowest sync of the disk meanwhile, as a file beside the brokers' sees it, and what held a
+broker's event loop, as its watchdog tells. At the end, whether the pauses of all sizes lie within 1.5 times or 20 ms of
+each other.
 
 Before the first move all is in the log of who owns the partition; the others have the tail alone, and history in the
 store. What was written to fill the partition is on the disk before the moves begin.
@@ -57,6 +58,7 @@ BEFORE_S: Final = 0.2
 OPTIONS: Final = ("--json", "--config", "default.replication.factor=1")
 OWNER: Final = "partition handed over"
 TARGET: Final = "partition taken over"
+HELD: Final = "the event loop was held"
 STEPS: Final = (
     (OWNER, "flushed_ms"),
     (OWNER, "exported_ms"),
@@ -88,6 +90,8 @@ class Moved:
     """Of each client: its longest time between two acknowledgements, in milliseconds."""
     disk: Sent
     """The slowest sync of the disk."""
+    held: Sequence[str]
+    """What held a broker's event loop, and for how long."""
 
 
 def fill(bootstrap: str, topic: str, size: int) -> None:
@@ -163,10 +167,12 @@ class Told:
     def __init__(self, cluster: BrokerCluster, topic: str) -> None:
         self._topic = topic
         self._at = {cluster.log(broker): cluster.log(broker).stat().st_size for broker in cluster.nodes}
+        self.held: list[str] = []
 
     def steps(self) -> dict[str, float]:
         """Of the move that has ended since it was asked last."""
         found: dict[str, float] = {}
+        self.held = []
         for path, at in self._at.items():
             with path.open("rb") as log:
                 log.seek(at)
@@ -174,6 +180,10 @@ class Told:
                 self._at[path] = log.tell()
             for line in lines:
                 told: dict[str, Any] = json.loads(line) if line.startswith(b"{") else {}
+                if told.get("event") == HELD:
+                    self.held.append(
+                        f"{path.name} held for {told['milliseconds']} ms: {' < '.join(told['frames'][::-1])}"
+                    )
                 if told.get("topic") != self._topic:
                     continue
                 found |= {step: told[step] for event, step in STEPS if told.get("event") == event and step in told}
@@ -206,7 +216,7 @@ async def measure(cluster: BrokerCluster, disk: Disk, size: int, moves: int, per
                 span = begun - BEFORE_S, time.monotonic() - BEFORE_S
                 slowest = {producer.name: producer.slowest(*span) for producer in producers}
                 gaps = {producer.name: producer.longest_gap_ms(*span) for producer in producers}
-                found.append(Moved(number, told.steps(), begun, over, slowest, gaps, disk.slowest(*span)))
+                found.append(Moved(number, told.steps(), begun, over, slowest, gaps, disk.slowest(*span), told.held))
     for producer in producers:
         print(f"  {producer.name}: usually {producer.usual_ms():.1f} ms, failures {producer.failures[:3]}")
     return found
@@ -250,6 +260,8 @@ def tell(size: int, moves: Sequence[Moved]) -> None:
         )
         over = f"over at {1000 * (move.over - move.begun):.0f}"
         print(f"    move {move.number + 1}: {steps}; {over}; {clients}", flush=True)
+        for line in move.held:
+            print(f"      {line}")
 
 
 def tell_flatness(found: Mapping[int, Sequence[Moved]]) -> None:
