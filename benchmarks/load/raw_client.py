@@ -46,7 +46,7 @@ class Raw:
                 produce_frame(topic, [partition], self.records, self.record_bytes)
                 for partition in range(self.partitions)
             ]
-            latencies, seconds = self._load(connection, requests)
+            latencies, seconds = self.load(connection, requests)
         cuts = statistics.quantiles(latencies, n=1000)
         megabytes = self.requests * self.records * self.record_bytes / MEGABYTE
         figures = {
@@ -61,7 +61,7 @@ class Raw:
     def scaled(self, factor: float) -> Raw:
         return replace(self, requests=portion(self.requests, factor))
 
-    def _load(self, connection: socket.socket, requests: Sequence[bytes]) -> tuple[list[float], float]:
+    def load(self, connection: socket.socket, requests: Sequence[bytes]) -> tuple[list[float], float]:
         """Latencies, and all the time, in seconds."""
         latencies: list[float] = []
         sent_at: deque[float] = deque()

@@ -2,20 +2,21 @@
 
     python -m benchmarks.micro.history [--mb 1000] [--s3]
 
-Prints MB/s of the hot and of the cold read, and how long a produce with acks=all takes at the 50th and 99th percentile,
-alone and with a reader of history beside it. The store is a directory, or the S3-compatible server of the tests, on the
-same cores.
+Prints MB/s of the hot and of the cold read, and how long a produce with acks=all takes at the 50th and 99th percentile:
+alone, beside a reader of the log, and beside one of history, each of which reads in a process of its own as fast as it
+can. The store is a directory, or the S3-compatible server of the tests, on the same cores.
 """
 
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import os
 import shutil
 import tempfile
-import threading
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,27 @@ def latencies(bootstrap: str, seconds: float) -> tuple[float, float]:
     return taken[len(taken) // 2], taken[len(taken) * 99 // 100]
 
 
+def read_on(bootstrap: str, count: int, under_way: Any) -> None:
+    while True:
+        read(bootstrap, count)
+        under_way.set()
+
+
+@contextmanager
+def reader(bootstrap: str, count: int) -> Iterator[None]:
+    """Somebody who reads all, over and over, in another process, and has done so once."""
+    context = multiprocessing.get_context("spawn")
+    under_way = context.Event()
+    process = context.Process(target=read_on, args=(bootstrap, count, under_way))
+    process.start()
+    try:
+        assert under_way.wait(120)
+        yield
+    finally:
+        process.kill()
+        process.join()
+
+
 def keep_little(admin: AdminClient) -> None:
     entry = ConfigEntry("local.retention.bytes", "0", incremental_operation=confluent_kafka.admin.AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, TOPIC, incremental_configs=[entry])
@@ -121,27 +143,19 @@ def measure(root: Path, url: str, count: int) -> None:
         produce(broker.bootstrap, count)
         wait_for_export(url, count)
         hot = [read(broker.bootstrap, count) for _ in range(2)][-1]
-        alone = latencies(broker.bootstrap, 10)
+        waits = {"alone": latencies(broker.bootstrap, 10)}
+        with reader(broker.bootstrap, count):
+            waits["beside a reader of the log"] = latencies(broker.bootstrap, 10)
         keep_little(admin)
         log = broker.data / "logs" / f"{TOPIC}-0"
         while sum(file.stat().st_size for file in log.glob("*.log")) > 64 << 20:
             time.sleep(0.5)
         cold = [read(broker.bootstrap, count) for _ in range(2)][-1]
-        over = threading.Event()
-
-        def read_on() -> None:
-            while not over.is_set():
-                read(broker.bootstrap, count)
-
-        thread = threading.Thread(target=read_on)
-        thread.start()
-        beside = latencies(broker.bootstrap, 10)
-        over.set()
-        thread.join()
+        with reader(broker.bootstrap, count):
+            waits["beside a reader of history"] = latencies(broker.bootstrap, 10)
     print(f"hot read {hot:.0f} MB/s, cold read {cold:.0f} MB/s: {cold / hot:.2f} of it")
-    print(
-        "produce, ms at 50 % and 99 %: alone {:.2f} {:.2f}, beside a cold reader {:.2f} {:.2f}".format(*alone, *beside)
-    )
+    for when, (median, slow) in waits.items():
+        print(f"produce {when}: {median:.2f} ms at 50 %, {slow:.2f} at 99 %")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,8 @@ Idempotent producers with their clients' own settings, librdkafka and, where the
 on it while it is handed over from broker to broker. Prints, for each size, when each step of the pause was over, as
 owners and targets tell in their logs, in milliseconds since the gate was closed; for each client how long the slowest
 request took that it sent while a move lasted, and the longest time between two of its acknowledgements; and the slowest
-moves, step by step. At the end, whether the pauses of all sizes lie within 1.5 times or 20 ms of each other.
+moves, step by step, with the slowest sync of the disk meanwhile, as a file beside the brokers' sees it. At the end,
+whether the pauses of all sizes lie within 1.5 times or 20 ms of each other.
 
 Before the first move all is in the log of who owns the partition; the others have the tail alone, and history in the
 store. What was written to fill the partition is on the disk before the moves begin.
@@ -19,18 +20,19 @@ import asyncio
 import json
 import os
 import tempfile
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import confluent_kafka
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from benchmarks.micro.steady import Java, Librdkafka, Sent, Steady, wait_for
+from benchmarks.micro.steady import RECORD, Java, Librdkafka, Sent, Steady, wait_for
 from headrace.net import loops
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.alter_partition_reassignments import (
@@ -49,6 +51,7 @@ FILL_BYTES: Final = 50_000
 DEADLINE_S: Final = 600.0
 SETTLE_S: Final = 2.5
 """After each move: by then clients have learnt of it, and go to the new owner by themselves (CARRIED_MS_MAX)."""
+PROBE_S: Final = 0.01
 BEFORE_S: Final = 0.2
 """What was sent so long before a move is counted with it."""
 OPTIONS: Final = ("--json", "--config", "default.replication.factor=1")
@@ -83,6 +86,8 @@ class Moved:
     """Of each client: its slowest request."""
     gaps: Mapping[str, float]
     """Of each client: its longest time between two acknowledgements, in milliseconds."""
+    disk: Sent
+    """The slowest sync of the disk."""
 
 
 def fill(bootstrap: str, topic: str, size: int) -> None:
@@ -121,6 +126,37 @@ async def move_once(client: RawClient, topic: str, brokers: Sequence[int]) -> No
             await asyncio.sleep(0.02)
 
 
+class Disk:
+    """Syncs a file of its own, over and over: what takes that long is the machine's. A context manager."""
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / "probe"
+        self._syncs: list[Sent] = []
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._probe)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _probe(self) -> None:
+        with self._path.open("wb", buffering=0) as file:
+            while not self._over.wait(PROBE_S):
+                file.seek(0)
+                file.write(RECORD)
+                begun = time.monotonic()
+                os.fdatasync(file.fileno())
+                self._syncs.append(Sent(begun, time.monotonic()))
+
+    def slowest(self, begun: float, over: float) -> Sent:
+        """Of those that began in this span, by the monotonic clock."""
+        return max((sync for sync in self._syncs if begun <= sync.sent < over), key=lambda sync: sync.took_ms)
+
+
 class Told:
     """What the brokers' logs tell of one topic, from now on."""
 
@@ -144,7 +180,7 @@ class Told:
         return found
 
 
-async def measure(cluster: BrokerCluster, size: int, moves: int, per_second: int) -> list[Moved]:
+async def measure(cluster: BrokerCluster, disk: Disk, size: int, moves: int, per_second: int) -> list[Moved]:
     topic = f"moved-{size // MEGABYTE}"
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
     new = NewTopic(topic, 1, 1, config={"retention.ms": "-1"})
@@ -170,7 +206,7 @@ async def measure(cluster: BrokerCluster, size: int, moves: int, per_second: int
                 span = begun - BEFORE_S, time.monotonic() - BEFORE_S
                 slowest = {producer.name: producer.slowest(*span) for producer in producers}
                 gaps = {producer.name: producer.longest_gap_ms(*span) for producer in producers}
-                found.append(Moved(number, told.steps(), begun, over, slowest, gaps))
+                found.append(Moved(number, told.steps(), begun, over, slowest, gaps, disk.slowest(*span)))
     for producer in producers:
         print(f"  {producer.name}: usually {producer.usual_ms():.1f} ms, failures {producer.failures[:3]}")
     return found
@@ -210,7 +246,7 @@ def tell(size: int, moves: Sequence[Moved]) -> None:
         steps = " ".join(f"{step.removesuffix('_ms')} {move.steps.get(step, -1):.0f}" for _, step in STEPS)
         clients = ", ".join(
             f"{client} {one.took_ms:.0f} (sent at {1000 * (one.sent - move.begun):.0f})"
-            for client, one in move.slowest.items()
+            for client, one in [*move.slowest.items(), ("a sync of the disk", move.disk)]
         )
         over = f"over at {1000 * (move.over - move.begun):.0f}"
         print(f"    move {move.number + 1}: {steps}; {over}; {clients}", flush=True)
@@ -232,9 +268,10 @@ async def measure_all(root: Path, sizes: Sequence[int], moves: int, per_second: 
     found = {}
     async with BrokerCluster(root, 3, *options) as cluster:
         await cluster.start(*cluster.nodes)
-        for size in sizes:
-            found[size] = await measure(cluster, size, moves, per_second)
-            tell(size, found[size])
+        with Disk(root) as disk:
+            for size in sizes:
+                found[size] = await measure(cluster, disk, size, moves, per_second)
+                tell(size, found[size])
     if len(found) > 1:
         tell_flatness(found)
 

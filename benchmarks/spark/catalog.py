@@ -54,8 +54,8 @@ def cases(session: Session, *, records: int | None = None) -> Sequence[SparkCase
 
 
 def beside(session: Session, *, records: int | None = None) -> Sequence[BesideProducer]:
-    """What a broker's producers see of scans, by a session like any other, by one that has a processor of its own,
-    and then by one that makes way."""
+    """What a broker's producers see of scans, by a session like any other, by one that leaves them a processor, and
+    then by one of the lowest priority, on all processors and on those that are left."""
     shape, codec = OF_ONE.split("-")
     count, size = SHAPES[shape]
     least, packed = min(count, records or count), Compression[codec.upper()]
@@ -65,6 +65,7 @@ def beside(session: Session, *, records: int | None = None) -> Sequence[BesidePr
         ("", "", 0, False),
         ("-apart", " on the other processor", 0, True),
         ("-nice", f" with nice {PIPELINE_NICE_MAX}", PIPELINE_NICE_MAX, False),
+        ("-both", f" on the other processor, with nice {PIPELINE_NICE_MAX}", PIPELINE_NICE_MAX, True),
     ):
         about = About(
             name=f"spark-beside-producer{name}",
