@@ -25,6 +25,7 @@ from headrace.storage.engine import FlushTicket
 from headrace.storage.log.engine import LocalLogEngine
 from headrace.storage.log.partition import LocalLog
 from headrace.wire.batches import PREFIX, encode_batch, parse_header
+from headrace.wire.errors import ErrorCode
 from headrace.wire.records import Record
 from tests.metadata.histories import descriptor
 from tests.storage.log.log_world import IDENTITY, ROOT, SMALL, batch, new_disk, open_log
@@ -90,6 +91,17 @@ async def test_nobody_deletes_from_a_log_that_is_being_cut() -> None:
     copy.is_changing = False
     copy.keep_house(2**62, producers_since_ms=0)
     assert copy.log.log_start_offset > 0
+
+
+async def test_nobody_rolls_a_log_whose_role_is_over() -> None:
+    """As who exported it would, and has waited for the store: a worker thread may have it, which cuts it."""
+    copy = copied()
+    copy.append(as_led(0))
+    await copy._flusher.idle()
+    copy.step_down(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    copy.roll()
+    assert not copy.log.needs_flush
+    assert copy.open_since_ms is not None
 
 
 async def test_what_is_flushed_is_told_though_more_was_appended_meanwhile() -> None:

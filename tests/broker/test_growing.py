@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar, cast
 
+from headrace.base.limits import REPLICAS_GROWN_AT_ONCE_MAX
 from headrace.broker.growing import Grower
 from headrace.broker.metadata import MetadataDriver
 from headrace.controller.decision import Decision
@@ -16,7 +17,7 @@ from headrace.net.client.admin import Admin
 from headrace.net.client.cluster import Cluster as Client
 from tests import loops
 from tests.broker.cluster import Cluster
-from tests.controller.test_brokers import register
+from tests.controller.test_brokers import fence, register
 from tests.controller.test_growth import joined, made, topic_of
 from tests.controller.test_reassignments import applied
 
@@ -69,6 +70,30 @@ def test_who_comes_while_another_is_added_is_added_next() -> None:
             metadata.become(joined(metadata.image))
             await turns()
             assert added(metadata.image) == [(3,)] * PARTITIONS
+        finally:
+            grower.stop()
+
+    loops.run(work())
+
+
+def test_who_goes_down_while_it_is_added_holds_nobody_up() -> None:
+    """There is room for no more at once than wait for it."""
+
+    async def work() -> None:
+        count = REPLICAS_GROWN_AT_ONCE_MAX + PARTITIONS
+        metadata = Deciding(made(register(EMPTY_IMAGE, 1), count, factor=1, desired=3))
+        grower = Grower(metadata=cast("MetadataDriver", metadata), on_bug=raised)
+        try:
+            metadata.become(register(metadata.image, 2))
+            await turns()
+            assert added(metadata.image) == [(2,)] * REPLICAS_GROWN_AT_ONCE_MAX + [()] * PARTITIONS
+            metadata.become(fence(metadata.image, 2))
+            await turns()
+            metadata.become(register(metadata.image, 3))
+            for _ in range(2):
+                await turns()
+                metadata.become(joined(metadata.image))
+            assert [3 in one.isr for one in topic_of(metadata.image).partitions] == [True] * count
         finally:
             grower.stop()
 

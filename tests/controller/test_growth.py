@@ -9,7 +9,7 @@ from hypothesis import given
 
 from headrace.base.ids import NO_LEADER, BrokerId, PartitionIndex, TopicPartition
 from headrace.controller.brokers import remove_broker
-from headrace.controller.growth import grow_replicas, lacks_replicas
+from headrace.controller.growth import grow_replicas, is_growing, lacks_replicas
 from headrace.controller.isr import IsrMember, IsrProposal, alter_isr
 from headrace.controller.leaders import balance_leaders
 from headrace.controller.reassignments import Reassignment, reassign_partitions
@@ -156,6 +156,21 @@ def test_who_is_down_keeps_nobody_from_being_added() -> None:
     assert (one.isr, one.adding, sorted(one.replicas)) == ((2,), (3,), [1, 2, 3])
 
 
+def test_who_goes_down_while_it_is_added_keeps_nobody_from_being_added() -> None:
+    image = fence(grown(register(made(ALONE), 2)), 2)
+    assert grow_replicas(image, keys(image)).events == (), "nobody else is there"
+    image = grown(register(image, 3))
+    (one,) = topic_of(image).partitions
+    assert (one.isr, sorted(one.adding), sorted(one.replicas)) == ((1,), [2, 3], [1, 2, 3])
+    image = joined(image)
+    (one,) = topic_of(image).partitions
+    assert (sorted(one.isr), sorted(one.adding)) == ([1, 3], [2, 3]), "who is down is still wanted"
+    (back,) = topic_of(joined(register(image, 2))).partitions
+    assert (sorted(back.isr), back.adding) == ([1, 2, 3], ())
+    (gone,) = topic_of(applied(image, remove_broker(image, broker_id=BrokerId(2)).events)).partitions
+    assert (sorted(gone.replicas), gone.adding) == ([1, 3], ())
+
+
 def test_an_operator_who_wants_fewer_is_heeded() -> None:
     image = register(register(made(ALONE, 2), 2), 3)
     image = joined(grown(image))
@@ -205,9 +220,9 @@ def test_growth_adds_live_brokers_out_of_sync_and_takes_nothing_away(entries: li
         assert set(one.replicas) <= set(new.replicas)
         came = set(new.replicas) - set(one.replicas)
         assert came <= live
-        assert not came or set(new.adding) == came
-        free = one.leader != NO_LEADER and not one.is_reassigned and one.move is None
-        if free and lacks_replicas(topic, one, live):
+        assert set(new.adding) == came.union(one.adding)
+        free = one.leader != NO_LEADER and not one.removing and one.move is None
+        if free and not is_growing(one, live) and lacks_replicas(topic, one, live):
             wanted = min(topic.desired_replicas, len(live.union(one.replicas)))
             assert len(new.replicas) == wanted
             assert new.replicas[0] in live

@@ -2,25 +2,27 @@
 leads again, and as those before them are in sync.
 
 Promises: so many at a time (REPLICAS_GROWN_AT_ONCE_MAX), so that a broker that has just come is not asked to copy all
-of a cluster at once; what is to be done is looked for in slices of a turn of the loop, and only when something has
-changed that it follows from. What is decided is `controller.growth`'s.
+of a cluster at once, and none of these waits for who is down; what is to be done is looked for in slices of a turn of
+the loop, and only when something has changed that it follows from. What is decided is `controller.growth`'s.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Iterable
 from functools import partial
 
 import structlog
 
 from headrace.base.errors import HeadraceError
-from headrace.base.ids import NO_LEADER, TopicPartition
+from headrace.base.ids import NO_LEADER, BrokerId, TopicPartition
 from headrace.base.limits import ELECTOR_PAUSE_MS, PARTITIONS_SEARCHED_PER_TURN_MAX, REPLICAS_GROWN_AT_ONCE_MAX
 from headrace.broker.metadata import MetadataDriver
 from headrace.broker.tasks import OnBug, started
-from headrace.controller.growth import grow_replicas, lacks_replicas
+from headrace.controller.growth import grow_replicas, is_growing, lacks_replicas
 from headrace.metadata.delta import ImageDelta
+from headrace.metadata.image import MetadataImage
 from headrace.metadata.values import PartitionImage, TopicImage
 
 log = structlog.get_logger(__name__)
@@ -73,13 +75,13 @@ class Grower:
     async def _find(self) -> None:
         """What lacks replicas, or is given them, as the image is now, or becomes meanwhile."""
         image = self._metadata.image
-        live = [broker.id for broker in image.live_brokers()]
+        live = _live(image)
         self._waiting.clear()
         self._under_way.clear()
         for turn, (topic, partition) in enumerate(image.all_partitions(), start=1):
             if lacks_replicas(topic, partition, live):
                 self._waiting.append(TopicPartition(topic.id, partition.index))
-            elif partition.adding and topic.desired_replicas:
+            elif topic.desired_replicas and is_growing(partition, live):
                 self._under_way.add(TopicPartition(topic.id, partition.index))
             if turn % PARTITIONS_SEARCHED_PER_TURN_MAX == 0:
                 await asyncio.sleep(0)
@@ -87,7 +89,7 @@ class Grower:
     async def _begin(self) -> None:
         """As many as there is room for."""
         while True:
-            over = {key for key in self._under_way if not self._is_growing(key)}
+            over = self._under_way - self._growing(self._under_way)
             self._under_way -= over
             self._waiting.extend(sorted(filter(self._lacks, over)))  # who came meanwhile may be added now
             room = REPLICAS_GROWN_AT_ONCE_MAX - len(self._under_way)
@@ -95,19 +97,19 @@ class Grower:
                 return
             chosen = [self._waiting.popleft() for _ in range(min(room, len(self._waiting)))]
             grown = await self._metadata.submit(partial(grow_replicas, among=chosen))
-            self._under_way |= {*grown, *filter(self._is_growing, chosen)}
+            self._under_way |= {*grown, *self._growing(chosen)}
             if grown:
                 log.info("partitions get more replicas", partitions=len(grown), waiting=len(self._waiting))
 
     def _lacks(self, key: TopicPartition) -> bool:
         image = self._metadata.image
         topic, known = image.topics.get(key.topic_id), image.partition(key)
-        live = [broker.id for broker in image.live_brokers()]
-        return topic is not None and known is not None and lacks_replicas(topic, known, live)
+        return topic is not None and known is not None and lacks_replicas(topic, known, _live(image))
 
-    def _is_growing(self, key: TopicPartition) -> bool:
-        known = self._metadata.image.partition(key)
-        return known is not None and bool(known.adding)
+    def _growing(self, among: Iterable[TopicPartition]) -> set[TopicPartition]:
+        image = self._metadata.image
+        live = _live(image)
+        return {key for key in among if (known := image.partition(key)) is not None and is_growing(known, live)}
 
     # hearing of it
 
@@ -117,8 +119,12 @@ class Grower:
         if delta.before.brokers != delta.after.brokers or any(map(_may_lack, delta.changed_topics())):
             self._look = True
             self._woken.set()
-        elif self._under_way and not all(map(self._is_growing, self._under_way)):
+        elif self._under_way - self._growing(self._under_way):
             self._woken.set()
+
+
+def _live(image: MetadataImage) -> set[BrokerId]:
+    return {broker.id for broker in image.brokers.values() if not broker.fenced}
 
 
 def _may_lack(pair: tuple[TopicImage | None, TopicImage | None]) -> bool:

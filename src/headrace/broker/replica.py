@@ -352,8 +352,9 @@ class Replica(ABC):
             self._flusher.request(self)
 
     def roll(self) -> None:
-        """Close the active segment, so that it can be exported."""
-        if self.log.read_only is not None:
+        """Close the active segment, so that it can be exported. Not once the role is over: the log may be a worker
+        thread's then, which cuts it."""
+        if self.availability is not ErrorCode.NONE or self.log.read_only is not None:
             return
         try:
             self.log.roll()

@@ -27,9 +27,15 @@ def lacks_replicas(topic: TopicImage, partition: PartitionImage, live: Collectio
     return few and any(broker not in partition.replicas for broker in live)
 
 
+def is_growing(partition: PartitionImage, live: Collection[BrokerId]) -> bool:
+    """Whether somebody who lives is being added to it, and is not in sync yet."""
+    return any(broker in live and broker not in partition.isr for broker in partition.adding)
+
+
 def grow_replicas(image: MetadataImage, among: Iterable[TopicPartition]) -> Decision[tuple[TopicPartition, ...]]:
     """Those of `among` that lack replicas, and can be given more now, get them. The result names them. What nobody
-    leads, what is being reassigned and what is handed over is left alone."""
+    leads, what is being reassigned and what is handed over is left alone; but who is being added and is down keeps
+    nobody else from that."""
     placement = Placement(image)
     events: list[MetadataEvent] = []
     grown: list[TopicPartition] = []
@@ -37,10 +43,12 @@ def grow_replicas(image: MetadataImage, among: Iterable[TopicPartition]) -> Deci
         topic, partition = image.topics.get(key.topic_id), image.partition(key)
         if topic is None or partition is None or not lacks_replicas(topic, partition, placement.live):
             continue
-        if partition.leader == NO_LEADER or partition.is_reassigned or partition.move is not None:
+        if partition.leader == NO_LEADER or partition.removing or partition.move is not None:
+            continue
+        if is_growing(partition, placement.live):
             continue
         after = _grown(partition, placement.widen(partition.replicas, topic.desired_replicas))
-        if after.adding:
+        if after.adding != partition.adding:
             events += changes(topic.id, partition, after)[0]
             grown.append(key)
     return Decision(tuple(events), tuple(grown))
@@ -51,5 +59,7 @@ def _grown(partition: PartitionImage, replicas: Sequence[BrokerId]) -> Partition
         partition,
         replicas=tuple(replicas),
         isr=tuple(replica for replica in replicas if replica in partition.isr),
-        adding=tuple(replica for replica in replicas if replica not in partition.replicas),
+        adding=tuple(
+            replica for replica in replicas if replica in partition.adding or replica not in partition.replicas
+        ),
     )
