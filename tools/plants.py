@@ -27,6 +27,7 @@ TABLES: Final = {
     "metadata": TESTS / "test_clusters.py",
     "records": TESTS / "test_records.py",
     "rot": TESTS / "test_rot.py",
+    "removals": TESTS / "test_removals.py",
     "groups": TESTS / "test_groups.py",
     "moves": TESTS / "test_moves.py",
     "copies": TESTS / "test_copies.py",

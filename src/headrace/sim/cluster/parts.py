@@ -1,6 +1,6 @@
 """A seed of the cluster's simulator, in two parts: the metadata of a cluster, and the records of replicated partitions;
-and, where they are asked for, more: such records on disks that damage what lies on them, consumer groups, hand-overs of
-partitions, replicas behind durable history, and these with a compacted topic beside.
+and, where they are asked for, more: such records on disks that damage what lies on them, or where brokers go for good;
+consumer groups, hand-overs of partitions, replicas behind durable history, and these with a compacted topic beside.
 
 They are runs of their own, so that each has a mixture that suits it, and a change of one leaves the other as it was.
 """
@@ -20,14 +20,16 @@ from headrace.sim.cluster.merge_plants import MERGE_PLANTS, TABLE_PLANTS
 from headrace.sim.cluster.move_plants import MOVE_PLANTS
 from headrace.sim.cluster.moves.run import run_moves
 from headrace.sim.cluster.plants import CLUSTER_PLANTS
+from headrace.sim.cluster.records.removing import run_removals
 from headrace.sim.cluster.records.run import run_records, run_rotten
-from headrace.sim.cluster.replica_plants import REPLICA_PLANTS, ROT_PLANTS
+from headrace.sim.cluster.replica_plants import REMOVAL_PLANTS, REPLICA_PLANTS, ROT_PLANTS
 from headrace.sim.cluster.run import ClusterOutcome, run_cluster
 
 PARTS: Final[Mapping[str, Callable[[int], ClusterOutcome]]] = {
     "metadata": run_cluster,
     "records": run_records,
     "rot": run_rotten,
+    "removals": run_removals,
     "groups": run_groups,
     "moves": run_moves,
     "copies": run_copies,
@@ -39,6 +41,7 @@ ALL_PLANTS: Final[Mapping[str, Callable[[], AbstractContextManager[None]]]] = {
     **CLUSTER_PLANTS,
     **REPLICA_PLANTS,
     **ROT_PLANTS,
+    **REMOVAL_PLANTS,
     **GROUP_PLANTS,
     **MOVE_PLANTS,
     **COPY_PLANTS,

@@ -5,8 +5,9 @@ Each is what a plausible mistake in one function would do, and is taken out agai
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any, Final
 from unittest.mock import patch
 from weakref import WeakKeyDictionary
@@ -18,7 +19,7 @@ from headrace.broker.following import FollowerPartition
 from headrace.broker.parking import CommitParking
 from headrace.broker.partition import Partition
 from headrace.broker.partitions import Partitions
-from headrace.controller import brokers, elections, renewals
+from headrace.controller import brokers, elections, growth, renewals
 from headrace.metadata.events import IsrChanged, LeaderChanged, MetadataEvent
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.values import PartitionImage, TopicImage
@@ -274,3 +275,21 @@ ROT_PLANTS: Final[dict[str, Callable[[], AbstractContextManager[None]]]] = {
     "damaged-copy-dropped-in-an-epoch-it-spoke-in": damaged_copy_dropped_in_an_epoch_it_spoke_in,
 }
 """Found by the same on disks that damage what lies on them (`records.run.run_rotten`)."""
+
+
+@contextmanager
+def new_replica_begins_in_sync() -> Iterator[None]:
+    """Who takes the place of a replica that is gone counts from the first moment on."""
+    grown = growth._grown
+
+    def trusted(partition: PartitionImage, replicas: Sequence[BrokerId]) -> PartitionImage:
+        return replace(grown(partition, replicas), isr=tuple(replicas), adding=())
+
+    with patch.object(growth, "_grown", trusted):
+        yield
+
+
+REMOVAL_PLANTS: Final[dict[str, Callable[[], AbstractContextManager[None]]]] = {
+    "new-replica-begins-in-sync": new_replica_begins_in_sync,
+}
+"""Found by the same where brokers are removed (`records.removing.run_removals`)."""
