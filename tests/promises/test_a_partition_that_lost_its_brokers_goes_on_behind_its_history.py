@@ -15,17 +15,18 @@ import json
 import shutil
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from functools import partial
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import confluent_kafka
+import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
 from headrace.net.client.durable import DurableLink
 from headrace.storage.log.names import STRAY
 from headrace.wire.batches import encode_batch
-from headrace.wire.errors import ErrorCode
+from headrace.wire.errors import ErrorCode, error_of
 from headrace.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from headrace.wire.messages.init_producer_id import InitProducerIdRequest
 from headrace.wire.messages.metadata import MetadataRequest, MetadataResponsePartition
@@ -95,16 +96,15 @@ class Sender:
         """Until the fate of all is known."""
         assert self._client.flush(DEADLINE_S) == 0
 
-    def end(self) -> str:
-        """Until the fate of all is known; why it can never send again. The client raises that in the midst of other
-        callbacks, which makes it another exception's cause."""
-        told = ""
+    def check_ended(self, key: Key) -> None:
+        """It was told that what it would send next does not follow on what is there, and takes nothing more. The client
+        raises that in the midst of what else it tells, as one exception or another."""
         while len(self._client):
-            try:
+            with suppress(confluent_kafka.KafkaException, SystemError):
                 self._client.flush(DEADLINE_S)
-            except (confluent_kafka.KafkaException, SystemError) as error:
-                told = told or str(error.__cause__ or error)
-        return told
+        with pytest.raises(confluent_kafka.KafkaException) as raised:
+            self._client.produce(key[0], b"", partition=key[1])
+        assert raised.value.args[0].code() == confluent_kafka.KafkaError._FATAL
 
     def send(self, count: int, *keys: Key) -> None:
         """Until all of it is acknowledged."""
@@ -191,7 +191,9 @@ class Reader:
 
 async def until(true: Callable[[], Awaitable[bool]]) -> None:
     async with asyncio.timeout(DEADLINE_S):
-        while not await true():
+        while True:
+            if await true():
+                return
             await asyncio.sleep(ASKED_EVERY_S)
 
 
@@ -294,8 +296,17 @@ class Story:
             await self._send_numbered(numbered, number)
 
     async def _send_numbered(self, numbered: Numbered, number: int) -> None:
-        assert await numbered.send(await self._leader(numbered.key), number) == 0
+        assert await self._told_of(numbered, number) is ErrorCode.NONE
         self._sent[numbered.key].append(numbered.value(number))
+
+    async def _told_of(self, numbered: Numbered, number: int, by: str = "") -> ErrorCode:
+        """Of what a client does not send again by itself."""
+        async with asyncio.timeout(DEADLINE_S):
+            while True:
+                code = error_of(await numbered.send(await self._leader(numbered.key), number, by))
+                if not code.retriable:
+                    return code
+                await asyncio.sleep(ASKED_EVERY_S)
 
     async def write_beyond(self) -> None:
         """More is acknowledged, and read, and positions are committed behind it."""
@@ -448,18 +459,17 @@ class Story:
         """Between what is there and what it would send next lies what is lost, and of which it was told that it is
         there: it is refused."""
         told = {key: dict(self._sender.told[key]) for key in LOST}
-        assert "OUT_OF_ORDER_SEQUENCE_NUMBER" in await asyncio.to_thread(self._sender.end)
+        await asyncio.to_thread(self._sender.check_ended, LOST[0])
         assert {key: self._sender.told[key] for key in LOST} == told
 
     async def _go_on_numbered(self, numbered: Numbered) -> None:
         key, end, last = numbered.key, self._ends[numbered.key], NUMBERED - 1
         known = numbered.offsets[last]
-        leader = await self._leader(key)
-        assert await numbered.send(leader, last) == 0
+        assert await self._told_of(numbered, last) is ErrorCode.NONE
         assert numbered.offsets[last] == known, "it is in history, and not written again"
-        assert await numbered.send(leader, NUMBERED + 1) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert await self._told_of(numbered, NUMBERED + 1) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         for number in (NUMBERED, NUMBERED + 1):
-            assert await numbered.send(leader, number, "b") == 0
+            assert await self._told_of(numbered, number, "b") is ErrorCode.NONE
             self._sent[key].append(numbered.value(number, "b"))
         assert [numbered.offsets[number] for number in (NUMBERED, NUMBERED + 1)] == [end, end + 1]
 
