@@ -237,6 +237,7 @@ def test_who_had_more_replicas_is_told_how_they_come_back() -> None:
     lines = list(told({**one, "warning": "it is odd"}, done=True))
     assert "should broker 1, 2, 3 come back" in lines[1]
     assert lines[2:] == [
-        "t-0: it has one replica then; 'headrace topic reassign t --replication-factor 3' adds others",
+        "t-0: it has one replica then; where none are being added, 'headrace topic reassign t --replication-factor 3' "
+        "adds others",
         "t-0: it is odd",
     ]

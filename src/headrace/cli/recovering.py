@@ -66,6 +66,6 @@ def told(one: Mapping[str, Any], *, done: bool) -> Iterator[str]:
     yield f"{name}: offset {end} is the last that is durable; what was acknowledged above it is lost: {fate}"
     if len(one["replicas"]) > 1:
         more = f"headrace topic reassign {one['topic']} --replication-factor {len(one['replicas'])}"
-        yield f"{name}: it has one replica then; '{more}' adds others"
+        yield f"{name}: it has one replica then; where none are being added, '{more}' adds others"
     if one["warning"]:
         yield f"{name}: {one['warning']}"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from typing import Any, Final
 from unittest.mock import patch
 
@@ -14,6 +15,8 @@ from headrace.base.ids import NO_EPOCH
 from headrace.broker import frontiers, partitions
 from headrace.broker.following import FollowerPartition
 from headrace.broker.frontiers import Frontiers
+from headrace.controller import recovery
+from headrace.metadata.events import MetadataEvent, ReplicasChanged
 from headrace.metadata.segments import PartitionCatalog
 from headrace.replica.follower import Position
 from headrace.replica.producers import ProducerStates
@@ -66,10 +69,25 @@ def durable_history_does_not_win() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def recovery_begins_no_assignment() -> Iterator[None]:
+    """Who goes on behind history alone does so in a new leader epoch, and that is all: what lies on the disk of who
+    comes back is a log of the same assignment."""
+    recovered = recovery._recovered
+
+    def unnumbered(*args: Any) -> list[MetadataEvent]:
+        events = recovered(*args)
+        return [replace(each, recovered_epoch=0) if isinstance(each, ReplicasChanged) else each for each in events]
+
+    with patch.object(recovery, "_recovered", unnumbered):
+        yield
+
+
 COPY_PLANTS: Final[dict[str, Callable[[], AbstractContextManager[None]]]] = {
     "copy-is-not-compared": copy_is_not_compared,
     "gives-way-without-the-store": gives_way_without_the_store,
     "producers-of-the-footer-are-not-taken": producers_of_the_footer_are_not_taken,
     "durable-history-does-not-win": durable_history_does_not_win,
+    "recovery-begins-no-assignment": recovery_begins_no_assignment,
 }
 """Found by the copies' part of a seed (`copies.run.run_copies`)."""

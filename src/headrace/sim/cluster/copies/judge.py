@@ -6,12 +6,14 @@ each: two members of an ISR would serve the same; who is in the ISR has nothing 
 what was acknowledged is served by all of the ISR at the end, for as long as leaders are elected cleanly, and whatever
 happens once it is in history. Where a leader is elected uncleanly, and what it has is longer than history and differs
 from it, it is kept, and history below its start is all that is left of the other branch (decision 0033): then what it
-serves is what counts from there on.
+serves is what counts from there on. Where who is made to lead was no replica (decision 0049), history alone is what
+there is: what any disk had above it is no part of any log from then on, whoever comes back with it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 from headrace.metadata.image import MetadataImage
@@ -33,12 +35,16 @@ class CopiesJudge(MovesJudge):
         """Where a log is kept that is not what was exported."""
         self._kept: dict[PartitionKey, list[bytes]] = {}
         """Batches that were acknowledged at acks=all, and may not be gone."""
+        self._given_up: dict[PartitionKey, list[tuple[int, int]]] = {}
+        """By partition: leader epochs that began with history alone, and where that ended."""
+        self.recoveries = 0
         self.unclean_elections = self.gave_way = self.parted = 0
 
     @property
     def under_way(self) -> list[PartitionKey]:
-        """Partitions with a reassignment that is not over."""
-        return [key for key in self._states if (state := self.state(key)) is not None and state.is_reassigned]
+        """Partitions with a reassignment, or a move, that is not over."""
+        known = ((key, self.state(key)) for key in self._states)
+        return [key for key, state in known if state is not None and (state.is_reassigned or state.move is not None)]
 
     def has_lost(self, key: PartitionKey) -> bool:
         """Whether its leader was ever elected uncleanly."""
@@ -53,8 +59,24 @@ class CopiesJudge(MovesJudge):
 
     def _on_state(self, key: PartitionKey, state: PartitionImage, image: MetadataImage) -> None:
         if state.is_unclean and state.leader_epoch > self._unclean.get(key, -1):
-            self._on_unclean(key, state)
+            before = [epoch for epoch in self._states[key] if epoch < state.partition_epoch]
+            if before and state.leader not in self._states[key][max(before)].replicas:
+                self._on_recovered(key, state)
+            else:
+                self._on_unclean(key, state)
         super()._on_state(key, state, image)
+
+    def _on_recovered(self, key: PartitionKey, state: PartitionImage) -> None:
+        """History is what there is."""
+        frontier = self.frontier(key)
+        self.recoveries += 1
+        self._unclean[key] = state.leader_epoch
+        self._given_up.setdefault(key, []).append((state.leader_epoch, frontier))
+        self._parted.discard(key)
+        self._promised[key] = min(frontier, self._promised.get(key, 0))
+        there = {batch.data[VERBATIM:] for batch in self.history(key)}
+        self._kept[key] = [data for data in self._kept.get(key, []) if data in there]
+        self._tell(f"{state.leader} goes on with partition {key.number} behind {frontier} records of history")
 
     def _on_unclean(self, key: PartitionKey, state: PartitionImage) -> None:
         """What its leader has is what there is, and what history has where that is more. Of one that is only being
@@ -121,11 +143,18 @@ class CopiesJudge(MovesJudge):
         """Its log, durably: what lies before it was deleted, and some of it may be there again; what begins
         above the end of history was not flushed when the power went, and is not taken for its log."""
         runs = [run for run in self._runs(node, key) if run[0].base <= self.frontier(key)]
-        return runs[-1] if runs else []
+        return self._standing(key, runs[-1]) if runs else []
 
     def _appended(self, node: int, key: PartitionKey) -> Sequence[Batch]:
         """The same with what is not flushed yet."""
-        return next(reversed(self._runs(node, key, cached=True)), [])
+        return self._standing(key, next(reversed(self._runs(node, key, cached=True)), []))
+
+    def _standing(self, key: PartitionKey, run: Sequence[Batch]) -> Sequence[Batch]:
+        """Up to what was given up."""
+        for epoch, frontier in self._given_up.get(key, ()):
+            run = [batch for batch in run if batch.end <= frontier or batch.leader_epoch >= epoch]
+        gap = next((at for at, (one, other) in enumerate(pairwise(run), 1) if one.end != other.base), len(run))
+        return run[:gap]
 
     def _check_in_sync(self, key: PartitionKey, state: PartitionImage, image: MetadataImage) -> None:
         super()._check_in_sync(key, state, image)

@@ -1,19 +1,24 @@
 """Who breaks what copies behind durable history rely on: as the moves' nemesis, with a store that lacks objects for a
-while; and, where leaders may be elected uncleanly, with a plot that has somebody lead whom nobody counted on.
+while; and, where leaders may be elected uncleanly, with a plot that has somebody lead whom nobody counted on, and one
+that takes the only copy there is, so that another broker goes on behind history alone, as an operator says.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
+from headrace.base.ids import NO_LEADER
+from headrace.sim.cluster.asking import asked
 from headrace.sim.cluster.copies.judge import CopiesJudge
 from headrace.sim.cluster.host import Host
 from headrace.sim.cluster.moves.nemesis import MovesNemesis
 from headrace.sim.cluster.nemesis import Act
+from headrace.sim.cluster.world import address_of
 from headrace.sim.history import PartitionKey
 from headrace.sim.links import Link
+from headrace.wire.durable import RECOVER, decode_answer, encode_request
 
 LACKING_SECONDS_MAX: Final = 1.5
 USURPED_SECONDS_MAX: Final = 14.0
@@ -25,21 +30,35 @@ ELECTED_SECONDS_MAX: Final = 4.0
 COPIED_SECONDS_MAX: Final = 2.0
 DETHRONED: Final = 0.6
 """Of those who come to lead uncleanly, how many have led before, and written what nobody has copied."""
+BEREAVES: Final = (0.0, 0.0, 4.0, 12.0)
+"""How often, as other plots, somebody takes the only copy there is, in a run in which something may be lost."""
+BEREAVED_SECONDS_MAX: Final = 20.0
+ALONE_SECONDS_MAX: Final = 3.0
+RECOVERED_SECONDS_MAX: Final = 3.0
+A_COPY_AGAIN: Final = 0.7
+"""Of the brokers that are gone, how many are to have a copy again before they are back."""
+TARGET_DIES: Final = 0.6
+WIDENED_SECONDS_MAX: Final = 6.0
 
 
 class CopiesNemesis(MovesNemesis):
     """See the module. The last that it is given: whether leaders may be elected uncleanly."""
 
     _moves: CopiesJudge
+    may_bereave: ClassVar[bool] = True
 
     def __init__(self, *args: Any) -> None:
         *others, self._may_lose = args
         super().__init__(*others)
+        bereaves = self._world.chance("bereavements").choice(BEREAVES)
+        self._bereaves = bereaves if self._may_lose and self.may_bereave else 0.0
+        self.recoveries_asked = 0
 
     def _plots(self) -> list[tuple[Act, float]]:
         pick = self._random.choice
         lacks, usurps = pick((0.0, 1.0, 2.0)), pick((0.0, 4.0, 12.0))
-        return [(self.store_lacks, lacks), (self.usurp, usurps if self._may_lose else 0.0)]
+        losing = [(self.usurp, usurps if self._may_lose else 0.0), (self.bereave, self._bereaves)]
+        return [(self.store_lacks, lacks), *losing]
 
     def strike(self, node: int, seconds: float) -> None:
         """That broker dies before long."""
@@ -121,6 +140,81 @@ class CopiesNemesis(MovesNemesis):
 
     async def _place(self, key: PartitionKey, replicas: tuple[int, ...], through: int) -> bool:
         return await self._mover.place(key, replicas, through=through)
+
+    async def bereave(self) -> None:
+        """What has one copy only loses its broker, with what is not in history yet, and somebody has another one go on
+        behind that. The first comes back when the other leads, or has died in its turn: as a stranger, or as a copy
+        that may come to lead. Nothing else happens meanwhile."""
+        if not await self._gathered():
+            return
+        if keys := [key for key in self._partitions if self._leader_of(key) is not None]:
+            key = self._random.choice(keys)
+            await self._played(self._bereave(key), BEREAVED_SECONDS_MAX)
+            self.heal()
+            for host in self._hosts:
+                self._boot(host)
+            await self._played(self._widen(key), WIDENED_SECONDS_MAX)
+
+    async def _bereave(self, key: PartitionKey) -> None:
+        chance, owner = self._random, self._leader_of(key)
+        if owner is None or not await self._place(key, (owner.node,), owner.node):
+            return
+        if not await self._while_cut(set(), lambda: self._replicas(key) == (owner.node,), ALONE_SECONDS_MAX):
+            return
+        await asyncio.sleep(chance.random() * chance.choice((0.05, 0.5)))
+        self._die(owner)
+        if not await self._while_cut(set(), lambda: self._is_lost(key), ELECTED_SECONDS_MAX):
+            return
+        target = chance.choice([host for host in self._hosts if host is not owner])
+        if not await self._recover(key, target):
+            return
+        await asyncio.sleep(chance.random() * chance.choice((0.02, 0.2, 1.0)))
+        if chance.random() < A_COPY_AGAIN:
+            pair = chance.choice(((owner.node, target.node), (target.node, owner.node)))
+            await self._place(key, pair, target.node)
+            await asyncio.sleep(chance.random() * chance.choice((0.02, 0.5)))
+        if chance.random() < TARGET_DIES and target.is_up:
+            self._die(target)
+        self._boot(owner)
+        await self._while_cut(set(), lambda: self._leader_of(key) not in (None, target), ELECTED_SECONDS_MAX)
+
+    def _die(self, host: Host) -> None:
+        self.acts += 1
+        self._random.choice((Host.kill, Host.power_cut))(host)
+
+    def _replicas(self, key: PartitionKey) -> tuple[int, ...]:
+        state = self._moves.state(key)
+        return () if state is None or state.is_reassigned else state.replicas
+
+    def _is_lost(self, key: PartitionKey) -> bool:
+        state = self._moves.state(key)
+        return state is not None and state.leader == NO_LEADER
+
+    async def _recover(self, key: PartitionKey, target: Host) -> bool:
+        """As `headrace durable recover` asks for it; whether it is done. What is refused is asked for again."""
+        wish = {"op": RECOVER, "topic": self._partitions[key], "partition": key.number, "to": target.node}
+        end = self._world.loop.time() + RECOVERED_SECONDS_MAX
+        while self._world.loop.time() < end:
+            self.recoveries_asked += 1
+            named = encode_request({**wish, "execute": True, "id": str(self.recoveries_asked)})
+            while (frame := await asked(address_of(target.node), named)) is not None:
+                told = decode_answer(frame)
+                if told["done"]:
+                    self._world.tell(f"recovery {self.recoveries_asked} of partition {key.number}: {told}")
+                    if any(not one["refusal"] for one in told.get("partitions", ())):
+                        return True
+                    break
+                await asyncio.sleep(0.02)
+            await asyncio.sleep(0.1)
+        return False
+
+    async def _widen(self, key: PartitionKey) -> None:
+        """It has two copies again."""
+        while len(self._replicas(key)) < 2:
+            if (leader := self._leader_of(key)) is not None:
+                other = self._random.choice([host for host in self._hosts if host is not leader])
+                await self._place(key, (leader.node, other.node), leader.node)
+            await asyncio.sleep(0.2)
 
     def _is_out(self, host: Host, key: PartitionKey) -> bool:
         state = self._moves.state(key)

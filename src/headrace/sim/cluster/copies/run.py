@@ -195,4 +195,5 @@ class CopiesRun(MovesRun):
             "unclean elections": judge.unclean_elections,
             "of these below the frontier": judge.gave_way,
             "of these with another history": judge.parted,
+            "recoveries from history": judge.recoveries,
         }

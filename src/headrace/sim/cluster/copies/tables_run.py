@@ -56,6 +56,8 @@ class TablesJudge(CopiesJudge):
 class TablesNemesis(CopiesNemesis):
     """With a plot of its own against who leads the table."""
 
+    may_bereave = False
+
     def __init__(self, *args: Any, table: Table) -> None:
         self._table = table
         super().__init__(*args)
