@@ -19,7 +19,7 @@ FOUND: Final[dict[str, int]] = {
     "durable-history-does-not-win": 5,
     "gives-way-without-the-store": 371,
     "merged-event-before-object": 2,
-    "merged-is-swept-on-its-way": 18,
+    "merged-is-swept-on-its-way": 7,
     "producers-of-the-footer-are-not-taken": 2,
     "recovery-begins-no-assignment": 5,
     "vouchers-go-with-what-they-hang-on": 208,
