@@ -20,10 +20,11 @@ from typing import Any, Final
 TESTS: Final = Path("tests")
 BESIDE: Final[Mapping[str, Sequence[str]]] = {
     "simulated": ("sim",),
-    "beside": ("controller", "coordinators", "metadata", "net", "raft", "replica", "storage", "tier", "wire"),
+    "beside": ("cli", "controller", "coordinators", "metadata", "net", "raft", "replica", "storage", "tier", "wire"),
     "spark": ("pipelines", "spark"),
 }
-"""Directories of tests: on virtual time, on none, or of a few sockets and files; and those that wait for Java."""
+"""Directories of tests: on virtual time, on none, or of a few processes, sockets and files; and those that wait for
+Java."""
 BESIDE_TIMEOUT_S: Final = 600
 """Of each of them: they make way."""
 LIMIT_S: Final = 2_400
