@@ -6,9 +6,9 @@ Idempotent producers with their clients' own settings, librdkafka and, where the
 on it while it is handed over from broker to broker. Prints, for each size, when each step of the pause was over, as
 owners and targets tell in their logs, in milliseconds since the gate was closed; for each client how long the slowest
 request took that it sent while a move lasted, and the longest time between two of its acknowledgements; and the slowest
-moves, step by step, with the slowest sync of the disk meanwhile, as a file beside the brokers' sees it, and what held a
-broker's event loop, as its watchdog tells. At the end, whether the pauses of all sizes lie within 1.5 times or 20 ms of
-each other.
+moves, step by step, with the slowest sync of the disk meanwhile, as a file beside the brokers' sees it, the time that
+the host took from all processors (proc(5), steal), and what held a broker's event loop, as its watchdog tells. At the
+end, whether the pauses of all sizes lie within 1.5 times or 20 ms of each other.
 
 Before the first move all is in the log of who owns the partition; the others have the tail alone, and history in the
 store. What was written to fill the partition is on the disk before the moves begin.
@@ -90,6 +90,8 @@ class Moved:
     """Of each client: its longest time between two acknowledgements, in milliseconds."""
     disk: Sent
     """The slowest sync of the disk."""
+    stolen_ms: int
+    """What the host took of the processors' time."""
     held: Sequence[str]
     """What held a broker's event loop, and for how long."""
 
@@ -161,6 +163,11 @@ class Disk:
         return max((sync for sync in self._syncs if begun <= sync.sent < over), key=lambda sync: sync.took_ms)
 
 
+def stolen_ms() -> int:
+    """Of all processors, since the start of the machine."""
+    return int(Path("/proc/stat").read_text().split(maxsplit=9)[8]) * 1000 // os.sysconf("SC_CLK_TCK")
+
+
 class Told:
     """What the brokers' logs tell of one topic, from now on."""
 
@@ -209,14 +216,15 @@ async def measure(cluster: BrokerCluster, disk: Disk, size: int, moves: int, per
             await asyncio.sleep(1)
             told = Told(cluster, topic)
             for number in range(moves):
-                begun = time.monotonic()
+                begun, stolen = time.monotonic(), stolen_ms()
                 await move_once(client, topic, list(cluster.nodes))
                 over = time.monotonic()
                 await asyncio.sleep(SETTLE_S)
                 span = begun - BEFORE_S, time.monotonic() - BEFORE_S
                 slowest = {producer.name: producer.slowest(*span) for producer in producers}
                 gaps = {producer.name: producer.longest_gap_ms(*span) for producer in producers}
-                found.append(Moved(number, told.steps(), begun, over, slowest, gaps, disk.slowest(*span), told.held))
+                slow, taken = disk.slowest(*span), stolen_ms() - stolen
+                found.append(Moved(number, told.steps(), begun, over, slowest, gaps, slow, taken, told.held))
     for producer in producers:
         print(f"  {producer.name}: usually {producer.usual_ms():.1f} ms, failures {producer.failures[:3]}")
     return found
@@ -259,7 +267,7 @@ def tell(size: int, moves: Sequence[Moved]) -> None:
             for client, one in [*move.slowest.items(), ("a sync of the disk", move.disk)]
         )
         over = f"over at {1000 * (move.over - move.begun):.0f}"
-        print(f"    move {move.number + 1}: {steps}; {over}; {clients}", flush=True)
+        print(f"    move {move.number + 1}: {steps}; {over}; {clients}; stolen {move.stolen_ms}", flush=True)
         for line in move.held:
             print(f"      {line}")
 
