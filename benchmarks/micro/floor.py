@@ -31,7 +31,6 @@ from headrace.wire.messages.produce import PartitionProduceResponse, ProduceResp
 
 CASE: Final = "single-page-cache"
 TOPIC: Final = "floor"
-LENGTH_BYTES: Final = 4
 
 
 def canned() -> bytes:

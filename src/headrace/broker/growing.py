@@ -124,7 +124,7 @@ class Grower:
 
 
 def _live(image: MetadataImage) -> set[BrokerId]:
-    return {broker.id for broker in image.brokers.values() if not broker.fenced}
+    return {broker.id for broker in image.live_brokers()}
 
 
 def _may_lack(pair: tuple[TopicImage | None, TopicImage | None]) -> bool:

@@ -1,10 +1,12 @@
-"""Finding a planted bug: by the seed that is known to, or else by searching, as far as is promised."""
+"""Seeds that are to be sound, and finding a planted bug: by the seed that is known to, or else by searching, as far as
+is promised."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Final
 
+from headrace.sim.cluster.parts import PARTS
 from headrace.sim.cluster.run import ClusterOutcome
 
 SEEDS_MAX: Final = 500
@@ -12,6 +14,15 @@ SEEDS_MAX: Final = 500
 HUNT_SECONDS_MAX: Final = 900
 ROT_SHOWS_AS: Final = "in-sync-without"
 """What gives away the bugs that are planted in how damage is mended."""
+
+
+def sound(part: str, seed: int) -> ClusterOutcome:
+    """That part of a seed, in which nothing is found; else it is told how to play it again."""
+    outcome = PARTS[part](seed)
+    problems = "\n".join(map(str, outcome.problems[:5]))
+    replay = f"python -m headrace.sim --cluster --part {part} --seed {seed}"
+    assert outcome.is_sound, f"{problems}\nreplay it with: {replay}"
+    return outcome
 
 
 def hunted(run: Callable[[int], ClusterOutcome], known: int, *, shows_as: str | None = None) -> ClusterOutcome:

@@ -12,7 +12,7 @@ import pytest
 
 from headrace.sim.cluster.plants import CLUSTER_PLANTS
 from headrace.sim.cluster.run import run_cluster
-from tests.sim.cluster.hunting import HUNT_SECONDS_MAX, SEEDS_MAX, hunted
+from tests.sim.cluster.hunting import HUNT_SECONDS_MAX, SEEDS_MAX, hunted, sound
 
 SEEDS: Final = 100
 SEEDS_AT_A_TIME: Final = 10
@@ -38,9 +38,7 @@ UNDURABLE: Final = 251
 def test_nothing_acknowledged_is_lost_and_all_show_the_same(first: int) -> None:
     answered = 0
     for seed in range(first, first + SEEDS_AT_A_TIME):
-        outcome = run_cluster(seed)
-        problems = "\n".join(map(str, outcome.problems[:5]))
-        assert outcome.is_sound, f"{problems}\nreplay it with: headrace sim --seed {seed}"
+        outcome = sound("metadata", seed)
         answered += outcome.figures["of them answered"]
     assert answered > 30 * SEEDS_AT_A_TIME
 

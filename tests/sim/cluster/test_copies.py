@@ -11,7 +11,7 @@ import pytest
 from headrace.sim.cluster.copies.run import run_copies
 from headrace.sim.cluster.copy_plants import COPY_PLANTS
 from headrace.sim.cluster.merge_plants import MERGE_PLANTS
-from tests.sim.cluster.hunting import HUNT_SECONDS_MAX, SEEDS_MAX, hunted
+from tests.sim.cluster.hunting import HUNT_SECONDS_MAX, SEEDS_MAX, hunted, sound
 
 SEEDS: Final = 6
 FOUND: Final[dict[str, int]] = {
@@ -31,10 +31,7 @@ FOUND: Final[dict[str, int]] = {
 def test_nothing_promised_is_lost_wherever_a_replica_begins() -> None:
     figures = Counter[str]()
     for seed in range(SEEDS):
-        outcome = run_copies(seed)
-        problems = "\n".join(map(str, outcome.problems[:5]))
-        replay = f"python -m headrace.sim --cluster --part copies --seed {seed}"
-        assert outcome.is_sound, f"{problems}\nreplay it with: {replay}"
+        outcome = sound("copies", seed)
         figures.update(outcome.figures)
     assert figures["acknowledged by all"] > 50
     assert figures["copies begun above 0"] > 0

@@ -8,7 +8,7 @@ import pytest
 
 from headrace.sim.cluster.group_plants import GROUP_PLANTS
 from headrace.sim.cluster.groups.run import run_groups
-from tests.sim.cluster.hunting import HUNT_SECONDS_MAX, SEEDS_MAX, hunted
+from tests.sim.cluster.hunting import HUNT_SECONDS_MAX, SEEDS_MAX, hunted, sound
 
 SEEDS: Final = 6
 SEEDS_AT_A_TIME: Final = 3
@@ -32,10 +32,7 @@ FOUND: Final[dict[str, int]] = {
 def test_no_offset_is_lost_and_nothing_has_two_owners(first: int) -> None:
     acknowledged = 0
     for seed in range(first, first + SEEDS_AT_A_TIME):
-        outcome = run_groups(seed)
-        problems = "\n".join(map(str, outcome.problems[:5]))
-        replay = f"python -m headrace.sim --cluster --part groups --seed {seed}"
-        assert outcome.is_sound, f"{problems}\nreplay it with: {replay}"
+        outcome = sound("groups", seed)
         acknowledged += int(outcome.figures["commits acknowledged"])
     assert acknowledged > 50
 

@@ -10,7 +10,7 @@ import pytest
 
 from headrace.sim.cluster.move_plants import MOVE_PLANTS
 from headrace.sim.cluster.moves.run import run_moves
-from tests.sim.cluster.hunting import HUNT_SECONDS_MAX, SEEDS_MAX, hunted
+from tests.sim.cluster.hunting import HUNT_SECONDS_MAX, SEEDS_MAX, hunted, sound
 
 SEEDS: Final = 8
 SEEDS_AT_A_TIME: Final = 4
@@ -31,10 +31,7 @@ FOUND: Final[dict[str, int]] = {
 def test_nothing_promised_is_lost_whoever_takes_over(first: int) -> None:
     figures = Counter[str]()
     for seed in range(first, first + SEEDS_AT_A_TIME):
-        outcome = run_moves(seed)
-        problems = "\n".join(map(str, outcome.problems[:5]))
-        replay = f"python -m headrace.sim --cluster --part moves --seed {seed}"
-        assert outcome.is_sound, f"{problems}\nreplay it with: {replay}"
+        outcome = sound("moves", seed)
         figures.update(outcome.figures)
     assert figures["acknowledged by all"] > 50
     assert figures["finished"] > 3

@@ -11,7 +11,7 @@ from headrace.sim.cluster.parts import run_parts
 from headrace.sim.cluster.records.run import run_records
 from headrace.sim.cluster.replica_plants import REPLICA_PLANTS
 from headrace.sim.cluster.run import run_cluster
-from tests.sim.cluster.hunting import HUNT_SECONDS_MAX, SEEDS_MAX, hunted
+from tests.sim.cluster.hunting import HUNT_SECONDS_MAX, SEEDS_MAX, hunted, sound
 
 SEEDS: Final = 16
 SEEDS_AT_A_TIME: Final = 4
@@ -37,9 +37,7 @@ FOUND: Final[dict[str, int]] = {
 def test_nothing_promised_is_lost_whoever_leads(first: int) -> None:
     acknowledged = 0
     for seed in range(first, first + SEEDS_AT_A_TIME):
-        outcome = run_records(seed)
-        problems = "\n".join(map(str, outcome.problems[:5]))
-        assert outcome.is_sound, f"{problems}\nreplay it with: headrace sim --seed {seed}"
+        outcome = sound("records", seed)
         acknowledged += outcome.figures["acknowledged by all"]
     assert acknowledged > 50
 

@@ -8,7 +8,7 @@ import pytest
 
 from headrace.sim.cluster.records.removing import run_removals
 from headrace.sim.cluster.replica_plants import REMOVAL_PLANTS
-from tests.sim.cluster.hunting import HUNT_SECONDS_MAX, SEEDS_MAX, hunted
+from tests.sim.cluster.hunting import HUNT_SECONDS_MAX, SEEDS_MAX, hunted, sound
 
 SEEDS: Final = 6
 FOUND: Final[dict[str, int]] = {
@@ -20,10 +20,7 @@ FOUND: Final[dict[str, int]] = {
 def test_nothing_promised_is_lost_where_brokers_are_removed() -> None:
     removals = 0
     for seed in range(SEEDS):
-        outcome = run_removals(seed)
-        problems = "\n".join(map(str, outcome.problems[:5]))
-        replay = f"python -m headrace.sim --cluster --part removals --seed {seed}"
-        assert outcome.is_sound, f"{problems}\nreplay it with: {replay}"
+        outcome = sound("removals", seed)
         removals += int(outcome.figures["removals of brokers"])
     assert removals > 1
 

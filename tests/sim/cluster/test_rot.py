@@ -8,7 +8,7 @@ import pytest
 
 from headrace.sim.cluster.records.run import run_rotten
 from headrace.sim.cluster.replica_plants import ROT_PLANTS
-from tests.sim.cluster.hunting import HUNT_SECONDS_MAX, ROT_SHOWS_AS, hunted
+from tests.sim.cluster.hunting import HUNT_SECONDS_MAX, ROT_SHOWS_AS, hunted, sound
 
 FIRST: Final = 4
 """Seed 3 takes a minute and a half: it is for `make swarm`."""
@@ -25,11 +25,7 @@ FOUND: Final[dict[str, int]] = {
 def test_nothing_promised_is_lost_and_what_is_damaged_is_mended(first: int) -> None:
     damaged = 0
     for seed in range(first, first + SEEDS_AT_A_TIME):
-        outcome = run_rotten(seed)
-        problems = "\n".join(map(str, outcome.problems[:5]))
-        assert outcome.is_sound, (
-            f"{problems}\nreplay it with: python -m headrace.sim --cluster --part rot --seed {seed}"
-        )
+        outcome = sound("rot", seed)
         damaged += int(outcome.figures["damaged files"])
     assert damaged > 1
 

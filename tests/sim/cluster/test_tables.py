@@ -9,7 +9,7 @@ import pytest
 
 from headrace.sim.cluster.copies.tables_run import run_tables
 from headrace.sim.cluster.merge_plants import TABLE_PLANTS
-from tests.sim.cluster.hunting import HUNT_SECONDS_MAX, SEEDS_MAX, hunted
+from tests.sim.cluster.hunting import HUNT_SECONDS_MAX, SEEDS_MAX, hunted, sound
 
 SEEDS: Final = 5
 FOUND: Final[dict[str, int]] = {
@@ -24,10 +24,7 @@ FOUND: Final[dict[str, int]] = {
 def test_every_reader_finds_the_last_value_of_every_key() -> None:
     figures = Counter[str]()
     for seed in range(SEEDS):
-        outcome = run_tables(seed)
-        problems = "\n".join(map(str, outcome.problems[:5]))
-        replay = f"python -m headrace.sim --cluster --part tables --seed {seed}"
-        assert outcome.is_sound, f"{problems}\nreplay it with: {replay}"
+        outcome = sound("tables", seed)
         figures.update(outcome.figures)
     assert figures["cleanings"] > 20
     assert figures["reads of a table"] >= 2 * SEEDS
