@@ -15,82 +15,105 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TextIO, cast
 
 TESTS: Final = Path("tests")
-BESIDE: Final[Mapping[str, Sequence[str]]] = {
-    "simulated": ("sim",),
-    "beside": ("cli", "controller", "coordinators", "metadata", "net", "raft", "replica", "storage", "tier", "wire"),
-    "spark": ("pipelines", "spark"),
+MAKES_WAY: Final = 15
+BESIDE: Final[Mapping[str, Sequence[tuple[int, Sequence[str]]]]] = {
+    "simulated": ((MAKES_WAY, ("sim",)), (0, ("cli",))),
+    "beside": (
+        (MAKES_WAY, ("controller", "coordinators", "metadata", "net", "raft", "replica", "storage", "tier", "wire")),
+    ),
+    "spark": ((MAKES_WAY, ("pipelines", "spark")),),
 }
-"""Directories of tests: on virtual time, on none, or of a few processes, sockets and files; and those that wait for
-Java."""
+"""How nice, and which directories of tests, one after the other: on virtual time, on none, or of a few processes,
+sockets and files; those that wait for Java; and, once there is room, those of commands, whose brokers have to keep up
+with real time."""
 BESIDE_TIMEOUT_S: Final = 600
 """Of each of them: they make way."""
 LIMIT_S: Final = 2_400
-"""All tests, and the end of their process."""
+"""All tests of a process, and its end."""
 ABORTS_S: Final = 30
 SUMMARY: Final = "short test summary info"
-NICE: Final = "15"
 SLOWEST: Final = 15
-"""Tests whose seconds are told at the end, of each of the four."""
+"""Tests whose seconds are told at the end, of each process."""
 
 PYTEST: Final = (sys.executable, "-u", "-X", "faulthandler", "-m", "pytest", f"--durations={SLOWEST}")
 
 
-class Beside:
-    """One of the others, which is told as it goes."""
+class Beside(threading.Thread):
+    """Some of the others, one after the other, which are told as they go."""
 
-    def __init__(self, name: str, command: Sequence[str]) -> None:
+    def __init__(self, name: str, commands: Sequence[Sequence[str]], *, patience_s: float = ABORTS_S) -> None:
+        """`patience_s`: for what one of them said last, after its end."""
+        super().__init__(daemon=True)
         self.mark = f"{name:>10} | "
+        self.codes: list[int] = []
         self.summary: list[str] = []
-        self.process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",  # whatever a test prints
-        )
-        self._teller = threading.Thread(target=self._tell, daemon=True)
-        self._teller.start()
+        self._commands = commands
+        self._patience_s = patience_s
+        self._process: subprocess.Popen[str] | None = None
+        self._over = False
 
-    def _tell(self) -> None:
+    def run(self) -> None:
+        for command in self._commands:
+            if self._over:
+                return
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",  # whatever a test prints
+            )
+            output = cast("TextIO", self._process.stdout)
+            teller = threading.Thread(target=self._tell, args=[output], daemon=True)
+            teller.start()
+            self.codes.append(_waited(self._process))
+            teller.join(self._patience_s)
+            if teller.is_alive():  # a process of a test's that is left may hold the pipe
+                print(f"{self.mark}something else holds its output, of which the end may be missing", flush=True)
+
+    def _tell(self, output: TextIO) -> None:
         """Each line as soon as it is whole; what comes from SUMMARY on is kept, too."""
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            print(f"{self.mark}{line}", end="", flush=True)
-            if self.summary or SUMMARY in line:
-                self.summary.append(line.rstrip())
+        summary = False
+        with output:
+            for line in output:
+                print(f"{self.mark}{line}", end="", flush=True)
+                if summary := summary or SUMMARY in line:
+                    self.summary.append(line.rstrip())
 
-    def end(self, limit_s: float = ABORTS_S) -> bool:
-        """Whether all that it said is told: a process of a test's that is left may hold the pipe."""
-        self.process.kill()
-        self._teller.join(limit_s)
-        return not self._teller.is_alive()
+    def end(self) -> None:
+        self._over = True
+        if self._process is not None:
+            self._process.kill()
 
 
 def main() -> int:
-    others = [f"--ignore={TESTS / each}" for directories in BESIDE.values() for each in directories]
-    beside = [Beside(name, _command(name, directories)) for name, directories in BESIDE.items()]
+    others = [f"--ignore={TESTS / each}" for runs in BESIDE.values() for _, names in runs for each in names]
+    beside = [Beside(name, [_command(name, *each) for each in runs]) for name, runs in BESIDE.items()]
+    for each in beside:
+        each.start()
     try:
         codes = [_waited(subprocess.Popen([*PYTEST, *others]))]
-        if any(each.process.poll() is None for each in beside):
+        if any(each.is_alive() for each in beside):
             print("these are through; the others go on", flush=True)
-        codes += [_waited(each.process) for each in beside]
+        for each in beside:
+            each.join()
+            codes += each.codes
     finally:
         for each in beside:
-            if not each.end():
-                print(f"{each.mark}something else holds its output, of which the end may be missing", flush=True)
-    for each, code in zip(beside, codes[1:], strict=True):
-        if code:
+            each.end()
+    for each in beside:
+        if any(each.codes):
             print("of those beside:", *each.summary, sep="\n", flush=True)
     return next((code for code in codes if code), 0)
 
 
-def _command(name: str, directories: Sequence[str]) -> list[str]:
+def _command(name: str, nice: int, directories: Sequence[str]) -> list[str]:
     limit, cache = f"--timeout={BESIDE_TIMEOUT_S}", f"cache_dir=.pytest_cache/{name}"
-    return ["nice", "-n", NICE, *PYTEST, *(str(TESTS / each) for each in directories), limit, "-o", cache]
+    return ["nice", "-n", str(nice), *PYTEST, *(str(TESTS / each) for each in directories), limit, "-o", cache]
 
 
 def _waited(process: subprocess.Popen[Any]) -> int:

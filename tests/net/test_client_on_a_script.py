@@ -24,21 +24,28 @@ from tests.net.scripted_broker import Answer, ScriptedBroker, scripted_broker
 
 TOPIC = "t"
 TOPIC_ID = UUID(int=7)
+NOBODY = -1
 QUICK = Backoff(attempts_max=5, first_ms=1, longest_ms=1)
+
+
+def led_by(broker: ScriptedBroker, *leaders: int) -> metadata.MetadataResponse:
+    """One topic of so many partitions; the scripted broker is 1."""
+    parts = tuple(
+        metadata.MetadataResponsePartition(
+            partition_index=index, leader_id=each, leader_epoch=0, replica_nodes=(1,), isr_nodes=(1,)
+        )
+        for index, each in enumerate(leaders)
+    )
+    return metadata.MetadataResponse(
+        brokers=(metadata.MetadataResponseBroker(1, *broker.address, None),),
+        controller_id=1,
+        topics=(metadata.MetadataResponseTopic(name=TOPIC, topic_id=TOPIC_ID, partitions=parts),),
+    )
 
 
 def leader(broker: ScriptedBroker) -> Answer:
     """Metadata: one topic of one partition, led by the scripted broker."""
-
-    def answer(_: RequestHeader, __: Any) -> metadata.MetadataResponse:
-        part = metadata.MetadataResponsePartition(leader_id=1, leader_epoch=0, replica_nodes=(1,), isr_nodes=(1,))
-        return metadata.MetadataResponse(
-            brokers=(metadata.MetadataResponseBroker(1, *broker.address, None),),
-            controller_id=1,
-            topics=(metadata.MetadataResponseTopic(name=TOPIC, topic_id=TOPIC_ID, partitions=(part,)),),
-        )
-
-    return answer
+    return lambda *_: led_by(broker, 1)
 
 
 def scripted(broker: ScriptedBroker, key: ApiKey, answers: Iterator[Any]) -> None:
@@ -155,6 +162,65 @@ async def test_a_consumer_follows_the_leader_and_passes_on_what_is_whole() -> No
             while len(found) < 5:
                 found += [record for one in await consumer.poll() for record in one.records]
         assert found == records[1:]
+
+
+async def for_ever(consumer: Consumer) -> None:
+    while True:
+        await consumer.poll()
+
+
+async def test_a_consumer_finds_who_leads_once_somebody_does() -> None:
+    async with scripted_broker({}) as broker:
+        data = encode_batch([Record(0, 0, None, b"value")])
+        scripted(broker, ApiKey.FETCH, iter([fetched(0, data), *[fetched()] * 3]))
+        told = iter([NOBODY, NOBODY, 1])
+        broker.answers[ApiKey.METADATA] = lambda *_: led_by(broker, next(told))
+        async with Cluster([broker.address], backoff=QUICK) as cluster, Consumer(cluster) as consumer:
+            consumer.assign(TOPIC, 0, 0)
+            assert [await consumer.poll() for _ in range(2)] == [[], []]
+            assert [record.value for one in await consumer.poll() for record in one.records] == [b"value"]
+
+
+async def test_a_partition_without_a_leader_holds_up_no_other() -> None:
+    """It is read as well, as soon as somebody leads it."""
+    async with scripted_broker({}) as broker:
+        offsets, asked = {0: 0, 1: 0}, []
+
+        def answer(_: RequestHeader, request: fetch.FetchRequest) -> fetch.FetchResponse:
+            parts = []
+            for part in request.topics[0].partitions:
+                asked.append(part.partition)
+                at = part.fetch_offset
+                offsets[part.partition] = at
+                parts.append(
+                    fetch.PartitionData(
+                        partition_index=part.partition,
+                        high_watermark=at + 1,
+                        records=encode_batch([Record(at, 0, None, b"%d" % part.partition)]),
+                    )
+                )
+            topic = fetch.FetchableTopicResponse(topic=TOPIC, topic_id=TOPIC_ID, partitions=tuple(parts))
+            return fetch.FetchResponse(responses=(topic,))
+
+        second = NOBODY
+        scripted(broker, ApiKey.FETCH, iter(()))
+        broker.answers |= {ApiKey.METADATA: lambda *_: led_by(broker, 1, second), ApiKey.FETCH: answer}
+        patient = Backoff(attempts_max=10_000, first_ms=1, longest_ms=1)
+        async with Cluster([broker.address], backoff=patient) as cluster, Consumer(cluster) as consumer:
+            for index in offsets:
+                consumer.assign(TOPIC, index, 0)
+            while offsets[0] < 3:
+                assert {one.partition for one in await consumer.poll()} <= {0}
+            assert set(asked) == {0}
+            second = 1
+            while not offsets[1]:
+                await consumer.poll()
+            second = NOBODY
+        async with Cluster([broker.address], backoff=QUICK) as cluster, Consumer(cluster) as consumer:
+            for index in offsets:
+                consumer.assign(TOPIC, index, 0)
+            with pytest.raises(GaveUpError, match=r"Partition 1 of topic 't': .* gave up after \d tries"):
+                await for_ever(consumer)
 
 
 async def test_damage_on_the_way_is_found() -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -24,39 +22,47 @@ print(subprocess.Popen(["sleep", "1000"], stderr=subprocess.DEVNULL).pid, flush=
 """
 
 
-@contextmanager
-def said(program: str) -> Iterator[Beside]:
-    work = Beside("these", [sys.executable, "-c", program])
-    yield work
-    assert work.end(60)
-    assert work.process.stdout is not None
-    work.process.stdout.close()
+def said(*programs: str, patience_s: float = 60) -> Beside:
+    work = Beside("these", [[sys.executable, "-c", each] for each in programs], patience_s=patience_s)
+    work.start()
+    work.join()
+    return work
 
 
 def test_what_was_said_last_is_told_after_the_end(capsys: pytest.CaptureFixture[str]) -> None:
-    with said(SAYS_MUCH) as work:
-        assert run_tests._waited(work.process) == 0
+    work = said(SAYS_MUCH)
+    assert work.codes == [0]
     assert capsys.readouterr().out.count(work.mark) == LINES
 
 
-def test_what_failed_is_kept_to_be_told_once_more(capsys: pytest.CaptureFixture[str]) -> None:
-    with said(FAILS) as work:
-        assert run_tests._waited(work.process) == 3
-    assert work.summary == [f"= {run_tests.SUMMARY} =", "FAILED it"]
-    assert capsys.readouterr().out.count("FAILED") == 1
+def test_one_goes_after_the_other_and_what_failed_is_kept_to_be_told_once_more(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    work = said(FAILS, SAYS_MUCH, FAILS)
+    assert work.codes == [3, 0, 3]
+    assert work.summary == [f"= {run_tests.SUMMARY} =", "FAILED it"] * 2
+    assert capsys.readouterr().out.count("FAILED") == 2
 
 
 @pytest.mark.timeout(60)
-def test_a_process_whose_child_holds_the_pipe_is_waited_for_alone() -> None:
-    with said(LEAVES_A_CHILD) as work:
-        assert run_tests._waited(work.process) == 0
-        while len(work.summary) < 2:
-            assert not work.end(0.01), "until the child ends"
-        assert not work.end(0)
-        os.kill(int(work.summary[1]), signal.SIGKILL)
+def test_a_process_whose_child_holds_the_pipe_is_waited_for_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    work = said(LEAVES_A_CHILD, SAYS_MUCH, patience_s=0.01)
+    assert work.codes == [0, 0]
+    while len(work.summary) < 2:
+        work.join(0.01)
+    os.kill(int(work.summary[1]), signal.SIGKILL)
+    assert "something else holds its output" in capsys.readouterr().out
+
+
+def test_none_begins_once_it_is_to_end() -> None:
+    work = Beside("these", [[sys.executable, "-c", FAILS]])
+    work.end()
+    work.start()
+    work.join()
+    assert work.codes == []
 
 
 def test_every_directory_that_is_named_is_there_and_is_run_once() -> None:
-    named = [each for directories in run_tests.BESIDE.values() for each in directories]
+    named = [each for runs in run_tests.BESIDE.values() for _, directories in runs for each in directories]
     assert len(named) == len(set(named))
     assert all((Path(__file__).parents[1] / each).is_dir() for each in named)

@@ -1,8 +1,9 @@
 """Reads records: fetches assigned partitions from their leaders, every broker polled side by side.
 
 Promises: per partition, records come in offset order, none twice and none left out, from the assigned offset on; a
-changed leader is followed; an offset that is no longer there is an error that names it, never a silent jump. Checks
-each batch's CRC. Holds back at most one answer per broker. Reads all below the high watermark (`read_uncommitted`).
+changed leader is followed; an offset that is no longer there is an error that names it, never a silent jump; a
+partition without a leader holds up no other. Checks each batch's CRC. Holds back at most one answer per broker. Reads
+all below the high watermark (`read_uncommitted`).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from crc32c import crc32c
 from headrace.base.errors import CorruptData
 from headrace.base.ids import BrokerId, Offset, PartitionIndex, TopicId
 from headrace.net.client.cluster import Cluster
-from headrace.net.client.errors import ClientError, GaveUpError, refusal
+from headrace.net.client.errors import ClientError, GaveUpError, RefusedError, refusal
 from headrace.net.client.view import PartitionView
 from headrace.wire.apis import ApiKey
 from headrace.wire.batches import CRC_START, decode_records, iterate_headers, whole_batches
@@ -82,6 +83,9 @@ class Consumer:
         self._positions: dict[Place, Offset] = {}
         self._fetches: dict[BrokerId, asyncio.Task[list[_Answer]]] = {}
         self._failures = 0
+        self._looks = 0
+        """In a row that found a partition without a leader while others were read."""
+        self._next_look_s = 0.0
 
     async def __aenter__(self) -> Self:
         return self
@@ -123,6 +127,7 @@ class Consumer:
             await self._start_fetches()
             found = await self._next_answers()
         except ClientError as error:
+            self._forget()
             await self._pause(error)
             return []
         self._failures = 0
@@ -133,15 +138,39 @@ class Consumer:
     # inner
 
     async def _start_fetches(self) -> None:
-        """One fetch to each leader of assigned partitions that has none under way."""
+        """One fetch to each leader of assigned partitions that has none under way. Raises ClientError where none is to
+        be had of any, or one was looked for too often."""
         wanted: dict[BrokerId, list[_Asked]] = {}
+        missing: ClientError | None = None
         for (topic, index), position in self._positions.items():
-            view = await self._cluster.partition(topic, index)
+            try:
+                view = await self._cluster.partition(topic, index)
+            except RefusedError as error:
+                if not error.retriable:
+                    raise
+                missing = error
+                continue
             if view.leader not in self._fetches:
                 topic_id = (await self._cluster.topic(topic)).id
                 wanted.setdefault(view.leader, []).append(_Asked(topic, topic_id, view, position))
         for leader, asked in wanted.items():
             self._fetches[leader] = asyncio.create_task(self._fetch(leader, asked))
+        if missing is None:
+            self._looks = 0
+        elif not self._fetches:
+            raise missing
+        else:
+            self._look_again(missing)
+
+    def _look_again(self, missing: ClientError) -> None:
+        """The next poll asks for leaders anew, after a pause; the others are read meanwhile."""
+        now_s = asyncio.get_running_loop().time()
+        if now_s < self._next_look_s:
+            return
+        self._looks += 1
+        self._give_up_after(self._looks, missing)
+        self._next_look_s = now_s + self._cluster.backoff.pause_s(self._looks)
+        self._forget()
 
     async def _fetch(self, leader: BrokerId, asked: list[_Asked]) -> list[_Answer]:
         connection = await self._cluster.broker_connection(leader, FETCH_LANE)
@@ -197,10 +226,14 @@ class Consumer:
             except ClientError as error:
                 failure = error
         if failure is not None:
-            self._cluster.forget({topic for topic, _ in self._positions})
             if not found:
                 raise failure
+            self._forget()
         return found
+
+    def _forget(self) -> None:
+        """What is known of leaders is asked for anew."""
+        self._cluster.forget({topic for topic, _ in self._positions})
 
     def _advance(self, answers: list[_Answer], found: list[_Answer]) -> ClientError | None:
         """Move the positions past what these answers hold and add it to `found`; drop what was re-assigned meanwhile.
@@ -225,10 +258,12 @@ class Consumer:
         if not error.retriable:
             raise error
         self._failures += 1
-        backoff = self._cluster.backoff
-        if self._failures >= backoff.attempts_max:
-            raise GaveUpError(f"{str(error).rstrip('.')}; gave up after {self._failures} tries.") from error
-        await asyncio.sleep(backoff.pause_s(self._failures))
+        self._give_up_after(self._failures, error)
+        await asyncio.sleep(self._cluster.backoff.pause_s(self._failures))
+
+    def _give_up_after(self, tries: int, error: ClientError) -> None:
+        if tries >= self._cluster.backoff.attempts_max:
+            raise GaveUpError(f"{str(error).rstrip('.')}; gave up after {tries} tries.") from error
 
 
 def _next_offset(whole: memoryview, position: Offset) -> Offset:
