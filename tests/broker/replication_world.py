@@ -208,6 +208,24 @@ class World:
             for broker in self.cluster.brokers:
                 await (await self.client(broker)).ask(12, MetadataRequest(topics=()))
 
+    def standing(self) -> list[str]:
+        """Of each broker: which it counts as alive, whether it decides, and each of its replicas."""
+        return [f"broker {broker}: {self._standing(broker)}" for broker in self.cluster.brokers]
+
+    def _standing(self, broker: int) -> str:
+        metadata, image = self.cluster.brokers[broker].parts.metadata, self.cluster.image(broker)
+        told = [f"alive {[each.id for each in image.brokers.values() if not each.fenced]}"]
+        told += ["is the controller"] if metadata.is_controller else []
+        for role in self.partitions(broker).replicas:
+            known = image.partition(role.topic_partition)
+            told.append(
+                f"{role.topic}-{role.topic_partition.partition} {type(role).__name__} in epoch {role.leader_epoch}, "
+                f"log {role.log.log_start_offset} to {role.log.flushed_end} of {role.log.log_end_offset}, "
+                f"high watermark {role.high_watermark}, {role.availability.name}, in the image {known}"
+            )
+            told += [f"standings {role.standings}"] if isinstance(role, Partition) else []
+        return ", ".join(told)
+
     # records
 
     async def read(self, name: str, index: int = 0) -> list[tuple[int, bytes | None]]:
@@ -241,13 +259,21 @@ async def replicating(
     racks: Mapping[int, str] | None = None,
     objects: Objects | None = None,
 ) -> AsyncIterator[World]:
-    """Brokers 1 to 3, ready."""
-    async with asyncio.timeout(clusters.DEADLINE_S), AsyncExitStack() as stack:
-        cluster = Cluster(directory, configs, racks, objects)
-        cluster.give_birth(len(ALL))
-        try:
-            await cluster.start(*ALL)
-            assert set(cluster.brokers) == {BrokerId(each) for each in ALL}
-            yield World(cluster, stack)
-        finally:
-            await cluster.stop(*cluster.brokers)
+    """Brokers 1 to 3, ready. Raises TimeoutError, with how all stood then."""
+    stood: list[str] = []
+    try:
+        async with asyncio.timeout(clusters.DEADLINE_S), AsyncExitStack() as stack:
+            cluster = Cluster(directory, configs, racks, objects)
+            cluster.give_birth(len(ALL))
+            world = World(cluster, stack)
+            try:
+                await cluster.start(*ALL)
+                assert set(cluster.brokers) == {BrokerId(each) for each in ALL}
+                yield world
+            except asyncio.CancelledError:
+                stood = world.standing()
+                raise
+            finally:
+                await cluster.stop(*cluster.brokers)
+    except TimeoutError as error:
+        raise TimeoutError("; ".join(stood)) from error
