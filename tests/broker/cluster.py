@@ -23,6 +23,7 @@ from headrace.controller.decision import Decision, Refusal
 from headrace.metadata.image import MetadataImage
 from headrace.net.client.address import Address
 from headrace.storage.disk import LocalDisk
+from tests.broker.group_broker import until
 
 DEADLINE_S = 60.0
 CONFIGS = {
@@ -116,10 +117,15 @@ class Cluster:
         """As its heartbeat would."""
         return self._have(unfence_broker, broker)
 
-    def _have(self, decide: Callable[..., Decision[Refusal | None]], broker: int) -> Awaitable[Refusal | None]:
-        metadata = self.controller.metadata
+    async def _have(self, decide: Callable[..., Decision[Refusal | None]], broker: int) -> Refusal | None:
+        metadata = (await self._decider()).metadata
         known = metadata.image.brokers[BrokerId(broker)]
-        return metadata.submit(partial(decide, broker_id=known.id, broker_epoch=known.epoch))
+        return await metadata.submit(partial(decide, broker_id=known.id, broker_epoch=known.epoch))
+
+    async def _decider(self) -> Parts:
+        """Whoever decides, once one does: an heir has been chosen before it knows all that was decided."""
+        await until(lambda: sum(each.parts.metadata.is_controller for each in self.brokers.values()) == 1)
+        return self.controller
 
     async def settled(self, broker: int) -> None:
         """What the image asks of it is carried out."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -17,6 +18,7 @@ from headrace.net.listener import Listener
 from headrace.net.peerframes import HEADER, Envelope, PeerAddress, encode_frame, encoded
 from headrace.net.peers import AddressBook, Peers
 from headrace.raft.messages import AppendRequest, Entry, Heartbeat, Message
+from tests import loops
 from tests.raft.member import peer
 
 CLUSTER = ClusterId("a" * 22)
@@ -198,6 +200,31 @@ def noting(method: Callable[..., None], event: asyncio.Event) -> Callable[..., N
         event.set()
 
     return noted
+
+
+def test_a_member_is_reached_though_the_process_stood_still_while_it_connected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The connection was made, and its time was over, when the loop went on: uvloop then tells nobody of its end."""
+
+    async def work() -> None:
+        tried = asyncio.Event()
+        monkeypatch.setattr(module._Link, "_failed", noting(module._Link._failed, tried))
+        monkeypatch.setattr(module, "PEER_CONNECT_MS_MAX", 50)
+        one, two = End(1), End(2)
+        one.peers.learn(BrokerId(2), HOST, await two.listen())
+        try:
+            async with asyncio.timeout(20):
+                one.peers.send(heartbeat(1, 2, 1))
+                asyncio.get_running_loop().call_soon(time.sleep, 0.2)
+                await tried.wait()
+                monkeypatch.setattr(module, "PEER_CONNECT_MS_MAX", limits.PEER_CONNECT_MS_MAX)
+                while heartbeat(1, 2, 2) not in two.received:
+                    one.peers.send(heartbeat(1, 2, 2))
+                    await asyncio.sleep(0)
+        finally:
+            await one.stop()
+            await two.stop()
+
+    loops.run(work())
 
 
 async def test_what_waits_is_bounded_and_the_oldest_goes(monkeypatch: pytest.MonkeyPatch) -> None:

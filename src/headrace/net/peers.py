@@ -232,6 +232,9 @@ class _Link(asyncio.Protocol):
             self._lost_address, self._looks_again = None, False
         except (OSError, TimeoutError) as error:
             self._connecting = None
+            transport, self._transport = self._transport, None
+            if transport is not None:  # made too late, as after a standstill: uvloop tells nobody that it is closed
+                transport.abort()
             self._failed(error, address)
         else:
             self._connecting = None
