@@ -25,10 +25,15 @@ from typing import Any, Final, TypeVar
 import psutil
 import pytest
 
+from tools.run_tests import HUNG as HANGS
+from tools.run_tests import MAKES_WAY
+
 T = TypeVar("T")
 
 HUNG: Final = 124
 """Exit code of a process that was ended so."""
+PATIENCE: Final = 3
+"""How many times as long a test has whose process makes way for others: by and by it gets what they leave."""
 MARGIN_S: Final = 120.0
 """For a teardown after a test that took all of its time."""
 ENDS_S: Final = 120.0
@@ -74,6 +79,13 @@ class Guard:
         self._deadline: tuple[float, str] | None = None
         self._failed: list[str] = []
         threading.Thread(target=self._watch, name="guard of the tests", daemon=True).start()
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        for item in items if os.getpriority(os.PRIO_PROCESS, 0) >= MAKES_WAY else ():
+            own = item.get_closest_marker("timeout")
+            limit = float(own.args[0] if own is not None else config.getoption("timeout") or config.getini("timeout"))
+            item.add_marker(pytest.mark.timeout(limit * PATIENCE), append=False)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
@@ -137,7 +149,7 @@ class Guard:
 
     def _end(self, what: str) -> None:
         try:
-            self._tell(f"\n++++ Hung: {what} ++++\n")
+            self._tell(f"\n{HANGS}{what} ++++\n")
             faulthandler.dump_traceback(self._stderr, all_threads=True)
             for failure in self._failed:
                 self._tell(f"---- failed before: {failure}\n")

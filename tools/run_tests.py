@@ -29,12 +29,14 @@ BESIDE: Final[Mapping[str, Sequence[tuple[int, Sequence[str]]]]] = {
 """How nice, and which directories of tests, one after the other: on virtual time, on none, or of a few processes,
 sockets and files; those that wait for Java; and, once there is room, those of commands, whose brokers have to keep up
 with real time."""
-BESIDE_TIMEOUT_S: Final = 600
-"""Of each of them: they make way."""
+BESIDE_TIMEOUT_S: Final = 200
+"""Of each test of theirs, times PATIENCE where they make way (tests/conftest.py)."""
 LIMIT_S: Final = 2_400
 """All tests of a process, and its end."""
 ABORTS_S: Final = 30
 SUMMARY: Final = "short test summary info"
+HUNG: Final = "++++ Hung: "
+"""What a test that was ended by tests/guard.py begins with."""
 SLOWEST: Final = 15
 """Tests whose seconds are told at the end, of each process."""
 
@@ -50,6 +52,7 @@ class Beside(threading.Thread):
         self.mark = f"{name:>10} | "
         self.codes: list[int] = []
         self.summary: list[str] = []
+        self.hung: list[str] = []
         self._commands = commands
         self._patience_s = patience_s
         self._process: subprocess.Popen[str] | None = None
@@ -76,11 +79,13 @@ class Beside(threading.Thread):
                 print(f"{self.mark}something else holds its output, of which the end may be missing", flush=True)
 
     def _tell(self, output: TextIO) -> None:
-        """Each line as soon as it is whole; what comes from SUMMARY on is kept, too."""
+        """Each line as soon as it is whole; what comes from SUMMARY on is kept, too, and what hung."""
         summary = False
         with output:
             for line in output:
                 print(f"{self.mark}{line}", end="", flush=True)
+                if HUNG in line:
+                    self.hung.append(line.strip())
                 if summary := summary or SUMMARY in line:
                     self.summary.append(line.rstrip())
 
@@ -107,7 +112,7 @@ def main() -> int:
             each.end()
     for each in beside:
         if any(each.codes):
-            print("of those beside:", *each.summary, sep="\n", flush=True)
+            print(f"of those beside, {each.mark.strip(' |')}:", *each.summary, *each.hung, sep="\n", flush=True)
     return next((code for code in codes if code), 0)
 
 

@@ -26,7 +26,7 @@ from tests.threads import joined
 from tools.s3_server import BUCKET, S3Server
 
 LOOK_S: Final = 0.002
-WAIT_S: Final = 120.0
+WAIT_S: Final = 600.0
 KINDS: Final = ("told", "file", "putting", "commit")
 VICTIMS: Final = ("all", "driver", "java")
 STORE: Final = "store"

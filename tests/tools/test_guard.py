@@ -11,7 +11,8 @@ from typing import Final, NamedTuple
 import psutil
 import pytest
 
-from tests.guard import HUNG
+from tests.guard import HUNG, PATIENCE
+from tools.run_tests import MAKES_WAY
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 ENDED_S: Final = 60.0
@@ -128,18 +129,40 @@ def test_fails(child):
 """
 
 
+LIMITS: Final = """
+from tests.guard import left
+
+@pytest.mark.timeout(100)
+def test_by_a_mark():
+    print("has", left())
+    assert False
+"""
+
+
 class Ended(NamedTuple):
     code: int
     out: str
     err: str
 
 
-def ran(path: Path, body: str, *, margin: float = 0.5) -> Ended:
+def ran(path: Path, body: str, *, margin: float = 0.5, nice: int = 0) -> Ended:
     (path / "pytest.ini").write_text(CONFIG)
     (path / "conftest.py").write_text(PLUGIN.format(margin=margin))
     (path / "test_planted.py").write_text(HEAD + body)
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:hypothesispytest", str(path)],
+        [
+            "nice",
+            "-n",
+            str(nice),
+            sys.executable,
+            "-m",
+            "pytest",
+            "-p",
+            "no:cacheprovider",
+            "-p",
+            "no:hypothesispytest",
+            str(path),
+        ],
         cwd=path,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")]), "PYTHONUNBUFFERED": "1"},
         capture_output=True,
@@ -196,3 +219,13 @@ def test_what_the_process_started_is_killed_with_it(tmp_path: Path) -> None:
     assert ended.code == HUNG, ended
     pid = int(ended.err.partition("---- killed: ")[2].split()[0])
     assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+@pytest.mark.parametrize(("nice", "times"), [(0, 1), (MAKES_WAY, PATIENCE)])
+def test_a_process_that_makes_way_has_more_time(tmp_path: Path, nice: int, times: int) -> None:
+    already = os.getpriority(os.PRIO_PROCESS, 0)
+    if already and nice == 0:
+        pytest.skip("this process makes way itself")
+    ended = ran(tmp_path, LIMITS, margin=30, nice=nice - already)
+    by_mark = float(ended.out.partition("has ")[2].split()[0])
+    assert 0.9 * 95 * times < by_mark <= 95 * times, ended

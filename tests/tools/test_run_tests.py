@@ -15,6 +15,7 @@ from tools.run_tests import Beside
 LINES = 700
 SAYS_MUCH = f"for at in range({LINES}): print('x' * 80)"
 FAILS = f"print('.'); print('= {run_tests.SUMMARY} ='); print('FAILED it'); raise SystemExit(3)"
+HANGS = f"print('{run_tests.HUNG}this ++++'); print('its stacks'); raise SystemExit(124)"
 LEAVES_A_CHILD = f"""
 import subprocess
 print("= {run_tests.SUMMARY} =", flush=True)
@@ -42,6 +43,12 @@ def test_one_goes_after_the_other_and_what_failed_is_kept_to_be_told_once_more(
     assert work.codes == [3, 0, 3]
     assert work.summary == [f"= {run_tests.SUMMARY} =", "FAILED it"] * 2
     assert capsys.readouterr().out.count("FAILED") == 2
+
+
+def test_what_hung_is_kept_too() -> None:
+    work = said(HANGS)
+    assert work.codes == [124]
+    assert work.hung == [f"{run_tests.HUNG}this ++++"]
 
 
 @pytest.mark.timeout(60)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from headrace.base.errors import UsageError
 from headrace.base.limits import PIPELINE_CORES, PIPELINE_NICE_MAX
-from headrace.spark.home import home_without_archives
+from headrace.spark.home import ARCHIVE, home_without_archives
 from headrace.spark.java import find_java
 
 if TYPE_CHECKING:
@@ -22,6 +22,12 @@ SETTINGS: Final[dict[str, str]] = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
 PROCESSES: Final = Path("/proc")
+JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
+SHARED_CLASSES: Final = (
+    "-XX:SharedArchiveFile={} -Xshare:auto -Xlog:disable -Xlog:all=warning:stderr -Xlog:cds*=off:stderr"
+)
+"""Of this file; where it does not fit nothing is said of it. What Java has to say goes where errors go: a pipeline's
+results are on standard output."""
 LOCAL_SETTINGS: Final[dict[str, str]] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -45,10 +51,8 @@ def spark_session(
         raise UsageError("Spark is not installed: pip install 'headrace[spark]'.") from error
     wanted = SETTINGS | (LOCAL_SETTINGS if master.startswith("local") else {}) | dict(settings or {})
     builder = SparkSession.Builder().appName(app_name)
-    for name, value in wanted.items():
-        builder = builder.config(name, value)
     if master.startswith("sc://"):
-        return builder.remote(master).getOrCreate()
+        return _configured(builder, wanted).remote(master).getOrCreate()
     os.environ["JAVA_HOME"] = str(find_java())
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if master.startswith("local"):
@@ -56,7 +60,15 @@ def spark_session(
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         if "SPARK_HOME" not in os.environ and (home := home_without_archives(Path(pyspark.__file__).parent)):
             os.environ["SPARK_HOME"] = str(home)
-    return builder.master(master).getOrCreate()
+        if (archive := Path(os.environ.get("SPARK_HOME", os.devnull), ARCHIVE)).exists():
+            wanted[JAVA_OPTIONS] = f"{wanted.get(JAVA_OPTIONS, '')} {SHARED_CLASSES.format(archive)}".strip()
+    return _configured(builder, wanted).master(master).getOrCreate()
+
+
+def _configured(builder: SparkSession.Builder, settings: Mapping[str, str]) -> SparkSession.Builder:
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    return builder
 
 
 def cores_of(spark: SparkSession) -> int:
