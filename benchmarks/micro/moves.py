@@ -5,10 +5,11 @@ Three broker processes, one directory for a store, and for each size a partition
 Idempotent producers with their clients' own settings, librdkafka and, where there is a JVM, Java's, share a steady pace
 on it while it is handed over from broker to broker. Prints, for each size, when each step of the pause was over, as
 owners and targets tell in their logs, in milliseconds since the gate was closed; for each client how long the slowest
-request took that it sent while a move lasted, and the longest time between two of its acknowledgements; and the slowest
-moves, step by step, with the slowest sync of the disk meanwhile, as a file beside the brokers' sees it, the time that
-the host took from all processors (proc(5), steal), and what held a broker's event loop, as its watchdog tells. At the
-end, whether the pauses of all sizes lie within 1.5 times or 20 ms of each other.
+request took that was under way while a move lasted, which is its pause, the slowest of all until the clients have
+settled, the slowest of as long a time without a move after each, to compare that with, and the longest time between two
+acknowledgements; and the slowest moves, step by step, with the slowest sync of the disk meanwhile, as a file beside the
+brokers' sees it, the time that the host took from all processors (proc(5), steal), and what held a broker's event loop,
+as its watchdog tells. At the end, whether the pauses of all sizes lie within 1.5 times or 20 ms of each other.
 
 Before the first move all is in the log of who owns the partition; the others have the tail alone, and history in the
 store. What was written to fill the partition is on the disk before the moves begin.
@@ -84,8 +85,12 @@ class Moved:
     """When it was asked for, by the monotonic clock."""
     over: float
     """When it was seen to be over."""
+    met: Mapping[str, Sent]
+    """Of each client: its slowest request of those that were under way at any time from `begun` to `over`."""
     slowest: Mapping[str, Sent]
-    """Of each client: its slowest request."""
+    """Of each client: its slowest request until it has settled."""
+    without: Mapping[str, Sent]
+    """Of each client: its slowest request of as long a time without a move, right afterwards."""
     gaps: Mapping[str, float]
     """Of each client: its longest time between two acknowledgements, in milliseconds."""
     disk: Sent
@@ -221,10 +226,15 @@ async def measure(cluster: BrokerCluster, disk: Disk, size: int, moves: int, per
                 over = time.monotonic()
                 await asyncio.sleep(SETTLE_S)
                 span = begun - BEFORE_S, time.monotonic() - BEFORE_S
+                met = {producer.name: producer.slowest_under_way(begun, over) for producer in producers}
                 slowest = {producer.name: producer.slowest(*span) for producer in producers}
                 gaps = {producer.name: producer.longest_gap_ms(*span) for producer in producers}
                 slow, taken = disk.slowest(*span), stolen_ms() - stolen
-                found.append(Moved(number, told.steps(), begun, over, slowest, gaps, slow, taken, told.held))
+                steps, held = told.steps(), told.held
+                await asyncio.sleep(BEFORE_S + span[1] - span[0])
+                quiet = span[1] + BEFORE_S, span[1] + BEFORE_S + span[1] - span[0]
+                without = {producer.name: producer.slowest(*quiet) for producer in producers}
+                found.append(Moved(number, steps, begun, over, met, slowest, without, gaps, slow, taken, held))
     for producer in producers:
         print(f"  {producer.name}: usually {producer.usual_ms():.1f} ms, failures {producer.failures[:3]}")
     return found
@@ -243,7 +253,9 @@ def pauses(moves: Sequence[Moved]) -> dict[str, list[float]]:
     """What is to be short, and as short for each size."""
     found = {BROKERS_PAUSE: [move.steps["pause_ms"] for move in moves]}
     for client in moves[0].slowest:
+        found[f"{client}: pause"] = [move.met[client].took_ms for move in moves]
         found[f"{client}: slowest request"] = [move.slowest[client].took_ms for move in moves]
+        found[f"{client}: slowest without a move"] = [move.without[client].took_ms for move in moves]
         found[f"{client}: between two answers"] = [move.gaps[client] for move in moves]
     return found
 
@@ -276,6 +288,8 @@ def tell_flatness(found: Mapping[int, Sequence[Moved]]) -> None:
     print(f"\nOf {' and '.join(f'{size / MEGABYTE:g}' for size in found)} MB beside each other (median and p99, ms):")
     by_size = [pauses(moves) for moves in found.values()]
     for name in by_size[0]:
+        if "without" in name:
+            continue  # it is of no move
         for part in (0.5, 0.99):
             each = [at(one[name], part) for one in by_size]
             flat = max(each) <= max(FLAT_PART * min(each), min(each) + FLAT_MS)

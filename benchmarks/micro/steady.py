@@ -52,6 +52,11 @@ class Steady:
         sent = [one for one in list(self.known) if since <= one.sent <= until]
         return max(sent, key=lambda one: one.took_ms, default=Sent(since, since))
 
+    def slowest_under_way(self, since: float, until: float) -> Sent:
+        """Of those that were on their way at any time between these."""
+        met = [one for one in list(self.known) if one.sent <= until and one.acknowledged >= since]
+        return max(met, key=lambda one: one.took_ms, default=Sent(since, since))
+
     def longest_gap_ms(self, since: float, until: float) -> float:
         """The longest time between two acknowledgements, between these."""
         times = sorted(ack for _, ack in list(self.known) if since <= ack <= until)
