@@ -527,6 +527,8 @@ UNREADY_WAIT_MS_MAX: Final = 1_000
 """Longest that a client's request waits for a broker that is not ready yet; then its connection is closed."""
 REGISTRATION_PATIENCE_MS: Final = 10_000
 """Longest that a broker waits for another one of its id, with another disk, to be missed."""
+REGISTRATION_TOLD_MS: Final = 5_000
+"""After which a broker that is registered, but has not heard so of the quorum's log, says that it still waits."""
 JOIN_TIMEOUT_MS: Final = 2_000
 """Longest that a broker that comes to a cluster waits for one answer."""
 JOIN_BACKOFF_MS: Final = 50

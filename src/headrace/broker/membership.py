@@ -21,6 +21,7 @@ from headrace.base.limits import (
     LEAVE_WAIT_MS_MAX,
     PARTITIONS_SEARCHED_PER_TURN_MAX,
     REGISTRATION_PATIENCE_MS,
+    REGISTRATION_TOLD_MS,
     SUCCESSORS_WAIT_MS_MAX,
 )
 from headrace.broker.control import Control
@@ -106,7 +107,13 @@ class Membership:
             if not told:
                 log.warning("waiting to be registered", reason=epoch.message)
             told = True
-        await self._registered.wait()
+        while not self._registered.is_set():
+            try:
+                async with asyncio.timeout(REGISTRATION_TOLD_MS / 1000):
+                    await self._registered.wait()
+            except TimeoutError:
+                known = self._metadata.image.index
+                log.warning("registered, and waits for the quorum's log to tell", known_to=known)
 
     async def become_ready(self) -> None:
         """The logs are open: have this broker unfenced, and keep it so."""
