@@ -47,13 +47,13 @@ def make() -> Path:
     home = lasting_home()
     if not link_home(package, home):
         raise UsageError(f"There is no Spark in {package}: an archive is of the Spark that pip installs.")
-    archive, new = home / ARCHIVE, home / f"{ARCHIVE}.new"
+    archive, new = home / ARCHIVE, home / f"{ARCHIVE}.{os.getpid()}"
     archive.unlink(missing_ok=True)
-    new.unlink(missing_ok=True)
     environment = os.environ | {"SPARK_HOME": str(home)}
     command = [sys.executable, "-m", __spec__.name, str(new)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=WAIT_S, check=False)
     if done.returncode != 0 or not new.exists():
+        new.unlink(missing_ok=True)
         said = (done.stderr or done.stdout).strip().splitlines()[-1:] or ["it says nothing"]
         raise UsageError(f"Java wrote no archive of Spark's classes, which works without: {said[0]}")
     new.rename(archive)

@@ -27,7 +27,9 @@ ARCHIVE: Final = "classes.jsa"
 def home_without_archives(package: Path) -> Path | None:
     """A home for the PySpark that is installed at `package`; None where that has no home of its own in it."""
     lasting = lasting_home()
-    if (lasting / ARCHIVE).exists() and all((lasting / name).resolve() == package / name for name in LINKED):
+    if (lasting / ARCHIVE).exists() and all(
+        (lasting / name).resolve() == (package / name).resolve() for name in LINKED
+    ):
         return lasting
     home = Path(tempfile.mkdtemp(prefix="headrace-spark-"))
     atexit.register(shutil.rmtree, home, ignore_errors=True)

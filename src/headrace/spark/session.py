@@ -23,11 +23,12 @@ SETTINGS: Final[dict[str, str]] = {
 }
 PROCESSES: Final = Path("/proc")
 JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
+DEFAULT_JAVA_OPTIONS: Final = "spark.driver.defaultJavaOptions"
 SHARED_CLASSES: Final = (
     "-XX:SharedArchiveFile={} -Xshare:auto -Xlog:disable -Xlog:all=warning:stderr -Xlog:cds*=off:stderr"
 )
 """Of this file; where it does not fit nothing is said of it. What Java has to say goes where errors go: a pipeline's
-results are on standard output."""
+results are on standard output. Options of the user's (`JAVA_OPTIONS`) come behind these, and so decide."""
 LOCAL_SETTINGS: Final[dict[str, str]] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -61,7 +62,7 @@ def spark_session(
         if "SPARK_HOME" not in os.environ and (home := home_without_archives(Path(pyspark.__file__).parent)):
             os.environ["SPARK_HOME"] = str(home)
         if (archive := Path(os.environ.get("SPARK_HOME", os.devnull), ARCHIVE)).exists():
-            wanted[JAVA_OPTIONS] = f"{wanted.get(JAVA_OPTIONS, '')} {SHARED_CLASSES.format(archive)}".strip()
+            wanted.setdefault(DEFAULT_JAVA_OPTIONS, SHARED_CLASSES.format(archive))
     return _configured(builder, wanted).master(master).getOrCreate()
 
 
