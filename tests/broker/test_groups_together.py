@@ -106,7 +106,9 @@ async def test_a_heartbeat_is_answered_first_and_the_session_goes_on_all_the_sam
         assert not steps
         w.shard.send("g", Tick())
         after = w.shard.groups["g"]
-        assert earliest_ms <= after.members["b"].deadline_ms - SESSION_MS <= latest_ms
+        deadline_ms = after.members["b"].deadline_ms
+        assert deadline_ms is not None
+        assert earliest_ms <= deadline_ms - SESSION_MS <= latest_ms
         assert {after.members[name] == before.members[name] for name in ("a", "c")} == {True}
         w.shard.send("g", Tick())
         assert [type(event) for event in steps] == [Together, Tick], "it was heard once"
