@@ -30,7 +30,7 @@ BESIDE: Final[Mapping[str, Sequence[tuple[int, Sequence[str]]]]] = {
 sockets and files; those that wait for Java; and, once there is room, those of commands, whose brokers have to keep up
 with real time."""
 BESIDE_TIMEOUT_S: Final = 200
-"""Of each test of theirs, times PATIENCE where they make way (tests/conftest.py)."""
+"""Of each test of theirs, times PATIENCE where they make way (tests/guard.py)."""
 LIMIT_S: Final = 2_400
 """All tests of a process, and its end."""
 ABORTS_S: Final = 30

@@ -48,7 +48,8 @@ def test_what_a_member_is_told_is_on_all_replicas_in_sync(tmp_path: Path) -> Non
             with held_rounds(w.cluster, w.others[1]) as let_go:
                 end = led.log.log_end_offset
                 first = asyncio.ensure_future(client.ask(1, joining()))
-                await until(lambda: led.log.flushed_end > end)
+                await until(lambda: first.done() or led.log.flushed_end > end)
+                assert not first.done(), first.result()
                 repeated = asyncio.ensure_future(again.ask(1, joining()))
                 await until(lambda: sorted(led.standings.isr_ends.values())[-2] > end)
                 assert not first.done()

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import random
-import uuid
 from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from headrace.base.ids import IncarnationId
 from headrace.broker import lease as module
 from headrace.broker.lease import Lease
-from headrace.broker.membership import Membership
 from headrace.controller.decision import Refusal
 from headrace.sim.loop import VirtualLoop
 from headrace.wire.errors import ErrorCode
+from tests.broker.alone import membership
 
 
 async def test_it_is_held_from_when_the_heartbeat_left_that_was_taken() -> None:
@@ -105,20 +103,7 @@ def test_a_heartbeat_that_was_not_taken_is_soon_followed_by_another() -> None:
 
     async def work() -> None:
         nowhere: Any = SimpleNamespace(subscribe=lambda _: None)
-        here: Any = SimpleNamespace(broker_id=1)
-        control: Any = Refusing()
-        member = Membership(
-            identity=here,
-            incarnation=IncarnationId(uuid.UUID(int=1)),
-            metadata=nowhere,
-            control=control,
-            interval_s=10.0,
-            session_s=30.0,
-            lag_max_s=30.0,
-            on_contact=lambda _: None,
-            follow=lambda _: None,
-            on_end=lambda _: None,
-        )
+        member = membership(nowhere, Refusing())
         with suppress(TimeoutError):
             await asyncio.wait_for(member._keep_beating(), 34.0)
 

@@ -10,8 +10,7 @@ from typing import Any
 import pyspark
 import pytest
 
-from headrace.spark import home
-from headrace.spark.home import ARCHIVE, home_without_archives, lasting_home, link_home
+from headrace.spark.home import ARCHIVE, LINKED, home_without_archives, lasting_home, link_home
 from headrace.spark.session import java_pid
 
 
@@ -34,7 +33,7 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A package of Spark's, in an environment without a home that lasts."""
     monkeypatch.setattr(sys, "prefix", str(tmp_path / "environment"))
     package = tmp_path / "pyspark"
-    for name in home.LINKED:
+    for name in LINKED:
         (package / name).mkdir(parents=True)
     return package
 

@@ -16,6 +16,7 @@ from tools.run_tests import MAKES_WAY
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 ENDED_S: Final = 60.0
+WITHOUT: Final = ("-p", "no:cacheprovider", "-p", "no:hypothesispytest")
 PLUGIN: Final = """
 import pytest
 from tests.guard import Guard
@@ -127,8 +128,6 @@ def child():
 def test_fails(child):
     assert False, "the reason"
 """
-
-
 LIMITS: Final = """
 from tests.guard import left
 
@@ -150,19 +149,7 @@ def ran(path: Path, body: str, *, margin: float = 0.5, nice: int = 0) -> Ended:
     (path / "conftest.py").write_text(PLUGIN.format(margin=margin))
     (path / "test_planted.py").write_text(HEAD + body)
     done = subprocess.run(
-        [
-            "nice",
-            "-n",
-            str(nice),
-            sys.executable,
-            "-m",
-            "pytest",
-            "-p",
-            "no:cacheprovider",
-            "-p",
-            "no:hypothesispytest",
-            str(path),
-        ],
+        ["nice", "-n", str(nice), sys.executable, "-m", "pytest", *WITHOUT, str(path)],
         cwd=path,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")]), "PYTHONUNBUFFERED": "1"},
         capture_output=True,

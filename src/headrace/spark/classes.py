@@ -84,7 +84,8 @@ def load_classes(archive: Path) -> None:
     spark.stop()
     java: Any = SparkContext._gateway.proc  # type: ignore[union-attr]
     java.stdin.close()  # which ends it
-    java.wait(WAIT_S)
+    if (code := java.wait(WAIT_S)) != 0:
+        sys.exit(f"Java ended with {code} as it wrote them.")
 
 
 if __name__ == "__main__":

@@ -50,10 +50,11 @@ def spark_session(
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise UsageError("Spark is not installed: pip install 'headrace[spark]'.") from error
-    wanted = SETTINGS | (LOCAL_SETTINGS if master.startswith("local") else {}) | dict(settings or {})
+    local = LOCAL_SETTINGS if master.startswith("local") else {}
+    wanted: dict[str, bool | float | str | None] = {**SETTINGS, **local, **(settings or {})}
     builder = SparkSession.Builder().appName(app_name)
     if master.startswith("sc://"):
-        return _configured(builder, wanted).remote(master).getOrCreate()
+        return builder.config(map=wanted).remote(master).getOrCreate()
     os.environ["JAVA_HOME"] = str(find_java())
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if master.startswith("local"):
@@ -63,13 +64,7 @@ def spark_session(
             os.environ["SPARK_HOME"] = str(home)
         if (archive := Path(os.environ.get("SPARK_HOME", os.devnull), ARCHIVE)).exists():
             wanted.setdefault(DEFAULT_JAVA_OPTIONS, SHARED_CLASSES.format(archive))
-    return _configured(builder, wanted).master(master).getOrCreate()
-
-
-def _configured(builder: SparkSession.Builder, settings: Mapping[str, str]) -> SparkSession.Builder:
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    return builder
+    return builder.config(map=wanted).master(master).getOrCreate()
 
 
 def cores_of(spark: SparkSession) -> int:
