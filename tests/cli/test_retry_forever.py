@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import confluent_kafka
+import pytest
 
+from headrace.cli.consuming import TOLD_AGAIN_SECONDS, TOLD_FROM_FAILURE, Waiting
 from headrace.net.client.cluster import Cluster
+from headrace.net.client.errors import ClientError
 from tools.broker_cluster import BrokerCluster
 from tools.broker_process import BrokerProcess
 
@@ -35,10 +39,32 @@ def test_a_consumer_that_retries_for_ever_goes_on_where_it_stood(tmp_path: Path)
         assert reader.stdout is not None
         assert [reader.stdout.readline(), reader.stdout.readline()] == [b"one\n", b"two\n"]
         broker.kill()
+        assert reader.stderr is not None
+        told = reader.stderr.readline()
+        assert re.fullmatch(rb"Waiting: .+; tried again until it is there\.\n", told), told
         broker.start()
         produce(broker.bootstrap, b"three")
         rest, complaints = reader.communicate(timeout=TIMEOUT_S)
         assert (rest, reader.returncode) == (b"three\n", 0), complaints
+
+
+def test_what_is_waited_for_is_told_once_in_a_while(capsys: pytest.CaptureFixture[str]) -> None:
+    now = 100.0
+    waiting = Waiting(lambda: now)
+    away, moved = ClientError("The broker is away."), ClientError("Partition 0 has no leader.")
+    waiting.tell(away, TOLD_FROM_FAILURE - 1)
+    waiting.tell(away, TOLD_FROM_FAILURE)
+    waiting.tell(away, TOLD_FROM_FAILURE + 1)
+    waiting.tell(moved, TOLD_FROM_FAILURE + 2)
+    now += TOLD_AGAIN_SECONDS
+    waiting.tell(moved, TOLD_FROM_FAILURE + 3)
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert [line.partition(";")[0] for line in told.err.splitlines()] == [
+        "Waiting: The broker is away",
+        "Waiting: Partition 0 has no leader",
+        "Waiting: Partition 0 has no leader",
+    ]
 
 
 async def test_over_several_brokers_it_finds_whoever_leads(tmp_path: Path) -> None:

@@ -5,17 +5,24 @@ from __future__ import annotations
 import base64
 import json
 import sys
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 from headrace.base.errors import UsageError
+from headrace.cli.output import note
 from headrace.net.client.cluster import Cluster
 from headrace.net.client.consumer import Consumer, Fetched
+from headrace.net.client.errors import ClientError
 from headrace.net.client.offsets import EARLIEST, LATEST, list_offsets
 from headrace.net.client.retry import FOREVER, Backoff
 from headrace.wire.records import Record
+
+TOLD_FROM_FAILURE: Final = 4
+"""A leader that changes is found again before that."""
+TOLD_AGAIN_SECONDS: Final = 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +44,7 @@ class Orders:
 
 async def print_records(bootstrap: str, orders: Orders) -> None:
     """Print records until the count or the end is reached, or for ever. Raises ClientError, UsageError."""
-    backoff = FOREVER if orders.retry_forever else Backoff()
+    backoff = replace(FOREVER, on_failure=Waiting().tell) if orders.retry_forever else Backoff()
     async with Cluster(bootstrap, backoff=backoff) as cluster:
         view = await cluster.existing_topic(orders.topic)
         partitions = list(orders.partitions) or [part.index for part in view.partitions]
@@ -51,6 +58,23 @@ async def print_records(bootstrap: str, orders: Orders) -> None:
                 if ends is None or start < ends[index]:
                     consumer.assign(orders.topic, index, start)
             await _print_all(consumer, orders, ends)
+
+
+class Waiting:
+    """Tells the person what is waited for, each thing once in a while."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._told: tuple[str, float] = ("", 0.0)
+
+    def tell(self, error: ClientError, failures: int) -> None:
+        """As `Backoff.on_failure`."""
+        sentence, now = str(error).rstrip("."), self._clock()
+        told, at = self._told
+        if failures < TOLD_FROM_FAILURE or (sentence == told and now - at < TOLD_AGAIN_SECONDS):
+            return
+        self._told = (sentence, now)
+        note(f"Waiting: {sentence}; tried again until it is there.")
 
 
 async def _starts(cluster: Cluster, orders: Orders, partitions: list[int]) -> dict[int, int]:

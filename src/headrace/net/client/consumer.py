@@ -264,6 +264,7 @@ class Consumer:
     def _give_up_after(self, tries: int, error: ClientError) -> None:
         if tries >= self._cluster.backoff.attempts_max:
             raise GaveUpError(f"{str(error).rstrip('.')}; gave up after {tries} tries.") from error
+        self._cluster.backoff.on_failure(error, tries)
 
 
 def _next_offset(whole: memoryview, position: Offset) -> Offset:

@@ -23,6 +23,8 @@ class Backoff:
     attempts_max: int = CLIENT_ATTEMPTS_MAX
     first_ms: int = CLIENT_BACKOFF_MS
     longest_ms: int = CLIENT_BACKOFF_MS_MAX
+    on_failure: Callable[[ClientError, int], object] = lambda _, __: None
+    """Told of each failure after which it is tried again, and how many that makes in a row."""
 
     def pause_ms(self, failures: int) -> int:
         """The pause after that many failures in a row (1 or more): doubles from `first_ms` up to `longest_ms`."""
@@ -57,6 +59,7 @@ async def retried(
                 raise
             if failures == backoff.attempts_max:
                 raise GaveUpError(f"{str(error).rstrip('.')}; gave up after {failures} tries.") from error
+            backoff.on_failure(error, failures)
             await asyncio.sleep(backoff.pause_s(failures))
             if before_retry is not None:
                 await before_retry(error)
