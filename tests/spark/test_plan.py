@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from headrace.base.errors import UsageError
+from headrace.spark import options as option_values
 from headrace.spark import plan as plans
 from headrace.spark.extent import Sources
 from headrace.spark.options import OPTIONS, parse_options
@@ -108,6 +109,19 @@ def uneven(tmp_path_factory: pytest.TempPathFactory) -> StoreBuilder:
         partitions.append([segment])
     built.topic("uneven", partitions)
     return built
+
+
+@pytest.mark.parametrize(("size", "least", "tasks"), [(5, 16, 8), (8, 16, 8), (9, 10, 10), (1, 3, 3), (1, 1, 1)])
+def test_few_tasks_are_as_many_as_cores_share_evenly(
+    uneven: StoreBuilder, monkeypatch: pytest.MonkeyPatch, size: int, least: int, tasks: int
+) -> None:
+    """Of all bytes a task has a `size`th, and is not made smaller than a `least`th only to be even; what the user wants
+    is left as it is."""
+    total = sum(each.batch_bytes for segments in uneven.segments.values() for each in segments)
+    monkeypatch.setattr(option_values, "PARTITION_BYTES", total / size)
+    monkeypatch.setattr(plans, "TASK_BYTES_EVEN_MIN", total / least)
+    assert len(plan(uneven, topic="uneven")) == tasks
+    assert len(plan(uneven, topic="uneven", maxBytesPerPartition=str(total // 5))) in (5, 6)
 
 
 @pytest.mark.parametrize("tasks_min", [4, 9, 14])

@@ -25,6 +25,10 @@ from headrace.storage.tier.reader import DamagedHistory, Store
 
 SLACK: Final = 8
 """A task may hold one part in so many more than its share, so that a segment need not be cut for little."""
+TASKS_EVEN: Final = 4
+"""Tasks come by so many: five of them, on two cores, have one wait for as long as the last takes."""
+TASK_BYTES_EVEN_MIN: Final = 8 * 1024 * 1024
+"""But not smaller than this only for that."""
 BYTES_PER_OFFSET: Final = 100.0
 """Where nothing is known."""
 
@@ -92,8 +96,10 @@ def plan_tasks(
     stream: str = "",
     task_bytes: float | None = None,
 ) -> list[Task]:
-    """Of `task_bytes` each, about, or as the options say. Empty where there is nothing to read. Asks brokers how large
-    their logs are, where they are to be read."""
+    """Of `task_bytes` each, about, or as the options say; where they say nothing, as many as two or four cores have the
+    same number of. Empty where there is nothing to read. Asks brokers how large their logs are, where they are to be
+    read."""
+    is_usual = task_bytes is None and sources.options.partition_bytes_max is None
     task_bytes = task_bytes or sources.options.task_bytes
     clipped = []
     for each in ranges:
@@ -110,8 +116,10 @@ def plan_tasks(
     if not spans:
         return []
     total = sum(span.bytes for span in spans)
-    wished = max(math.ceil(total / task_bytes), sources.options.partitions_min)
-    count = min(wished, SPARK_TASKS_MAX)
+    wished = math.ceil(total / task_bytes)
+    if is_usual:
+        wished = max(wished, min(TASKS_EVEN * math.ceil(wished / TASKS_EVEN), int(total / TASK_BYTES_EVEN_MIN)))
+    count = min(max(wished, sources.options.partitions_min), SPARK_TASKS_MAX)
     tasks = _packed(spans, total / count, {})
     cut = _cut_segments(tasks)
     return _packed(spans, total / count, _indexes(sources.store, cut)) if cut else tasks
