@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
@@ -94,6 +95,8 @@ class BesideProducer:
     """Of Spark, from then on."""
     apart: bool = False
     """Spark leaves one of two processors to whoever wants it, as `spare_processors = 1` of a pipeline does."""
+    kept: bool = False
+    """Broker and producer, too, are kept to that processor, alone and beside scans, as by taskset(1)."""
 
     def run(self, entrant: Entrant) -> Figures:
         rival = entrant.rival
@@ -104,6 +107,9 @@ class BesideProducer:
         with PacedProducer(entrant, f"{self.about.name}-{rival.name}-hot") as producer, ExitStack() as stack:
             if self.apart:
                 stack.enter_context(kept_off(java_pid(spark)))
+            if self.kept:
+                for pid in (*rival.pids, producer.pid):
+                    stack.enter_context(kept_to_first(pid))
             time.sleep(PRODUCER_S)
             alone, begun = producer.taken(), time.perf_counter()
             while time.perf_counter() - begun < PRODUCER_S:
@@ -200,6 +206,24 @@ def kept_off(pid: int) -> Iterator[None]:
         yield
     finally:
         keep_off(pid, 0)
+
+
+@contextmanager
+def kept_to_first(pid: int) -> Iterator[None]:
+    """A process uses the first processor alone; afterwards all again."""
+    usable = sorted(os.sched_getaffinity(0))
+    keep_to(pid, usable[:1])
+    try:
+        yield
+    finally:
+        keep_to(pid, usable)
+
+
+def keep_to(pid: int, processors: Sequence[int]) -> None:
+    """All of its threads."""
+    for thread in psutil.Process(pid).threads():
+        with suppress(ProcessLookupError):
+            os.sched_setaffinity(thread.id, processors)
 
 
 @contextmanager

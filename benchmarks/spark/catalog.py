@@ -54,18 +54,19 @@ def cases(session: Session, *, records: int | None = None) -> Sequence[SparkCase
 
 
 def beside(session: Session, *, records: int | None = None) -> Sequence[BesideProducer]:
-    """What a broker's producers see of scans, by a session like any other, by one that leaves them a processor, and
-    then by one of the lowest priority, on all processors and on those that are left."""
+    """What a broker's producers see of scans, by a session like any other, by one that leaves them a processor, to
+    which they are kept or not, and then by one of the lowest priority, on all processors and on those that are left."""
     shape, codec = OF_ONE.split("-")
     count, size = SHAPES[shape]
     least, packed = min(count, records or count), Compression[codec.upper()]
     data = Data(name=f"{OF_ONE}-scanned", records=least, record_bytes=size, compression=packed)
     p99, found = Target(1.0, Better.LOWER, most=P99_FACTOR_MAX), []
-    for name, how, nice, apart in (
-        ("", "", 0, False),
-        ("-apart", " on the other processor", 0, True),
-        ("-nice", f" with nice {PIPELINE_NICE_MAX}", PIPELINE_NICE_MAX, False),
-        ("-both", f" on the other processor, with nice {PIPELINE_NICE_MAX}", PIPELINE_NICE_MAX, True),
+    for name, how, nice, apart, kept in (
+        ("", "", 0, False, False),
+        ("-apart", " on the other processor", 0, True, False),
+        ("-kept", " on the other processor, broker and producer kept to theirs", 0, True, True),
+        ("-nice", f" with nice {PIPELINE_NICE_MAX}", PIPELINE_NICE_MAX, False, False),
+        ("-both", f" on the other processor, with nice {PIPELINE_NICE_MAX}", PIPELINE_NICE_MAX, True, False),
     ):
         about = About(
             name=f"spark-beside-producer{name}",
@@ -75,7 +76,9 @@ def beside(session: Session, *, records: int | None = None) -> Sequence[BesidePr
             target=p99,
             **COMMON,
         )
-        found.append(BesideProducer(about=about, session=session, data=data, tuned=True, nice=nice, apart=apart))
+        found.append(
+            BesideProducer(about=about, session=session, data=data, tuned=True, nice=nice, apart=apart, kept=kept)
+        )
     return found
 
 
