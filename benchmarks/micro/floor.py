@@ -20,9 +20,11 @@ import os
 import socket
 import statistics
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from multiprocessing.connection import Connection
-from typing import Any, Final, cast
+from typing import Any, Final, TypeAlias, cast
 
 from benchmarks.load.catalog import CASES
 from benchmarks.load.raw_client import VERSION, Raw, produce_frame
@@ -33,6 +35,8 @@ from headrace.wire.messages.produce import PartitionProduceResponse, ProduceResp
 
 CASE: Final = "single-page-cache"
 TOPIC: Final = "floor"
+COPIES: Final = 2
+COPIED: Final = b"1"
 
 
 def canned() -> bytes:
@@ -53,11 +57,17 @@ def blocking(port: Connection, request_bytes: int, answer: bytes) -> None:
                 connection.sendall(answer)
 
 
+Write: TypeAlias = Callable[[bytes], object]
+"""Of a request, before it is answered."""
+
+
 class Canned(asyncio.Protocol):
-    def __init__(self, request_bytes: int, answer: bytes, file: int | None, over: asyncio.Event) -> None:
+    """Writes each request, where it is to, and answers it."""
+
+    def __init__(self, request_bytes: int, answer: bytes, write: Write, over: asyncio.Event) -> None:
         self._request_bytes = request_bytes
         self._answer = answer
-        self._file = file
+        self._write = write
         self._over = over
         self._missing = request_bytes
 
@@ -65,128 +75,114 @@ class Canned(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
-        if self._file is not None:
-            os.write(self._file, data)
+        self._write(data)
         self._missing -= len(data)
         if not self._missing:
             self._missing = self._request_bytes
-            self._transport.write(self._answer)
+            self.on_written()
+
+    def on_written(self) -> None:
+        """The whole request."""
+        self.answer()
+
+    def answer(self) -> None:
+        self._transport.write(self._answer)
 
     def connection_lost(self, _: Exception | None) -> None:
         self._over.set()
 
 
-def on_the_loop(port: Connection, request_bytes: int, answer: bytes, file: int | None = None) -> None:
-    async def serve() -> None:
-        over = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        server = await loop.create_server(lambda: Canned(request_bytes, answer, file, over), "127.0.0.1", 0)
-        port.send(server.sockets[0].getsockname()[1])
-        await over.wait()
-        server.close()
+class Replicated(Canned):
+    """Answers once two others, to whom `write` sends it, have it as well."""
 
-    loops.run(serve())
+    _missing_copies = COPIES
 
+    def on_written(self) -> None:
+        self.on_copied()
 
-def and_writes(port: Connection, request_bytes: int, answer: bytes) -> None:
-    with tempfile.TemporaryFile() as file:
-        on_the_loop(port, request_bytes, answer, file.fileno())
+    def on_copied(self) -> None:
+        """One of those that write it has: this process, or one that copies."""
+        if self._missing_copies:
+            self._missing_copies -= 1
+        else:
+            self._missing_copies = COPIES
+            self.answer()
 
 
 class Copying(asyncio.Protocol):
-    """In the leader: a connection to one that copies."""
+    """A connection to one that copies, which answers what it has written."""
 
-    def __init__(self, on_copied: Callable[[], None]) -> None:
-        self._on_copied = on_copied
+    def __init__(self, leader: Replicated) -> None:
+        self._leader = leader
 
     def data_received(self, _: bytes) -> None:
-        self._on_copied()
+        self._leader.on_copied()
 
 
-class Copied(Canned):
-    """In the leader: writes each request, sends it to those that copy, and answers once both have written it."""
-
-    def __init__(
-        self, request_bytes: int, answer: bytes, file: int, over: asyncio.Event, copies: list[asyncio.Transport]
-    ) -> None:
-        super().__init__(request_bytes, answer, None, over)
-        self._log = file
-        self._copies = copies
-        self._syncs = False
-        self.awaited = 0
-
-    def data_received(self, data: bytes) -> None:
-        self.awaited = len(self._copies)
-        for copy in self._copies:
-            copy.write(data)
-        os.write(self._log, data)
-        if self._syncs:
-            os.fdatasync(self._log)
-
-    def on_copied(self) -> None:
-        self.awaited -= 1
-        if not self.awaited:
-            self._transport.write(self._answer)
+async def serve(port: Connection, protocol: Canned, over: asyncio.Event) -> None:
+    """One connection, to its end."""
+    server = await asyncio.get_running_loop().create_server(lambda: protocol, "127.0.0.1", 0)
+    port.send(server.sockets[0].getsockname()[1])
+    await over.wait()
+    server.close()
 
 
-class Synced(Canned):
-    """In one that copies, with fsync."""
+def on_the_loop(port: Connection, request_bytes: int, answer: bytes, write: Write = len) -> None:
+    async def work() -> None:
+        over = asyncio.Event()
+        await serve(port, Canned(request_bytes, answer, write, over), over)
 
-    def data_received(self, data: bytes) -> None:
-        assert self._file is not None
-        os.write(self._file, data)
-        os.fdatasync(self._file)
-        self._transport.write(self._answer)
+    loops.run(work())
 
 
-def copies(port: Connection, request_bytes: int, kind: type[Canned]) -> None:
+@contextmanager
+def written(*, syncs: bool) -> Iterator[Write]:
+    """To a file."""
     with tempfile.TemporaryFile() as file:
+        at = file.fileno()
 
-        async def serve() -> None:
-            over = asyncio.Event()
-            loop = asyncio.get_running_loop()
-            server = await loop.create_server(lambda: kind(request_bytes, b"1", file.fileno(), over), "127.0.0.1", 0)
-            port.send(server.sockets[0].getsockname()[1])
-            await over.wait()
-            server.close()
+        def write(data: bytes) -> None:
+            os.write(at, data)
+            if syncs:
+                os.fdatasync(at)
 
-        loops.run(serve())
+        yield write
+
+
+def and_writes(port: Connection, request_bytes: int, answer: bytes, *, syncs: bool = False) -> None:
+    with written(syncs=syncs) as write:
+        on_the_loop(port, request_bytes, answer, write)
 
 
 def replicated(port: Connection, request_bytes: int, answer: bytes, *, syncs: bool = False) -> None:
-    spawn = multiprocessing.get_context("spawn")
-    ends = [multiprocessing.Pipe() for _ in range(2)]
-    others = [
-        spawn.Process(target=copies, args=(there, request_bytes, Synced if syncs else Canned)) for _, there in ends
-    ]
+    context = multiprocessing.get_context("spawn")
+    pipes = [context.Pipe() for _ in range(COPIES)]
+    copy = partial(and_writes, syncs=syncs)
+    others = [context.Process(target=copy, args=(there, request_bytes, COPIED)) for _, there in pipes]
     for other in others:
         other.start()
-    ports = [here.recv() for here, _ in ends]
-    with tempfile.TemporaryFile() as file:
 
-        async def serve() -> None:
-            over = asyncio.Event()
-            loop = asyncio.get_running_loop()
-            links: list[asyncio.Transport] = []
-            leader = Copied(request_bytes, answer, file.fileno(), over, links)
-            leader._syncs = syncs
-            for at in ports:
-                link, _ = await loop.create_connection(lambda: Copying(leader.on_copied), "127.0.0.1", at)
-                links.append(link)
-            server = await loop.create_server(lambda: leader, "127.0.0.1", 0)
-            port.send(server.sockets[0].getsockname()[1])
-            await over.wait()
+    async def work() -> None:
+        links: list[asyncio.Transport] = []
+
+        def send_and_write(data: bytes) -> None:
             for link in links:
-                link.close()
-            server.close()
+                link.write(data)
+            write(data)
 
-        loops.run(serve())
+        over, loop = asyncio.Event(), asyncio.get_running_loop()
+        leader = Replicated(request_bytes, answer, send_and_write, over)
+        for here, _ in pipes:
+            link, _ = await loop.create_connection(lambda: Copying(leader), "127.0.0.1", here.recv())
+            links.append(link)
+        await serve(port, leader, over)
+        for link in links:
+            link.close()
+
+    with written(syncs=syncs) as write:
+        loops.run(work())
     for other in others:
         other.join()
-
-
-def replicated_with_syncs(port: Connection, request_bytes: int, answer: bytes) -> None:
-    replicated(port, request_bytes, answer, syncs=True)
 
 
 SERVERS: Final[dict[str, Callable[..., None]]] = {
@@ -194,7 +190,7 @@ SERVERS: Final[dict[str, Callable[..., None]]] = {
     "event loop": on_the_loop,
     "event loop, writes to a file": and_writes,
     "three event loops, three files": replicated,
-    "the same, with fdatasync": replicated_with_syncs,
+    "the same, with fdatasync": partial(replicated, syncs=True),
 }
 
 

@@ -168,7 +168,7 @@ class Consumer:
         if now_s < self._next_look_s:
             return
         self._looks += 1
-        self._give_up_after(self._looks, missing)
+        self._failed(self._looks, missing)
         self._next_look_s = now_s + self._cluster.backoff.pause_s(self._looks)
         self._forget()
 
@@ -258,10 +258,11 @@ class Consumer:
         if not error.retriable:
             raise error
         self._failures += 1
-        self._give_up_after(self._failures, error)
+        self._failed(self._failures, error)
         await asyncio.sleep(self._cluster.backoff.pause_s(self._failures))
 
-    def _give_up_after(self, tries: int, error: ClientError) -> None:
+    def _failed(self, tries: int, error: ClientError) -> None:
+        """So many times in a row: raises GaveUpError where that is too often."""
         if tries >= self._cluster.backoff.attempts_max:
             raise GaveUpError(f"{str(error).rstrip('.')}; gave up after {tries} tries.") from error
         self._cluster.backoff.on_failure(error, tries)
