@@ -26,8 +26,10 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 REST_S: Final = 2.0
-PRODUCER_S: Final = 20.0
-"""At least so long a producer is heard, alone and beside scans."""
+PRODUCER_S: Final = 30.0
+"""At least so long a producer is heard, alone and beside scans, each in TURNS parts that follow one another: what the
+machine does in one half minute it may not in the next."""
+TURNS: Final = 5
 MICRO_BATCHES: Final = 15
 STREAM_TIMEOUT_S: Final = 120
 WHOLE: Final = "triggerExecution"
@@ -84,8 +86,8 @@ class Read:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BesideProducer:
-    """A producer of 500 records of 1 KB a second, acks=all, one in flight, alone and then while the topic is counted
-    over and over; the rate is its p99 then, by that alone."""
+    """A producer of 500 records of 1 KB a second, acks=all, one in flight, alone and while the topic is counted over
+    and over, in turns; the rate is its p99 then, by that alone."""
 
     about: About
     session: Session
@@ -110,13 +112,18 @@ class BesideProducer:
             if self.kept:
                 for pid in (*rival.pids, producer.pid):
                     stack.enter_context(kept_to_first(pid))
-            time.sleep(PRODUCER_S)
-            alone, begun = producer.taken(), time.perf_counter()
-            while time.perf_counter() - begun < PRODUCER_S:
-                with directory() as out:
-                    action.run(frame(self.session, rival, self.data, action, tuned=self.tuned), out)
-                scans += 1
-            beside = producer.taken()
+            alone, beside = list[float](), list[float]()
+            for _ in range(TURNS):
+                time.sleep(REST_S)  # of what Spark does after its last
+                producer.taken()
+                time.sleep(PRODUCER_S / TURNS)
+                alone += producer.taken()
+                begun = time.perf_counter()
+                while time.perf_counter() - begun < PRODUCER_S / TURNS:
+                    with directory() as out:
+                        action.run(frame(self.session, rival, self.data, action, tuned=self.tuned), out)
+                    scans += 1
+                beside += producer.taken()
         figures = {
             "idle_p50_ms": 1000 * statistics.median(alone),
             "idle_p99_ms": 1000 * p99(alone),
