@@ -35,6 +35,7 @@ LOCAL_SETTINGS: Final[dict[str, str]] = {
     "spark.driver.host": "127.0.0.1",  # a laptop's or container's own name often resolves to nowhere
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.python.unix.domain.socket.enabled": "true",  # over TCP, Java and a worker wait for one another in each task
+    "spark.python.daemon.module": "headrace.spark.daemon",  # idle workers end without a traceback
 }
 
 

@@ -1,0 +1,36 @@
+"""PySpark's daemon, whose workers end without a word when Java lets them go (`spark.python.daemon.module`).
+
+Spark closes its connection to a worker that was idle for a minute. PySpark's worker takes that end for a failure, has
+nobody to tell it to, and fails on that: over a Unix socket (`session.LOCAL_SETTINGS`) at once, with two tracebacks on
+the user's terminal beside a query that was well. What fails while Java listens is told to Java, as before.
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import Final
+
+from pyspark import daemon
+
+LET_GO: Final = 1
+"""A worker's exit code that has the daemon end its process."""
+
+_worker = daemon.worker
+
+
+def worker(sock: socket.socket, authenticated: bool) -> int:
+    """One round of a worker process, as PySpark does it."""
+    try:
+        return _worker(sock, authenticated)
+    except BrokenPipeError:  # Java is gone: there is nobody to tell
+        return LET_GO
+
+
+def main() -> None:
+    """Serve Java until it closes this process's standard input."""
+    daemon.worker = worker
+    daemon.manager()
+
+
+if __name__ == "__main__":
+    main()
