@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 from contextlib import suppress
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,7 +16,6 @@ from headrace.controller.decision import Refusal
 from headrace.sim.loop import VirtualLoop
 from headrace.wire.errors import ErrorCode
 from tests.broker.alone import membership
-from tests.broker.cluster import BY_HAND, running
 
 
 async def test_it_is_held_from_when_the_heartbeat_left_that_was_taken() -> None:
@@ -56,12 +54,6 @@ async def test_who_takes_its_leave_holds_it_no_more_and_asks_for_none() -> None:
     lease.extend(asyncio.get_running_loop().time())
     assert not lease.is_held
     await lease.renew()
-
-
-async def test_who_is_ready_holds_it(tmp_path: Path) -> None:
-    """Also the first broker of a cluster, which its registration unfenced, and that need not have asked for it."""
-    async with running(tmp_path, 3, BY_HAND) as cluster:
-        assert [broker.parts.membership.lease.is_held for broker in cluster.brokers.values()] == [True] * 3
 
 
 async def _in_vain() -> None:

@@ -116,13 +116,11 @@ class Membership:
                 log.warning("registered, and waits for the quorum's log to tell", known_to=known)
 
     async def become_ready(self) -> None:
-        """The logs are open: have this broker unfenced, and keep it so. It is heard once in any case, with which its
-        lease begins: the first broker of a cluster is unfenced by its registration."""
-        answer = await self._beat()
+        """The logs are open: have this broker unfenced, and keep it so."""
         while not self.is_unfenced and not self._over:
-            if answer is not True:
-                await asyncio.sleep(self._interval_s / 10)
             answer = await self._beat()
+            if answer is not True and not self.is_unfenced:
+                await asyncio.sleep(self._interval_s / 10)
         self._heard_at = asyncio.get_running_loop().time()
         self._beats = started(self._keep_beating(), "heartbeats", self._on_end)
         self._contact = started(self._watch_contact(), "contact with the controller", self._on_end)
