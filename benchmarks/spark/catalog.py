@@ -55,8 +55,7 @@ def cases(session: Session, *, records: int | None = None) -> Sequence[SparkCase
 
 def beside(session: Session, *, records: int | None = None) -> Sequence[BesideProducer]:
     """What a broker's producers see of scans, by a session like any other, by one that leaves them a processor, to
-    which they are kept or not, and then by one of the lowest priority: on all processors, on those that are left, and
-    with broker and producer kept to the other, too."""
+    which they are kept or not, and then by one of the lowest priority, on all processors and on those that are left."""
     shape, codec = OF_ONE.split("-")
     count, size = SHAPES[shape]
     least, packed = min(count, records or count), Compression[codec.upper()]
@@ -68,13 +67,6 @@ def beside(session: Session, *, records: int | None = None) -> Sequence[BesidePr
         ("-kept", " on the other processor, broker and producer kept to theirs", 0, True, True),
         ("-nice", f" with nice {PIPELINE_NICE_MAX}", PIPELINE_NICE_MAX, False, False),
         ("-both", f" on the other processor, with nice {PIPELINE_NICE_MAX}", PIPELINE_NICE_MAX, True, False),
-        (
-            "-all",
-            f" on the other processor, with nice {PIPELINE_NICE_MAX}, broker and producer kept to theirs",
-            PIPELINE_NICE_MAX,
-            True,
-            True,
-        ),
     ):
         about = About(
             name=f"spark-beside-producer{name}",
