@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -156,6 +157,18 @@ def test_a_reader_of_what_is_damaged_does_not_ask_for_ever() -> None:
     with pytest.raises(DamagedHistory):
         read(objects)
     assert objects.reads.count(STATE) <= 2 + 1 + MIRROR_READ_TRIES_MAX
+
+
+def test_a_reader_who_finds_damage_leaves_no_thread_to_the_garbage_collector() -> None:
+    """Which would wait for it wherever it comes upon it, such as in the midst of another thread's start."""
+    objects, before = Dict(), set(threading.enumerate())
+    write(objects, started(), 1)
+    *_, other, last = sorted(key for key in objects.objects if "/segments/" in key and key[-1].isdecimal())
+    objects.objects[last] = objects.objects[other]
+    with pytest.raises(DamagedHistory, match="does not go on from") as damage:
+        read(objects)
+    assert set(threading.enumerate()) <= before
+    del damage
 
 
 def test_who_follows_reads_no_document_for_each_segment_that_was_merged() -> None:

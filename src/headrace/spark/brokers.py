@@ -11,6 +11,7 @@ import re
 import threading
 from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -39,7 +40,8 @@ class Brokers:
         self.bootstrap = bootstrap
         self._cluster = Cluster(bootstrap, client_id="headrace-spark")
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
+        self._ended = threading.Event()
+        """The loop's thread is as good as over."""
 
     def __enter__(self) -> Self:
         return self
@@ -50,21 +52,23 @@ class Brokers:
         self.close()
 
     def close(self) -> None:
-        """Close every connection. Idempotent."""
+        """Close every connection. Idempotent. The thread is not joined: where the garbage collector closes this, at
+        the end of a read that nobody took to its end, it may be in the midst of the start of another thread, and there
+        a join waits for itself."""
         loop, self._loop = self._loop, None
-        if loop is None or self._thread is None:
+        if loop is None:
             return
         asyncio.run_coroutine_threadsafe(self._cluster.close(), loop).result()
         loop.call_soon_threadsafe(loop.stop)
-        self._thread.join()
+        self._ended.wait()
         loop.close()
 
     def begin(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Start it on the loop."""
         if self._loop is None:
-            self._loop = asyncio.new_event_loop()
-            self._thread = threading.Thread(target=self._loop.run_forever, name="headrace-spark", daemon=True)
-            self._thread.start()
+            self._loop, self._ended = asyncio.new_event_loop(), threading.Event()
+            work_on = partial(_run, self._loop, self._ended)
+            threading.Thread(target=work_on, name="headrace-spark", daemon=True).start()
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def _ask(self, work: Coroutine[Any, Any, T]) -> T:
@@ -157,3 +161,11 @@ class Brokers:
                 wait_ms=SPARK_FETCH_WAIT_MS,
             )
         )
+
+
+def _run(loop: asyncio.AbstractEventLoop, ended: threading.Event) -> None:
+    """What the thread does."""
+    try:
+        loop.run_forever()
+    finally:
+        ended.set()

@@ -254,17 +254,19 @@ class ProgressLog:
         names = self._names(first)
         if names != [*map(commit_key, range(first, first + len(names)))]:
             names = self._names(first)  # what comes while a directory is listed may be seen without what came before
-        with ThreadPoolExecutor(PIPELINE_COMMITS_READ_AT_ONCE_MAX) as pool:
-            for expected, (name, data) in enumerate(self._read(names, pool), first):
-                if name != commit_key(expected):
-                    raise CorruptData(f"Object '{commit_key(expected)}' of the table is missing.")
-                yield Commit.decode(data)
+        for expected, (name, data) in enumerate(self._read(names), first):
+            if name != commit_key(expected):
+                raise CorruptData(f"Object '{commit_key(expected)}' of the table is missing.")
+            yield Commit.decode(data)
 
-    def _read(self, names: Sequence[str], pool: ThreadPoolExecutor) -> Iterator[tuple[str, bytes]]:
-        """In order, no more at a time than are held without harm."""
+    def _read(self, names: Sequence[str]) -> Iterator[tuple[str, bytes]]:
+        """In order, no more at a time than are held without harm. No thread is waited for at the end of a generator
+        that nobody reads on, which the garbage collector may choose."""
         for at in range(0, len(names), PIPELINE_COMMITS_HELD_MAX):
             some = names[at : at + PIPELINE_COMMITS_HELD_MAX]
-            yield from zip(some, pool.map(self._objects.get, some), strict=True)
+            with ThreadPoolExecutor(PIPELINE_COMMITS_READ_AT_ONCE_MAX) as pool:
+                found = [*pool.map(self._objects.get, some)]
+            yield from zip(some, found, strict=True)
 
     def _names(self, first: int) -> list[str]:
         keys = [meta.key for meta in self._objects.list(f"{PROGRESS}/")]

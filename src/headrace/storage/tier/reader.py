@@ -154,7 +154,8 @@ class Store:
                 break
             try:
                 state = MirroredState.from_json(document)
-                return rebuilt(topic, partition, state, self._pieces(topic, partition, state))
+                with ThreadPoolExecutor(CATALOG_READS_AT_ONCE_MAX) as pool:  # ends here, whatever becomes of the pieces
+                    return rebuilt(topic, partition, state, self._pieces(topic, partition, state, pool))
             except CorruptData as error:
                 now = self._state_document(topic, partition)
                 if not left or now == document:
@@ -170,25 +171,25 @@ class Store:
             raise _as_damage(topic, partition, error) from error
 
     def _pieces(
-        self, topic: MirroredTopic, partition: PartitionIndex, state: MirroredState
+        self, topic: MirroredTopic, partition: PartitionIndex, state: MirroredState, pool: ThreadPoolExecutor
     ) -> Iterator[tuple[int, CatalogEntry | Run]]:
         """Where it starts (as the document's name says), and what of the catalog is in it, in order; what `state` does
-        not count is left out: it is being written."""
+        not count is left out: it is being written. The pool is the caller's: a generator that waits for threads at its
+        end deadlocks where it is the garbage collector that ends it, in the midst of the start of another thread."""
         if not state.segments:
             return
-        with ThreadPoolExecutor(CATALOG_READS_AT_ONCE_MAX) as pool:
-            chunks = pool.map(lambda ref: self._chunk_of(topic, partition, ref), state.chunks)
-            for ref, run in zip(state.chunks, chunks, strict=True):
-                if run is None:
-                    low = max(ref.start_offset, state.start_offset)
-                    lost = self._listed(topic, partition, low, ref.end_offset)
-                    yield from self._singles(topic, partition, lost, pool)
-                elif (first := run.floor(state.start_offset - 1) + 1) < len(run):
-                    yield run.start_of(first), run.part(first)
-            behind: Sequence[Offset] | None = state.singles
-            if behind is None:
-                behind = self._listed(topic, partition, state.start_offset, state.last_start)
-            yield from self._singles(topic, partition, behind, pool)
+        chunks = pool.map(lambda ref: self._chunk_of(topic, partition, ref), state.chunks)
+        for ref, run in zip(state.chunks, chunks, strict=True):
+            if run is None:
+                low = max(ref.start_offset, state.start_offset)
+                lost = self._listed(topic, partition, low, ref.end_offset)
+                yield from self._singles(topic, partition, lost, pool)
+            elif (first := run.floor(state.start_offset - 1) + 1) < len(run):
+                yield run.start_of(first), run.part(first)
+        behind: Sequence[Offset] | None = state.singles
+        if behind is None:
+            behind = self._listed(topic, partition, state.start_offset, state.last_start)
+        yield from self._singles(topic, partition, behind, pool)
 
     def _chunk_of(self, topic: MirroredTopic, partition: PartitionIndex, ref: ChunkRef) -> Run | None:
         """None: it is lost or damaged, and what it held has to be looked for elsewhere."""
