@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import tracemalloc
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -11,13 +13,12 @@ from crc32c import crc32c
 
 from headrace.base.limits import REPACKED_BATCH_BYTES_MAX, WALKED_ON_LOOP_BYTES_MAX
 from headrace.base.ports import Buffer
-from headrace.broker.repacking import Repacker
+from headrace.broker.repacking import Repacker, Unsound
 from headrace.wire.batches import (
     CRC_START,
     HEADER,
     HEADER_BYTES,
     LENGTH_END,
-    CorruptBatch,
     Repacked,
     check_batch,
     decode_records,
@@ -136,7 +137,7 @@ async def test_keys_are_looked_for_in_a_thread_where_that_may_take_long_and_batc
     seen: list[Compression] = []
     repack = Repacker.repack
 
-    async def noted(self: Repacker, records: Buffer, codec: Compression) -> Repacked | CorruptBatch:
+    async def noted(self: Repacker, records: Buffer, codec: Compression) -> Repacked | Unsound:
         seen.append(codec)
         return await repack(self, records, codec)
 
@@ -169,9 +170,9 @@ async def test_what_is_unsound_outside_is_never_unpacked(client: RawClient, monk
     await create(client, "t", compression_type="zstd", message_timestamp_before_max_ms="1000")
     codecs: list[Compression] = []
 
-    async def repack(_: Repacker, records: Buffer, codec: Compression) -> CorruptBatch:
+    async def repack(_: Repacker, records: Buffer, codec: Compression) -> Unsound:
         codecs.append(codec)
-        return CorruptBatch("It was unpacked.")
+        return Unsound("It was unpacked.")
 
     monkeypatch.setattr(Repacker, "repack", repack)
     now = encode_batch([Record(0, -1, None, b"v", ())])
@@ -224,3 +225,21 @@ async def test_unacknowledged_batches_are_recompressed_too_and_an_unsound_one_cl
             client.send(9, produce_request("t", with_payload(batch(b"v"), b"junk"), acks=0))
             with pytest.raises((asyncio.IncompleteReadError, ConnectionResetError)):
                 await produce(client, "t", batch(b"x"))
+
+
+@pytest.mark.parametrize("codec", [codec for codec in Compression if codec is not Compression.NONE])
+async def test_a_refused_bomb_leaves_nothing_behind_though_no_cycles_are_looked_for(codec: Compression) -> None:
+    """A broker's collector comes rarely: an exception that was kept would hold what was unpacked until then."""
+    bomb = with_payload(batch(b"v"), compress(codec, bytes(REPACKED_BATCH_BYTES_MAX + 1)), attributes=int(codec))
+    repacker = Repacker(lambda error: pytest.fail(str(error)))
+    gc.disable()
+    tracemalloc.start()
+    try:
+        for _ in range(3):
+            assert isinstance(await repacker.repack(bomb, Compression.NONE), Unsound)
+        kept, peak = tracemalloc.get_traced_memory()
+        assert peak > REPACKED_BATCH_BYTES_MAX / 2, "it was unpacked"
+        assert kept < 1_000_000
+    finally:
+        tracemalloc.stop()
+        gc.enable()

@@ -22,7 +22,7 @@ from headrace.broker.forwarding import Done, Forward
 from headrace.broker.gate import Gate
 from headrace.broker.overtaking import Overtaking
 from headrace.broker.parking import Commit, CommitParking, FlushParking
-from headrace.broker.repacking import Overflow, Repacker, RepackLine
+from headrace.broker.repacking import Overflow, Repacker, RepackLine, Unsound
 from headrace.broker.replica import Common, Refusal, Replica
 from headrace.metadata.values import PartitionImage
 from headrace.replica.leader import AdvanceHighWatermark, Effect, Effects, Leader, ProposeIsr
@@ -247,7 +247,7 @@ class Partition(Replica):
             done(Refusal(ErrorCode.REQUEST_TIMED_OUT, "Too much waits until the partition is handed over; retry."))
 
     def _on_turn(
-        self, kept: bytes, needs_isr: bool, done: Done, result: Buffer | Repacked | CorruptBatch | Overflow
+        self, kept: bytes, needs_isr: bool, done: Done, result: Buffer | Repacked | Unsound | Overflow
     ) -> None:
         if self._is_held_up:
             self._wait(partial(self.take, kept, needs_isr=needs_isr, done=done), len(kept), done)
@@ -319,11 +319,11 @@ class Partition(Replica):
         assert self._gate.is_stopped, "what is sealed is all there is"
         self._gate.is_proposed = True
 
-    def _append_turn(self, result: Buffer | Repacked | CorruptBatch | Overflow, needs_isr: bool) -> Appended | Refusal:
+    def _append_turn(self, result: Buffer | Repacked | Unsound | Overflow, needs_isr: bool) -> Appended | Refusal:
         if isinstance(result, Overflow):
             return Refusal(ErrorCode.REQUEST_TIMED_OUT, "Too many batches wait to be unpacked; retry.")
-        if isinstance(result, CorruptBatch):
-            return Refusal(ErrorCode.INVALID_RECORD, str(result))
+        if isinstance(result, Unsound):
+            return Refusal(ErrorCode.INVALID_RECORD, result.reason)
         if not isinstance(result, Repacked):
             return self.append(result, needs_isr=needs_isr)
         bounds = self.settings.times

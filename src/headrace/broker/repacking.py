@@ -23,7 +23,13 @@ class Overflow(NamedTuple):
     """Too much waits already: the batch was not taken."""
 
 
-Result: TypeAlias = Buffer | Repacked | CorruptBatch | Overflow
+class Unsound(NamedTuple):
+    """Why a batch cannot be unpacked, as a sentence. Not the exception: its frames hold what was unpacked so far."""
+
+    reason: str
+
+
+Result: TypeAlias = Buffer | Repacked | Unsound | Overflow
 
 
 class Repacker:
@@ -34,7 +40,7 @@ class Repacker:
         self.waiting_bytes = 0
         self._slots: Final = asyncio.Semaphore(REPACKS_AT_ONCE_MAX)
 
-    async def repack(self, records: Buffer, codec: Compression) -> Repacked | CorruptBatch:
+    async def repack(self, records: Buffer, codec: Compression) -> Repacked | Unsound:
         """In a worker thread, once there is one."""
         async with self._slots:
             return await asyncio.get_running_loop().run_in_executor(None, _repack, records, codec)
@@ -97,8 +103,8 @@ class RepackLine:
                 self._over.set_result(None)
 
 
-def _repack(records: Buffer, codec: Compression) -> Repacked | CorruptBatch:
+def _repack(records: Buffer, codec: Compression) -> Repacked | Unsound:
     try:
         return repack(records, codec, limit=REPACKED_BATCH_BYTES_MAX)
     except CorruptBatch as error:
-        return error
+        return Unsound(str(error))
