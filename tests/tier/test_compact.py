@@ -16,13 +16,16 @@ from headrace.base.errors import CorruptData
 from headrace.base.ids import ClusterId, LeaderEpoch, Offset, PartitionIndex, TopicId
 from headrace.base.ports import Buffer
 from headrace.metadata.segments import PartitionCatalog, SegmentDescriptor
+from headrace.storage.log import keeping
+from headrace.storage.tier.blocks import first_at_or_after, read_block, read_plan
 from headrace.storage.tier.compact import Keys, compact_segments, compactable
 from headrace.storage.tier.export import ExportSource, export_segment
 from headrace.storage.tier.merge import merge_segments, mergeable
 from headrace.storage.tier.reader import DamagedHistory, SegmentSlice, Store, check_object
-from headrace.wire.batches import decode_records, encode_batch, parse_header
+from headrace.wire.batches import check_batches, decode_records, encode_batch, parse_header
 from headrace.wire.compression import Compression
 from headrace.wire.records import Record
+from tests.wire.emptied import unreadable, unreadable_in
 
 TOPIC = TopicId(UUID(int=7))
 ZERO = PartitionIndex(0)
@@ -347,3 +350,43 @@ def test_a_batch_that_lacks_records_where_none_may_lack_is_damage() -> None:
     assert sum(header.count for _, found in store.read(whole) for _, header in found) == made.records
     with pytest.raises(DamagedHistory):
         list(store.read(whole._replace(is_thinned=False)))
+
+
+@pytest.fixture
+def older_history(monkeypatch: pytest.MonkeyPatch) -> History:
+    """Compacted by an older version: a lone emptied batch with a codec is in the first of its three segments."""
+    here = History()
+    here.publish([[(b"a", b"1")], [(b"b", b"1")]], 0, Compression.ZSTD)
+    here.publish([[(b"a", b"2")]], 0, Compression.ZSTD)
+    here.publish([[(b"c", b"1")]], 1, Compression.ZSTD)
+    with monkeypatch.context() as older:
+        older.setattr(keeping, "emptied", lambda header: unreadable(header, header.compression))
+        here.compact(retention_ms=DAY_MS, bytes_max=1)
+    assert [unreadable_in(body) for body in bodies(here)] == [1, 0, 0]
+    return here
+
+
+def bodies(here: History) -> list[bytes]:
+    """Of each segment its batches, as they are in the store."""
+    return [here.shelf.get(each.descriptor.key)[: each.descriptor.batch_bytes] for each in here.catalog]
+
+
+def test_what_an_older_version_emptied_is_read_rightly(older_history: History) -> None:
+    here = older_history
+    assert here.read() == [each for each in here.log if each.offset]
+    first = next(iter(here.catalog)).descriptor
+    block = read_block(here.shelf, read_plan(here.shelf, first), 0)  # type: ignore[arg-type]
+    assert unreadable_in(bytes(block.data)) == 0
+    found = block.read(0, 61, 2, at_least_one=False)
+    assert [(header.base_offset, header.count) for _, header in check_batches(found, gaps_below=2)] == [(0, 0)]
+    assert first_at_or_after(here.shelf, read_plan(here.shelf, first), 0, 0) is not None  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("way", ["compact", "merge"])
+def test_what_an_older_version_emptied_is_mended_by_the_next_round(older_history: History, way: str) -> None:
+    here, before = older_history, older_history.read()
+    here.compact(retention_ms=DAY_MS, bytes_max=1) if way == "compact" else here.merge()
+    assert sum(map(unreadable_in, bodies(here))) == 0
+    assert here.read() == before
+    here.check()
+    assert here.catalog.unvouched() is None

@@ -20,15 +20,18 @@ from headrace.wire.batches import (
     check_batches,
     decode_pairs,
     decode_records,
+    emptied,
     encode_batch,
     encode_pairs,
     iterate_headers,
+    mend_emptied,
     parse_header,
     small_records,
     walk_batch,
     whole_batches,
 )
 from headrace.wire.compression import Compression
+from tests.wire.emptied import unreadable
 
 times = st.integers(-1, 2**62)
 payloads = st.none() | st.binary(max_size=40)
@@ -158,6 +161,42 @@ def test_sequences_wrap_as_kafkas_do() -> None:
     packed = encode_batch(records, producer_id=5, producer_epoch=1, base_sequence=SEQUENCE_MAX - 1)
     assert parse_header(packed).last_sequence == 0
     assert parse_header(encode_batch(records)).last_sequence == -1
+
+
+@given(record_lists(), codecs, st.booleans())
+def test_an_emptied_batch_has_no_records_and_any_reader_can_read_it(
+    records: list[Record], codec: Compression, log_append_time: bool
+) -> None:
+    raw = encode_batch(records, compression=codec, log_append_time=log_append_time, producer_id=5, producer_epoch=1)
+    before = parse_header(raw)
+    for batch in (emptied(before), unreadable(before, codec)):
+        assert decode_records(batch) == small_records(batch) == []
+        assert decode_pairs(batch) == []
+        header = check_batch(mend_emptied(batch), compacted=True)
+        assert (header.size, header.count, header.compression) == (HEADER_BYTES, 0, Compression.NONE)
+        assert header[:4] == (*before[:1], 49, *before[2:4])
+        assert header[8:12] == before[8:12], "its highest time and its producer"
+        assert (header.is_log_append_time, header.last_offset) == (log_append_time, before.last_offset)
+
+
+@given(
+    st.lists(st.tuples(record_lists(), codecs, st.sampled_from(["kept", "emptied", "older", "damaged"])), max_size=5)
+)
+def test_only_what_cannot_be_read_is_mended(made: list[tuple[list[Record], Compression, str]]) -> None:
+    given_, wanted = [], []
+    for records, codec, kind in made:
+        raw = encode_batch(records, compression=codec)
+        header = parse_header(raw)
+        after = {"kept": raw, "emptied": emptied(header)}.get(kind, unreadable(header, codec))
+        if kind == "damaged":  # and no batch to be mended: what it says of its producer would be made sound
+            after = after[:50] + bytes([after[50] ^ 1]) + after[51:]
+        given_.append(after)
+        is_older = kind == "older" and codec is not Compression.NONE
+        wanted.append(emptied(header) if is_older else after)
+    joined = b"".join(given_)
+    found = mend_emptied(joined)
+    assert bytes(found) == b"".join(wanted)
+    assert found is joined or joined != bytes(found), "nothing is copied where nothing is mended"
 
 
 def test_attributes_say_what_they_say() -> None:

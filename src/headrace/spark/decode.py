@@ -47,6 +47,8 @@ def added(view: memoryview, at: int, header: BatchHeader, start: int, end: int) 
 
     def add(rows: Rows) -> Iterator[Any]:
         packed = view[at + HEADER_BYTES : at + header.size]
+        if not (packed or header.count):  # emptied by compaction, whatever codec an older version has left it
+            return
         data = decompress(header.compression, packed, DECOMPRESSED_BATCH_BYTES_MAX)
         yield from rows.add(data, header, start, end)
 

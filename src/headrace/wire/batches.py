@@ -35,6 +35,8 @@ MAGIC: Final = 2
 
 HEADER: Final = Struct(">qiibIhiqqqhii")
 OFFSET_AND_LENGTH: Final = Struct(">qi")
+SHAPE: Final = Struct(">8xi9xh34xi")
+"""Of a header: length, attributes, count."""
 PREFIX: Final = Struct(">qii")
 """Base offset, length, leader epoch: the 16 bytes that a leader writes anew."""
 
@@ -45,6 +47,7 @@ CONTROL: Final = 0x20
 DELETE_HORIZON: Final = 0x40
 
 SEQUENCE_MAX: Final = 2**31 - 1
+NO_TIMESTAMP: Final = -1
 _CODEC_MAX: Final = int(Compression.ZSTD)
 
 
@@ -188,6 +191,35 @@ def whole_batches(buffer: Buffer) -> int:
     return at
 
 
+def emptied(header: BatchHeader) -> bytes:
+    """The batch of this header without its records, as Kafka's cleaner leaves it (DefaultRecordBatch.writeEmptyHeader):
+    of no codec, for there are no bytes that a reader could unpack, without a delete horizon, and with no first time."""
+    kept = header.attributes & (LOG_APPEND_TIME | TRANSACTIONAL | CONTROL)
+    changed = header._replace(
+        batch_length=HEADER_BYTES - LENGTH_END, crc=0, attributes=kept, base_timestamp=NO_TIMESTAMP, count=0
+    )
+    return _sealed(HEADER.pack(*changed), b"")
+
+
+def mend_emptied(batches: Buffer) -> Buffer:
+    """The same whole batches, in which each can be read; the very same buffer where nothing is to be mended.
+
+    Older compactions left a batch that they emptied its codec, with no bytes behind it: Java, librdkafka and others
+    stop there. Such a batch keeps its size. One that fails its CRC32C is damage, and left as it is.
+    """
+    at, end = 0, len(batches)
+    made: bytearray | None = None
+    while end - at >= HEADER_BYTES:
+        length, attributes, count = SHAPE.unpack_from(batches, at)
+        if not count and length == HEADER_BYTES - LENGTH_END and attributes & COMPRESSION_MASK:
+            header = parse_header(batches, at)
+            if crc32c(memoryview(batches)[at + CRC_START : at + HEADER_BYTES]) == header.crc:
+                made = bytearray(batches) if made is None else made
+                made[at : at + HEADER_BYTES] = emptied(header)
+        at += LENGTH_END + max(length, 0)
+    return batches if made is None else made
+
+
 def decode_records(batch: Buffer, *, limit: int = DECOMPRESSED_BATCH_BYTES_MAX) -> list[Record]:
     """Unpack one batch (`check_batch` is the caller's: the CRC is not checked again). With log append time, each
     record's timestamp is the batch's. Raises CorruptBatch; never unpacks more than `limit` bytes."""
@@ -220,6 +252,8 @@ def _packed(batch: Buffer, header: BatchHeader) -> memoryview:
 
 
 def _unpacked(packed: memoryview, header: BatchHeader, limit: int) -> bytes:
+    if not (packed or header.count):  # emptied by compaction, whatever codec an older version has left it
+        return b""
     return bytes(decompress(Compression(header.attributes & COMPRESSION_MASK), packed, limit))
 
 

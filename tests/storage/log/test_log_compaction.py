@@ -18,7 +18,15 @@ from headrace.storage.log.cleaning import Cleaned, Stopped, clean
 from headrace.storage.log.keeping import with_records
 from headrace.storage.log.names import CHECKPOINT, COMPACTION
 from headrace.storage.log.partition import LocalLog
-from headrace.wire.batches import BatchHeader, check_batch, check_batches, decode_records, encode_batch, iterate_headers
+from headrace.wire.batches import (
+    HEADER_BYTES,
+    BatchHeader,
+    check_batch,
+    check_batches,
+    decode_records,
+    encode_batch,
+    iterate_headers,
+)
 from headrace.wire.compression import Compression
 from headrace.wire.records import Record
 from tests.storage.log.log_world import DIRECTORY, NOW_MS, flush, new_disk, open_log
@@ -393,10 +401,11 @@ def test_control_batches_and_transactions() -> None:
     assert list(read_from(here.log, 0)) == [0, 1, 2, 4, 5]
 
 
-def test_a_producer_s_last_batches_stay_without_their_records() -> None:
+@pytest.mark.parametrize("codec", Compression)
+def test_a_producer_s_last_batches_stay_without_their_records(codec: Compression) -> None:
     here = world()
     for number in range(4):
-        here.append([(b"a", b"%d" % number)], producer_id=7, producer_epoch=0, base_sequence=number)
+        here.append([(b"a", b"%d" % number)], compression=codec, producer_id=7, producer_epoch=0, base_sequence=number)
     here.append([(b"a", b"last")])
     here.close_segment()
     here.clean(remembered=frozenset({2, 3}))
@@ -405,6 +414,11 @@ def test_a_producer_s_last_batches_stay_without_their_records() -> None:
         (3, 0, 3),
         (4, 1, -1),
     ]
+    emptied = here.headers()[:2]
+    assert [(each.size, each.attributes, each.base_timestamp) for each in emptied] == [(HEADER_BYTES, 0, -1)] * 2, (
+        "as Kafka leaves them: where there is nothing to unpack, a codec stops its readers"
+    )
+    assert [each.max_timestamp for each in emptied] == [here.now_ms] * 2
     assert [each.base_offset for each in here.log.batches_from(Offset(0))] == [2, 3, 4]
     assert here.log.max_timestamp() is not None
     here.append([(b"b", b"")])

@@ -81,6 +81,8 @@ class Compacted:
     """Below it, no record stands whose key has a later one below it."""
     is_known: bool = True
     """False: what was noted could not be read, and this is the worst that it may have said."""
+    is_mended: bool = True
+    """False: an older compaction may have left emptied batches that clients cannot read (`mend_emptied`)."""
 
 
 def checkpoint_of(active: Segment | None, end: Offset, log_start: Offset, lineage: int) -> Checkpoint:
@@ -154,6 +156,7 @@ def decode_compacted(data: bytes) -> Compacted:
             gaps_below=Offset(int(fields["gaps_below"])),
             clean_to=Offset(int(fields["clean_to"])),
             is_known=bool(fields.get("is_known", True)),
+            is_mended=bool(fields.get("is_mended", False)),
         )
     except (KeyError, ValueError, TypeError) as error:
         raise CorruptData(f"A note on compaction lacks a field: {error}.") from error

@@ -51,10 +51,10 @@ class Note:
             if end > self.state.gaps_below:
                 self._write(replace(self.state, gaps_below=end, is_known=True))
 
-    def conclude(self, clean_to: Offset) -> None:
-        """It is clean up to there."""
+    def conclude(self, clean_to: Offset, *, is_mended: bool) -> None:
+        """It is clean up to there. `is_mended`: what older compactions have left was gone through."""
         with self._lock:
-            self._write(replace(self.state, clean_to=clean_to))
+            self._write(replace(self.state, clean_to=clean_to, is_mended=self.state.is_mended or is_mended))
 
     def lower(self, end: Offset) -> None:
         """The log is about to be cut at `end`."""
@@ -81,16 +81,19 @@ class Compaction:
         self.cleaning: Cleaning | None = None
         self.is_held = False
         """An examination reads a segment, which must stay what it is."""
-        contents.gaps_below = state.gaps_below
+        contents.gaps_below, contents.is_mended = state.gaps_below, state.is_mended
 
     @property
     def state(self) -> Compacted:
         return self.note.state
 
     def dirtiness(self, config: LogConfig, now_ms: int, start: int, up_to: int) -> float:
-        """The part of what could be clean that is not; 0 where no cleaning is due. Raises OSError."""
+        """The part of what could be clean that is not; 0 where no cleaning is due. A log is all dirty where an older
+        compaction may have left what clients cannot read. Raises OSError."""
         is_free = self.cleaning is None and not self.is_held
         segments = self._cleanable(config, now_ms, start, up_to) if is_free else []
+        if self._can_be_mended(segments):
+            return 1.0
         dirty = [segment for segment in segments if segment.end > max(self.state.clean_to, start)]
         total, dirty_bytes = sum(segment.size for segment in segments), sum(segment.size for segment in dirty)
         if not dirty_bytes:
@@ -113,6 +116,10 @@ class Compaction:
                 break
             found.append(segment)
         return found
+
+    def _can_be_mended(self, segments: list[Segment]) -> bool:
+        """Whether it is to be, and a round over these segments would do all of it."""
+        return not self.state.is_mended and bool(segments) and segments[-1].end >= self.state.gaps_below
 
     def _is_late(self, oldest: Segment, config: LogConfig, now_ms: int) -> bool:
         """Whether the first dirty batch waits for longer than it may."""
@@ -141,7 +148,9 @@ class Compaction:
         segments = self._cleanable(config, now_ms, start, up_to)
         dirty_from = max(self.state.clean_to, start, segments[0].base if segments else 0)
         if not any(segment.size and segment.end > dirty_from for segment in segments):
-            return None
+            if not self._can_be_mended(segments):
+                return None
+            dirty_from = segments[-1].end
         job = CleaningJob(
             directory=self._directory,
             sources=tuple(SourceSegment(base=each.base, end=each.end, size=each.size) for each in segments),
@@ -175,6 +184,7 @@ class Compaction:
         """It is over, done or not."""
         assert cleaning is self.cleaning
         self._contents.gaps_below = max(self._contents.gaps_below, self.state.gaps_below)
+        self._contents.is_mended = self.state.is_mended
         self.cleaning = None
 
     def lower(self, end: Offset) -> None:
@@ -187,7 +197,7 @@ class Compaction:
         """The log was begun anew: it has no gaps, and no note of any."""
         assert self.cleaning is None, "no cleaning is under way"
         self.note.state = Compacted()
-        self._contents.gaps_below = 0
+        self._contents.gaps_below, self._contents.is_mended = 0, True
 
 
 class Cleaning:
@@ -265,7 +275,8 @@ class Cleaning:
 
     def conclude(self, cleaned: Cleaned) -> None:
         """After the last swap."""
-        self._note.conclude(Offset(cleaned.clean_to))
+        reached = max((file.end for file in cleaned.files), default=0)
+        self._note.conclude(Offset(cleaned.clean_to), is_mended=reached >= self.job.gaps_below)
 
     def discard(self) -> None:
         """Remove what the job has written and nobody took up."""

@@ -24,7 +24,7 @@ from headrace.storage.log.newest import Newest
 from headrace.storage.log.reading import cut, first_batch
 from headrace.storage.log.scan import headers_in
 from headrace.storage.log.segment import RELATIVE_OFFSET_MAX, Segment
-from headrace.wire.batches import HEADER_BYTES, LENGTH_END, BatchHeader
+from headrace.wire.batches import HEADER_BYTES, LENGTH_END, BatchHeader, mend_emptied
 
 BATCHES_WALKED: Final = 64
 """Batches of one read that are walked before the index is asked."""
@@ -46,6 +46,7 @@ class Contents:
         "directory",
         "gaps_below",
         "held_size",
+        "is_mended",
         "newest",
         "segments",
         "size",
@@ -67,6 +68,8 @@ class Contents:
         """Bytes of these."""
         self.gaps_below = 0
         """Below it compaction may have removed whole batches, the last ones of the log among them."""
+        self.is_mended = True
+        """False: below `gaps_below` may be emptied batches that clients cannot read; who reads is given them mended."""
         self.swaps = 0
         """How often segments have given way to compacted ones: a look-up that ran meanwhile is done again."""
         self._positions: dict[int, tuple[Segment, int]] = {}
@@ -195,6 +198,8 @@ class Contents:
             if position == segment.size:
                 self.newest.follow()
         given = memoryview(data)[:size]
+        if base < gaps and not self.is_mended:
+            given = memoryview(mend_emptied(given))
         is_at_end = position == segment.size
         if 0 < size <= max_bytes and (segment is not self.active if is_at_end else _is_full(data, size, max_bytes)):
             until = end if next_offset is None else next_offset

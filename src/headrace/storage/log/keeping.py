@@ -16,18 +16,25 @@ from crc32c import crc32c
 
 from headrace.base.ids import LAST_OFFSET
 from headrace.wire.batches import (
+    COMPRESSION_MASK,
+    CONTROL,
     CRC_START,
     DELETE_HORIZON,
     HEADER,
     HEADER_BYTES,
     LENGTH_END,
+    LOG_APPEND_TIME,
+    NO_TIMESTAMP,
+    TRANSACTIONAL,
     BatchHeader,
+    emptied,
     small_records,
 )
 from headrace.wire.compression import compress
 from headrace.wire.records import Record, pack_records
 
 DIGEST_BYTES: Final = 16
+_KEPT_ATTRIBUTES: Final = COMPRESSION_MASK | LOG_APPEND_TIME | TRANSACTIONAL | CONTROL | DELETE_HORIZON
 
 
 def add_last(last: dict[bytes, int], header: BatchHeader, raw: bytes) -> None:
@@ -61,7 +68,9 @@ class Keeping:
 
     def kept(self, header: BatchHeader, raw: bytes) -> bytes:
         """What stays of a batch: the very same bytes, or others, perhaps without records."""
-        if header.is_control or header.base_offset >= self.clean_to or not header.count:
+        if not header.count:  # an older version may have left it a codec with nothing to unpack
+            return emptied(header) if header.attributes & COMPRESSION_MASK else raw
+        if header.is_control or header.base_offset >= self.clean_to:
             return raw
         records = small_records(raw)
         if records is None:
@@ -69,7 +78,7 @@ class Keeping:
             return raw
         kept = [record for record in records if self._stays(header, record)]
         if not kept:
-            return with_records(header, [], None)
+            return emptied(header)
         horizon = None
         may_get_one = not (header.is_transactional or header.attributes & DELETE_HORIZON) and all(
             record.timestamp >= -1
@@ -102,17 +111,26 @@ def _digest(key: bytes) -> bytes:
 
 
 def with_records(header: BatchHeader, records: Sequence[Record], horizon: int | None) -> bytes:
-    """The same batch with these of its records, and with a horizon for its tombstones where one is given."""
-    base_time = header.base_timestamp if horizon is None else horizon
-    packed = pack_records(records, header.base_offset, base_time)
-    payload = compress(header.compression, packed) if records else b""
+    """The same batch with these of its records, at least one, and with a horizon for its tombstones where one is given.
+    Its header is what Kafka's cleaner writes (`MemoryRecords.filterTo`)."""
+    base_time = _base_time(header, records) if horizon is None else horizon
+    payload = compress(header.compression, pack_records(records, header.base_offset, base_time))
+    kept = header.attributes & _KEPT_ATTRIBUTES
     changed = header._replace(
-        attributes=header.attributes if horizon is None else header.attributes | DELETE_HORIZON,
+        attributes=kept if horizon is None else kept | DELETE_HORIZON,
         base_timestamp=base_time,
         max_timestamp=_newest(header, records),
         count=len(records),
     )
     return sealed(changed, payload)
+
+
+def _base_time(header: BatchHeader, records: Sequence[Record]) -> int:
+    """The first record's, unless there is a horizon in its place, or a record is so old that its distance from it may
+    have more than 64 bits."""
+    if header.attributes & DELETE_HORIZON or any(record.timestamp < NO_TIMESTAMP for record in records):
+        return header.base_timestamp
+    return records[0].timestamp
 
 
 def sealed(header: BatchHeader, payload: bytes) -> bytes:
@@ -123,7 +141,7 @@ def sealed(header: BatchHeader, payload: bytes) -> bytes:
 
 
 def _newest(header: BatchHeader, records: Sequence[Record]) -> int:
-    """Log append time is the batch's own; so is that of an emptied batch."""
-    if header.is_log_append_time or not records:
+    """Log append time is the batch's own."""
+    if header.is_log_append_time:
         return header.max_timestamp
     return max(record.timestamp for record in records)

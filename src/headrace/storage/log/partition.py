@@ -65,7 +65,7 @@ from headrace.storage.log.replaced import (
 from headrace.storage.log.rooms import Room
 from headrace.storage.log.segment import Segment
 from headrace.storage.log.snapshots import ProducerSnapshots
-from headrace.wire.batches import BatchHeader, CorruptBatch
+from headrace.wire.batches import BatchHeader, CorruptBatch, mend_emptied
 
 
 class Collected:
@@ -214,6 +214,8 @@ class LocalLog:
             has_gap = header.base_offset != end or header.count != header.last_offset_delta + 1
             end = Offset(header.next_offset)
             gaps = end if has_gap else gaps
+        if gaps:  # the leader may be of an older version
+            batches = mend_emptied(batches)
         self._write(place_verbatim(batches, headers, end), now_ms, gaps=gaps)
         for epoch, start in begins:
             self._assign_epoch(epoch, start)

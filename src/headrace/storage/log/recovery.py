@@ -251,7 +251,7 @@ class Recovery:
                 log=str(self.directory),
                 reason=str(error),
             )
-            return Compacted(gaps_below=self.point.segment, is_known=False)
+            return Compacted(gaps_below=self.point.segment, is_known=False, is_mended=False)
 
     def _finish_swaps(self) -> None:
         """A swap was whole and durable before it had that name."""

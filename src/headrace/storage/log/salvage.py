@@ -73,7 +73,7 @@ def _read(disk: Disk, directory: Path, names: list[str], stamp: Stamp) -> tuple[
         if COMPACTION in names:
             compacted = decode_compacted(read_file(disk, directory / COMPACTION))
     except CorruptData:
-        compacted = Compacted(gaps_below=checkpoint.segment, is_known=False)
+        compacted = Compacted(gaps_below=checkpoint.segment, is_known=False, is_mended=False)
     return checkpoint, compacted
 
 

@@ -3,8 +3,8 @@
 Promises: no byte of a block is given out that was not proven by a CRC32C of the export: the footer by its own, and by
 what the catalog says of the segment; the batches by the footer's checksums, which cover what a batch's own CRC leaves
 out (base offset, leader epoch). Where an old footer has none: by the batches' own CRCs, by offsets without a gap and by
-the footer's leader epochs, which together cover the same. The SHA-256 of a whole object is for `Store.verify`. All
-calls block: never on the event loop.
+the footer's leader epochs, which together cover the same. The SHA-256 of a whole object is for `Store.verify`. What
+older compactions left that clients cannot read is mended, once it is proven. All calls block: never on the event loop.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from headrace.base.ports import Objects, ReadableObjects
 from headrace.metadata.segments import SegmentDescriptor
 from headrace.storage.engine import FoundOffset
 from headrace.storage.tier.format import TAIL_GUESS_BYTES, SegmentFooter, decode_footer, footer_length
-from headrace.wire.batches import LENGTH_END, BatchHeader, check_batches, iterate_headers, small_records
+from headrace.wire.batches import LENGTH_END, BatchHeader, check_batches, iterate_headers, mend_emptied, small_records
 
 _HEAD: Final = Struct(">qi11xi")
 """Of a batch: base offset, length, last offset delta."""
@@ -151,6 +151,8 @@ def read_block(objects: ReadableObjects, plan: Plan, number: int) -> Block:
                 raise CorruptData(f"its bytes {position + begin} to {position + after} fail their CRC32C")
     else:
         _check_unaided(footer, data, marks[0][0], next_offset)
+    if plan.segment.lacks_records:
+        data = bytes(mend_emptied(data))
     return Block(marks[0][0], next_offset, data, marks)
 
 

@@ -1,8 +1,9 @@
 """Makes one durable segment of several that follow on one another: fewer objects, the same batches.
 
-Promises: what is stored holds their batches verbatim and in order, each of them proven by the SHA-256 of its object
-first; the same ones always give the same object. Never publishes it: until the metadata accept it in the place of the
-others (`controller.durable.replace_segments`), it is an orphan that costs only space. All of it blocks.
+Promises: what is stored holds their batches verbatim and in order, save emptied ones that clients could not read, each
+of them proven by the SHA-256 of its object first; the same ones always give the same object. Never publishes it: until
+the metadata accept it in the place of the others (`controller.durable.replace_segments`), it is an orphan that costs
+only space. All of it blocks.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ from collections.abc import Iterator, Sequence
 from headrace.base.errors import CorruptData
 from headrace.base.ids import LeaderEpoch
 from headrace.base.limits import DURABLE_SEGMENT_BYTES_MAX, MERGE_READ_BYTES_MAX, SEGMENTS_REPLACED_AT_ONCE_MAX
-from headrace.base.ports import Objects
+from headrace.base.ports import Buffer, Objects
 from headrace.metadata.segments import PartitionCatalog, SegmentDescriptor
 from headrace.storage.tier.blocks import check_footer
 from headrace.storage.tier.export import ExportSource, export_segment
 from headrace.storage.tier.format import SegmentFooter, decode_footer
+from headrace.wire.batches import mend_emptied
 
 
 def mergeable(
@@ -57,13 +59,17 @@ def merge_segments(
     Raises CorruptData where one of them, or that, is not what its descriptor says, FileNotFoundError, StorageFailure.
     """
     read = [read_proven(objects, segment) for segment in segments]
-    return made_of(objects, segments, [batches for batches, _ in read], [footer for _, footer in read], made_in=made_in)
+    parts = [
+        mend_emptied(batches) if segment.lacks_records else batches
+        for segment, (batches, _) in zip(segments, read, strict=True)
+    ]
+    return made_of(objects, segments, parts, [footer for _, footer in read], made_in=made_in)
 
 
 def made_of(
     objects: Objects,
     segments: Sequence[SegmentDescriptor],
-    parts: Sequence[bytes],
+    parts: Sequence[Buffer],
     footers: Sequence[SegmentFooter],
     *,
     made_in: LeaderEpoch,
