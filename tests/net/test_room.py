@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
@@ -12,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from headrace.net import connection as connection_module
+from headrace.base.limits import RESPONSE_QUEUE_BYTES_MAX
 from headrace.net import listener as listener_module
 from headrace.net.listener import Listener
-from headrace.net.room import Bounds, Gauge
+from headrace.net.room import Bounds, Gauge, Room
 from tests.net.test_listener import Script, framed, read_frame
 
 KB = 1024
@@ -64,6 +65,20 @@ class Place:
     async def peer(self) -> Peer:
         peer = Peer(*await asyncio.open_connection("127.0.0.1", self._port))
         self._peers.append(peer)
+        return peer
+
+    async def deaf_peer(self, *, buffer_bytes: int | None = None) -> Peer:
+        """One that reads nothing. `buffer_bytes`: of the sockets on both sides, nearly."""
+        theirs = socket.create_connection(("127.0.0.1", self._port))
+        peer = Peer(*await asyncio.open_connection(sock=theirs))
+        peer.reader._limit = 1  # type: ignore[attr-defined]  # asyncio's stream then stops reading
+        self._peers.append(peer)
+        if buffer_bytes is not None:
+            await self.until(connections=len(self._peers))
+            ours = list(self.listener._connections)[-1]._transport
+            assert ours is not None
+            ours.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffer_bytes)
+            theirs.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
         return peer
 
     async def until(self, **wanted: int) -> None:
@@ -251,11 +266,9 @@ async def test_a_frame_that_comes_a_byte_at_a_time_is_no_less_slow() -> None:
 
 
 async def test_who_does_not_read_its_answers_is_closed_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection_module, "RESPONSE_QUEUE_BYTES_MAX", KB * KB)
     with capture_logs() as lines:
         async with asyncio.timeout(20), place(Bounds(patience_ms=100)) as here:
-            rude = await here.peer()
-            rude.reader._limit = 1  # type: ignore[attr-defined]  # asyncio's stream then stops reading
+            rude = await here.deaf_peer()
 
             async def send() -> None:
                 with suppress(ConnectionError):
@@ -283,18 +296,112 @@ async def test_there_are_only_so_many_connections(monkeypatch: pytest.MonkeyPatc
     assert [line["event"] for line in lines] == ["connection refused: too many"]
 
 
-async def test_the_slowest_reader_goes_where_answers_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection_module, "RESPONSE_QUEUE_BYTES_MAX", KB * KB)
+async def test_the_slowest_reader_goes_where_answers_pile_up() -> None:
     with capture_logs() as lines:
-        async with place(Bounds(unsent_bytes_max=6 * KB * KB)) as here:
+        async with place(Bounds(unsent_bytes_max=2 * KB * KB)) as here:
             for _ in range(5):
-                rude = await here.peer()
-                rude.reader._limit = 1  # type: ignore[attr-defined]  # asyncio's stream then stops reading
+                rude = await here.deaf_peer()
                 for number in range(9):
                     await rude.send(framed(b"now:%d" % number + bytes(700 * KB)))
             await eventually(lambda: bool(lines))
-            assert here.gauge.unsent_bytes <= 6 * KB * KB
+            assert here.gauge.unsent_bytes <= 2 * KB * KB
             polite = await here.peer()
             await polite.send(framed(b"now:1"))
             assert await polite.answer() == b"now:1"
     assert lines[0]["reason"] == "it does not read its answers, and others have to"
+
+
+async def test_small_remains_of_many_are_counted_too() -> None:
+    """Each has less to read than a connection may have at once: the sweep finds it."""
+    async with place(Bounds(patience_ms=20)) as here:
+        for _ in range(4):
+            rude = await here.deaf_peer(buffer_bytes=4 * KB)
+            await rude.send(framed(b"now:" + bytes(200 * KB)))
+        await eventually(lambda: here.gauge.unsent_bytes > 4 * 100 * KB)
+        assert here.listener.room.answer_bytes_max < Room(Bounds()).answer_bytes_max
+
+
+async def test_what_waits_behind_an_answer_that_is_not_there_counts_and_comes_in_order() -> None:
+    async with place(Bounds()) as here:
+        peer = await here.peer()
+        size = RESPONSE_QUEUE_BYTES_MAX
+        await peer.send(framed(b"later:1") + framed(b"mute:" + bytes(size)) + framed(b"now:3"))
+        await here.script.until_served(2)
+        here.script.deferred[b"mute:" + bytes(size)].future.set_result(None)
+        await eventually(lambda: here.gauge.unsent_bytes > size)
+        here.script.deferred[b"later:1"].future.set_result(None)
+        assert await peer.answer() == b"later:1"
+        assert len(await peer.answer()) == len(b"mute:") + size
+        assert await peer.answer() == b"now:3"
+        here.listener._sweep()
+        await here.until(unsent_bytes=0)
+
+
+class Reader:
+    """A `Holder`, as the accounts see it."""
+
+    held_bytes = waiting_bytes = 0
+
+    def __init__(self, name: str, ended: list[str]) -> None:
+        self.unsent_bytes = 0
+        self._name = name
+        self._ended = ended
+
+    def proceed(self) -> None:
+        return
+
+    def is_in_the_way(self, now: float) -> bool:
+        return False
+
+    def end(self, reason: str) -> None:
+        self._ended.append(self._name)
+
+
+def test_the_fuller_it_is_the_smaller_are_answers_and_who_takes_nothing_for_longest_is_closed() -> None:
+    ended: list[str] = []
+    room = Room(Bounds(unsent_bytes_max=1000, slow_reader_ms_max=5_000))
+    slow, stuck, late = (Reader(name, ended) for name in ("slow", "stuck", "late"))
+    assert room.answer_bytes_max == 250
+    slow.unsent_bytes = stuck.unsent_bytes = 300
+    room.note_unsent(slow)
+    room.note_unsent(stuck)
+    assert room.answer_bytes_max == 100
+    room.now = 4.0
+    slow.unsent_bytes = 299
+    assert room.note_unsent(slow), "it takes its time"
+    room.relieve_of_unsent()
+    assert not ended, "nobody has taken nothing for five seconds"
+    room.now = 6.0
+    room.relieve_of_unsent()
+    assert ended == ["stuck"]
+    assert room.gauge.unsent_bytes == 299
+    room.now = 60.0
+    room.relieve_of_unsent()
+    assert ended == ["stuck"], "it is less than half"
+    late.unsent_bytes = 800
+    slow.unsent_bytes = 250  # it took some, which nobody has noted
+    room.note_unsent(late)
+    assert ended == ["stuck", "late"], "at the bound at once, and not who was seen to take something"
+    assert room.answer_bytes_max == 187
+
+
+def test_room_that_is_made_while_one_goes_on_is_not_forgotten() -> None:
+    """Who is woken may take all the room, have others wait for it, and give it back in the same call."""
+    room = Room(Bounds(queued_bytes_max=100))
+    woken: list[str] = []
+
+    class Waiting(Reader):
+        def proceed(self) -> None:
+            woken.append(self._name)
+            if self._name == "large":
+                assert room.reserve(self, 200)
+                room.starve(small)
+                room.gauge.reserved_bytes -= 200
+                room.release(200)
+
+    small, large = Waiting("small", []), Waiting("large", [])
+    assert room.reserve(small, 100)
+    assert not room.reserve(large, 200)
+    room.gauge.reserved_bytes -= 100
+    room.release(100)
+    assert woken == ["large", "small"]

@@ -39,8 +39,8 @@ DESCRIBED_PARTITIONS_MAX: Final = 2_000
 CONNECTIONS_MAX: Final = 20_000
 REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX: Final = 64
 """Requests of one connection being answered at a time; reading pauses beyond."""
-RESPONSE_QUEUE_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Unsent bytes of one connection at which its reading, and so its requests, pauses."""
+RESPONSE_QUEUE_BYTES_MAX: Final = 256 * 1024
+"""Unsent bytes of one connection at which it is served no further until it has read most of them."""
 ANSWER_BYTES_PER_TURN_MAX: Final = 1024 * 1024
 """Answers to one connection after which others have their turn of the event loop."""
 SWEPT_PER_TURN_MAX: Final = 500
@@ -50,8 +50,12 @@ QUEUED_REQUEST_BYTES_MAX: Final = 512 * 1024 * 1024
 queued.max.bytes says nothing else. One frame and WAITING_REQUEST_BYTES_MAX may come on top."""
 WAITING_REQUEST_BYTES_MAX: Final = 128 * 1024 * 1024
 """First reads of frames that wait for room; who sends more then is closed."""
-UNSENT_ANSWER_BYTES_MAX: Final = 512 * 1024 * 1024
-"""Answers that slow readers have not yet read, over all connections, at which the slowest of them is closed."""
+UNSENT_ANSWER_BYTES_MAX: Final = 256 * 1024 * 1024
+"""Answers that are not sent yet, over all connections: the one that has taken nothing for longest is closed then."""
+UNSENT_SHARE_OF_ROOM: Final = 4
+"""Of the room that is left for unsent answers, one fetch is given one part in so many at most."""
+SLOW_READER_MS_MAX: Final = 5_000
+"""Time without a byte taken after which a reader is closed while unsent answers take half of their room."""
 CONNECTION_IDLE_MS_MAX: Final = 600_000
 """Silence after which a connection is closed, where connections.max.idle.ms says nothing else (Kafka's default)."""
 CONNECTION_PATIENCE_MS: Final = 1_000

@@ -47,6 +47,8 @@ class Services:
     groups: GroupService
     deadlines: Deadlines
     quotas: ClientQuotas
+    answer_bytes_max: Callable[[], int]
+    """How large an answer may be now, for the room that slow readers leave."""
     on_error: Callable[[int, int], object]
     """Told of an error in an answer that the dispatcher does not see: its API key, and which."""
     history: History | None

@@ -289,6 +289,7 @@ class Parts:
                 ports.clock,
                 Window(self._number("quota.window.num"), self._number("quota.window.size.seconds")),
             ),
+            answer_bytes_max=lambda: self.listener.room.answer_bytes_max,
             history=self.history,
             on_error=_nobody_counts if self._counts is None else self._counts.on_error,
             api_versions=advertised,

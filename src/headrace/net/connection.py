@@ -154,13 +154,12 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._unwritable = True
-        if self._transport is not None:
-            self._room.does_not_read(self, self._transport.get_write_buffer_size())
+        self._room.note_unsent(self)
 
     def resume_writing(self) -> None:
         self._unwritable = False
         self._active_at = self._progress_at = self._room.now
-        self._room.has_read(self)
+        self._room.note_unsent(self)
         self.proceed()
 
     def data_received(self, data: bytes) -> None:
@@ -222,12 +221,16 @@ class Connection(asyncio.Protocol):
             return
         self._working = True
         try:
+            if self._muted and len(self._slots) > 1:
+                self._take_answer_behind()
             turn_ends_at = self._answered_bytes + ANSWER_BYTES_PER_TURN_MAX
             while self._frames and self._may_serve() and self._answered_bytes < turn_ends_at:
                 self._serve_one(self._frames.popleft())
             self._write_ready()
         finally:
             self._working = False
+        if self._answered_bytes >= RESPONSE_QUEUE_BYTES_MAX:
+            self._room.note_unsent(self)
         self._pace_reading()
 
     @property
@@ -287,6 +290,15 @@ class Connection(asyncio.Protocol):
         elif answer is not None:
             self._muted = not answer.pipelined
             answer.add_done_callback(self._answered)
+
+    def _take_answer_behind(self) -> None:
+        """The answer that muted the connection is there before others: it is counted, and what follows is served."""
+        size, last = self._slots[-1]
+        if self._throttle is None and not (last is None or isinstance(last, list) or last.pipelined) and last.done():
+            self._muted = False
+            answer = last.answer()
+            self._slots[-1] = (size, answer)
+            self._answered_bytes += sum(map(len, answer or ()))
 
     def throttle(self, wait_ms: int) -> None:
         """Serve and read nothing more for so long. What is answered is written (KIP-219). Not where one runs."""
@@ -400,6 +412,12 @@ class Connection(asyncio.Protocol):
         """Bytes of requests that it holds, or that are reserved for it."""
         return self._reserved + sum(map(len, self._frames)) + sum(size for size, _ in self._slots)
 
+    @property
+    def unsent_bytes(self) -> int:
+        """What it has not taken of its answers, those included that wait for others before them."""
+        transport = self._transport
+        return self._answered_bytes + (0 if transport is None else transport.get_write_buffer_size())
+
     def is_in_the_way(self, now: float) -> bool:
         """Whether it holds bytes and does nothing towards giving them back."""
         idle = now - self._progress_at - self._room.bounds.patience_ms / 1000
@@ -408,6 +426,8 @@ class Connection(asyncio.Protocol):
     def check_pace(self) -> None:
         """End it where it has been silent, or at one frame, for too long. While it is being answered it may wait."""
         bounds, now = self._room.bounds, self._room.now
+        if (self.unsent_bytes or self._room.has_to_read(self)) and self._room.note_unsent(self):
+            self._active_at = now  # it takes its time
         if self._begun_at is not None and self._reading:
             size = self._splitter.unfinished_bytes
             if now - self._begun_at > bounds.frame_seconds(size):

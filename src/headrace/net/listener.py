@@ -93,6 +93,7 @@ class Listener:
         if rest:
             self._sweeps = loop.call_later(0, self._sweep_on, rest)
             return
+        self.room.relieve_of_unsent()
         if self.room.is_pressed:
             self.room.relieve(list(self._connections))
         self._sweeps = loop.call_later(self.room.bounds.sweep_seconds, self._sweep)

@@ -3,14 +3,19 @@
 A frame counts whole as soon as its length is known, as in Kafka's memory pool (KIP-72): one that is admitted can always
 be finished, so that no set of half frames can block each other. Unfinished frames may take half of the bound only;
 requests that come in one piece have the rest. Who announces a frame and then sends slowly, or does not read its
-answers, gives up its place to those who wait. Never does: touch a socket (that is the connection's).
+answers, gives up its place to those who wait.
+
+Answers that are not sent yet have a bound of their own, for all connections together. The fuller it is, the smaller
+fetches' answers become. From half of it on, a reader that takes nothing for SLOW_READER_MS_MAX is closed; at the bound,
+the one that has taken nothing for longest, at once. A slow reader that takes its bytes is left alone. Never does: touch
+a socket (that is the connection's).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from headrace.base.limits import (
     CONNECTION_IDLE_MS_MAX,
@@ -19,7 +24,9 @@ from headrace.base.limits import (
     FRAME_MS_MAX,
     QUEUED_REQUEST_BYTES_MAX,
     REQUEST_BYTES_MAX,
+    SLOW_READER_MS_MAX,
     UNSENT_ANSWER_BYTES_MAX,
+    UNSENT_SHARE_OF_ROOM,
     WAITING_REQUEST_BYTES_MAX,
 )
 
@@ -34,6 +41,10 @@ class Holder(Protocol):
     @property
     def waiting_bytes(self) -> int:
         """What it has sent of a frame that is not admitted: who has sent more is admitted first."""
+
+    @property
+    def unsent_bytes(self) -> int:
+        """What it has not taken of its answers."""
 
     def proceed(self) -> None:
         """There may be room again."""
@@ -54,7 +65,9 @@ class Bounds:
     waiting_bytes_max: int = WAITING_REQUEST_BYTES_MAX
     """What may come beyond that before the reading stops: at most one read of each connection."""
     unsent_bytes_max: int = UNSENT_ANSWER_BYTES_MAX
-    """Answers that the slow readers among all connections have not yet read."""
+    """Answers that are not sent yet, over all connections."""
+    slow_reader_ms_max: int = SLOW_READER_MS_MAX
+    """Time without a byte taken after which a reader is closed where answers take half of their room."""
     idle_ms_max: int = CONNECTION_IDLE_MS_MAX
     """Silence after which a connection is closed (Kafka's connections.max.idle.ms); -1: never."""
     frame_ms_max: int = FRAME_MS_MAX
@@ -70,7 +83,10 @@ class Bounds:
     def sweep_seconds(self) -> float:
         """Time between two looks for connections that have to go: often enough for the shortest of the bounds."""
         shortest_ms = min(
-            self.idle_ms_max if self.idle_ms_max > 0 else FRAME_MS_MAX, self.frame_ms_max, self.patience_ms
+            self.idle_ms_max if self.idle_ms_max > 0 else FRAME_MS_MAX,
+            self.frame_ms_max,
+            self.patience_ms,
+            self.slow_reader_ms_max,
         )
         return max(shortest_ms / 2_000, 0.01)
 
@@ -87,7 +103,16 @@ class Gauge:
     waiting_bytes: int = 0
     """First bytes of frames that are not yet admitted: at most one read of each connection."""
     unsent_bytes: int = 0
-    """Answers that slow readers have not yet read."""
+    """Answers that are not sent yet, as far as they are noted: at once where a connection has more of them than
+    RESPONSE_QUEUE_BYTES_MAX, else at the next sweep."""
+
+
+class _Unread(NamedTuple):
+    """What one connection has not read."""
+
+    size: int
+    since: float
+    """When it was last seen to have taken something, or began not to."""
 
 
 class Room:
@@ -101,8 +126,8 @@ class Room:
         """Those that read no further until something is answered, and since when."""
         self._unadmitted: dict[Holder, float] = {}
         """Those whose frame waits for its reservation, and since when."""
-        self._unread: dict[Holder, int] = {}
-        """Slow readers, the slowest first, and what they have not read."""
+        self._unread: dict[Holder, _Unread] = {}
+        """Connections that have answers to read; first the one that has taken nothing for longest."""
         self._waking = False
 
     # requests
@@ -151,20 +176,22 @@ class Room:
         """It is gone."""
         self._starved.pop(holder, None)
         self._unadmitted.pop(holder, None)
-        self.has_read(holder)
+        self._has_gone(holder)
 
     def _wake(self) -> None:
         if self._waking:
             return
         self._waking = True
         try:
-            while self._starved and not self.is_full:
-                holder = next(iter(self._starved))
-                del self._starved[holder]
-                holder.proceed()
-            while self._unadmitted and self.may_reserve:
-                holder = max(self._unadmitted, key=lambda each: each.waiting_bytes)
-                del self._unadmitted[holder]
+            while True:  # whoever goes on may make room for either kind, or take it
+                if self._starved and not self.is_full:
+                    holder = next(iter(self._starved))
+                    del self._starved[holder]
+                elif self._unadmitted and self.may_reserve:
+                    holder = max(self._unadmitted, key=lambda each: each.waiting_bytes)
+                    del self._unadmitted[holder]
+                else:
+                    return
                 holder.proceed()
         finally:
             self._waking = False
@@ -191,16 +218,56 @@ class Room:
 
     # answers
 
-    def does_not_read(self, holder: Holder, unsent: int) -> None:
-        """It has `unsent` bytes to read before it gets more. Where that is too much, the slowest reader is ended."""
-        self.has_read(holder)
-        self._unread[holder] = unsent
-        self.gauge.unsent_bytes += unsent
-        while self.gauge.unsent_bytes > self.bounds.unsent_bytes_max:
-            slowest = next(iter(self._unread))
-            self.has_read(slowest)
+    @property
+    def answer_bytes_max(self) -> int:
+        """How large a fetch's answer may be now, but for its first batch: so that many at once stay within the bound.
+        At least 1."""
+        return max((self.bounds.unsent_bytes_max - self.gauge.unsent_bytes) // UNSENT_SHARE_OF_ROOM, 1)
+
+    def note_unsent(self, holder: Holder) -> bool:
+        """Note what it has to read, and return whether it has taken something since that was noted last. At the bound
+        whoever has taken nothing for longest is ended."""
+        has_taken = self._note(holder)
+        if self.gauge.unsent_bytes > self.bounds.unsent_bytes_max:
+            for each in list(self._unread):
+                self._note(each)
+            self._end_slowest(self.bounds.unsent_bytes_max, patience_ms=0)
+        return has_taken
+
+    def has_to_read(self, holder: Holder) -> bool:
+        """Whether it is noted as having something to read."""
+        return holder in self._unread
+
+    def relieve_of_unsent(self) -> None:
+        """Where the answers take half of their room, end those who have taken nothing for longer than is right."""
+        if self.gauge.unsent_bytes > self.bounds.unsent_bytes_max // 2:
+            self._end_slowest(self.bounds.unsent_bytes_max // 2, patience_ms=self.bounds.slow_reader_ms_max)
+
+    def _note(self, holder: Holder) -> bool:
+        size, before = holder.unsent_bytes, self._unread.get(holder)
+        if before is None:
+            if size:
+                self._unread[holder] = _Unread(size, self.now)
+                self.gauge.unsent_bytes += size
+            return False
+        has_taken = size < before.size
+        if has_taken:
+            del self._unread[holder]  # to stand last
+        if size:
+            self._unread[holder] = _Unread(size, self.now if has_taken else before.since)
+        self.gauge.unsent_bytes += size - before.size
+        return has_taken
+
+    def _end_slowest(self, bytes_max: int, *, patience_ms: int) -> None:
+        """Until no more than so much is left, or nobody has been waited for that long."""
+        while self.gauge.unsent_bytes > bytes_max:
+            slowest, unread = next(iter(self._unread.items()))
+            if (self.now - unread.since) * 1000 < patience_ms:
+                return
+            self._has_gone(slowest)
             slowest.end("it does not read its answers, and others have to")
 
-    def has_read(self, holder: Holder) -> None:
-        """It reads again, or is gone."""
-        self.gauge.unsent_bytes -= self._unread.pop(holder, 0)
+    def _has_gone(self, holder: Holder) -> None:
+        unread = self._unread.pop(holder, None)
+        if unread is not None:
+            self.gauge.unsent_bytes -= unread.size

@@ -3,7 +3,8 @@
 Reads go to the high watermark, under read_committed to the last stable offset. At least one batch is given where the
 first would be over the limits (KIP-74). A request that finds fewer than min_bytes, or than max_bytes where that is
 less, parks until they are visible, its time is up, or a partition changes hands; the connection waits with it, or each
-of many parked fetches would bring a whole answer into memory at once. Sessions are incremental (KIP-227).
+of many parked fetches would bring a whole answer into memory at once. Where slow readers leave little room for answers
+(`net.room`), less is given than was asked for. Sessions are incremental (KIP-227).
 
 What the log does not have any more, and durable history has (KIP-405), is given from memory, or read from the store
 beside the loop: the request waits for it, as it waits for bytes to become visible, and where other partitions have
@@ -33,7 +34,7 @@ from headrace.broker.current_leaders import told_in_fetch
 from headrace.broker.deferred import Deferred
 from headrace.broker.fetch_sessions import NO_SESSION, FetchPlan, PartitionKey, Wanted
 from headrace.broker.handlers import plain_fetch
-from headrace.broker.handlers.plain_fetch import READ_COMMITTED
+from headrace.broker.handlers.plain_fetch import READ_COMMITTED, enough
 from headrace.broker.history import HistoryUnavailable, Loading
 from headrace.broker.parking import ParkedFetch
 from headrace.broker.partition import Partition
@@ -97,7 +98,7 @@ def handle(request: FetchRequest, context: RequestContext) -> FetchResponse | De
         return FetchResponse(error_code=plan, session_id=NO_SESSION)
     reader = Reader(request, context, plan)
     attempt = reader.attempt()
-    missing = min(request.min_bytes, request.max_bytes, FETCH_BYTES_MAX) - attempt.size
+    missing = enough(min(request.min_bytes, request.max_bytes, FETCH_BYTES_MAX), reader.room) - attempt.size
     if missing <= 0 or attempt.is_final or request.max_wait_ms <= 0 or not attempt.watched:
         return reader.response(attempt)
     answer = Deferred(None)
@@ -153,7 +154,10 @@ class Reader:
     def __init__(self, request: FetchRequest, context: RequestContext, plan: FetchPlan) -> None:
         self._context = context
         self._plan = plan
-        self._bytes_max = min(request.max_bytes, FETCH_BYTES_MAX)
+        self._asked_bytes_max = min(request.max_bytes, FETCH_BYTES_MAX)
+        self._bytes_max = self._asked_bytes_max
+        self.room = self._bytes_max
+        """What slow readers leave of the room for answers, at the last attempt."""
         self._committed_only = request.isolation_level == READ_COMMITTED
         self._rack = request.rack_id
         """Empty: the reader names none, and reads from leaders only."""
@@ -162,7 +166,10 @@ class Reader:
 
     def attempt(self) -> Attempt:
         """Read every wanted partition in order, until the request's bytes are reached."""
-        called = self._context.services.partitions.called
+        services = self._context.services
+        called = services.partitions.called
+        self.room = services.answer_bytes_max()
+        self._bytes_max = min(self._asked_bytes_max, self.room)
         found: list[Found] = []
         watched: list[Replica] = []
         size, is_final = 0, False

@@ -47,6 +47,11 @@ def shortcuts(services: Services, long_road: LongRoad) -> dict[int, Shortcut]:
     return {version: _Road(services, version, long_road).serve for version in VERSIONS}
 
 
+def enough(bytes_min: int, room: int) -> int:
+    """Bytes that need not wait for more: anything, where there is no room for what was asked for."""
+    return bytes_min if bytes_min <= room else 1
+
+
 class _Place(NamedTuple):
     """A partition, and what is wanted of it."""
 
@@ -59,6 +64,8 @@ class _Attempt(NamedTuple):
 
     found: list[PlainFound]
     size: int
+    room: int
+    """What slow readers left of the room for answers."""
 
 
 class _Road:
@@ -83,7 +90,7 @@ class _Road:
         attempt = self._read_all(wanted, places)
         if attempt is None:
             return None
-        missing = min(wanted.bytes_min, wanted.bytes_max, FETCH_BYTES_MAX) - attempt.size
+        missing = enough(min(wanted.bytes_min, wanted.bytes_max, FETCH_BYTES_MAX), attempt.room) - attempt.size
         if missing <= 0 or wanted.wait_ms_max <= 0:
             return _answer(wanted, attempt)
         answer = Deferred(None)
@@ -146,7 +153,8 @@ class _Road:
     def _read_all(self, wanted: PlainFetch, places: list[_Place]) -> _Attempt | None:
         """What every partition has, in order, until the request's bytes are reached; None where there is an error, or
         something is still to be read from the store."""
-        bytes_max = min(wanted.bytes_max, FETCH_BYTES_MAX)
+        room_left = self._services.answer_bytes_max()
+        bytes_max = min(wanted.bytes_max, FETCH_BYTES_MAX, room_left)
         committed_only = wanted.isolation_level == READ_COMMITTED
         found: list[PlainFound] = []
         size = 0
@@ -165,7 +173,7 @@ class _Road:
                     records = there
                     size += len(records)
             found.append((index, high_watermark, partition.last_stable_offset, partition.start_offset, records))
-        return _Attempt(found, size)
+        return _Attempt(found, size, room_left)
 
     def _read_history(
         self, partition: Replica, offset: Offset, bytes_max: int, committed_only: bool, at_least_one: bool

@@ -70,6 +70,13 @@ _METRICS: Final = (
         (),
         "Bytes of requests that are received and not yet answered (of queued.max.bytes).",
     ),
+    Metric(
+        "headrace_unsent_answer_bytes",
+        _GAUGE,
+        (),
+        "Bytes of answers that slow readers have not taken (at most 256 MiB): from half of it on, those that take "
+        "nothing are closed.",
+    ),
     Metric("kafka_server_socketservermetrics_connection_count", _GAUGE, (), "Open connections."),
     Metric(f"{_MANAGER}_leadercount", _GAUGE, (), "Partitions that this broker leads."),
     Metric(f"{_MANAGER}_partitioncount", _GAUGE, (), "Partitions that it holds, led or copied."),

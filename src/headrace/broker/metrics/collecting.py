@@ -189,6 +189,7 @@ class Collector:
         yield "kafka_network_socketserver_bytesin", [((), counts.bytes_in)]
         yield "kafka_network_socketserver_bytesout", [((), counts.bytes_out)]
         yield "kafka_network_socketserver_memorypoolused", [((), watched.gauge.queued_bytes)]
+        yield "headrace_unsent_answer_bytes", [((), watched.gauge.unsent_bytes)]
         yield "kafka_server_socketservermetrics_connection_count", [((), watched.gauge.connections)]
         yield "headrace_client_quota_usages", [((), len(watched.quotas))]
 
