@@ -118,11 +118,11 @@ class Cluster:
         return self._have(unfence_broker, broker)
 
     async def _have(self, decide: Callable[..., Decision[Refusal | None]], broker: int) -> Refusal | None:
-        metadata = (await self._decider()).metadata
+        metadata = (await self.decider()).metadata
         known = metadata.image.brokers[BrokerId(broker)]
         return await metadata.submit(partial(decide, broker_id=known.id, broker_epoch=known.epoch))
 
-    async def _decider(self) -> Parts:
+    async def decider(self) -> Parts:
         """Whoever decides, once one does: an heir has been chosen before it knows all that was decided."""
         await until(lambda: sum(each.parts.metadata.is_controller for each in self.brokers.values()) == 1)
         return self.controller

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from structlog.testing import capture_logs
 from headrace.base.errors import UsageError
 from headrace.base.ids import NO_LEADER, BrokerId
 from headrace.broker.isr import IsrKeeper
+from headrace.controller.voters import withhold_vote
 from headrace.metadata.image import MetadataImage
 from headrace.net.client.address import Address
 from headrace.net.client.admin import Admin
@@ -115,11 +117,101 @@ def test_a_broker_joins_by_any_address_and_learners_are_promoted_until_there_are
             await cluster.start(2, join=(NOBODY, cluster.address(1)))
             assert cluster.image(2).contains("before")
             await cluster.start(3, join=(cluster.address(2),))
-            await cluster.until(1, lambda image: image.quorum_grown == 3)
+            await voters_are(cluster, {1, 2, 3})
             await cluster.start(4, join=(cluster.address(3), cluster.address(1)))
+            await grow(cluster)
             for broker in (1, 2, 3, 4):
                 assert votes(await quorum(cluster, broker)) == {1: True, 2: True, 3: True, 4: False}
             assert cluster.image(4).cluster_id == cluster.image(1).cluster_id
+
+    run(work())
+
+
+async def voters_are(cluster: Cluster, wanted: set[int]) -> None:
+    """Wait until these have a vote."""
+
+    def are() -> bool:
+        return all(
+            {peer.node for peer in running.parts.metadata.membership.voters} == wanted
+            for running in cluster.brokers.values()
+        )
+
+    await until(are)
+
+
+async def grow(cluster: Cluster) -> None:
+    """As the controller does now and then."""
+    await (await cluster.decider()).duties.grow()
+
+
+def test_a_replaced_broker_restores_the_number_of_voters(tmp_path: Path) -> None:
+    """Broker after broker, until none of the first three is left; once there are three, a fourth has to wait."""
+
+    async def work() -> None:
+        async with running(tmp_path, 3) as cluster:
+            for gone, new in ((1, 4), (2, 5), (3, 6)):
+                await cluster.stop(gone)
+                async with Client(cluster.bootstrap) as client:
+                    await Members(client).remove(gone)
+                    view = await Members(client).quorum()
+                    assert sum(votes(view).values()) == 2
+                    assert "another broker that joins will be promoted" in view.outlook
+                await cluster.start(new, join=tuple(cluster.address(one) for one in cluster.brokers))
+                await voters_are(cluster, set(cluster.brokers))
+                async with Client(cluster.bootstrap) as client:
+                    assert (await Members(client).quorum()).outlook == ""
+
+    run(work())
+
+
+def test_who_was_demoted_by_hand_is_not_promoted_until_somebody_asks_for_it(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with running(tmp_path, 3) as cluster, Client(cluster.bootstrap) as client:
+            members = Members(client)
+            await members.demote(2)
+            for _ in range(3):
+                await grow(cluster)
+            view = await members.quorum()
+            assert votes(view) == {1: True, 3: True, 2: False}
+            assert "broker 2 was demoted, and only 'headrace broker promote 2'" in view.outlook
+            await cluster.start(4, join=(cluster.address(1),))
+            await voters_are(cluster, {1, 3, 4})
+            assert (await members.quorum()).outlook == ""
+            await cluster.stop(4)
+            async with Client(cluster.bootstrap) as other:
+                members = Members(other)
+                await members.remove(4)
+                await grow(cluster)
+                assert votes(await members.quorum()) == {1: True, 3: True, 2: False}
+                await members.promote(2)
+                assert votes(await members.quorum()) == {1: True, 2: True, 3: True}
+                assert not (await cluster.agree()).withheld
+
+    run(work())
+
+
+def test_a_demotion_that_was_refused_is_not_remembered(tmp_path: Path) -> None:
+    """The last voter stays one; should it be replaced by itself one day, it is promoted as any other."""
+
+    async def work() -> None:
+        async with running(tmp_path, 1) as cluster:
+            async with Client(cluster.bootstrap) as client:
+                with pytest.raises(ClientError, match="without its last voter"):
+                    await Members(client).demote(1)
+            assert not cluster.image(1).withheld
+
+    run(work())
+
+
+def test_a_note_of_a_demotion_that_was_never_made_goes_again(tmp_path: Path) -> None:
+    """Its controller died in between."""
+
+    async def work() -> None:
+        async with running(tmp_path, 3) as cluster:
+            metadata = (await cluster.decider()).metadata
+            await metadata.submit(partial(withhold_vote, broker_id=BrokerId(2), withheld=True))
+            await grow(cluster)
+            assert not metadata.image.withheld
 
     run(work())
 
@@ -139,7 +231,9 @@ def test_the_quorum_is_changed_by_hand(tmp_path: Path) -> None:
                     await members.promote(9)
                 with pytest.raises(ClientError, match="stop it before"):
                     await members.remove(2)
-                await cluster.stop(2)
+            await cluster.stop(2)
+            async with Client(cluster.bootstrap) as client:  # that has no connection to broker 2
+                members = Members(client)
                 await members.remove(2)
                 assert [broker.id for broker in await members.brokers()] == [1, 3, 4]
                 assert votes(await members.quorum()) == {1: True, 3: True, 4: True}
@@ -149,21 +243,16 @@ def test_the_quorum_is_changed_by_hand(tmp_path: Path) -> None:
     run(work())
 
 
-def test_a_wiped_voter_comes_back_as_a_learner(tmp_path: Path) -> None:
+def test_a_wiped_voter_comes_back_as_a_learner_and_is_promoted_again(tmp_path: Path) -> None:
     async def work() -> None:
         async with running(tmp_path, 3) as cluster:
-            await cluster.until(1, lambda image: image.quorum_grown == 3)
             before = {member.id: member.directory_id for member in (await quorum(cluster, 1)).members}
             await cluster.stop(2)
             cluster.wipe(2)
             await cluster.start(2, join=(cluster.address(1), cluster.address(3)))
-            await cluster.controller.duties.grow()
-            view = await quorum(cluster, 2)
-            assert votes(view) == {1: True, 3: True, 2: False}, "the quorum has grown by itself once, and once is all"
-            assert {member.id: member.directory_id for member in view.members}[2] != before[2]
-            async with Client(cluster.bootstrap) as client:
-                await Members(client).promote(2)
-                assert votes(await Members(client).quorum()) == {1: True, 2: True, 3: True}
+            learnt = {member.id: member.directory_id for member in (await quorum(cluster, 2)).members}
+            assert learnt[2] != before[2]
+            await voters_are(cluster, {1, 2, 3})
 
     run(work())
 

@@ -60,6 +60,28 @@ def test_where_nothing_is_wrong_it_says_so_and_exits_with_0(tmp_path: Path, caps
     run(tmp_path, work)
 
 
+def test_a_quorum_that_bears_no_loss_is_told_of_before_it_is_lost(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All live, and the next disk that is lost would end the cluster."""
+
+    async def work(world: World) -> None:
+        assert await command(world, "broker", "demote", "3") == 0
+        (finding,) = await findings(world.cluster.bootstrap)
+        assert (finding.kind, finding.subject, finding.is_wrong) == ("no loss borne", "the quorum", True)
+        assert "2 voters (1, 2)" in finding.text
+        assert "headrace broker promote 3" in finding.todo
+        capsys.readouterr()
+        assert await command(world, "quorum") == 0
+        assert "2 voters: bears no loss; broker 3 was demoted" in capsys.readouterr().out
+        assert await command(world, "broker", "promote", "3") == 0
+        assert await findings(world.cluster.bootstrap) == []
+        assert await command(world, "quorum") == 0
+        assert "3 voters: bears the loss of 1 more\n" in capsys.readouterr().out
+
+    run(tmp_path, work)
+
+
 def test_a_broker_that_does_not_say_is_not_taken_for_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As one whose advertised address is not reached from here."""
 

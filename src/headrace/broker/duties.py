@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -40,8 +40,8 @@ from headrace.controller.asks import (
 from headrace.controller.brokers import refused_registration, register_broker, remove_broker
 from headrace.controller.decision import Decision, Refusal, stale
 from headrace.controller.sessions import Sessions
+from headrace.controller.voters import outlook, promotable, withhold_vote, wrongly_withheld
 from headrace.metadata.configs import broker_value
-from headrace.metadata.events import QuorumGrown
 from headrace.metadata.image import MetadataImage
 from headrace.raft.membership import AddLearner, Demote, Peer, Promote, Remove
 from headrace.raft.membership import Refusal as QuorumRefusal
@@ -85,6 +85,8 @@ class Duties:
         """Of the last leadership."""
         self._joining = asyncio.Lock()
         """One change of the quorum at a time."""
+        self._voting = asyncio.Lock()
+        """One reason for it at a time: what an operator asks for is noted and done before learners are looked at."""
         self._ticks: asyncio.Task[None] | None = None
         self._hasty: dict[BrokerId, asyncio.Task[None]] = {}
         """Fencings of the dead that are under way: a death may be told more than once, and counts once."""
@@ -178,19 +180,16 @@ class Duties:
                 return
 
     async def grow(self) -> None:
-        """Promote learners, one at a time, until the quorum has been as large as it shall be."""
-        image, status = self._metadata.image, self._metadata.quorum()
-        voters = sum(member.is_voter for member in status.members)
-        if image.quorum_grown or (voters < self._voters and len(status.members) == voters):
+        """Promote a learner where there are fewer voters than there shall be. Waits for no operator's change."""
+        if self._voting.locked():
             return
-        if voters >= self._voters:
-            await self._metadata.submit(partial(_grown, voters=voters))
-            return
-        live = {broker.id: broker.directory_id for broker in image.live_brokers()}
-        for member in sorted(status.members, key=lambda member: member.peer):
-            if not member.is_voter and live.get(member.peer.node) == member.peer.directory:
-                await self._change(Promote(member.peer))
-                return
+        async with self._voting:
+            image, view = self._metadata.image, self._view()
+            for broker_id in wrongly_withheld(image, view):
+                await self._metadata.submit(partial(withhold_vote, broker_id=broker_id, withheld=False))
+            for learner in promotable(image, view, self._voters):
+                if await self._change(Promote(Peer(learner.broker_id, learner.directory_id))) is None:
+                    return
 
     # what is asked
 
@@ -218,7 +217,8 @@ class Duties:
             case ChangeVoter():
                 return await self._change_voter(ask)
             case ReadQuorum():
-                return await self._confirmed(_view(self._metadata.quorum()))
+                view = self._view()
+                return await self._confirmed(replace(view, outlook=outlook(self._metadata.image, view, self._voters)))
             case _:
                 raise AssertionError(f"nobody answers {type(ask).__name__}")
 
@@ -305,9 +305,23 @@ class Duties:
                     what = "is a voter" if ask.voter else "is no voter"
                     code = ErrorCode.DUPLICATE_VOTER if ask.voter else ErrorCode.VOTER_NOT_FOUND
                     return await self._confirmed(Refusal(code, f"Broker {ask.broker_id} {what} already."))
-                return await self._change(Promote(peer) if ask.voter else Demote(peer))
+                return await self._change_vote(peer, voter=ask.voter)
         message = f"Broker {ask.broker_id} is no member of the quorum, or has another directory: see 'headrace quorum'."
         return await self._confirmed(Refusal(ErrorCode.VOTER_NOT_FOUND, message))
+
+    async def _change_vote(self, peer: Peer, *, voter: bool) -> Refusal | None:
+        """As an operator asked. A demotion is noted first, else the broker would be promoted at once; where the change
+        is refused, or its controller dies with it, the note goes again (`grow`)."""
+        async with self._voting:
+            if not voter:
+                await self._metadata.submit(partial(withhold_vote, broker_id=peer.node, withheld=True))
+            refusal = await self._change(Promote(peer) if voter else Demote(peer))
+            if voter == (refusal is None):
+                await self._metadata.submit(partial(withhold_vote, broker_id=peer.node, withheld=False))
+            return refusal
+
+    def _view(self) -> QuorumView:
+        return _view(self._metadata.quorum())
 
     async def _change(self, change: AddLearner | Promote | Demote | Remove) -> Refusal | None:
         """Change the quorum; why it was not, as words. Raises where it is not known whether it was."""
@@ -334,10 +348,6 @@ def register_refusal(theirs: ClusterId, ours: ClusterId, broker_id: BrokerId) ->
 def _not_done(reason: str) -> Refusal:
     """Nothing was done, and the same may be asked again: as where nobody is the controller."""
     return Refusal(ErrorCode.NOT_CONTROLLER, reason)
-
-
-def _grown(image: MetadataImage, *, voters: int) -> Decision[None]:
-    return Decision(() if image.quorum_grown else (QuorumGrown(voters=voters),), None)
 
 
 def _view(status: QuorumStatus) -> QuorumView:

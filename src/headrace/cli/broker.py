@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from headrace.base.errors import UsageError
+from headrace.base.errors import HeadraceError, UsageError
 from headrace.cli import moving
+from headrace.cli.bearing import bearing
 from headrace.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Config, Json, LogLevel, parse_pairs
 from headrace.cli.output import print_json, print_line, print_table
 
@@ -129,9 +130,18 @@ def describe(id_: Id, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json: Json = Fal
 
 @broker.command()
 def remove(id_: Id, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json: Json = False) -> None:
-    """Forget a broker that was stopped for good."""
-    with_members(bootstrap, lambda members: members.remove(id_))
-    _say({"broker": id_, "removed": True}, f"removed broker {id_}", json=json)
+    """Forget a broker that was stopped for good, and say what the quorum bears without it."""
+
+    async def action(members: Members) -> str | None:
+        await members.remove(id_)
+        try:
+            return bearing(await members.quorum(), await members.brokers())
+        except HeadraceError:  # it is removed all the same
+            return None
+
+    borne = with_members(bootstrap, action)
+    text = f"removed broker {id_}" + ("" if borne is None else f"; the quorum has {borne}")
+    _say({"broker": id_, "removed": True, "quorum": borne}, text, json=json)
 
 
 @broker.command()
@@ -143,7 +153,7 @@ def promote(id_: Id, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json: Json = Fals
 
 @broker.command()
 def demote(id_: Id, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json: Json = False) -> None:
-    """Take a broker's vote in the quorum; it keeps the log."""
+    """Take a broker's vote in the quorum; it keeps the log, and is promoted by hand only."""
     with_members(bootstrap, lambda members: members.demote(id_))
     _say({"broker": id_, "voter": False}, f"broker {id_} is a learner", json=json)
 

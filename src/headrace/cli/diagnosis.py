@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import NamedTuple, TypeAlias
 
+from headrace.cli.bearing import losses_borne
 from headrace.net.client.address import Address
 from headrace.net.client.admin import Admin
 from headrace.net.client.ailments import ailments
@@ -60,6 +61,7 @@ async def findings(bootstrap: str) -> list[Finding]:
         "not asked",
         "below min.insync.replicas",
         "voter down",
+        "no loss borne",
         "broker down",
         "out of sync",
         "few replicas",
@@ -196,6 +198,16 @@ def _of_quorum(quorum: QuorumView, brokers: Mapping[int, BrokerView]) -> Iterato
         bears = "none more may go" if left <= 0 else f"{left} more may go"
         text = f"of the {len(voters)} voters of the quorum {_listed(down)} is down: {bears}"
         yield Finding("voter down", "the quorum", text, f"start broker {_listed(down)}")
+    elif len(quorum.members) > 1 and losses_borne(len(voters), 0) <= 0:
+        yield _of_no_loss(quorum, voters)
+
+
+def _of_no_loss(quorum: QuorumView, voters: Sequence[int]) -> Finding:
+    """All voters live, and the next that is lost ends the cluster. With two brokers that cannot be otherwise."""
+    count = f"{len(voters)} voter{'s' if len(voters) != 1 else ''}"
+    text = f"it has {count} ({_listed(voters)}), and with the loss of one nothing can be decided any more"
+    todo = quorum.outlook or "start a third broker, and 'headrace broker promote' it where it is not by itself"
+    return Finding("no loss borne", "the quorum", text, todo, is_wrong=len(quorum.members) > 2)
 
 
 def _of_brokers(brokers: Mapping[int, BrokerView]) -> Iterator[Finding]:

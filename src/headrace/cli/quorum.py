@@ -2,24 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from headrace.cli.bearing import bearing, down_of, losses_borne, voters_of
 from headrace.cli.broker import with_members
 from headrace.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
 from headrace.cli.output import print_json, print_line, print_table
 
 if TYPE_CHECKING:
-    from headrace.net.client.members import MemberView, QuorumView
+    from headrace.net.client.members import BrokerView, Members, MemberView, QuorumView
 
 
 def quorum(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json: Json = False) -> None:
     """Show the quorum: its leader, its voters and learners, and how far each is behind."""
-    view = with_members(bootstrap, lambda members: members.quorum())
+
+    async def action(members: Members) -> tuple[QuorumView, Sequence[BrokerView]]:
+        return await members.quorum(), await members.brokers()
+
+    view, brokers = with_members(bootstrap, action)
+    voters = voters_of(view)
+    left = losses_borne(len(voters), len(down_of(voters, brokers)))
     if json:
         head = {"leader": view.leader, "epoch": view.epoch, "high_watermark": view.high_watermark}
-        print_json({**head, "members": [_fields(view, member) for member in view.members]})
+        print_json(
+            {
+                **head,
+                "bears": left,
+                "outlook": view.outlook,
+                "members": [_fields(view, member) for member in view.members],
+            }
+        )
         return
     print_line(f"leader {view.leader}  epoch {view.epoch}  committed up to {view.high_watermark}")
+    print_line(bearing(view, brokers))
     print_line("")
     rows = [
         (

@@ -544,6 +544,8 @@ class QuorumView:
     epoch: int
     high_watermark: int
     replicas: tuple[Replica, ...]
+    outlook: str = ""
+    """What becomes of the learners while there are fewer voters than `controller.voters`; empty: there are as many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,6 +42,7 @@ from headrace.metadata.events import (
     ClusterBorn,
     MetadataEvent,
     ProducerIdsAllocated,
+    VoteWithheld,
 )
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.values import BrokerImage, Endpoint, PartitionImage
@@ -207,7 +208,8 @@ def remove_broker(image: MetadataImage, *, broker_id: BrokerId) -> Decision[Refu
         )
         return decided(Refusal(ErrorCode.INVALID_REQUEST, message))
     everywhere = ((topic.id, partition) for topic, partition in image.all_partitions())
-    return decided([*_without(image, broker_id, everywhere), _removed(known)])
+    forgotten = [VoteWithheld(broker_id=broker_id, withheld=False)] if broker_id in image.withheld else []
+    return decided([*_without(image, broker_id, everywhere), *forgotten, _removed(known)])
 
 
 def holds(_: MetadataImage, broker_id: BrokerId) -> PartitionTest:

@@ -78,6 +78,7 @@ def image_as_json(image: MetadataImage) -> dict[str, Any]:
         "cluster_id": image.cluster_id,
         "index": image.index,
         "next_producer_id": image.next_producer_id,
+        "votes_withheld": sorted(image.withheld),
         "brokers": [shape_of(BrokerImage).encode(broker) for _, broker in sorted(image.brokers.items())],
         "broker_configs": {
             "default" if broker is None else str(broker): dict(sorted(configs.items()))

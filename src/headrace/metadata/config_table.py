@@ -415,7 +415,7 @@ _BROKER_ONLY: Final = (
         low=1,
         high=9,
         dynamic=False,
-        doc="Voters up to which brokers that join are promoted by themselves; from then on only people change them.",
+        doc="While there are fewer, a live broker that has caught up becomes a voter, unless it was demoted by hand.",
     ),
     ConfigDef(
         key="default.replication.factor",

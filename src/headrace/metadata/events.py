@@ -333,11 +333,22 @@ class QuotaChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuorumGrown:
-    """The quorum has had as many voters as `controller.voters` asked for: from now on only people change it."""
+    """Older versions wrote it when the quorum had `controller.voters` voters, and then promoted nobody any more. Read,
+    and of no effect."""
 
     TYPE: ClassVar[int] = 25
     VERSION: ClassVar[int] = 0
     voters: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VoteWithheld:
+    """An operator has taken the broker's vote: it is not promoted by itself. Not `withheld`: it may be again."""
+
+    TYPE: ClassVar[int] = 40
+    VERSION: ClassVar[int] = 0
+    broker_id: BrokerId
+    withheld: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -391,6 +402,7 @@ MetadataEvent: TypeAlias = (
     | ProducerIdsAllocated
     | QuotaChanged
     | QuorumGrown
+    | VoteWithheld
     | MoveProven
     | MoveRetargeted
 )

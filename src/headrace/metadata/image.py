@@ -34,9 +34,9 @@ from headrace.metadata.events import (
     MetadataEvent,
     PartitionsAdded,
     ProducerIdsAllocated,
-    QuorumGrown,
     QuotaChanged,
     TopicCreated,
+    VoteWithheld,
 )
 from headrace.metadata.moves import Move
 from headrace.metadata.pieces import piece_of
@@ -71,8 +71,8 @@ class MetadataImage:
     catalog: immutables.Map[TopicPartition, PartitionCatalog]
     """Durable segments; absent until a partition's first."""
     next_producer_id: ProducerId
-    quorum_grown: int = 0
-    """The number of voters up to which the quorum has grown by itself; 0: it still may."""
+    withheld: frozenset[BrokerId] = frozenset()
+    """Brokers whose vote in the quorum an operator has taken: they are not promoted by themselves."""
     quotas: immutables.Map[QuotaEntity, immutables.Map[str, float]] = _NO_QUOTAS
     """Of clients, by entity and then by key; absent: none. The same object until one changes."""
     leaderships: immutables.Map[BrokerId, int] = _NO_COUNTS
@@ -166,7 +166,7 @@ class MetadataImage:
             broker_configs=builder.broker_configs.finish(),
             catalog=builder.catalog.finish(),
             next_producer_id=builder.next_producer_id,
-            quorum_grown=builder.quorum_grown,
+            withheld=builder.withheld,
             quotas=builder.quotas,
             leaderships=builder.leaderships.finish(),
             copies=builder.copies.finish(),
@@ -201,8 +201,8 @@ class MetadataImage:
             )
         for entity, quotas in self.quotas.items():
             yield QuotaChanged(entity=entity, changes=dict(quotas))
-        if self.quorum_grown:
-            yield QuorumGrown(voters=self.quorum_grown)
+        for broker_id in sorted(self.withheld):
+            yield VoteWithheld(broker_id=broker_id, withheld=True)
 
     def _snapshot_of_topics(self) -> Iterator[MetadataEvent]:
         for _, topic_id in sorted(self.topic_ids.items()):

@@ -44,6 +44,7 @@ from headrace.metadata.events import (
     SegmentsReplaced,
     TopicCreated,
     TopicDeleted,
+    VoteWithheld,
 )
 from headrace.metadata.moves import Move
 from headrace.metadata.pieces import run_of
@@ -70,7 +71,7 @@ class ImageBuilder:
         self.is_snapshot = is_snapshot
         self.cluster_id = image.cluster_id
         self.next_producer_id = image.next_producer_id
-        self.quorum_grown = image.quorum_grown
+        self.withheld = image.withheld
         self.quotas = image.quotas
         self.brokers = image.brokers.mutate()
         self.topics = image.topics.mutate()
@@ -148,7 +149,11 @@ class ImageBuilder:
             case QuotaChanged():
                 self._change_quota(event)
             case QuorumGrown():
-                self.quorum_grown = max(self.quorum_grown, event.voters)
+                pass
+            case VoteWithheld():
+                self.withheld = self.withheld.difference((event.broker_id,))
+                if event.withheld:
+                    self.withheld = self.withheld.union((event.broker_id,))
             case _:
                 assert_never(event)
 

@@ -4,7 +4,7 @@ The leader knows, and any broker asks it. While there is none, the answer is NOT
 The one topic of Kafka's is `__cluster_metadata` with its one partition; its offsets are those of the commit log: the
 end is one more than the last entry's index. Here the leader of any partition answers for it too: the in-sync replicas
 stand as voters, the others as observers, each with what it has flushed. v1 times of the last fetch; v2 directories,
-endpoints and words.
+endpoints and words: of the quorum, also where there is no error, what becomes of its learners while it lacks voters.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _partition(
         return _refused(asked.partition_index, view)
     return ResponsePartitionData(
         partition_index=0,
-        error_message=None,
+        error_message=view.outlook or None,
         leader_id=view.leader,
         leader_epoch=view.epoch,
         high_watermark=view.high_watermark,

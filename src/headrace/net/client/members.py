@@ -52,6 +52,8 @@ class QuorumView:
     epoch: int
     high_watermark: int
     members: tuple[MemberView, ...]
+    outlook: str = ""
+    """What becomes of the learners while voters are lacking; empty: none are, or it is not told."""
 
 
 class Members:
@@ -123,6 +125,7 @@ class Members:
                 *(_member(state, voter=True) for state in found.current_voters),
                 *(_member(state, voter=False) for state in found.observers),
             ),
+            outlook=found.error_message or "",
         )
 
     async def remove(self, broker_id: int) -> None:

@@ -95,7 +95,7 @@ def two_changes_pending() -> Iterator[None]:
 
     def impatient(self: Duties, *args: Any, **options: Any) -> None:
         init(self, *args, **options)
-        self._joining = cast("asyncio.Lock", _NoLock())
+        self._joining = self._voting = cast("asyncio.Lock", _NoLock())
 
     with patch.object(Leadership, "change_is_pending", False), patch.object(Duties, "__init__", impatient):
         yield
@@ -103,6 +103,10 @@ def two_changes_pending() -> Iterator[None]:
 
 class _NoLock:
     """Lets everybody in."""
+
+    def locked(self) -> bool:
+        """Nobody has it."""
+        return False
 
     async def __aenter__(self) -> None:
         """At once."""
