@@ -7,6 +7,7 @@ the rival of benchmarks.
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -17,6 +18,8 @@ POM: Final = Path(__file__).resolve().parent / "kafka" / "pom.xml"
 LIBRARIES: Final = POM.parent / "target" / "libs"
 SPARK_POM: Final = Path(__file__).resolve().parent / "spark_kafka" / "pom.xml"
 SPARK_LIBRARIES: Final = SPARK_POM.parent / "target" / "libs"
+NEWEST_POM: Final = Path(__file__).resolve().parent / "kafka_newest" / "pom.xml"
+NEWEST_LIBRARIES: Final = NEWEST_POM.parent / "target" / "libs"
 FETCH_TIMEOUT_S: Final = 600.0
 
 
@@ -41,6 +44,20 @@ def spark_source() -> list[Path]:
     if not any(SPARK_LIBRARIES.glob("spark-sql-kafka-*.jar")):
         _fetch(SPARK_POM, SPARK_LIBRARIES)
     return sorted(SPARK_LIBRARIES.glob("*.jar"))
+
+
+def newest_class_path() -> str:
+    """The class path of the newest Kafka's server classes, fetched if need be; CalledProcessError."""
+    if not any(NEWEST_LIBRARIES.glob("kafka-server-*.jar")):
+        _fetch(NEWEST_POM, NEWEST_LIBRARIES)
+    return f"{NEWEST_LIBRARIES}/*"
+
+
+def newest_version() -> str:
+    """Of these classes, as tools/kafka_newest/pom.xml names it."""
+    found = re.search(r"<kafka.version>(.+?)</kafka.version>", NEWEST_POM.read_text(encoding="utf-8"))
+    assert found is not None, "the pom names its version"
+    return found[1]
 
 
 def _fetch(pom: Path, libraries: Path) -> None:

@@ -9,13 +9,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headrace.base.ids import BrokerEpoch, BrokerId, DirectoryId, TopicId
 from headrace.base.limits import PARTITIONS_PER_REQUEST_MAX
 from headrace.controller.topic_changes import NewPartitions, TopicRef, create_partitions, delete_topics
-from headrace.controller.topics import NewTopic, TopicOutcome, create_topics, topic_id_of, topic_name_problem
+from headrace.controller.topic_names import topic_name_problem
+from headrace.controller.topics import NewTopic, TopicOutcome, create_topics, topic_id_of
 from headrace.metadata.events import ConfigChanged, TopicCreated
 from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
 from headrace.metadata.values import BrokerImage, Endpoint
@@ -67,6 +68,37 @@ def test_a_name_is_taken_exactly_where_kafka_takes_it(name: str) -> None:
     assert (outcome.refusal is None) == good
     if not good:
         assert refusal(outcome)[0] is ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+ALIKE_CHARS = st.text(alphabet="a._", min_size=1, max_size=9)
+
+
+@given(st.lists(ALIKE_CHARS, max_size=3), st.lists(ALIKE_CHARS, min_size=1, max_size=3))
+@example(["._._._._"], ["_._._._."])
+@example([], ["a.b", "a_b"])
+@example([], ["a_b", "a.b"])
+@example([], ["__consumer.offsets"])
+def test_names_that_differ_only_in_dots_and_underscores_never_come_to_be_two_topics(
+    before: list[str], after: list[str]
+) -> None:
+    """Kafka's metrics write both alike."""
+    there, asked = ([name for name in dict.fromkeys(names) if name not in (".", "..")] for names in (before, after))
+    image, _ = create(ONE, *map(new_topic, there))
+    image, outcomes = create(image, *map(new_topic, asked))
+    plain = [topic.name.replace(".", "_") for topic in image.topics.values()]
+    assert len(set(plain)) == len(plain)
+    assert "__consumer_offsets" not in plain
+    for name, outcome in zip(asked, outcomes, strict=True):
+        if outcome.refusal is not None and image.topic(name) is None:
+            code, words = refusal(outcome)
+            assert (code, f"'{name}' collides with topic '" in words) == (ErrorCode.INVALID_TOPIC_EXCEPTION, True)
+            others = [each.name for each in image.topics.values()] + ["__consumer_offsets"]
+            assert any(other != name and other.replace(".", "_") == name.replace(".", "_") for other in others)
+
+
+def test_a_topic_that_kafka_names_itself_is_never_kept_out() -> None:
+    image, _ = create(ONE, new_topic("__consumer_offsets"))
+    assert image.topic("__consumer_offsets") is not None
 
 
 @pytest.mark.parametrize(

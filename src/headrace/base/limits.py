@@ -21,6 +21,8 @@ UNCOUNTED_MESSAGE_BYTES_MAX: Final = 32 * 1024
 """Messages up to this size can do no harm whatever they hold: their elements are not counted."""
 RESOURCES_PER_TURN_MAX: Final = 64
 """Resources whose configs are described in one turn of the event loop."""
+CONFIG_TEXTS_KEPT_MAX: Final = 4_096
+"""Texts of configs that are kept read, for topics have the same ones again and again."""
 TAGGED_FIELDS_MAX: Final = 10_000
 UUIDS_CACHED: Final = 16_384
 """Topic ids that are kept parsed, for requests name the same ones again and again."""
@@ -30,6 +32,9 @@ DECOMPRESSED_BATCH_BYTES_MAX: Final = 256 * 1024 * 1024
 
 # topics
 TOPIC_NAME_CHARS_MAX: Final = 249
+ALIKE_NAMES_TRIED_MAX: Final = 32
+"""Names that differ from a new topic's in `.` and `_`, and are looked up one by one; beyond, all topics are gone
+through."""
 PARTITIONS_PER_REQUEST_MAX: Final = 10_000
 """Most partitions that one CreateTopics or CreatePartitions request may make (Kafka's KIP-599 in spirit)."""
 DESCRIBED_PARTITIONS_MAX: Final = 2_000

@@ -117,7 +117,7 @@ class GroupService:
         return broker_value(self._metadata.image, self._configs, key, node=self._node).number()
 
     def _text(self, key: str) -> str:
-        return broker_value(self._metadata.image, self._configs, key, node=self._node).value
+        return broker_value(self._metadata.image, self._configs, key, node=self._node).text()
 
     def _names(self, key: str) -> tuple[str, ...]:
         return tuple(dict.fromkeys(name.strip() for name in self._text(key).split(",")))

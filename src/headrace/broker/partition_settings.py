@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from headrace.base.reading import LONG_MAX
 from headrace.metadata.configs import TopicConfig
 from headrace.metadata.throttled import NONE_THROTTLED, ThrottledReplicas, throttled_replicas
 from headrace.storage.engine import LogConfig
-from headrace.wire.compression import Compression
+from headrace.wire.compression import LZ4_FAST_LEVEL, ZSTD_LEVEL, Compression
 
 CODECS: Final[Mapping[str, Compression | None]] = {
     "producer": None,
@@ -49,6 +50,8 @@ class PartitionSettings:
     min_insync_replicas: int
     codec: Compression | None
     """What batches of clients are kept in; None: what each came in."""
+    codec_level: int | None = None
+    """At which they are packed so; None: the codec's own."""
     times: TimeBounds | None
     """What producers may say; None: the broker gives its own time (LogAppendTime)."""
     durable: bool
@@ -67,12 +70,12 @@ def log_config(config: TopicConfig) -> LogConfig:
     """Retention is for topics whose policy names delete; a compacted one rolls in time for its longest lag."""
     compact, delete = _policies(config)
     return LogConfig(
-        segment_bytes=config.segment_bytes,
+        segment_bytes=config.internal_segment_bytes or config.segment_bytes,
         segment_ms=min(config.segment_ms, config.max_compaction_lag_ms) if compact else config.segment_ms,
         segment_jitter_ms=config.segment_jitter_ms,
         segment_index_bytes=config.segment_index_bytes,
         retention_ms=config.retention_ms if delete else -1,
-        retention_bytes=config.retention_bytes if delete else -1,
+        retention_bytes=max(config.retention_bytes, -1) if delete else -1,
         local_retention_ms=config.local_retention_ms,
         local_retention_bytes=config.local_retention_bytes,
         compact=compact,
@@ -82,7 +85,7 @@ def log_config(config: TopicConfig) -> LogConfig:
         min_cleanable_dirty_ratio=config.min_cleanable_dirty_ratio,
         index_interval_bytes=config.index_interval_bytes,
         max_message_bytes=config.max_message_bytes,
-        fsync=config.flush_policy == "fsync",
+        fsync=config.flush_policy == "fsync" or min(config.flush_messages, config.flush_ms) < LONG_MAX,
         log_append_time=config.message_timestamp_type == "LogAppendTime",
     )
 
@@ -94,6 +97,7 @@ def partition_settings(config: TopicConfig, *, internal: bool = False) -> Partit
         max_message_bytes=config.max_message_bytes,
         min_insync_replicas=config.min_insync_replicas,
         codec=CODECS[config.compression_type],
+        codec_level=_codec_level(config),
         times=None
         if config.message_timestamp_type == "LogAppendTime"
         else TimeBounds(config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms),
@@ -104,6 +108,19 @@ def partition_settings(config: TopicConfig, *, internal: bool = False) -> Partit
         throttled_leaders=throttled_replicas(config.leader_replication_throttled_replicas),
         throttled_followers=throttled_replicas(config.follower_replication_throttled_replicas),
     )
+
+
+def _codec_level(config: TopicConfig) -> int | None:
+    match config.compression_type:
+        case "gzip":
+            level, usual = config.compression_gzip_level, -1
+        case "lz4":
+            level, usual = config.compression_lz4_level, LZ4_FAST_LEVEL
+        case "zstd":
+            level, usual = config.compression_zstd_level, ZSTD_LEVEL
+        case _:
+            return None
+    return None if level == usual else level
 
 
 def _policies(config: TopicConfig) -> tuple[bool, bool]:

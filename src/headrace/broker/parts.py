@@ -51,7 +51,7 @@ from headrace.broker.tiering import Tiering
 from headrace.controller.asks import AllocateProducerIds
 from headrace.controller.decision import Refusal
 from headrace.metadata.config_table import RACK_AWARE
-from headrace.metadata.configs import broker_value
+from headrace.metadata.configs import ConfigValue, broker_value
 from headrace.metadata.delta import ImageDelta
 from headrace.net.client.address import Address
 from headrace.net.listener import Listener
@@ -159,7 +159,7 @@ class Parts:
             follow=self._follow,
             on_end=on_bug,
         )
-        self._metrics_listen = self._value("metrics.listen").strip()
+        self._metrics_listen = self._value("metrics.listen")
         advertised = {handler.key: handler.versions for handler in ALL if handler.advertised}
         self._counts = RequestCounts(advertised) if self._metrics_listen else None
         self.history = self._open_history()
@@ -307,17 +307,18 @@ class Parts:
         )
 
     def _number(self, key: str) -> int:
-        return int(self._value(key).strip())
+        return self._config_value(key).number()
 
     def _value(self, key: str) -> str:
+        return self._config_value(key).text()
+
+    def _config_value(self, key: str) -> ConfigValue:
         config = self._config
-        return broker_value(self.metadata.image, config.configs, key, node=config.broker_id).value
+        return broker_value(self.metadata.image, config.configs, key, node=config.broker_id)
 
     @property
     def _selects_by_rack(self) -> bool:
-        config = self._config
-        selector = broker_value(self.metadata.image, config.configs, "replica.selector.class", node=config.broker_id)
-        return selector.value.strip() == RACK_AWARE
+        return self._value("replica.selector.class") == RACK_AWARE
 
     async def _allocate_producer_ids(self) -> tuple[ProducerId, int] | Refusal:
         ask = AllocateProducerIds(broker_id=self._config.broker_id, broker_epoch=self.membership.epoch)

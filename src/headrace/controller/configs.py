@@ -11,13 +11,15 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from headrace.base.ids import BrokerId, TopicPartition
+from headrace.base.reading import INT_MAX, is_natural, items, natural
 from headrace.controller.decision import Decision, Refusal, Verdict
 from headrace.metadata.configs import (
-    BROKER_DEFS,
-    TOPIC_DEFS,
+    EVERY_BROKER_DEF,
+    EVERY_TOPIC_DEF,
     ConfigDef,
     ConfigType,
     broker_config_problem,
+    topic_config_conflict,
     topic_config_problem,
 )
 from headrace.metadata.events import ConfigChanged, MetadataEvent
@@ -116,10 +118,18 @@ def _alter(image: MetadataImage, resource: ResourceAlteration, replace_all: bool
     changes = {key: value for key, value in changes.items() if target.configs.get(key) != value}
     if not changes:
         return []
-    if target.topic is not None and (refusal := _compacts_history(image, target.topic, changes)) is not None:
+    if target.topic is not None and (refusal := _topic_refusal(image, target.topic, changes)) is not None:
         return refusal
     topic_id = None if target.topic is None else target.topic.id
     return [ConfigChanged(topic_id=topic_id, broker_id=target.broker_id, changes=changes)]
+
+
+def _topic_refusal(image: MetadataImage, topic: TopicImage, changes: Mapping[str, str | None]) -> Refusal | None:
+    """Why a topic cannot have these, each fit for itself, beside what it is and has; None where it can."""
+    after = {key: value for key, value in {**topic.configs, **changes}.items() if value is not None}
+    if problem := topic_config_conflict(image, after):
+        return _bad(problem)
+    return _compacts_history(image, topic, changes)
 
 
 def _compacts_history(image: MetadataImage, topic: TopicImage, changes: Mapping[str, str | None]) -> Refusal | None:
@@ -145,12 +155,12 @@ def _target(image: MetadataImage, resource: ResourceAlteration) -> _Target | Ref
             topic = image.topic(resource.name)
             if topic is None:
                 return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{resource.name}' does not exist")
-            return _Target(topic, None, topic.configs, TOPIC_DEFS)
+            return _Target(topic, None, topic.configs, EVERY_TOPIC_DEF)
         case ResourceType.BROKER:
             broker_id = named_broker(image, resource.name)
             if isinstance(broker_id, Refusal):
                 return broker_id
-            return _Target(None, broker_id, image.broker_configs.get(broker_id) or {}, BROKER_DEFS)
+            return _Target(None, broker_id, image.broker_configs.get(broker_id) or {}, EVERY_BROKER_DEF)
         case _:
             return Refusal(ErrorCode.INVALID_REQUEST, f"Resources of type {resource.kind} have no configs here.")
 
@@ -159,9 +169,9 @@ def named_broker(image: MetadataImage, name: str) -> BrokerId | Refusal | None:
     """The broker of a config resource's name; None: all brokers."""
     if not name:
         return None
-    if not (name.isascii() and name.isdigit()) or BrokerId(int(name[:10])) not in image.brokers:
+    if not is_natural(name, INT_MAX) or BrokerId(natural(name)) not in image.brokers:
         return Refusal(ErrorCode.INVALID_REQUEST, f"'{name[:20]}' is not the id of a registered broker.")
-    return BrokerId(int(name))
+    return BrokerId(natural(name))
 
 
 def _altered(target: _Target, alteration: Alteration) -> str | Refusal | None:
@@ -179,22 +189,22 @@ def _altered(target: _Target, alteration: Alteration) -> str | Refusal | None:
         case AlterOp.SET:
             pass
         case AlterOp.APPEND | AlterOp.SUBTRACT if definition.type is ConfigType.LIST and value is not None:
-            value = _edited(target.configs.get(key, definition.default), alteration.op, value)
+            value = _edited(target.configs.get(key, definition.default or ""), alteration.op, value)
         case AlterOp.APPEND | AlterOp.SUBTRACT:
             return _bad(f"Config {key} is not a list: nothing can be appended to it or subtracted from it.")
         case _:
             return Refusal(ErrorCode.INVALID_REQUEST, f"Unknown operation {alteration.op} on config {key}.")
     if problem := _problem(target, {key: value}):
         return _bad(problem)
-    return value
+    assert value is not None, "null is a problem"
+    return definition.kept(value)
 
 
 def _edited(current: str, op: int, value: str) -> str:
-    items = [item.strip() for item in current.split(",") if item.strip()]
-    named = [item.strip() for item in value.split(",")]
+    present, named = [item for item in items(current) if item], items(value)
     if op == AlterOp.APPEND:
-        return ",".join([*items, *(item for item in named if item not in items)])
-    return ",".join(item for item in items if item not in named)
+        return ",".join([*present, *(item for item in named if item not in present)])
+    return ",".join(item for item in present if item not in named)
 
 
 def _problem(target: _Target, configs: Mapping[str, str | None]) -> str | None:

@@ -203,7 +203,7 @@ def elect_uncleanly(
 
 def unclean_topics(image: MetadataImage, *, broker_configs: Mapping[str, str], node: BrokerId) -> list[TopicImage]:
     """Those with `unclean.leader.election.enable`, by name."""
-    everywhere = broker_value(image, broker_configs, UNCLEAN_ENABLED, node=node).value
+    everywhere = broker_value(image, broker_configs, UNCLEAN_ENABLED, node=node).text()
     enabled = (
         topic
         for topic in image.topics.values()

@@ -7,20 +7,26 @@ KIP-516 (ids), KIP-525 (configs in the response).
 
 from __future__ import annotations
 
-import re
 import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import Final
 
 import immutables
 
 from headrace.base.ids import NO_TOPIC_ID, BrokerId, TopicId
-from headrace.base.limits import PARTITIONS_PER_REQUEST_MAX, TOPIC_NAME_CHARS_MAX
+from headrace.base.limits import PARTITIONS_PER_REQUEST_MAX
 from headrace.controller.decision import Decision, Refusal
 from headrace.controller.placement import Placement
-from headrace.metadata.configs import ConfigValue, broker_value, topic_config_problem
+from headrace.controller.topic_names import NamesTaken, topic_name_problem
+from headrace.metadata.configs import (
+    ConfigValue,
+    broker_value,
+    kept_topic_configs,
+    topic_config_conflict,
+    topic_config_problem,
+)
 from headrace.metadata.events import MetadataEvent, TopicCreated
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.values import PartitionImage, TopicImage
@@ -28,7 +34,6 @@ from headrace.wire.errors import ErrorCode
 
 DEFAULT: Final = -1
 """Of a partition count or replication factor: the broker's choice."""
-_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,19 +97,6 @@ def topic_id_of(bits: int) -> TopicId | None:
     return None if drawn.bytes[0] >> 2 == 62 else drawn
 
 
-def topic_name_problem(name: str) -> str | None:
-    """Why this cannot be a topic's name; None where it can: 1 to 249 of `[a-zA-Z0-9._-]`, not `.` or `..`."""
-    if not name:
-        return "Topic name is invalid: it is empty."
-    if name in (".", ".."):
-        return "Topic name is invalid: it is '.' or '..'."
-    if len(name) > TOPIC_NAME_CHARS_MAX:
-        return f"Topic name is invalid: it has {len(name)} characters, more than {TOPIC_NAME_CHARS_MAX}."
-    if not _NAME.fullmatch(name):
-        return f"Topic name is invalid: '{name}' has characters other than ASCII letters, digits, '.', '_' and '-'."
-    return None
-
-
 def create_topics(
     image: MetadataImage,
     requests: Sequence[NewTopic],
@@ -117,7 +109,7 @@ def create_topics(
     `broker_configs`."""
     defaults = _Defaults(image, broker_configs, node)
     named = Counter(request.name for request in requests)
-    placement = Placement(image)
+    placement, names = Placement(image), NamesTaken(image)
     events: list[MetadataEvent] = []
     outcomes = []
     room = PARTITIONS_PER_REQUEST_MAX
@@ -127,22 +119,34 @@ def create_topics(
                 ErrorCode.INVALID_REQUEST, f"Topic '{request.name}' is in the request more than once."
             )
         else:
-            verdict = _create_topic(image, request, placement, defaults, room)
+            verdict = _name_refusal(image, request.name, names) or _create_topic(
+                image, request, placement, defaults, room
+            )
         if isinstance(verdict, TopicCreated):
+            names.take(request.name)
             room -= len(verdict.partitions)
             events.append(verdict)
         outcomes.append(_created(request, verdict))
     return Decision(() if validate_only else tuple(events), outcomes)
 
 
+def _name_refusal(image: MetadataImage, name: str, names: NamesTaken) -> Refusal | None:
+    if problem := topic_name_problem(name):
+        return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+    if image.topic(name) is not None:
+        return Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+    if problem := names.problem(name):
+        return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+    return None
+
+
 def _create_topic(
     image: MetadataImage, request: NewTopic, placement: Placement, defaults: _Defaults, room: int
 ) -> TopicCreated | Refusal:
-    if problem := topic_name_problem(request.name):
-        return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
-    if image.topic(request.name) is not None:
-        return Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{request.name}' already exists.")
     if problem := topic_config_problem(request.configs):
+        return Refusal(ErrorCode.INVALID_CONFIG, problem)
+    configs = kept_topic_configs(request.configs)
+    if problem := topic_config_conflict(image, configs):
         return Refusal(ErrorCode.INVALID_CONFIG, problem)
     if request.assignments is not None:
         partitions = _assigned_topic(request, request.assignments, placement, room)
@@ -150,12 +154,11 @@ def _create_topic(
         partitions = _placed_topic(request, placement, defaults, room)
     if isinstance(partitions, Refusal):
         return partitions
-    configs = cast("Mapping[str, str]", request.configs)  # a None was refused above
     return TopicCreated(
         topic_id=request.topic_id,
         name=request.name,
         partitions=partitions,
-        configs=dict(configs),
+        configs=configs,
         desired_replicas=defaults.desired_replicas(request, partitions[0].replication_factor),
     )
 

@@ -1,116 +1,41 @@
 """The one table of configs: what each is called, what it may be, and what it is where nobody said.
 
-Promises: a value that is accepted is honoured; one that no code honours yet is refused, never swallowed. To add a
-config: one `ConfigDef` here, one field in `headrace.metadata.configs.TopicConfig` where it is a topic's, and the code
-that honours it. Source: Kafka's TopicConfig and AbstractKafkaConfig.
+Promises: a value that is accepted is honoured, or changes nothing; one that no code honours yet is refused by name,
+never swallowed. To add a config: one `ConfigDef` here, one field in `headrace.metadata.configs.TopicConfig` where it is
+a topic's, and the code that honours it. Source: Kafka's TopicConfig and AbstractKafkaConfig.
 """
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from enum import IntEnum
 from typing import Final
 
+from headrace.base.reading import INT_MAX, LONG_MAX
+from headrace.metadata.config_defs import NUMBERS, ConfigDef, ConfigType
+from headrace.metadata.known_configs import known_broker_defs, known_topic_defs
 from headrace.metadata.throttled import FORM, PATTERN
+
+__all__ = [
+    "BROKER_DEFS",
+    "EVERY_BROKER_DEF",
+    "EVERY_TOPIC_DEF",
+    "INT_MAX",
+    "LONG_MAX",
+    "NUMBERS",
+    "RACK_AWARE",
+    "TOPIC_DEFS",
+    "ConfigDef",
+    "ConfigType",
+]
 
 RACK_AWARE: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 """By Kafka's name for it, lest its operators have to change theirs."""
-INT_MAX: Final = 2**31 - 1
-LONG_MAX: Final = 2**63 - 1
+HOUR_MS: Final = 3_600_000
 
 
-class ConfigType(IntEnum):
-    """As DescribeConfigs numbers them (KIP-569)."""
-
-    BOOLEAN = 1
-    STRING = 2
-    INT = 3
-    SHORT = 4
-    LONG = 5
-    DOUBLE = 6
-    LIST = 7
-    CLASS = 8
-    PASSWORD = 9
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigDef:
-    """One config. Values travel and are stored as strings; `parse` makes them typed."""
-
-    key: str
-    type: ConfigType
-    default: str
-    doc: str
-    topic: bool = False
-    """Whether topics have it (under `key`); else only brokers do."""
-    broker_key: str | None = None
-    """The broker config that gives a topic config its default; for a broker-only config None: `key` itself."""
-    dynamic: bool = True
-    """Whether it can be changed while a broker runs."""
-    low: int | None = None
-    high: int | None = None
-    values: tuple[str, ...] | None = None
-    """The values that it may take, where they are few."""
-    pattern: str | None = None
-    """A regular expression for all of the value."""
-    form: str = ""
-    """The same in words."""
-    honoured: tuple[str, ...] | None = None
-    """Those of `values` that code honours; None: all."""
-
-    def problem(self, value: str) -> str | None:
-        """Why the value cannot be, as a sentence that names the key; None where it can."""
-        text = value.strip()
-        if self.type is ConfigType.DOUBLE:
-            reason = self._fraction_problem(text)
-        else:
-            reason = self._number_problem(text) if self.type in NUMBERS else self._word_problem(text)
-        return None if reason is None else f"Invalid value {value} for configuration {self.key}: {reason}."
-
-    def _number_problem(self, text: str) -> str | None:
-        try:
-            number = int(text)
-        except ValueError:
-            return "it is not a number"
-        low, high = self.low, self.high
-        if high is None:
-            high = LONG_MAX if self.type is ConfigType.LONG else INT_MAX
-        if (low is not None and number < low) or number > high:
-            return f"it must be between {low} and {high}"
-        return None
-
-    def _fraction_problem(self, text: str) -> str | None:
-        try:
-            number = float(text)
-        except ValueError:
-            return "it is not a number"
-        low = -math.inf if self.low is None else self.low
-        high = math.inf if self.high is None else self.high
-        if not low <= number <= high or not math.isfinite(number):
-            return f"it must be between {self.low} and {self.high}"
-        return None
-
-    def _word_problem(self, text: str) -> str | None:
-        if self.type is ConfigType.BOOLEAN:
-            text = text.lower()
-            if text not in ("true", "false"):
-                return "it must be true or false"
-        if self.pattern is not None and re.fullmatch(self.pattern, text) is None:
-            return f"it must be {self.form}"
-        if self.values is not None and text not in self.values:
-            return f"it must be one of {', '.join(value or 'nothing' for value in self.values)}"
-        if self.honoured is not None and text not in self.honoured:
-            return f"it is not supported yet, only {', '.join(self.honoured)} is"
-        return None
-
-
-NUMBERS: Final = (ConfigType.INT, ConfigType.SHORT, ConfigType.LONG)
-
-
-def _topic(key: str, type_: ConfigType, default: str, broker_key: str | None, doc: str, **rest: object) -> ConfigDef:
+def _topic(
+    key: str, type_: ConfigType, default: str | None, broker_key: str | None, doc: str, **rest: object
+) -> ConfigDef:
     return ConfigDef(key=key, type=type_, default=default, broker_key=broker_key, doc=doc, topic=True, **rest)  # type: ignore[arg-type]  # a table's short form
 
 
@@ -124,7 +49,25 @@ TOPIC_DEFS: Final[Mapping[str, ConfigDef]] = {
             "log.cleanup.policy",
             "What happens to old segments: delete drops them by age and size, compact keeps each key's last record;"
             " where neither is named, all is kept.",
-            values=("delete", "compact", "compact,delete", "delete,compact", ""),
+            values=("delete", "compact"),
+        ),
+        _topic(
+            "compression.gzip.level",
+            ConfigType.INT,
+            "-1",
+            "compression.gzip.level",
+            "Level of compression.type gzip where the broker recompresses: 1 is fastest, 9 smallest, -1 is 6.",
+            values=("-1", *map(str, range(1, 10))),
+        ),
+        _topic(
+            "compression.lz4.level",
+            ConfigType.INT,
+            "9",
+            "compression.lz4.level",
+            "Level of compression.type lz4 where the broker recompresses: as in Kafka, 9 is its fast compressor, all"
+            " others are its high compression, which has levels from 3 to 12: those below and above are as these.",
+            low=1,
+            high=17,
         ),
         _topic(
             "compression.type",
@@ -134,6 +77,15 @@ TOPIC_DEFS: Final[Mapping[str, ConfigDef]] = {
             "The codec that batches are kept in: producer keeps each as it came; with any other, a batch that came in"
             " another is checked record by record and recompressed.",
             values=("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
+        ),
+        _topic(
+            "compression.zstd.level",
+            ConfigType.INT,
+            "3",
+            "compression.zstd.level",
+            "Level of compression.type zstd where the broker recompresses: from -131072, fastest, to 22, smallest.",
+            low=-131072,
+            high=22,
         ),
         _topic(
             "delete.retention.ms",
@@ -168,6 +120,23 @@ TOPIC_DEFS: Final[Mapping[str, ConfigDef]] = {
             low=-1,
         ),
         _topic(
+            "flush.messages",
+            ConfigType.LONG,
+            str(LONG_MAX),
+            "log.flush.interval.messages",
+            "Records after which they are to be on the disk. flush.policy=fsync has them there before acks=all is"
+            " answered, so that any value is met; one below the default has a topic of flush.policy=os flushed so.",
+            low=1,
+        ),
+        _topic(
+            "flush.ms",
+            ConfigType.LONG,
+            str(LONG_MAX),
+            "log.flush.interval.ms",
+            "Time after which records are to be on the disk, which is met as flush.messages is.",
+            low=0,
+        ),
+        _topic(
             "flush.policy",
             ConfigType.STRING,
             "fsync",
@@ -192,6 +161,15 @@ TOPIC_DEFS: Final[Mapping[str, ConfigDef]] = {
             "log.index.interval.bytes",
             "Bytes of log between two entries of its offset index.",
             low=0,
+        ),
+        _topic(
+            "internal.segment.bytes",
+            ConfigType.INT,
+            "0",
+            None,
+            "As segment.bytes, before which it goes; Kafka's own tests set it, where it has no least value. 0: none.",
+            low=0,
+            is_hidden=True,
         ),
         _topic(
             "leader.replication.throttled.replicas",
@@ -291,8 +269,7 @@ TOPIC_DEFS: Final[Mapping[str, ConfigDef]] = {
             ConfigType.LONG,
             "-1",
             "log.retention.bytes",
-            "Bytes that a partition keeps before its oldest segments are deleted; -1: no limit.",
-            low=-1,
+            "Bytes that a partition keeps before its oldest segments are deleted; -1, or less: no limit.",
         ),
         _topic(
             "retention.ms",
@@ -301,6 +278,7 @@ TOPIC_DEFS: Final[Mapping[str, ConfigDef]] = {
             "log.retention.ms",
             "Time that a record is kept before its segment is deleted; -1: for ever.",
             low=-1,
+            coarser=(("log.retention.minutes", 60_000), ("log.retention.hours", HOUR_MS)),
         ),
         _topic(
             "segment.bytes",
@@ -325,6 +303,7 @@ TOPIC_DEFS: Final[Mapping[str, ConfigDef]] = {
             "log.roll.jitter.ms",
             "Most that a segment is closed before segment.ms, by chance, lest all partitions close theirs at once.",
             low=0,
+            coarser=(("log.roll.jitter.hours", HOUR_MS),),
         ),
         _topic(
             "segment.ms",
@@ -333,6 +312,7 @@ TOPIC_DEFS: Final[Mapping[str, ConfigDef]] = {
             "log.roll.ms",
             "Time after which a segment is closed even where it is not full.",
             low=1,
+            coarser=(("log.roll.hours", HOUR_MS),),
         ),
         _topic(
             "storage.compression",
@@ -484,7 +464,9 @@ _BROKER_ONLY: Final = (
         key="group.consumer.assignors",
         type=ConfigType.LIST,
         default="uniform,range",
-        values=("uniform", "range", "uniform,range", "range,uniform"),
+        values=("uniform", "range"),
+        pattern=".+",
+        form="one of uniform, range, or both",
         dynamic=False,
         doc="Who shares out partitions in consumer groups: the first where their members do not ask for another.",
     ),
@@ -509,6 +491,7 @@ _BROKER_ONLY: Final = (
         type=ConfigType.STRING,
         default="bidirectional",
         values=("bidirectional", "upgrade", "downgrade", "disabled"),
+        in_any_case=True,
         dynamic=False,
         doc="Whether a group with members may change between the classic protocol and the consumer protocol.",
     ),
@@ -571,8 +554,7 @@ _BROKER_ONLY: Final = (
         key="log.cleaner.backoff.ms",
         type=ConfigType.LONG,
         default="15000",
-        low=1,
-        dynamic=False,
+        low=0,
         doc="Time between two looks for compacted topics that are due for a cleaning.",
     ),
     ConfigDef(
@@ -580,7 +562,6 @@ _BROKER_ONLY: Final = (
         type=ConfigType.DOUBLE,
         default="1.7976931348623157E308",
         low=1,
-        dynamic=False,
         doc="Bytes that the cleaning of compacted topics reads and writes in a second, at most.",
     ),
     ConfigDef(
@@ -591,6 +572,36 @@ _BROKER_ONLY: Final = (
         dynamic=False,
         doc="Disk that the journal of flush.policy=fsync may take, in files of 32 MiB, at least three. 0: there is no "
         "journal, and each flush syncs the files of every log that it covers.",
+    ),
+    ConfigDef(
+        key="log.retention.hours",
+        type=ConfigType.INT,
+        default="168",
+        dynamic=False,
+        doc="As log.retention.ms, in hours, where neither that nor log.retention.minutes is set.",
+    ),
+    ConfigDef(
+        key="log.retention.minutes",
+        type=ConfigType.INT,
+        default=None,
+        dynamic=False,
+        doc="As log.retention.ms, in minutes, where that is not set.",
+    ),
+    ConfigDef(
+        key="log.roll.hours",
+        type=ConfigType.INT,
+        default="168",
+        low=1,
+        dynamic=False,
+        doc="As log.roll.ms, in hours, where that is not set.",
+    ),
+    ConfigDef(
+        key="log.roll.jitter.hours",
+        type=ConfigType.INT,
+        default="0",
+        low=0,
+        dynamic=False,
+        doc="As log.roll.jitter.ms, in hours, where that is not set.",
     ),
     ConfigDef(
         key="log.retention.check.interval.ms",
@@ -732,3 +743,9 @@ BROKER_DEFS: Final[Mapping[str, ConfigDef]] = {definition.key: definition for de
     definition.broker_key: definition for definition in TOPIC_DEFS.values() if definition.broker_key is not None
 }
 """Every broker config, by the broker's name for it (`log.retention.ms`, not `retention.ms`)."""
+
+EVERY_TOPIC_DEF: Final[Mapping[str, ConfigDef]] = dict(sorted({**known_topic_defs(TOPIC_DEFS), **TOPIC_DEFS}.items()))
+"""Those and the configs of Kafka that nothing here reads (`known_configs`), by name, sorted."""
+EVERY_BROKER_DEF: Final[Mapping[str, ConfigDef]] = dict(
+    sorted({**known_broker_defs(BROKER_DEFS), **BROKER_DEFS}.items())
+)

@@ -12,12 +12,22 @@ from enum import IntEnum
 
 from headrace.base.errors import UsageError
 from headrace.base.ids import BrokerId
-from headrace.metadata.config_table import BROKER_DEFS, NUMBERS, TOPIC_DEFS, ConfigDef, ConfigType
+from headrace.metadata.config_defs import MOST, NUMBERS, Value, understood, written
+from headrace.metadata.config_table import (
+    BROKER_DEFS,
+    EVERY_BROKER_DEF,
+    EVERY_TOPIC_DEF,
+    TOPIC_DEFS,
+    ConfigDef,
+    ConfigType,
+)
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.values import TopicImage
 
 __all__ = [
     "BROKER_DEFS",
+    "EVERY_BROKER_DEF",
+    "EVERY_TOPIC_DEF",
     "TOPIC_DEFS",
     "ConfigDef",
     "ConfigSource",
@@ -28,7 +38,9 @@ __all__ = [
     "broker_value",
     "broker_values",
     "check_broker_configs",
+    "kept_topic_configs",
     "topic_config",
+    "topic_config_conflict",
     "topic_config_problem",
     "topic_values",
 ]
@@ -51,10 +63,11 @@ class ConfigValue:
 
     key: str
     """The name under which it was asked: the topic's, or the broker's."""
-    value: str
+    value: str | None
+    """As Kafka writes it, however it was set; None: null."""
     source: ConfigSource
     definition: ConfigDef
-    synonyms: tuple[tuple[str, str, ConfigSource], ...]
+    synonyms: tuple[tuple[str, str | None, ConfigSource], ...]
     """(name, value, source) of every level that sets it, the one in force first, the built-in default last."""
 
     @property
@@ -66,13 +79,26 @@ class ConfigValue:
         return not self.definition.dynamic
 
     def boolean(self) -> bool:
-        return self.value.strip().lower() == "true"
+        value = self._typed(ConfigType.BOOLEAN)
+        return value if isinstance(value, bool) else str(value).lower() == "true"
 
     def number(self) -> int:
-        return int(self.value.strip())
+        value = self._typed(*NUMBERS)
+        assert isinstance(value, int), f"{self.key} is a whole number"
+        return value
 
     def fraction(self) -> float:
-        return float(self.value.strip())
+        value = self._typed(ConfigType.DOUBLE)
+        assert isinstance(value, float), f"{self.key} is a number"
+        return value
+
+    def text(self) -> str:
+        assert self.value is not None, f"{self.key} is never null"
+        return self.value
+
+    def _typed(self, *types: ConfigType) -> Value:
+        assert self.definition.type in types
+        return understood(self.definition.type, self.text())
 
 
 def topic_values(
@@ -86,7 +112,7 @@ def topic_values(
     """Every topic config as it holds on broker `node` for a topic with these configs of its own, by name, sorted.
     `broker_configs` are the static ones, which that broker was started with."""
     levels = _levels(image, broker_configs, node)
-    return {key: _value(key, definition, topic_configs, levels, replicas) for key, definition in TOPIC_DEFS.items()}
+    return _described(_value(key, each, topic_configs, levels, replicas) for key, each in EVERY_TOPIC_DEF.items())
 
 
 def broker_values(
@@ -94,7 +120,11 @@ def broker_values(
 ) -> dict[str, ConfigValue]:
     """Every broker config as it holds on broker `node`, by the broker's name for it, sorted."""
     levels = _levels(image, broker_configs, node)
-    return {key: _value(key, definition, {}, levels, 1) for key, definition in sorted(BROKER_DEFS.items())}
+    return _described(_value(key, definition, {}, levels, 1) for key, definition in EVERY_BROKER_DEF.items())
+
+
+def _described(values: Iterable[ConfigValue]) -> dict[str, ConfigValue]:
+    return {value.key: value for value in values if not (value.is_default and value.definition.is_hidden)}
 
 
 def broker_value(
@@ -123,16 +153,40 @@ def _value(
     replicas: int,
 ) -> ConfigValue:
     broker_key = definition.broker_key or definition.key
-    synonyms = []
+    synonyms: list[tuple[str, str | None, ConfigSource]] = []
     if (own := topic_configs.get(definition.key)) is not None:
-        synonyms.append((definition.key, own, ConfigSource.DYNAMIC_TOPIC_CONFIG))
+        synonyms.append((definition.key, _shown(definition, own), ConfigSource.DYNAMIC_TOPIC_CONFIG))
     for configs, source in levels:
         if (found := configs.get(broker_key)) is not None:
-            synonyms.append((broker_key, found, source))
+            synonyms.append((broker_key, _shown(definition, found), source))
+    found = _coarser(definition, levels, synonyms) if definition.coarser and not synonyms else None
     default = "2" if definition.key == "min.insync.replicas" and replicas >= 3 else definition.default
     synonyms.append((broker_key, default, ConfigSource.DEFAULT_CONFIG))
     _, value, source = synonyms[0]
+    value = value if found is None else found
     return ConfigValue(key=key, value=value, source=source, definition=definition, synonyms=tuple(synonyms))
+
+
+def _shown(definition: ConfigDef, text: str) -> str:
+    shown = written(understood(definition.type, text))
+    return shown.lower() if definition.in_any_case else shown
+
+
+def _coarser(
+    definition: ConfigDef,
+    levels: Iterable[tuple[Mapping[str, str], ConfigSource]],
+    synonyms: list[tuple[str, str | None, ConfigSource]],
+) -> str | None:
+    """What the first of the coarser names that is set says, in the finest unit; all that are set become synonyms."""
+    value: str | None = None
+    for name, unit in definition.coarser:
+        for configs, source in levels:
+            if (text := configs.get(name)) is not None:
+                number = int(understood(ConfigType.INT, text))
+                synonyms.append((name, str(number), source))
+                told = -1 if number < 0 else min(number * unit, MOST[definition.type])
+                value = str(told) if value is None else value
+    return value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,14 +194,20 @@ class TopicConfig:
     """A topic's effective configs, typed. -1 means no limit where a limit is meant."""
 
     cleanup_policy: str
+    compression_gzip_level: int
+    compression_lz4_level: int
     compression_type: str
+    compression_zstd_level: int
     delete_retention_ms: int
     durable_compacted_enable: bool
     durable_enable: bool
     durable_export_max_lag_ms: int
+    flush_messages: int
+    flush_ms: int
     flush_policy: str
     follower_replication_throttled_replicas: str
     index_interval_bytes: int
+    internal_segment_bytes: int
     leader_replication_throttled_replicas: str
     local_retention_bytes: int
     local_retention_ms: int
@@ -174,27 +234,40 @@ def topic_config(
 ) -> TopicConfig:
     """What holds for this topic on broker `node`. Costs tens of microseconds: keep it until `LocalChanges` says that
     the topic is reconfigured."""
-    replicas = topic.settled_replicas
-    values = topic_values(image, topic.configs, broker_configs, node=node, replicas=replicas)
-    return TopicConfig(**{key.replace(".", "_"): _typed(value) for key, value in values.items()})  # type: ignore[arg-type]  # a test compares the names and types
+    levels, replicas = _levels(image, broker_configs, node), topic.settled_replicas
+    values = (_value(key, each, topic.configs, levels, replicas) for key, each in TOPIC_DEFS.items())
+    return TopicConfig(**{value.key.replace(".", "_"): _typed(value) for value in values})  # type: ignore[arg-type]  # a test compares the names and types
 
 
-def _typed(value: ConfigValue) -> str | int | float | bool:
-    if value.definition.type is ConfigType.BOOLEAN:
-        return value.boolean()
-    if value.definition.type is ConfigType.DOUBLE:
-        return value.fraction()
-    return value.number() if value.definition.type in NUMBERS else value.value.strip()
+def _typed(value: ConfigValue) -> Value:
+    return understood(value.definition.type, value.text())
 
 
 def topic_config_problem(configs: Mapping[str, str | None]) -> str | None:
     """The first reason for which these cannot be a topic's configs, as a sentence naming the key; None: they can."""
-    return _first_problem(configs, TOPIC_DEFS, "topic")
+    return _first_problem(configs, EVERY_TOPIC_DEF, "topic")
+
+
+def topic_config_conflict(image: MetadataImage, configs: Mapping[str, str]) -> str | None:
+    """Why these, each fit for itself, cannot be one topic's configs together; None where they can."""
+    levels = _levels(image, {}, None)
+    shortest, longest = (
+        _value(key, TOPIC_DEFS[key], configs, levels, 1).number()
+        for key in ("min.compaction.lag.ms", "max.compaction.lag.ms")
+    )
+    if shortest > longest:
+        return f"Config min.compaction.lag.ms ({shortest}) cannot be above max.compaction.lag.ms ({longest})."
+    return None
+
+
+def kept_topic_configs(configs: Mapping[str, str | None]) -> dict[str, str]:
+    """As they are stored, once `topic_config_problem` has none with them."""
+    return {key: EVERY_TOPIC_DEF[key].kept(value) for key, value in configs.items() if value is not None}
 
 
 def broker_config_problem(configs: Mapping[str, str | None]) -> str | None:
     """The same for a broker's, under the broker's names."""
-    return _first_problem(configs, BROKER_DEFS, "broker")
+    return _first_problem(configs, EVERY_BROKER_DEF, "broker")
 
 
 def _first_problem(configs: Mapping[str, str | None], table: Mapping[str, ConfigDef], kind: str) -> str | None:

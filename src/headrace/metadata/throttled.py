@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-PATTERN: Final = r"\*|(\d{1,9}:\d{1,9}(\s*,\s*\d{1,9}:\d{1,9})*)?"
+PATTERN: Final = r"\*|([0-9]{1,9}:[0-9]{1,9}(,[0-9]{1,9}:[0-9]{1,9})*)?"
 FORM: Final = "* (all), or partition:broker, separated by commas"
 ALL: Final = "*"
 

@@ -293,15 +293,15 @@ def _walk(batch: Buffer, header: BatchHeader, limit: int) -> tuple[bytes, Walked
         raise CorruptBatch(f"The batch cannot be unpacked: {error}") from error
 
 
-def repack(batch: Buffer, codec: Compression, *, limit: int) -> Repacked:
-    """The same records in another codec (the very same bytes, where they are in it already), once each is found sound
-    and in its place: what the header said of them holds. `check_batch` is the caller's. Raises CorruptBatch; never
-    unpacks more than `limit` bytes."""
+def repack(batch: Buffer, codec: Compression, *, limit: int, level: int | None = None) -> Repacked:
+    """The same records in another codec, at that level (the very same bytes, where they are in it already), once each
+    is found sound and in its place: what the header said of them holds. `check_batch` is the caller's. Raises
+    CorruptBatch; never unpacks more than `limit` bytes."""
     header = parse_header(batch)
     data, records = _walk(batch, header, limit)
     if header.compression is codec:
         return Repacked(bytes(batch), records)
-    payload = compress(codec, data)
+    payload = compress(codec, data, level)
     changed = header._replace(
         batch_length=HEADER_BYTES - LENGTH_END + len(payload),
         attributes=header.attributes & ~COMPRESSION_MASK | codec,

@@ -31,25 +31,37 @@ XERIAL_HEADER: Final = b"\x82SNAPPY\x00" + (1).to_bytes(4, "big") + (1).to_bytes
 XERIAL_MAGIC: Final = XERIAL_HEADER[:8]
 XERIAL_BLOCK_BYTES: Final = 32 * 1024
 FIRST_GUESS_BYTES: Final = 64 * 1024
+LZ4_FAST_LEVEL: Final = 9
+"""What `compression.lz4.level` calls Kafka's fast compressor; all others are levels of the other, which begins at
+LZ4_HIGH_LEVEL_MIN."""
+LZ4_HIGH_LEVEL_MIN: Final = 3
+LZ4_HIGH_LEVEL_MAX: Final = 12
+ZSTD_LEVEL: Final = 3
+"""Kafka's and zstd's own."""
 
 
-def compress(codec: Compression, data: Buffer) -> bytes:
-    """Pack `data` so that Java's Kafka client can read it."""
+def compress(codec: Compression, data: Buffer, level: int | None = None) -> bytes:
+    """Pack `data` so that Java's Kafka client can read it, at a level as Kafka's `compression.*.level` names them
+    (KIP-390); None: the codec's own. None and snappy have no levels."""
     match codec:
         case Compression.NONE:
             return bytes(data)
         case Compression.GZIP:
-            return bytes(cramjam.gzip.compress(data))
+            return bytes(cramjam.gzip.compress(data, level=level))
         case Compression.SNAPPY:
             return _compress_xerial(data)
         case Compression.LZ4:
             # Java's reader refuses linked blocks and wants blocks of 64 KB.
             packed: bytes = lz4.frame.compress(
-                data, block_linked=False, block_size=lz4.frame.BLOCKSIZE_MAX64KB, store_size=False
+                data,
+                compression_level=_lz4_level(level),
+                block_linked=False,
+                block_size=lz4.frame.BLOCKSIZE_MAX64KB,
+                store_size=False,
             )
             return packed
         case Compression.ZSTD:
-            return bytes(cramjam.zstd.compress(data))
+            return bytes(cramjam.zstd.compress(data, level=ZSTD_LEVEL if level is None else level))
 
 
 def decompress(codec: Compression, data: Buffer, limit: int) -> Buffer:
@@ -67,6 +79,13 @@ def decompress(codec: Compression, data: Buffer, limit: int) -> Buffer:
             return _decompress_lz4(data, limit)
         case Compression.ZSTD:
             return _into_growing_buffer(cramjam.zstd, data, limit)
+
+
+def _lz4_level(level: int | None) -> int:
+    """By lz4's own numbers: 0 is the fast compressor."""
+    if level in (None, LZ4_FAST_LEVEL):
+        return 0
+    return max(LZ4_HIGH_LEVEL_MIN, min(level, LZ4_HIGH_LEVEL_MAX))
 
 
 def _too_much(limit: int) -> CorruptData:

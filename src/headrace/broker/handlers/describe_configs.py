@@ -16,7 +16,7 @@ from headrace.broker.admin import error_of
 from headrace.broker.context import Handler, RequestContext
 from headrace.controller.configs import ResourceType, named_broker
 from headrace.controller.decision import Refusal
-from headrace.controller.topics import topic_name_problem
+from headrace.controller.topic_names import topic_name_problem
 from headrace.metadata.configs import ConfigDef, ConfigSource, ConfigType, ConfigValue, broker_values, topic_values
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from headrace.base.limits import DESCRIBED_PARTITIONS_MAX
 from headrace.broker.context import Handler, RequestContext
 from headrace.broker.topic_answers import TOPIC_OPERATIONS, live_ids, offline_replicas, partition_error
-from headrace.controller.topics import topic_name_problem
+from headrace.controller.topic_names import topic_name_problem
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.values import PartitionImage, TopicImage
 from headrace.wire.apis import ApiKey

@@ -26,7 +26,8 @@ from headrace.broker.topic_answers import (
     partition_error,
 )
 from headrace.controller.asks import CreateTopics
-from headrace.controller.topics import NewTopic, topic_name_problem
+from headrace.controller.topic_names import topic_name_problem
+from headrace.controller.topics import NewTopic
 from headrace.metadata.configs import broker_value
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.values import INTERNAL_TOPICS, TopicImage

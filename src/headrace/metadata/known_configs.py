@@ -1,0 +1,207 @@
+"""Configs of Kafka that nothing here reads, known by name: which of their values are taken, stored and described.
+
+Promises: every config of the Kafka that `kafka_configs` is of is either honoured (`config_table`) or here. A value that
+changes nothing is taken: any, where the config tunes what Kafka alone has, or a part of it that is off; else only
+Kafka's default. All other values would ask for something that is not done, and are refused by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+from typing import Final, NamedTuple
+
+from headrace.metadata.config_defs import ConfigDef, ConfigType
+from headrace.metadata.kafka_configs import BROKER_FACTS, TOPIC_FACTS, Fact
+
+
+class _Free(NamedTuple):
+    """Configs of which any value that Kafka takes changes nothing here: by name, or by how the name begins (a dot at
+    its end)."""
+
+    doc: str
+    names: tuple[str, ...]
+
+
+FREE: Final = (
+    _Free(
+        "Threads, buffers, timers and caches of Kafka's own: there are none of these here, any value is taken.",
+        (
+            *("background.threads", "num.io.threads", "num.network.threads", "num.recovery.threads.per.data.dir"),
+            *("num.replica.alter.log.dirs.threads", "num.replica.fetchers", "queued.max.requests"),
+            *("controller.performance.", "controller.socket.timeout.ms", "request.timeout.ms"),
+            *("delete.records.purgatory.purge.interval.requests", "fetch.purgatory.purge.interval.requests"),
+            *("producer.purgatory.purge.interval.requests", "producer.id.expiration.check.interval.ms"),
+            *("group.coordinator.append.linger.ms", "group.coordinator.background.threads"),
+            *("group.coordinator.cached.buffer.max.bytes", "group.coordinator.threads"),
+            *("group.consumer.assignor.offload.enable", "group.consumer.regex.refresh.interval.ms"),
+            *("initial.broker.registration.timeout.ms", "server.max.startup.time.ms", "log.initial.task.delay.ms"),
+            *("log.cleaner.dedupe.buffer.size", "log.cleaner.io.buffer.load.factor", "log.cleaner.io.buffer.size"),
+            *("log.dir.failure.timeout.ms", "log.flush.offset.checkpoint.interval.ms", "log.flush.scheduler."),
+            *("log.flush.start.offset.checkpoint.interval.ms", "offsets.load.buffer.size"),
+            *("replica.fetch.", "replica.high.watermark.", "replica.socket.", "socket.connection.setup."),
+            *("socket.listen.backlog.size", "socket.receive.buffer.bytes", "socket.send.buffer.bytes"),
+            *("kafka.metrics.polling.interval.secs", "metrics.num.samples", "metrics.recording.level"),
+            *("metrics.sample.window.ms", "telemetry.max.bytes", "unclean.leader.election.interval.ms"),
+        ),
+    ),
+    _Free(
+        "Compacted topics are cleaned one at a time, in a process of its own: any number from 1 on is taken.",
+        ("log.cleaner.threads",),
+    ),
+    _Free(
+        "Files of deleted segments go at once, and readers keep what they have open: any value is taken.",
+        ("file.delete.delay.ms", "log.segment.delete.delay.ms"),
+    ),
+    _Free(
+        "The metadata log is Headrace's own: Kafka's timers and sizes for it change nothing, any value is taken.",
+        (
+            *("metadata.log.max.", "metadata.log.segment.", "metadata.max.", "internal.metadata."),
+            *("controller.quorum.append.", "controller.quorum.election.", "controller.quorum.fetch."),
+            *("controller.quorum.request.", "controller.quorum.retry.", "controller.quota.window."),
+        ),
+    ),
+    _Free(
+        "Of Kafka's tiered storage, which is off (durable.enable has ours): as there, any value is taken.",
+        ("remote.copy.", "remote.fetch.", "remote.list.", "remote.log.", "log.remote."),
+    ),
+    _Free(
+        "Of share groups, which are not there: any value is taken.",
+        ("errors.deadletterqueue.", "group.share.", "share."),
+    ),
+    _Free("Of Streams groups (KIP-1071), which are not there: any value is taken.", ("group.streams.",)),
+    _Free(
+        "Of transactions, which are not there: any value is taken.",
+        ("add.partitions.to.txn.", "transaction.", "transactional."),
+    ),
+    _Free(
+        "A broker has one log directory, between which nothing is moved: any value is taken.",
+        ("alter.log.dirs.", "replica.alter.log.dirs.io.max.bytes.per.second"),
+    ),
+    _Free(
+        "Nobody is authenticated, so that nothing of it is delayed or expires: any value is taken.",
+        ("connection.failed.authentication.delay.ms", "delegation.token.expiry.", "delegation.token.max."),
+    ),
+    _Free(
+        "Bounds for groups' own intervals between assignments, which are made at once here: any value is taken.",
+        ("group.consumer.max.assignment.interval.ms", "group.consumer.min.assignment.interval.ms"),
+    ),
+)
+
+NOT_FREE: Final = frozenset({"remote.log.storage.system.enable", "transaction.two.phase.commit.enable"})
+"""Switches, though they begin as above: on, they would ask for what is not there."""
+
+LEAST: Final = {"log.cleaner.threads": 1}
+"""Where less, which Kafka takes, would ask for something."""
+
+ALSO: Final = {
+    "group.consumer.assignment.interval.ms": ("0",),
+    "group.coordinator.rebalance.protocols": ("classic,consumer", "consumer,classic"),
+    "metric.reporters": ("",),
+}
+"""Values beside Kafka's default that are what happens anyway."""
+
+TOLD_OTHERWISE: Final = {
+    "advertised.listeners": "start the broker with --advertise",
+    "broker.id": "start the broker with --id",
+    "broker.rack": "start the broker with --rack",
+    "controller.listener.names": "every broker may be the controller",
+    "controller.quorum.bootstrap.servers": "start the broker with --join",
+    "controller.quorum.voters": "start the broker with --join",
+    "inter.broker.listener.name": "brokers speak to each other where clients do",
+    "listener.security.protocol.map": "nothing is encrypted",
+    "listeners": "start the broker with --listen",
+    "log.dir": "start the broker with --data",
+    "log.dirs": "start the broker with --data",
+    "metadata.log.dir": "start the broker with --data",
+    "node.id": "start the broker with --id",
+    "process.roles": "every broker may be the controller",
+}
+"""What Kafka has a config for and Headrace an option, or nothing: no value is taken, and none described."""
+
+INSTEAD: Final = {
+    "max.connection.creation.rate": "max.connections and max.connections.per.ip bound connections",
+    "queued.max.request.bytes": "queued.max.bytes bounds what waits",
+    "remote.storage.enable": "durable.enable has history kept in a store",
+    "remote.log.storage.system.enable": "durable.url has history kept in a store",
+}
+
+_VERSION: Final = r"[0-9]+\.[0-9]+(\.[0-9]+)?(-IV[0-9]+)?"
+OF_KAFKA_3: Final = (
+    ConfigDef(
+        key="message.downconversion.enable",
+        type=ConfigType.BOOLEAN,
+        default="true",
+        doc="Of Kafka 3: records are never converted, any value is taken.",
+        topic=True,
+        broker_key="log.message.downconversion.enable",
+        is_hidden=True,
+    ),
+    ConfigDef(
+        key="message.format.version",
+        type=ConfigType.STRING,
+        default="3.0-IV1",
+        doc="Of Kafka 3: records are always kept in the format of now, any version is taken.",
+        topic=True,
+        broker_key="log.message.format.version",
+        pattern=_VERSION,
+        form="a version of Kafka, as 3.0-IV1",
+        is_hidden=True,
+    ),
+    ConfigDef(
+        key="message.timestamp.difference.max.ms",
+        type=ConfigType.LONG,
+        default="9223372036854775807",
+        doc="Of Kafka 3: message.timestamp.before.max.ms and message.timestamp.after.max.ms are heeded.",
+        topic=True,
+        broker_key="log.message.timestamp.difference.max.ms",
+        low=0,
+        honoured=("9223372036854775807",),
+        instead="set message.timestamp.before.max.ms and message.timestamp.after.max.ms",
+        is_hidden=True,
+    ),
+)
+"""Topics that MirrorMaker or a backup brings may still have them."""
+
+
+def known_topic_defs(honoured: Container[str]) -> Mapping[str, ConfigDef]:
+    """Every topic config of Kafka that is not among those, by name."""
+    defs = [_definition(fact, is_topic=True) for fact in TOPIC_FACTS if fact.key not in honoured]
+    return {each.key: each for each in (*defs, *OF_KAFKA_3)}
+
+
+def known_broker_defs(honoured: Container[str]) -> Mapping[str, ConfigDef]:
+    """The same for brokers, under the broker's names."""
+    return {fact.key: _definition(fact, is_topic=False) for fact in BROKER_FACTS if fact.key not in honoured} | {
+        each.broker_key: each for each in OF_KAFKA_3 if each.broker_key is not None
+    }
+
+
+def _definition(fact: Fact, *, is_topic: bool) -> ConfigDef:
+    free = None if fact.key in NOT_FREE else _free(fact.key)
+    told = TOLD_OTHERWISE.get(fact.key)
+    instead = told or INSTEAD.get(fact.key, "")
+    taken = (() if fact.default is None else (fact.default,)) + ALSO.get(fact.key, ())
+    default_only = "Only Kafka's default is taken: for another value there is nothing here that would heed it."
+    return ConfigDef(
+        key=fact.key,
+        type=fact.type,
+        default=fact.default,
+        doc=free or (f"Not taken: {told}." if told else default_only),
+        topic=is_topic,
+        broker_key=fact.broker_key,
+        dynamic=fact.updates != "read-only",
+        low=LEAST.get(fact.key, fact.low),
+        high=fact.high,
+        values=fact.values or None,
+        honoured=None if free else () if told else taken,
+        instead=instead,
+        is_hidden=fact.is_internal or told is not None,
+    )
+
+
+def _free(key: str) -> str | None:
+    """Why any value is taken; None where not."""
+    for doc, names in FREE:
+        if any(key.startswith(name) if name.endswith(".") else key == name for name in names):
+            return doc
+    return None
