@@ -22,6 +22,7 @@ from headrace.broker.handlers import (
     incremental_alter_configs,
     metadata,
 )
+from headrace.metadata.kafka_configs import TOPIC_FACTS
 from headrace.wire.codec import NO_UUID
 from headrace.wire.messages import alter_configs as legacy
 from headrace.wire.messages.api_versions import ApiVersionsRequest
@@ -239,6 +240,25 @@ async def test_describe_some_configs_plainly_and_a_broker_s(client: RawClient) -
 async def test_configs_of_what_is_not_there(client: RawClient, kind: int, name: str, code: int) -> None:
     result = await configs_of(client, kind, name)
     assert (result.error_code, result.configs) == (code, ())
+
+
+async def test_a_topic_is_created_with_every_config_that_kafka_describes(client: RawClient) -> None:
+    """As MirrorMaker 2 and backups create it. Each is stored and described, and can be set again, all at once."""
+    told = {fact.key: fact.default for fact in TOPIC_FACTS if fact.default is not None}
+    items = tuple(CreatableTopicConfig(name=key, value=value) for key, value in told.items())
+    wanted = CreatableTopic(name="t", num_partitions=1, replication_factor=1, configs=items)
+    (created,) = await create(client, wanted)
+    assert (created.error_code, created.error_message) == (0, None)
+    changes = tuple(AlterableConfig(name=key, config_operation=SET, value=value) for key, value in told.items())
+    resource = AlterConfigsResource(resource_type=TOPIC, resource_name="t", configs=changes)
+    (answer,) = (await client.ask(1, IncrementalAlterConfigsRequest(resources=(resource,)))).responses
+    assert (answer.error_code, answer.error_message) == (0, None)
+    described = {config.name: config for config in (await configs_of(client, TOPIC, "t")).configs}
+    assert {key: (described[key].value, described[key].config_source) for key in told} == {
+        key: (value, 1) for key, value in told.items()
+    }
+    types = {fact.key: int(fact.type) for fact in TOPIC_FACTS}
+    assert {key: described[key].config_type for key in told} == {key: types[key] for key in told}
 
 
 @pytest.mark.parametrize("version", versions(incremental_alter_configs))

@@ -14,7 +14,7 @@ import pytest
 from headrace.base.limits import PRODUCER_BATCHES_CACHED
 from headrace.broker import cleaner
 from headrace.broker.boot import Broker
-from headrace.broker.cleaner import CleaningRunner
+from headrace.broker.cleaner import CleaningRunner, in_thread
 from headrace.broker.cleaner_child import run_in_child
 from headrace.broker.config import BrokerConfig
 from headrace.broker.system import SystemClock, system_random
@@ -28,6 +28,11 @@ from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from headrace.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from headrace.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from headrace.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from headrace.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from headrace.wire.records import Record
 from tests.broker import data_path
@@ -76,8 +81,9 @@ def ear(monkeypatch: pytest.MonkeyPatch) -> Ear:
 
 
 @asynccontextmanager
-async def running(data: Path, run: CleaningRunner) -> AsyncIterator[RawClient]:
-    config = BrokerConfig(data=data, port=0, configs={"log.cleaner.backoff.ms": "20"})
+async def running(data: Path, run: CleaningRunner, **configs: str) -> AsyncIterator[RawClient]:
+    started_with = {"log.cleaner.backoff.ms": "20"} | configs
+    config = BrokerConfig(data=data, port=0, configs=started_with)
     broker = Broker(config, clock=SystemClock(), random=system_random(), disk=LocalDisk(), cleaning=run)
     async with asyncio.timeout(30), broker, RawClient(f"{broker.host}:{broker.port}") as client:
         yield client
@@ -265,3 +271,36 @@ def test_the_pace_is_kept() -> None:
 def test_a_child_that_ends_before_it_has_said_all_has_said_nothing(said: bytes) -> None:
     with pytest.raises(OSError, match="ended before it had said"):
         decode_cleaned(said)
+
+
+async def alter_brokers(client: RawClient, name: str, key: str, value: str) -> None:
+    change = AlterableConfig(name=key, config_operation=0, value=value)
+    resource = AlterConfigsResource(resource_type=4, resource_name=name, configs=(change,))
+    (answer,) = (await client.ask(1, IncrementalAlterConfigsRequest(resources=(resource,)))).responses
+    assert answer.error_code == 0, answer.error_message
+
+
+@pytest.mark.parametrize("broker", ["", "1"])
+async def test_the_cleaner_follows_what_is_configured_while_it_runs(tmp_path: Path, ear: Ear, broker: str) -> None:
+    """It wakes for a shorter pause, and does not go on at a rate at which it would never end."""
+    rates, under_way, real = [], asyncio.Event(), in_thread(LocalDisk())
+
+    async def run(job: CleaningJob, stopping: asyncio.Event, bytes_per_second: float) -> Cleaned:
+        rates.append(bytes_per_second)
+        if bytes_per_second == 1:
+            under_way.set()
+            await stopping.wait()
+            raise Stopped
+        return await real(job, stopping, bytes_per_second)
+
+    configs = {"log.cleaner.backoff.ms": "9000000", "log.cleaner.io.max.bytes.per.second": "1"}
+    async with running(tmp_path, run, **configs) as client:
+        await create(client)
+        await fill(client)
+        assert not under_way.is_set()
+        await alter_brokers(client, broker, "log.cleaner.backoff.ms", "0")
+        await under_way.wait()
+        await alter_brokers(client, broker, "log.cleaner.io.max.bytes.per.second", "1e9")
+        await ear.compacted(RECORDS - 15)
+    assert rates[0] == 1
+    assert rates[-1] == 1e9

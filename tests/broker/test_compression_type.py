@@ -7,6 +7,7 @@ import gc
 import tracemalloc
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from crc32c import crc32c
@@ -28,6 +29,11 @@ from headrace.wire.batches import (
 )
 from headrace.wire.compression import Compression, compress
 from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from headrace.wire.records import Record, pack_records
 from tests.broker.data_path import batch, create, fetch, produce, produce_request
 from tests.broker.group_broker import RawClient, running
@@ -69,6 +75,31 @@ async def test_every_codec_is_kept_as_the_topic_wants(client: RawClient, name: s
         assert check_batch(whole).compression is NAMES[name]
         assert [record.value for record in decode_records(whole)] == VALUES
         assert [record.timestamp - 1_700_000_000_000 for record in decode_records(whole)] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(("name", "low", "high"), [("gzip", "1", "9"), ("lz4", "9", "12"), ("zstd", "-5", "19")])
+async def test_the_topic_s_level_is_what_batches_are_packed_at(
+    client: RawClient, name: str, low: str, high: str
+) -> None:
+    """KIP-390. A level that is set while the broker runs holds from the next batch on."""
+    levels: Any = {f"compression_{name}_level": low}
+    await create(client, "t", compression_type=name, **levels)
+    values = [b"%d %d %d" % (at, at * at, at % 7) for at in range(2_000)]
+    sizes = []
+    for at, level in enumerate((low, high)):
+        change = AlterableConfig(name=f"compression.{name}.level", config_operation=0, value=level)
+        resource = AlterConfigsResource(resource_type=2, resource_name="t", configs=(change,))
+        asked = IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False)
+        (answer,) = (await client.ask(1, asked)).responses
+        assert answer.error_code == 0
+        offset = (await produce(client, "t", batch(*values))).base_offset
+        assert offset == 2_000 * at
+        kept = bytes((await fetch(client, "t", offset)).records)
+        assert [record.value for record in decode_records(kept)] == values
+        sizes.append(len(kept))
+        expected = compress(NAMES[name], batch(*values)[HEADER_BYTES:], int(level))
+        assert kept[HEADER_BYTES:] == expected
+    assert sizes[1] < sizes[0]
 
 
 async def test_batches_keep_the_order_in_which_they_came(tmp_path: Path) -> None:

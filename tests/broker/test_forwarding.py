@@ -365,9 +365,9 @@ def test_what_is_still_unpacked_is_not_overtaken(tmp_path: Path) -> None:
             repacker = world.leading(A)._line._repacker
             repack, go = repacker.repack, asyncio.Event()
 
-            async def slow(records: Any, codec: Any) -> Any:
+            async def slow(records: Any, codec: Any, **rest: Any) -> Any:
                 await go.wait()
-                return await repack(records, codec)
+                return await repack(records, codec, **rest)
 
             repacker.repack = slow  # type: ignore[method-assign]  # the real one follows
             first = sending(world, A, numbered(b"n0", 0))

@@ -99,3 +99,18 @@ def test_an_lz4_frame_that_unpacks_to_far_more_than_its_size_comes_whole_or_is_r
     for damaged in (packed[:-1], packed[: len(packed) // 2], packed + b"x"):
         with pytest.raises(CorruptData):
             decompress(Compression.LZ4, damaged, 2 * size)
+
+
+@pytest.mark.parametrize(
+    ("codec", "levels"),
+    [
+        (Compression.GZIP, (None, *range(1, 10))),
+        (Compression.LZ4, (None, *range(1, 18))),
+        (Compression.ZSTD, (None, -131072, -1, 0, 1, 19, 22)),
+    ],
+)
+def test_every_level_that_kafka_has_packs_what_every_reader_unpacks(codec: Compression, levels: tuple[int]) -> None:
+    plain = b"".join(b"%d %d|" % (at, at * at) for at in range(500))
+    packed = [compress(codec, plain, level) for level in levels]
+    assert all(bytes(decompress(codec, each, len(plain))) == plain for each in packed)
+    assert packed[0] == compress(codec, plain), "the codec's own"

@@ -582,6 +582,10 @@ PEER_BACKOFF_MS_MAX: Final = 500
 PEER_UNACKNOWLEDGED_MS_MAX: Final = 5_000
 """Time after which a connection whose bytes nobody acknowledges is given up."""
 
+# compaction
+CLEANER_PAUSE_MS_MIN: Final = 10
+"""Shortest time between two looks for logs that are due for a cleaning, whatever log.cleaner.backoff.ms says."""
+
 # replication
 REPLICA_ANSWER_BYTES_MAX: Final = 4 * 1024 * 1024
 """Batches in one answer to a follower, but for one first batch of any size: it checks them on its event loop."""

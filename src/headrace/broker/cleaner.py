@@ -11,16 +11,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import structlog
 
 from headrace.base.errors import CorruptData
+from headrace.base.limits import CLEANER_PAUSE_MS_MIN
 from headrace.base.ports import Clock, Disk, Random
 from headrace.broker.partitions import Partitions
 from headrace.broker.replica import Replica
 from headrace.broker.tasks import OnBug, started
+from headrace.metadata.delta import ImageDelta
+from headrace.metadata.image import MetadataImage
 from headrace.storage.engine import PartitionLog
 from headrace.storage.log.cleaning import Cleaned, CleaningJob, Stopped, clean
 from headrace.storage.log.compaction import Cleaning
@@ -48,6 +52,15 @@ def in_thread(disk: Disk) -> CleaningRunner:
     return run
 
 
+class Pace(NamedTuple):
+    """What the configs of now say."""
+
+    interval_ms: int
+    """Between two looks for logs that are due (log.cleaner.backoff.ms)."""
+    bytes_per_second: float
+    """log.cleaner.io.max.bytes.per.second."""
+
+
 class Cleaner:
     """One per broker. Loop-only."""
 
@@ -58,20 +71,21 @@ class Cleaner:
         clock: Clock,
         random: Random,
         run: CleaningRunner,
-        interval_ms: int,
-        bytes_per_second: float,
+        pace: Callable[[MetadataImage], Pace],
+        image: MetadataImage,
         on_bug: OnBug,
     ) -> None:
         self._on_bug = on_bug
+        self._pace_by = pace
+        self._pace = pace(image)
         self._partitions = partitions
         self._clock = clock
         self._random = random
         self._run = run
-        self._interval_ms = interval_ms
-        self._bytes_per_second = bytes_per_second
         self._failed: set[PartitionLog] = set()
         self._at: PartitionLog | None = None
         self._stopping = asyncio.Event()
+        self._woken = asyncio.Event()
         self._letting_go = asyncio.Event()
         self._free = asyncio.Event()
         self._free.set()
@@ -84,9 +98,21 @@ class Cleaner:
     async def stop(self) -> None:
         """No cleaning is under way on return."""
         self._stopping.set()
+        self._woken.set()
         self._letting_go.set()
         if self._task is not None:
             await asyncio.wait([self._task])
+
+    def on_delta(self, delta: ImageDelta) -> None:
+        """Configs may have changed. A cleaning that is under way at another rate begins again: at the old one it might
+        take for ever."""
+        if delta.before.broker_configs is delta.after.broker_configs:
+            return
+        pace = self._pace_by(delta.after)
+        if pace.bytes_per_second != self._pace.bytes_per_second:
+            self._letting_go.set()
+        self._pace = pace
+        self._woken.set()
 
     async def _let_go(self, logs: Sequence[PartitionLog]) -> None:
         """These logs end: so does the work on any of them."""
@@ -101,10 +127,9 @@ class Cleaner:
             if partition is not None:
                 await self._clean(partition)
                 continue
-            try:
-                await asyncio.wait_for(self._stopping.wait(), self._interval_ms / 1000)
-            except TimeoutError:
-                continue
+            self._woken.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._woken.wait(), max(self._pace.interval_ms, CLEANER_PAUSE_MS_MIN) / 1000)
 
     def _dirtiest(self) -> Replica | None:
         now_ms = self._clock.now_ms()
@@ -164,7 +189,7 @@ class Cleaner:
     async def _carry_out(self, partition: Replica, cleaning: Cleaning) -> None:
         before = partition.log.size_bytes
         try:
-            cleaned = await self._run(cleaning.job, self._letting_go, self._bytes_per_second)
+            cleaned = await self._run(cleaning.job, self._letting_go, self._pace.bytes_per_second)
             await self._swap(partition, cleaning, cleaned)
         except Stopped:
             await _tidy(cleaning)

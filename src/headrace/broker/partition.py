@@ -92,7 +92,7 @@ class Partition(Replica):
         self._forward = forward
         self._commits = CommitParking()
         self._flushes = FlushParking()
-        self._line = RepackLine(repacker)
+        self._line = RepackLine(repacker, lambda: self.settings.codec_level)
         self._visible_bytes = 0
         self._flushing_bytes = 0
         self._flushed: deque[tuple[Offset, int]] = deque()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from headrace.base.ids import BrokerId, IncarnationId, ProducerId
 from headrace.base.ports import Clock, Disk, Objects, Random
-from headrace.broker.cleaner import Cleaner, CleaningRunner, in_thread
+from headrace.broker.cleaner import Cleaner, CleaningRunner, Pace, in_thread
 from headrace.broker.config import BrokerConfig
 from headrace.broker.context import Services
 from headrace.broker.control import Control
@@ -53,6 +53,7 @@ from headrace.controller.decision import Refusal
 from headrace.metadata.config_table import RACK_AWARE
 from headrace.metadata.configs import ConfigValue, broker_value
 from headrace.metadata.delta import ImageDelta
+from headrace.metadata.image import MetadataImage
 from headrace.net.client.address import Address
 from headrace.net.listener import Listener
 from headrace.net.peerframes import API_KEY as PEERS_API
@@ -245,6 +246,8 @@ class Parts:
         self._followers.on_delta(delta)
         self._forwarder.on_delta(delta)
         self.partitions.on_delta(delta)
+        if self._cleaner is not None:
+            self._cleaner.on_delta(delta)
 
     def _make_recovering(self) -> Recovering | None:
         """None: there is no store, and no history to go on from."""
@@ -394,15 +397,21 @@ class Parts:
         await self.metrics.start(self._metrics_listen)
 
     def _make_cleaner(self) -> Cleaner:
-        image, configs, node = self.metadata.image, self._config.configs, self._config.broker_id
         return Cleaner(
             partitions=self.partitions,
             clock=self._ports.clock,
             random=self._ports.random,
             run=self._ports.cleaning or in_thread(self._ports.disk),
-            interval_ms=broker_value(image, configs, "log.cleaner.backoff.ms", node=node).number(),
-            bytes_per_second=broker_value(image, configs, "log.cleaner.io.max.bytes.per.second", node=node).fraction(),
+            pace=self._cleaning_pace,
+            image=self.metadata.image,
             on_bug=self._on_bug,
+        )
+
+    def _cleaning_pace(self, image: MetadataImage) -> Pace:
+        configs, node = self._config.configs, self._config.broker_id
+        return Pace(
+            broker_value(image, configs, "log.cleaner.backoff.ms", node=node).number(),
+            broker_value(image, configs, "log.cleaner.io.max.bytes.per.second", node=node).fraction(),
         )
 
     async def stop(self, *, clean: bool = True) -> None:

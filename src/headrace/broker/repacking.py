@@ -40,10 +40,10 @@ class Repacker:
         self.waiting_bytes = 0
         self._slots: Final = asyncio.Semaphore(REPACKS_AT_ONCE_MAX)
 
-    async def repack(self, records: Buffer, codec: Compression) -> Repacked | Unsound:
+    async def repack(self, records: Buffer, codec: Compression, *, level: int | None = None) -> Repacked | Unsound:
         """In a worker thread, once there is one."""
         async with self._slots:
-            return await asyncio.get_running_loop().run_in_executor(None, _repack, records, codec)
+            return await asyncio.get_running_loop().run_in_executor(None, _repack, records, codec, level)
 
 
 class _Place(NamedTuple):
@@ -55,8 +55,10 @@ class _Place(NamedTuple):
 class RepackLine:
     """The batches of one partition that wait for their turn, in the order in which they came."""
 
-    def __init__(self, repacker: Repacker) -> None:
+    def __init__(self, repacker: Repacker, level: Callable[[], int | None]) -> None:
         self._repacker = repacker
+        self._level = level
+        """At which batches are packed now, where that is not the codec's own."""
         self._places: deque[_Place] | None = None
         """None until the first one joins: most partitions never recompress."""
         self._task: asyncio.Task[None] | None = None
@@ -93,7 +95,7 @@ class RepackLine:
             while self._places:
                 place = self._places[0]
                 codec = place.codec()
-                result = place.records if codec is None else await self._repacker.repack(place.records, codec)
+                result = place.records if codec is None else await self._repack(place.records, codec)
                 place.done(result)
                 self._places.popleft()
                 self._repacker.waiting_bytes -= len(place.records)
@@ -102,9 +104,15 @@ class RepackLine:
             if self._over is not None and not self._over.done():
                 self._over.set_result(None)
 
+    async def _repack(self, records: bytes, codec: Compression) -> Repacked | Unsound:
+        level = self._level()
+        if level is None:
+            return await self._repacker.repack(records, codec)
+        return await self._repacker.repack(records, codec, level=level)
 
-def _repack(records: Buffer, codec: Compression) -> Repacked | Unsound:
+
+def _repack(records: Buffer, codec: Compression, level: int | None) -> Repacked | Unsound:
     try:
-        return repack(records, codec, limit=REPACKED_BATCH_BYTES_MAX)
+        return repack(records, codec, limit=REPACKED_BATCH_BYTES_MAX, level=level)
     except CorruptBatch as error:
         return Unsound(str(error))

@@ -158,5 +158,9 @@ class ConfigDef:
 
     def _not_honoured(self) -> str:
         assert self.honoured is not None
-        only = " or ".join(value or "nothing" for value in self.honoured) or "no value"
-        return f"it is not supported, only {only} is" + (f"; {self.instead}" if self.instead else "")
+        only = " or ".join(value or "nothing" for value in self.honoured)
+        return (
+            "it is not supported"
+            + (f", only {only} is" if only else "")
+            + (f"; {self.instead}" if self.instead else "")
+        )
