@@ -29,7 +29,10 @@ APIS: Final = (
     *("DescribeProducers", "DeleteGroups", "DescribeQuorum", "Envelope", "UnregisterBroker", "AddRaftVoter"),
     *("RemoveRaftVoter", "ElectLeaders", "AlterPartitionReassignments", "ListPartitionReassignments", "OffsetDelete"),
     *("DescribeClientQuotas", "AlterClientQuotas", "ListConfigResources", "DescribeUserScramCredentials"),
-    *("ConsumerGroupHeartbeat", "ConsumerGroupDescribe", "AlterReplicaLogDirs"),
+    *("ConsumerGroupHeartbeat", "ConsumerGroupDescribe", "AlterReplicaLogDirs", "UpdateFeatures", "SaslHandshake"),
+    *("SaslAuthenticate", "DescribeAcls", "CreateAcls", "DeleteAcls", "AlterUserScramCredentials"),
+    *("CreateDelegationToken", "RenewDelegationToken", "ExpireDelegationToken", "DescribeDelegationToken"),
+    *("DescribeTransactions", "ListTransactions"),
 )
 CONSUMER_GROUP: Final = (
     *("Metadata", "PartitionMetadata", "MemberMetadata", "TargetAssignmentMetadata"),

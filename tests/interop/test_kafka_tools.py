@@ -282,6 +282,25 @@ def test_what_has_configs_is_listed(tools: KafkaTools) -> None:
         assert dynamic(tools.did("ConfigCommand", "--entity-type", none, "--describe")) == {}
 
 
+def test_features_are_told_and_have_the_levels_that_they_have(tools: KafkaTools) -> None:
+    told = dict(
+        re.findall(r"^Feature: (\S+).*FinalizedVersionLevel: (\S+)", tools.did("FeatureCommand", "describe").text, re.M)
+    )
+    assert told == {"group.version": "1", "metadata.version": "4.1-IV1"}
+    assert "upgraded to 1" in tools.did("FeatureCommand", "upgrade", "--feature", "group.version=1").text
+    for absent in ("transaction.version=2", "metadata.version=26", "group.version=2"):
+        said = tools.run("FeatureCommand", "upgrade", "--feature", absent)
+        assert said.status != 0
+        assert f"Could not upgrade {absent.partition('=')[0]}" in said.text
+
+
+def test_what_is_not_there_says_so(tools: KafkaTools) -> None:
+    assert "SecurityDisabledException" in tools.run("AclCommand", "--list").text
+    grant = ("--add", "--allow-principal", "User:a", "--operation", "read", "--topic", "t")
+    assert "SecurityDisabledException" in tools.run("AclCommand", *grant).text
+    assert tools.did("TransactionsCommand", "list").lines[1:] == []
+
+
 # quotas
 
 

@@ -617,6 +617,9 @@ ISR_BACKOFF_MS: Final = 100
 """Pause before an ISR is proposed again that the controller has not decided on."""
 
 # what is acknowledged before it is flushed
+REQUEST_WAIT_MS_MIN: Final = 1_000
+"""Shortest that a broker waits for its own disk, and for the controller, whatever shorter timeout a request has of its
+own: Kafka's count for other replicas alone, and what was begun is better told done than unknown."""
 OWN_FLUSH_WAIT_MS_MAX: Final = 1_000
 """Longest that a request for the latest offset waits for this broker's own disk to make visible what is appended."""
 

@@ -5,10 +5,10 @@ Promises: an admin request is answered with an error code also where nothing can
 
 from __future__ import annotations
 
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from headrace.base.ids import TopicId
-from headrace.base.limits import CONTROLLER_WAIT_MS_MAX
+from headrace.base.limits import CONTROLLER_WAIT_MS_MAX, REQUEST_WAIT_MS_MIN
 from headrace.base.ports import Random
 from headrace.broker.context import RequestContext
 from headrace.controller.asks import Ask
@@ -17,13 +17,12 @@ from headrace.controller.topics import topic_id_of
 from headrace.wire.errors import ErrorCode
 
 T = TypeVar("T")
-WAIT_MS_MIN: Final = 1_000
 
 
 async def submitted(context: RequestContext, ask: Ask[T], timeout_ms: int = CONTROLLER_WAIT_MS_MAX) -> T | Refusal:
     """The controller's answer, once committed and carried out on this node, so that a new topic can be written to at
     once; NOT_CONTROLLER, on which a client asks again, where nobody is the controller for so long."""
-    wait_ms = min(max(timeout_ms, WAIT_MS_MIN), CONTROLLER_WAIT_MS_MAX)
+    wait_ms = min(max(timeout_ms, REQUEST_WAIT_MS_MIN), CONTROLLER_WAIT_MS_MAX)
     return await context.services.control.submit(ask, wait_ms=wait_ms)
 
 

@@ -125,6 +125,8 @@ def _sync(data: bytes) -> PlainRequest:
     instance_id, at = _nullable(data, at)
     protocol_type, at = _nullable(data, at)
     protocol, at = _nullable(data, at)
+    if protocol_type is None or protocol is None:
+        raise _NotPlainError
     shares, at = _pairs(data, at, SyncGroupRequestAssignment)
     _end(data, at)
     asked = (group_id, generation, member_id, instance_id, protocol_type, protocol, shares)

@@ -1,7 +1,8 @@
-"""ApiVersions: what this broker serves.
+"""ApiVersions: what this broker serves, and the cluster's features (KIP-584).
 
-v0-v2 plain, v3 flexible and with the client's software name; v4 fixes feature encoding for Java 3.x. A version that is
-not known here is answered in v0 with UNSUPPORTED_VERSION and the list (KIP-511), so that the client can step down.
+v0-v2 plain; v3 flexible, features, and the client's software name and version, which have to be of Kafka's form
+(KIP-511): INVALID_REQUEST otherwise; v4 fixes feature encoding for Java 3.x. A version that is not known here is
+answered in v0 with UNSUPPORTED_VERSION and the versions of ApiVersions alone, so that the client can step down.
 
 Produce is advertised from version 0 on, as Apache Kafka 4 does, since librdkafka decides by that range what it may
 do (KAFKA-18659); versions below 3 are not served.
@@ -9,24 +10,55 @@ do (KAFKA-18659); versions below 3 are not served.
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 from headrace.broker.context import Handler, RequestContext
+from headrace.metadata.features import FEATURES
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
-from headrace.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from headrace.wire.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
 
 ADVERTISED_FROM = {int(ApiKey.PRODUCE): 0}
+SOFTWARE_VERSION: Final = 3
+SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-def handle(_: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
-    """The list, under UNSUPPORTED_VERSION where the request's own version was not known."""
+def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
+    """The list; ApiVersions alone, under UNSUPPORTED_VERSION, where the request's own version was not known."""
     served = context.services.api_versions
+    if context.version < 0:
+        own = int(ApiKey.API_VERSIONS)
+        return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=(_advertised(own, served[own]),))
+    if context.version >= SOFTWARE_VERSION and not _is_well_formed(request):
+        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
     return ApiVersionsResponse(
-        error_code=ErrorCode.UNSUPPORTED_VERSION if context.version < 0 else ErrorCode.NONE,
-        api_keys=tuple(
-            ApiVersion(api_key=key, min_version=ADVERTISED_FROM.get(key, lowest), max_version=highest)
-            for key, (lowest, highest) in sorted(served.items())
+        api_keys=tuple(_advertised(key, versions) for key, versions in sorted(served.items())),
+        supported_features=tuple(
+            SupportedFeatureKey(name=name, min_version=level, max_version=level) for name, level in FEATURES.items()
+        ),
+        finalized_features_epoch=context.image.index,
+        finalized_features=tuple(
+            FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+            for name, level in FEATURES.items()
         ),
     )
+
+
+def _advertised(key: int, versions: tuple[int, int]) -> ApiVersion:
+    lowest, highest = versions
+    return ApiVersion(api_key=key, min_version=ADVERTISED_FROM.get(key, lowest), max_version=highest)
+
+
+def _is_well_formed(request: ApiVersionsRequest) -> bool:
+    told = (request.client_software_name, request.client_software_version)
+    return all(SOFTWARE.fullmatch(text) is not None for text in told)
 
 
 HANDLER = Handler(int(ApiKey.API_VERSIONS), (0, 4), handle)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from headrace.broker.context import Handler, RequestContext
-from headrace.broker.handlers.describe_groups import ALL_OPERATIONS, NOT_ASKED
+from headrace.broker.handlers.describe_groups import ALL_OPERATIONS
 from headrace.coordinators.groups.consumer.model import (
     NO_PARTITIONS,
     ConsumerGroup,
@@ -35,13 +35,10 @@ CONSUMER_MEMBER: Final = 1
 
 
 def handle(request: ConsumerGroupDescribeRequest, context: RequestContext) -> ConsumerGroupDescribeResponse:
-    operations = ALL_OPERATIONS if request.include_authorized_operations else NOT_ASKED
-    return ConsumerGroupDescribeResponse(
-        groups=tuple(
-            _described(group_id, context)._replace(authorized_operations=operations)
-            for group_id in dict.fromkeys(request.group_ids)
-        )
-    )
+    found = (_described(group_id, context) for group_id in dict.fromkeys(request.group_ids))
+    if request.include_authorized_operations:
+        found = (one if one.error_code else one._replace(authorized_operations=ALL_OPERATIONS) for one in found)
+    return ConsumerGroupDescribeResponse(groups=tuple(found))
 
 
 def _described(group_id: str, context: RequestContext) -> DescribedGroup:

@@ -75,7 +75,7 @@ def _problem(request: ConsumerGroupHeartbeatRequest, version: int) -> str | None
     """What is wrong with the request by itself."""
     names = {"GroupId": request.group_id, "InstanceId": request.instance_id, "RackId": request.rack_id}
     for field, value in names.items():
-        if value == "":
+        if value is not None and not value.strip():
             return f"{field} can't be empty."
     texts = (*names.values(), request.member_id, request.subscribed_topic_regex)
     topics = request.subscribed_topic_names or ()
@@ -84,7 +84,7 @@ def _problem(request: ConsumerGroupHeartbeatRequest, version: int) -> str | None
     if sum(map(len, topics)) > GROUP_SUBSCRIPTION_BYTES_MAX:
         return f"SubscribedTopicNames can't be longer than {GROUP_SUBSCRIPTION_BYTES_MAX} characters in all."
     joins = request.member_epoch == JOINING_EPOCH
-    if not request.member_id and (not joins or version >= CLIENT_IDS_VERSION):
+    if not request.member_id.strip() and (request.member_id or not joins or version >= CLIENT_IDS_VERSION):
         return "MemberId can't be empty."
     if joins:
         return _problem_of_joining(request)

@@ -1,7 +1,7 @@
 """DeleteGroups: take groups that have no members away, with all that they committed. Answered once that is durable.
 
-NON_EMPTY_GROUP while there are members; GROUP_ID_NOT_FOUND where there is no such group; INVALID_GROUP_ID for the empty
-name. v2 flexible.
+NON_EMPTY_GROUP while there are members; GROUP_ID_NOT_FOUND where there is no such group. The empty name is one that
+offsets may have been committed under. v2 flexible.
 """
 
 from __future__ import annotations
@@ -23,8 +23,6 @@ async def handle(request: DeleteGroupsRequest, context: RequestContext) -> Delet
 
 
 async def _delete(group_id: str, context: RequestContext) -> ErrorCode:
-    if not group_id:
-        return ErrorCode.INVALID_GROUP_ID
     told = await context.services.groups.ask(group_id, lambda waiter: Delete(waiter=waiter), surely=True)
     if isinstance(told, ErrorCode):
         return told

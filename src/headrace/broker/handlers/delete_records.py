@@ -5,7 +5,8 @@ means just that; one below the present start changes nothing. Internal topics be
 INVALID_TOPIC_EXCEPTION. POLICY_VIOLATION where the topic's cleanup.policy does not name delete, and where the partition
 is exported to a durable store that still lacks what would go. Of durable history the controller deletes, before the log
 does: the new start is the cluster's, whoever leads. What a leader that is
-alone in sync has appended is first flushed (`broker.visibility`).
+alone in sync has appended is first flushed (`broker.visibility`). A `timeout_ms` below REQUEST_WAIT_MS_MIN counts as
+that; where the time is over (REQUEST_TIMED_OUT) the deletion goes on.
 
 v2 flexible.
 """
@@ -16,6 +17,7 @@ import asyncio
 from typing import Final
 
 from headrace.base.ids import Offset, PartitionIndex, TopicPartition
+from headrace.base.limits import REQUEST_WAIT_MS_MIN
 from headrace.broker.context import Handler, RequestContext
 from headrace.broker.partition import Partition
 from headrace.broker.visibility import until_own_appends_are_visible
@@ -75,7 +77,7 @@ async def handle(request: DeleteRecordsRequest, context: RequestContext) -> Dele
         for topic in request.topics
     ]
     if waiting := [deletion.future for _, deletions in topics for deletion in deletions if not deletion.future.done()]:
-        await asyncio.wait(waiting, timeout=max(request.timeout_ms, 0) / 1000)
+        await asyncio.wait(waiting, timeout=max(request.timeout_ms, REQUEST_WAIT_MS_MIN) / 1000)
     return DeleteRecordsResponse(
         topics=tuple(
             DeleteRecordsTopicResult(name=name, partitions=tuple(deletion.result() for deletion in deletions))

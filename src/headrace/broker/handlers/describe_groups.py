@@ -22,9 +22,9 @@ from headrace.wire.messages.describe_groups import (
 
 NOT_FOUND_VERSION: Final = 6
 NOT_ASKED: Final = -(2**31)
-READ, DELETE, DESCRIBE = 3, 6, 8
+READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS = 3, 6, 8, 10, 11
 """Operations on a group, as ACLs number them (KIP-430)."""
-ALL_OPERATIONS: Final = 1 << READ | 1 << DELETE | 1 << DESCRIBE
+ALL_OPERATIONS: Final = sum(1 << operation for operation in (READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS))
 
 
 def handle(request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:

@@ -1,12 +1,16 @@
 """DescribeProducers: who wrote idempotently to a partition of late, from its leader (KIP-664).
 
-There are no transactions yet: no coordinator epoch, and no open transaction. v0 is the only version.
+There are no transactions yet: no coordinator epoch, and no open transaction. A name that cannot be a topic's is
+INVALID_TOPIC_EXCEPTION. v0 is the only version.
 """
 
 from __future__ import annotations
 
+from typing import Final
+
 from headrace.base.ids import PartitionIndex, TopicPartition
 from headrace.broker.context import Handler, RequestContext
+from headrace.controller.topics import topic_name_problem
 from headrace.metadata.values import TopicImage
 from headrace.replica.producer_snapshots import ProducerEntry
 from headrace.wire.apis import ApiKey
@@ -19,20 +23,26 @@ from headrace.wire.messages.describe_producers import (
     TopicResponse,
 )
 
+UNKNOWN: Final = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
 
 def handle(request: DescribeProducersRequest, context: RequestContext) -> DescribeProducersResponse:
     """Each partition by itself, in the order of the request."""
     topics = []
     for asked in request.topics:
         topic = context.image.topic(asked.name)
-        partitions = tuple(_partition(topic, index, context) for index in asked.partition_indexes)
+        absent = ErrorCode.INVALID_TOPIC_EXCEPTION if topic_name_problem(asked.name) else UNKNOWN
+        partitions = tuple(
+            PartitionResponse(partition_index=index, error_code=absent)
+            if topic is None
+            else _partition(topic, index, context)
+            for index in asked.partition_indexes
+        )
         topics.append(TopicResponse(name=asked.name, partitions=partitions))
     return DescribeProducersResponse(topics=tuple(topics))
 
 
-def _partition(topic: TopicImage | None, index: int, context: RequestContext) -> PartitionResponse:
-    if topic is None:
-        return PartitionResponse(partition_index=index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+def _partition(topic: TopicImage, index: int, context: RequestContext) -> PartitionResponse:
     found = context.services.partitions.find(TopicPartition(topic.id, PartitionIndex(index)), context.image)
     if isinstance(found, ErrorCode):
         return PartitionResponse(partition_index=index, error_code=found)

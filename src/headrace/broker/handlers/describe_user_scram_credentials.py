@@ -1,9 +1,12 @@
 """DescribeUserScramCredentials: there are none, for there is no authentication; who is named is not found (KIP-554).
 
-Kafka's ConfigCommand asks it along with the quotas of users. v0 flexible.
+A user who is named twice is DUPLICATE_RESOURCE, as on Kafka. Its ConfigCommand asks this along with the quotas of
+users. v0 flexible.
 """
 
 from __future__ import annotations
+
+from collections import Counter
 
 from headrace.broker.context import Handler, RequestContext
 from headrace.wire.apis import ApiKey
@@ -19,16 +22,15 @@ def handle(
     request: DescribeUserScramCredentialsRequest, context: RequestContext
 ) -> DescribeUserScramCredentialsResponse:
     """One result for each user that is named."""
-    names = dict.fromkeys(user.name for user in request.users or ())
-    message = "There are no SCRAM credentials: nobody is authenticated."
-    return DescribeUserScramCredentialsResponse(
-        results=tuple(
-            DescribeUserScramCredentialsResult(
-                user=name, error_code=ErrorCode.RESOURCE_NOT_FOUND, error_message=message
-            )
-            for name in names
-        )
-    )
+    named = Counter(user.name for user in request.users or ())
+    return DescribeUserScramCredentialsResponse(results=tuple(_nothing(name, times) for name, times in named.items()))
+
+
+def _nothing(name: str, times: int) -> DescribeUserScramCredentialsResult:
+    code, message = ErrorCode.RESOURCE_NOT_FOUND, "There are no SCRAM credentials: nobody is authenticated."
+    if times > 1:
+        code, message = ErrorCode.DUPLICATE_RESOURCE, f"User '{name}' is in the request {times} times: name it once."
+    return DescribeUserScramCredentialsResult(user=name, error_code=code, error_message=message)
 
 
 HANDLER = Handler(int(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS), (0, 0), handle)

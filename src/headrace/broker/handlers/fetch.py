@@ -26,7 +26,7 @@ from typing import Final, NamedTuple, cast
 import structlog
 
 from headrace.base.errors import CorruptData, StorageFailure
-from headrace.base.ids import BrokerId, Offset, TopicId, TopicPartition
+from headrace.base.ids import NO_EPOCH, BrokerId, Offset, TopicId, TopicPartition
 from headrace.base.limits import FETCH_BYTES_MAX, HISTORY_LOADS_PER_FETCH_MAX
 from headrace.base.ports import Buffer
 from headrace.broker.context import Handler, RequestContext, Services
@@ -134,7 +134,8 @@ def _wanted(request: FetchRequest, context: RequestContext) -> list[tuple[Partit
         place = topic.topic_id if by_id else topic.topic
         for asked in topic.partitions:
             key = new(PartitionKey, (place, asked.partition))
-            offset_and_limits = (asked.fetch_offset, asked.partition_max_bytes, asked.current_leader_epoch)
+            epoch = max(asked.current_leader_epoch, NO_EPOCH)  # any negative one is none, as on Kafka; here alone
+            offset_and_limits = (asked.fetch_offset, asked.partition_max_bytes, epoch)
             wanted.append((key, new(Wanted, offset_and_limits)))
     return wanted
 

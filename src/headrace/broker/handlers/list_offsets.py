@@ -3,6 +3,7 @@
 Timestamps: -1 latest (the high watermark; under read_committed the last stable offset), -2 earliest, durable history
 counted, as it is for times, -3 the record with the highest timestamp (v7, KIP-734), -4 the earliest that is kept here
 (v8, KIP-405), -5 the last in the durable catalog (v9, KIP-1005; -1: none), else the first record at or after that time.
+UNSUPPORTED_VERSION for a negative one that the version does not know.
 The latest offset is not known (OFFSET_NOT_AVAILABLE, from v5; before, LEADER_NOT_AVAILABLE) until the high watermark
 reaches this epoch's start (KIP-207). KAFKA_STORAGE_ERROR where history would have to be read and cannot be. What a
 leader that is alone in sync has appended is first flushed (`broker.visibility`).
@@ -45,6 +46,9 @@ EARLIEST: Final = -2
 MAX_TIMESTAMP: Final = -3
 EARLIEST_LOCAL: Final = -4
 LATEST_TIERED: Final = -5
+MARKS_SINCE: Final = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
+"""The first version that knows each timestamp that is none."""
+NEVER: Final = 2**15
 NOT_OF_THE_END: Final = (EARLIEST, EARLIEST_LOCAL, LATEST_TIERED)
 """Those of which the answer does not hang on the high watermark."""
 READ_COMMITTED: Final = 1
@@ -76,6 +80,8 @@ async def _answer(
     error = partition.check_epoch(asked.current_leader_epoch)
     if error is not ErrorCode.NONE:
         return _refused(asked, error)
+    if asked.timestamp < 0 and context.version < MARKS_SINCE.get(asked.timestamp, NEVER):
+        return _refused(asked, ErrorCode.UNSUPPORTED_VERSION)
     if asked.timestamp == EARLIEST and partition.start_offset < partition.log.log_start_offset:
         return await _earliest(partition, asked, context)
     if asked.timestamp in (EARLIEST, EARLIEST_LOCAL):
@@ -88,8 +94,6 @@ async def _answer(
         if last is None:
             return _found(asked, -1, -1, NO_EPOCH)
         return _found(asked, last.descriptor.end_offset, -1, last.descriptor.leader_epoch)
-    if asked.timestamp < LATEST_TIERED:
-        return _refused(asked, ErrorCode.UNSUPPORTED_VERSION)
     return await _by_time(partition, asked, context, committed_only)
 
 

@@ -1,8 +1,8 @@
 """Metadata: brokers, controller and topics, from the image.
 
 Topics null: all of them (v0: an empty list says so); by name; by id (v12, or v10 with a null name; the Java client
-sends an empty one). An unknown name or id is error 3 (Kafka says 100 of an id; clients retry on both), a name that
-cannot be INVALID_TOPIC_EXCEPTION. A topic that is not there is made only where the request
+sends an empty one). An unknown name is error 3, an unknown id UNKNOWN_TOPIC_ID, without a name; a name that cannot be
+INVALID_TOPIC_EXCEPTION. A topic that is not there is made only where the request
 (`allow_auto_topic_creation`, v4; always before) and the broker (`auto.create.topics.enable`) both allow it, and then
 the answer already has it. v1 null for all, controller, racks; v2 cluster id; v5 offline replicas; v7 leader epochs; v8
 authorised operations (v11: of topics only); v9 flexible; v10 topic ids; v13 an error of the whole answer, never set.
@@ -11,6 +11,7 @@ authorised operations (v11: of topics only); v9 flexible; v10 topic ids; v13 an 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Iterator
+from typing import Final
 
 from headrace.base.ids import NO_TOPIC_ID, BrokerId, TopicId
 from headrace.broker.admin import new_topic_id, submitted
@@ -41,6 +42,8 @@ from headrace.wire.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+
+NULL_NAMES_VERSION: Final = 12
 
 
 def handle(request: MetadataRequest, context: RequestContext) -> MetadataResponse | Awaitable[MetadataResponse]:
@@ -109,12 +112,14 @@ def _is_by_id(wanted: MetadataRequestTopic) -> bool:
 
 
 def _unknown(wanted: MetadataRequestTopic, version: int, operations: int) -> MetadataResponseTopic:
-    impossible = not _is_by_id(wanted) and topic_name_problem(wanted.name or "") is not None
+    if wanted.topic_id != NO_TOPIC_ID:
+        name = None if version >= NULL_NAMES_VERSION else ""
+        return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=name, topic_id=wanted.topic_id)
+    impossible = wanted.name is not None and topic_name_problem(wanted.name) is not None
     error = ErrorCode.INVALID_TOPIC_EXCEPTION if impossible else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return MetadataResponseTopic(
         error_code=error,
-        name=(wanted.name or "") if version < 12 else wanted.name,
-        topic_id=wanted.topic_id,
+        name=(wanted.name or "") if version < NULL_NAMES_VERSION else wanted.name,
         topic_authorized_operations=operations,
     )
 

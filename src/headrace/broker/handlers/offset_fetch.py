@@ -1,4 +1,5 @@
 """OffsetFetch: how far groups have read. -1 where nothing was committed, also for a group that nobody has heard of.
+What was committed comes back as it was, negative or not: some clients commit -2 for the beginning.
 
 What was committed for a topic that has been deleted is not given for a namesake. Only what is durable is given, and
 nothing (NOT_COORDINATOR) by a coordinator that holds no lease of the controller and gets none now: another may have
@@ -18,7 +19,7 @@ from typing import Final
 from headrace.base.ids import NO_TOPIC_ID, TopicId
 from headrace.broker.context import Handler, RequestContext
 from headrace.coordinators.groups.model import Commit, Group, NamedPartition, topic_matches
-from headrace.coordinators.groups.offsets import lookup
+from headrace.coordinators.groups.offsets import NO_COMMIT, lookup
 from headrace.metadata.image import MetadataImage
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
@@ -113,8 +114,8 @@ def _nothing(asked: OffsetFetchRequestTopics, error: int) -> OffsetFetchResponse
 
 
 def _partition(index: int, commit: Commit, name: str, image: MetadataImage) -> OffsetFetchResponsePartitions:
-    if commit.offset < 0 or not topic_matches(commit, image.topic_ids.get(name)):
-        return OffsetFetchResponsePartitions(partition_index=index, committed_offset=-1)
+    if not topic_matches(commit, image.topic_ids.get(name)):
+        commit = NO_COMMIT
     return OffsetFetchResponsePartitions(
         partition_index=index,
         committed_offset=commit.offset,
@@ -127,9 +128,8 @@ def _everything(group: Group | None, image: MetadataImage) -> Iterable[OffsetFet
     """All that the group has committed for topics that exist, by name and partition."""
     by_topic: dict[str, list[OffsetFetchResponsePartitions]] = {}
     for (name, index), commit in sorted(group.offsets.items(), key=lambda item: item[0]) if group else ():
-        found = _partition(index, commit, name, image)
-        if found.committed_offset >= 0:
-            by_topic.setdefault(name, []).append(found)
+        if topic_matches(commit, image.topic_ids.get(name)):
+            by_topic.setdefault(name, []).append(_partition(index, commit, name, image))
     for name, partitions in by_topic.items():
         yield OffsetFetchResponseTopics(name=name, topic_id=image.topic_ids[name], partitions=tuple(partitions))
 

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final, cast
 from uuid import UUID
 
 from headrace.base.ids import NO_OFFSET, Offset, PartitionIndex, TopicId
-from headrace.base.limits import PLACES_REMEMBERED_MAX
+from headrace.base.limits import PLACES_REMEMBERED_MAX, REQUEST_WAIT_MS_MIN
 from headrace.broker.context import Services, Shortcut
 from headrace.broker.current_leaders import MOVED, told_in_produce
 from headrace.broker.partition import Partition
@@ -91,7 +91,7 @@ class _Road:
             answer.all_are_taken()
         if answer.is_settled:
             return answer.answer()
-        self._deadlines.add(answer, timeout_ms if timeout_ms > 0 else 0)
+        self._deadlines.add(answer, timeout_ms if timeout_ms > REQUEST_WAIT_MS_MIN else REQUEST_WAIT_MS_MIN)
         return answer
 
     def _find_all(self, topic: bytes, batches: Batches) -> list[Partition] | None:

@@ -3,7 +3,8 @@
 acks=0: no answer at all; after an error the connection is closed, as Kafka does, for nothing else would have the
 client look for the leader again. acks=1: answered once appended, not flushed. acks=all (-1): answered once the high
 watermark has passed the batch, that is, once it is flushed on the whole ISR; REQUEST_TIMED_OUT after the client's
-timeout (the batch may still be committed later: the client retries, and an idempotent one is recognised).
+timeout, or REQUEST_WAIT_MS_MIN where that is longer (the batch may still be committed later: the client retries, and
+an idempotent one is recognised).
 
 Internal topics belong to their coordinators: INVALID_TOPIC_EXCEPTION.
 
@@ -17,6 +18,7 @@ from typing import Final
 
 from headrace.base.errors import HeadraceError
 from headrace.base.ids import NO_OFFSET, Offset, PartitionIndex, TopicId, TopicPartition
+from headrace.base.limits import REQUEST_WAIT_MS_MIN
 from headrace.base.ports import Buffer
 from headrace.broker.context import Handler, RequestContext
 from headrace.broker.current_leaders import told_in_produce
@@ -225,7 +227,7 @@ class ProduceJob:
             self._deferred = Deferred(None)
         else:
             self._deferred = Deferred(self._response())
-            self._context.services.deadlines.add(self, max(self._timeout_ms, 0))
+            self._context.services.deadlines.add(self, max(self._timeout_ms, REQUEST_WAIT_MS_MIN))
         return self._deferred
 
     @property

@@ -1,13 +1,14 @@
 """SyncGroup: the leader hands in who reads what, and each member gets its share, once that is durable.
 
 While the groups are being read the answer is REBALANCE_IN_PROGRESS, for the rebalance it belongs to is gone (and old
-clients know no other answer). v3 static members, fenced by their instance id; v4 flexible; v5 the protocol, checked
-where it is given (KIP-559).
+clients know no other answer). v3 static members, fenced by their instance id; v4 flexible; v5 the protocol, its type
+and name, which have to be given (KIP-559): INCONSISTENT_GROUP_PROTOCOL otherwise.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from typing import Final
 
 from headrace.broker.context import Handler, RequestContext, Services, Shortcut
 from headrace.broker.deferred import Deferred
@@ -20,12 +21,16 @@ from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from headrace.wire.plain_groups import SYNC_VERSIONS, read_plain_sync, write_plain_sync
 
+PROTOCOL_VERSION: Final = 5
+
 
 def handle(
     request: SyncGroupRequest, context: RequestContext
 ) -> SyncGroupResponse | Awaitable[SyncGroupResponse] | Deferred:
     if not request.group_id:
         return SyncGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
+    if context.version >= PROTOCOL_VERSION and None in (request.protocol_type, request.protocol_name):
+        return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     groups = context.services.groups
     return answered_as_member(groups, request.group_id, lambda waiter: _event(request, waiter), _response)
 

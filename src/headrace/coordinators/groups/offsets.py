@@ -334,7 +334,10 @@ def _in_flight(group: Group) -> Iterable[tuple[NamedPartition, Commit]]:
             yield from write.commits
 
 
+NO_COMMIT: Final = Commit(offset=Offset(-1), timestamp_ms=-1, topic_id=NO_TOPIC_ID)
+"""What OffsetFetch tells where nothing is committed. Not what was committed as -1: that has a time and metadata."""
+
+
 def lookup(group: Group | None, partition: NamedPartition) -> Commit:
-    """OffsetFetch for one partition: offset -1 where nothing is committed."""
-    commit = None if group is None else group.offsets.get(partition)
-    return commit or Commit(offset=Offset(-1), timestamp_ms=-1, topic_id=NO_TOPIC_ID)
+    """OffsetFetch for one partition; NO_COMMIT where nothing is committed."""
+    return (None if group is None else group.offsets.get(partition)) or NO_COMMIT

@@ -1,0 +1,35 @@
+"""AlterUserScramCredentials: nothing is kept, for there is no authentication (KIP-554).
+
+To set one is SECURITY_DISABLED; to delete one is RESOURCE_NOT_FOUND, as on Kafka where the user has none. v0 flexible.
+"""
+
+from __future__ import annotations
+
+from headrace.broker.context import Handler, RequestContext
+from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    AlterUserScramCredentialsResult,
+)
+
+
+def handle(request: AlterUserScramCredentialsRequest, context: RequestContext) -> AlterUserScramCredentialsResponse:
+    """One result for each user that is named."""
+    users = dict.fromkeys(deletion.name for deletion in request.deletions)
+    refused = dict.fromkeys(
+        users, (ErrorCode.RESOURCE_NOT_FOUND, "Attempt to delete a user credential that does not exist")
+    )
+    for upsertion in request.upsertions:
+        message = "SCRAM credentials cannot be set: nobody is authenticated here."
+        refused[upsertion.name] = (ErrorCode.SECURITY_DISABLED, message)
+    return AlterUserScramCredentialsResponse(
+        results=tuple(
+            AlterUserScramCredentialsResult(user=name, error_code=code, error_message=message)
+            for name, (code, message) in refused.items()
+        )
+    )
+
+
+HANDLER = Handler(int(ApiKey.ALTER_USER_SCRAM_CREDENTIALS), (0, 0), handle)

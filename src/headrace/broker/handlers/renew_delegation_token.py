@@ -1,0 +1,17 @@
+"""RenewDelegationToken: DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, as Kafka answers on a plaintext connection (KIP-48)."""
+
+from __future__ import annotations
+
+from headrace.broker.context import Handler, RequestContext
+from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.renew_delegation_token import RenewDelegationTokenRequest, RenewDelegationTokenResponse
+
+
+def handle(_: RenewDelegationTokenRequest, context: RequestContext) -> RenewDelegationTokenResponse:
+    return RenewDelegationTokenResponse(
+        error_code=ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, expiry_timestamp_ms=-1
+    )
+
+
+HANDLER = Handler(int(ApiKey.RENEW_DELEGATION_TOKEN), (1, 2), handle)
