@@ -11,9 +11,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, Self
 
+from headrace.base.addresses import Address
 from headrace.base.ids import BrokerId
 from headrace.broker.nodes import Node, free_ports, prepare
-from headrace.net.client.address import Address
 from headrace.storage.disk import LocalDisk
 
 READY_TIMEOUT_S: Final = 60.0

@@ -14,9 +14,9 @@ from typing import Final, Protocol
 
 from benchmarks.load.kafka_peer import KafkaPeer
 from benchmarks.load.rivals import Durability, Rival
+from headrace.base.addresses import Address
 from headrace.broker.nodes import Node, prepare
 from headrace.broker.system import system_random
-from headrace.net.client.address import Address
 from headrace.storage.disk import LocalDisk
 
 HEADRACE_CLUSTER: Final = "headrace-3"

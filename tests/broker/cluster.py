@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
+from headrace.base.addresses import Address
 from headrace.base.ids import BrokerId
 from headrace.base.ports import Objects
 from headrace.broker import identity
@@ -21,7 +22,6 @@ from headrace.broker.system import SystemClock, system_random
 from headrace.controller.brokers import fence_broker, unfence_broker
 from headrace.controller.decision import Decision, Refusal
 from headrace.metadata.image import MetadataImage
-from headrace.net.client.address import Address
 from headrace.storage.disk import LocalDisk
 from tests.broker.group_broker import until
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from headrace.base.addresses import Address
 from headrace.base.ids import BrokerEpoch, BrokerId, ClusterId, DirectoryId, ProducerId
 from headrace.broker.metadata import ChangeRefused, MetadataDriver, NotController, OutcomeUnknown
 from headrace.controller.decision import Decision
@@ -16,7 +17,6 @@ from headrace.metadata.delta import ImageDelta
 from headrace.metadata.events import ProducerIdsAllocated
 from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
 from headrace.net.listener import Listener
-from headrace.net.peerframes import PeerAddress
 from headrace.net.peers import Peers
 from headrace.raft.membership import Membership, Peer
 from headrace.raft.messages import Message
@@ -121,7 +121,7 @@ class Node:
     async def start(self) -> None:
         port = await self.listener.bind(HOST, self.ports.get(self.me.node, 0))
         self.ports[self.me.node] = port
-        self.peers.address = PeerAddress(HOST, port)
+        self.peers.address = Address(HOST, port)
         for node, known in self.ports.items():
             self.peers.learn(BrokerId(node), HOST, known)
         await self.listener.accept()

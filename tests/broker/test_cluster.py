@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from headrace.base.addresses import Address
 from headrace.base.errors import UsageError
 from headrace.base.ids import NO_LEADER, BrokerId
 from headrace.broker.isr import IsrKeeper
 from headrace.controller.voters import withhold_vote
 from headrace.metadata.image import MetadataImage
-from headrace.net.client.address import Address
 from headrace.net.client.admin import Admin
 from headrace.net.client.cluster import Cluster as Client
 from headrace.net.client.errors import ClientError

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from headrace.base.addresses import Address
 from headrace.base.ids import BrokerEpoch, BrokerId, ClusterId, DirectoryId, ProducerId
 from headrace.broker.control import Control
 from headrace.broker.duties import Duties
@@ -35,7 +36,6 @@ from headrace.controller.asks import (
 )
 from headrace.controller.decision import Refusal
 from headrace.controller.topic_changes import TopicRef
-from headrace.net.client.address import Address
 from headrace.raft.membership import Membership, Peer
 from headrace.storage.disk import LocalDisk
 from headrace.wire.apis import ApiKey

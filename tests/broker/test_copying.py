@@ -16,6 +16,7 @@ from typing import NamedTuple, Self
 
 import pytest
 
+from headrace.base.addresses import Address
 from headrace.base.ids import BrokerEpoch, BrokerId, ClusterId, LeaderEpoch, Offset, TopicId, TopicPartition
 from headrace.base.limits import REPLICA_ANSWER_BYTES_MAX, REPLICA_BULK_BYTES_MIN, REPLICA_UNFLUSHED_BYTES_MAX
 from headrace.broker.copying import Me, Source
@@ -25,7 +26,6 @@ from headrace.broker.partitions import NoFeeding
 from headrace.broker.system import SystemClock
 from headrace.broker.throttles import BrokerThrottle
 from headrace.metadata.throttled import ThrottledReplicas
-from headrace.net.client.address import Address
 from headrace.net.client.cluster import Cluster as Client
 from headrace.net.client.reassignments import reassign
 from headrace.storage.engine import Damage, EpochEnd

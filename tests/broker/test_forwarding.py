@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from headrace.base.addresses import Address
 from headrace.base.ids import BrokerId
 from headrace.broker import forwarding, partition
 from headrace.broker.forwarding import Forwarder
 from headrace.broker.opening import Opened, Wanted
 from headrace.controller.asks import FinishMove, SealMove
-from headrace.net.client.address import Address
 from headrace.net.client.connection import Connection, connect
 from headrace.wire.apis import ApiKey
 from headrace.wire.batches import encode_batch

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.base.addresses import Address
 from headrace.base.ids import BrokerId, LeaderEpoch, PartitionIndex
 from headrace.cli.diagnosis import PARTITIONS_NAMED_MAX, Finding, findings
 from headrace.cli.main import main
 from headrace.net import copylink
-from headrace.net.client.address import Address
 from headrace.net.client.reassignments import with_more_replicas
 from headrace.net.client.view import PartitionView
 from tests import loops

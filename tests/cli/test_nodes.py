@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from headrace.base.addresses import Address
 from headrace.base.errors import UsageError
 from headrace.base.ids import BrokerId
 from headrace.broker import identity, nodes
 from headrace.broker.nodes import free_ports, prepare
-from headrace.net.client.address import Address
 from headrace.storage.disk import LocalDisk
 
 COMMAND = [sys.executable, "-m", "headrace.cli.main"]
@@ -105,6 +105,14 @@ def test_what_cannot_be_is_refused_with_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="in use"):
         prepared(tmp_path / "three", 3)
     lock.release()
+
+
+def test_brokers_listen_where_they_can_be_told(tmp_path: Path) -> None:
+    for everywhere in ("0.0.0.0", "::"):
+        with pytest.raises(UsageError, match="name one address with --listen HOST:PORT"):
+            prepared(tmp_path, 3, Address(everywhere, 0))
+    assert not list(tmp_path.iterdir())
+    assert all(str(node.listen).startswith("[::1]:") for node in prepared(tmp_path, 2, Address("::1", 19092)))
 
 
 def test_free_ports_are_free_and_below_those_that_clients_get() -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,12 +14,21 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient, ConfigResource
 
 from headrace.testing import RunningBroker
 
 COMMAND = (sys.executable, "-m", "headrace.cli.main")
 HELP_MODULES_MAX = 420
 """380 of them take 0.3 s of processor time; with the broker, a client or Spark among them it is half a second more."""
+
+
+def has_ipv6() -> bool:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        return False
+    return True
 
 
 @contextmanager
@@ -75,12 +86,47 @@ def test_up_refuses_what_it_cannot_do(tmp_path: Path) -> None:
         (["--listen", "127.0.0.1:port"], "HOST:PORT"),
         (["--config", "no.such.config=1"], "no.such.config"),
         (["--durable", "gopher://store"], "gopher"),
+        (["--listen", "0.0.0.0:0"], "add --advertise HOST:PORT"),
+        (["--listen", "[::]:0"], "listens on [::]:0, every address of this machine"),
+        (["--listen", ":::9092"], "[IPV6]:PORT"),
+        (["--advertise", "0.0.0.0:9092"], "--advertise 0.0.0.0 is no address that clients can connect to"),
+        (["--advertise", "[::]"], "--advertise :: is no address"),
+        (["--nodes", "3", "--listen", "0.0.0.0:0"], "nobody can connect to 0.0.0.0:0: name one address"),
     ):
         refused = headrace("up", "--data", str(tmp_path), "--listen", "127.0.0.1:0", *arguments)
         assert refused.returncode in (1, 2), arguments
         assert said in refused.stderr
         assert refused.stderr.count("\n") == 1
         assert refused.stdout == ""
+
+
+def test_who_listens_everywhere_is_told_as_it_is_advertised(tmp_path: Path) -> None:
+    """And at the port that it listens on, where none is advertised."""
+    with up(tmp_path / "data", "--listen", "0.0.0.0:0", "--advertise", "127.0.0.1") as (_, line):
+        word, address = line.split()
+        assert (word, address.partition(":")[0]) == ("ready", "127.0.0.1")
+        (told,) = json.loads(f"[{headrace('broker', 'list', '--json', '--bootstrap', address).stdout}]")
+        assert f"{told['host']}:{told['port']}" == address
+
+
+@pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
+def test_ipv6_addresses_are_in_brackets_wherever_they_are_told(tmp_path: Path) -> None:
+    with up(tmp_path / "data", "--listen", "[::1]:0", "--config", "metrics.listen=[::1]:0") as (process, line):
+        word, address = line.split()
+        assert word == "ready"
+        assert re.fullmatch(r"\[::1\]:\d+", address)
+        assert headrace("topic", "create", "there", "--bootstrap", address).returncode == 0
+        assert f" {address} " in headrace("broker", "list", "--bootstrap", address).stdout
+        admin = AdminClient({"bootstrap.servers": address})
+        (node,) = admin.describe_cluster(request_timeout=30).result().nodes
+        assert f"[{node.host}]:{node.port}" == address
+        asked = ConfigResource(ConfigResource.Type.BROKER, "1")
+        configs = admin.describe_configs([asked], request_timeout=30)[asked].result()
+        assert configs["advertised.listeners"].value == f"PLAINTEXT://{address}"
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=30)
+    events = {entry["event"]: entry for entry in map(json.loads, err.splitlines())}
+    assert events["metrics"]["url"].startswith("http://[::1]:")
 
 
 def test_a_pipe_whose_reader_leaves_is_quiet(headrace_broker: RunningBroker) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from headrace.base.addresses import Address
 from headrace.base.ids import NO_LEADER, BrokerId
 from headrace.broker.partition import Partition
 from headrace.cli.diagnosis import findings
@@ -17,7 +18,6 @@ from headrace.cli.recovering import told
 from headrace.controller.asks import RecoverPartitions
 from headrace.controller.recovery import RecoveryWish
 from headrace.net import copylink
-from headrace.net.client.address import Address
 from headrace.wire.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
 from tests import loops
 from tests.broker.cluster import BY_HAND

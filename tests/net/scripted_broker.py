@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from headrace.net.client.address import Address
+from headrace.base.addresses import Address
 from headrace.wire.apis import APIS_BY_KEY, ApiKey, api
 from headrace.wire.headers import RequestHeader, decode_request_header, encode_response_frame
 from headrace.wire.messages.api_versions import ApiVersion, ApiVersionsResponse

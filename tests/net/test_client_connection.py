@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headrace.net.client.address import Address
+from headrace.base.addresses import Address
 from headrace.net.client.connection import connect
 from headrace.net.client.errors import AnswerLostError, ConnectionLostError, UnsupportedError
 from headrace.wire.apis import ApiKey, api

@@ -8,8 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.base.errors import UsageError
-from headrace.net.client.address import Address, parse_address, parse_bootstrap
 from headrace.net.client.errors import ConnectionLostError, GaveUpError, RefusedError, check
 from headrace.net.client.partitioner import murmur2, partition_of
 from headrace.net.client.retry import Backoff, retried
@@ -35,24 +33,6 @@ def test_murmur2_is_the_java_clients(data: bytes, expected: int) -> None:
 @given(st.binary(max_size=200), st.integers(1, 5000))
 def test_a_key_has_a_partition_that_exists(key: bytes, partitions: int) -> None:
     assert 0 <= partition_of(key, partitions) < partitions
-
-
-@given(st.integers(0, 65535), st.sampled_from(["localhost", "10.1.2.3", "a.example.org", "fe80::1"]))
-def test_an_address_reads_as_it_is_written(port: int, host: str) -> None:
-    address = Address(host, port)
-    assert parse_address(str(address)) == address
-
-
-@pytest.mark.parametrize("text", ["", ":9092", "host:port", "host:70000", "host:-1", "[::1]9092", "host:９０"])
-def test_a_bad_address_is_refused_with_an_example(text: str) -> None:
-    with pytest.raises(UsageError, match=r"HOST:PORT|IPV6"):
-        parse_address(text)
-
-
-def test_a_bootstrap_list_keeps_its_order_and_drops_repeats() -> None:
-    assert parse_bootstrap("b:1, a:2 ,b:1,c") == (Address("b", 1), Address("a", 2), Address("c", 9092))
-    with pytest.raises(UsageError):
-        parse_bootstrap(" , ")
 
 
 @given(st.integers(1, 100), st.integers(1, 1000), st.integers(1, 100_000))

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.base.addresses import Address
 from headrace.base.errors import CorruptData
 from headrace.base.limits import REPLICA_SILENCE_MS_MAX
-from headrace.net.client.address import Address
 from headrace.net.copylink import FRAME_BYTES_MAX, CopyLink, open_link
 from headrace.sim.loop import VirtualLoop
 

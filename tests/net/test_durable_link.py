@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from headrace.net.client.address import Address
+from headrace.base.addresses import Address
 from headrace.net.client.durable import DurableLink
 from headrace.net.client.errors import ConnectionLostError
 from headrace.wire.durable import encode_answer

@@ -12,10 +12,11 @@ import pytest
 import structlog
 
 from headrace.base import limits
+from headrace.base.addresses import Address
 from headrace.base.ids import BrokerId, ClusterId
 from headrace.net import peers as module
 from headrace.net.listener import Listener
-from headrace.net.peerframes import HEADER, Envelope, PeerAddress, encode_frame, encoded
+from headrace.net.peerframes import HEADER, Envelope, encode_frame, encoded
 from headrace.net.peers import AddressBook, Peers
 from headrace.raft.messages import AppendRequest, Entry, Heartbeat, Message
 from tests import loops
@@ -47,7 +48,7 @@ class End:
 
     async def listen(self, port: int = 0) -> int:
         port = await self.listener.bind(HOST, port)
-        self.peers.address = PeerAddress(HOST, port)
+        self.peers.address = Address(HOST, port)
         await self.listener.accept()
         return port
 
@@ -259,11 +260,11 @@ def test_the_newest_word_on_an_address_comes_first_and_others_are_tried_in_turn(
     node = BrokerId(1)
     assert book.find(node, 0) is None
     for port in (1, 2, 3, 2):
-        book.learn(node, PeerAddress(HOST, port))
-    assert [book.find(node, attempt) for attempt in range(4)] == [PeerAddress(HOST, port) for port in (2, 3, 1, 2)]
+        book.learn(node, Address(HOST, port))
+    assert [book.find(node, attempt) for attempt in range(4)] == [Address(HOST, port) for port in (2, 3, 1, 2)]
     for number in range(limits.PEERS_MAX + 10):
-        book.learn(BrokerId(number + 2), PeerAddress(HOST, 9))
+        book.learn(BrokerId(number + 2), Address(HOST, 9))
     assert book.find(BrokerId(limits.PEERS_MAX + 11), 0) is None
     for port in range(10, 20):
-        book.learn(node, PeerAddress(HOST, port))
-    assert {book.find(node, attempt) for attempt in range(9)} == {PeerAddress(HOST, port) for port in range(16, 20)}
+        book.learn(node, Address(HOST, port))
+    assert {book.find(node, attempt) for attempt in range(9)} == {Address(HOST, port) for port in range(16, 20)}

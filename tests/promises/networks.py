@@ -20,11 +20,11 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Self
 
+from headrace.base.addresses import Address
 from headrace.base.ids import BrokerId
 from headrace.broker import identity
 from headrace.broker.nodes import Node, free_ports
 from headrace.broker.system import system_random
-from headrace.net.client.address import Address
 from headrace.storage.disk import LocalDisk
 from tools.broker_cluster import BrokerCluster
 

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.base.addresses import Address
 from headrace.base.errors import CorruptData
 from headrace.base.ids import ClusterId
-from headrace.net.peerframes import Envelope, PeerAddress, decode_envelope, decode_messages, encode_frame, encoded
+from headrace.net.peerframes import Envelope, decode_envelope, decode_messages, encode_frame, encoded
 from headrace.raft.codec import decode_message, encode_message
 from headrace.raft.membership import Membership
 from headrace.raft.messages import (
@@ -162,7 +163,7 @@ envelopes = st.builds(
     st.text(max_size=30).map(ClusterId),
     st.just(peer(1)),
     st.just(peer(2)),
-    st.none() | st.builds(PeerAddress, st.text(min_size=1, max_size=30), st.integers(1, 65535)),
+    st.none() | st.builds(Address, st.text(min_size=1, max_size=30), st.integers(1, 65535)),
 )
 
 

@@ -14,6 +14,7 @@ from typing import Self
 
 import structlog
 
+from headrace.base.addresses import Address
 from headrace.base.errors import HeadraceError, UsageError
 from headrace.base.ports import Clock, Disk, Lock, Objects, Random
 from headrace.broker.cleaner import CleaningRunner
@@ -28,7 +29,6 @@ from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.values import Endpoint
 from headrace.net.listener import Listener
-from headrace.net.peerframes import PeerAddress
 from headrace.net.peers import Peers
 from headrace.raft.membership import Membership, Peer
 from headrace.storage.log.engine import LocalLogEngine
@@ -66,6 +66,12 @@ class Broker:
         return self._config.host
 
     @property
+    def address(self) -> Address:
+        """Where it listens; where that is every address of the machine, what clients are told."""
+        bound = Address(self.host, self.port)
+        return self._endpoint().address if bound.is_wildcard else bound
+
+    @property
     def failure(self) -> Exception | None:
         """Why the broker stopped by itself; None where it did not."""
         return self._failure
@@ -80,6 +86,7 @@ class Broker:
     async def start(self) -> None:
         """Recover, register, open, serve. On return clients are served."""
         check_broker_configs(self._config.configs)
+        self._config.check_addresses()
         started = self._ports.clock.monotonic()
         loop = asyncio.get_running_loop()
         self._lock = await loop.run_in_executor(None, claim, self._ports.disk, self._config.data)
@@ -196,7 +203,14 @@ class Broker:
         quorum first. Clients are served once the broker is ready."""
         self.port = await self._bind(parts.listener)
         endpoint = self._endpoint()
-        parts.peers.address = PeerAddress(endpoint.host, endpoint.port)
+        parts.peers.address = endpoint.address
+        if self._config.is_told_as_loopback:
+            log.warning(
+                "other brokers and clients are told an address of their own machine; where they run elsewhere, start "
+                "this broker with --listen HOST:PORT, or --advertise",
+                address=str(endpoint.address),
+                joins=[str(other) for other in self._config.join],
+            )
         alone = parts.metadata.is_controller and len(parts.metadata.membership.members) == 1
         if not alone:
             await parts.listener.accept()
@@ -214,7 +228,7 @@ class Broker:
             return await listener.bind(self._config.host, self._config.port)
         except OSError as error:
             raise UsageError(
-                f"Cannot listen on {self._config.host}:{self._config.port} ({error.strerror or error}): "
+                f"Cannot listen on {Address(self._config.host, self._config.port)} ({error.strerror or error}): "
                 "stop what listens there, or choose another address."
             ) from error
 

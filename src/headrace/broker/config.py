@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from headrace.base.addresses import Address
+from headrace.base.errors import UsageError
 from headrace.base.ids import BrokerId
-from headrace.net.client.address import Address
 from headrace.storage.log.journal import JournalSettings
 
 FIRST_BROKER: Final = BrokerId(1)
@@ -35,3 +36,24 @@ class BrokerConfig:
     """Whether the image is logged now and then, at DEBUG."""
     journal: JournalSettings | None = None
     """None: as log.journal.max.bytes says."""
+
+    def check_addresses(self) -> None:
+        """Raises UsageError where clients would be told an address that nobody can connect to."""
+        bound = Address(self.host, self.port)
+        if self.advertised_host is None:
+            if bound.is_wildcard:
+                raise UsageError(
+                    f"A broker that listens on {bound}, every address of this machine, has to be told which of them "
+                    "clients connect to: add --advertise HOST:PORT."
+                )
+        elif Address(self.advertised_host, self.port).is_wildcard:
+            raise UsageError(
+                f"--advertise {self.advertised_host} is no address that clients can connect to: name the host, or the "
+                "one address, at which they reach this broker."
+            )
+
+    @property
+    def is_told_as_loopback(self) -> bool:
+        """Whether other brokers, which are not on this machine, would be told to connect to their own."""
+        told = Address(self.advertised_host or self.host, self.port)
+        return told.is_loopback and any(not other.is_loopback for other in self.join)

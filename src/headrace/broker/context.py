@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from headrace.base.addresses import Address
 from headrace.base.ids import BrokerId
 from headrace.base.ports import Clock, Random
 from headrace.metadata.image import MetadataImage
-from headrace.net.client.address import Address
 from headrace.net.connection import Answer, Connection, Later
 
 if TYPE_CHECKING:

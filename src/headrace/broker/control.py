@@ -17,6 +17,7 @@ from typing import Final, TypeVar
 
 import structlog
 
+from headrace.base.addresses import Address
 from headrace.base.errors import HeadraceError, StorageFailure
 from headrace.base.ids import BrokerId
 from headrace.base.limits import (
@@ -42,7 +43,6 @@ from headrace.controller.asks import (
 )
 from headrace.controller.decision import Refusal
 from headrace.metadata.delta import ImageDelta
-from headrace.net.client.address import Address
 from headrace.net.client.connection import Connection, connect
 from headrace.net.client.errors import ClientError, ConnectionLostError
 from headrace.wire.apis import ApiKey

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import structlog
 
+from headrace.base.addresses import Address
 from headrace.base.errors import CorruptData, HeadraceError, StorageFailure
 from headrace.base.ids import FIRST_OFFSET, NO_EPOCH, BrokerEpoch, BrokerId, ClusterId, Offset, TopicPartition
 from headrace.base.limits import (
@@ -30,7 +31,6 @@ from headrace.base.limits import (
 from headrace.broker.following import FollowerPartition
 from headrace.broker.tasks import OnBug, started
 from headrace.broker.throttles import BrokerThrottle
-from headrace.net.client.address import Address
 from headrace.net.copylink import CopyLink, open_link
 from headrace.replica.producers import ProducerStates
 from headrace.storage.engine import EpochEnd, PartitionLog

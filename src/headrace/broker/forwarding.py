@@ -17,6 +17,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
+from headrace.base.addresses import Address
 from headrace.base.ids import BrokerId, Offset, TopicPartition
 from headrace.base.limits import (
     CARRIED_ANSWER_MS_MAX,
@@ -35,7 +36,6 @@ from headrace.broker.tasks import OnBug, started
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
 from headrace.metadata.moves import Move
-from headrace.net.client.address import Address
 from headrace.net.client.connection import Connection, connect
 from headrace.net.client.errors import ClientError, ConnectionLostError
 from headrace.storage.engine import Appended

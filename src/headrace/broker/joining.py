@@ -12,12 +12,12 @@ from pathlib import Path
 
 import structlog
 
+from headrace.base.addresses import Address
 from headrace.base.errors import UsageError
 from headrace.base.ids import BrokerId, ClusterId
 from headrace.base.limits import JOIN_BACKOFF_MS, JOIN_BACKOFF_MS_MAX, JOIN_TIMEOUT_MS
 from headrace.base.ports import Disk, Random
 from headrace.broker.identity import Identity, joining, load, load_or_create, write
-from headrace.net.client.address import Address
 from headrace.net.client.connection import connect
 from headrace.net.client.errors import ClientError, RefusedError
 from headrace.wire.apis import ApiKey

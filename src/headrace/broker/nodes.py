@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from headrace.base.addresses import Address
 from headrace.base.errors import UsageError
 from headrace.base.ids import BrokerId
 from headrace.base.ports import Disk, Lock, Random
 from headrace.broker import identity
-from headrace.net.client.address import Address
 
 FILE_NAME: Final = "nodes.json"
 NODES_MAX: Final = 9
@@ -40,6 +40,11 @@ def prepare(disk: Disk, data: Path, listen: Address, count: int, random: Random)
     """Claim the directory, and have the cluster born where it was not. Blocking. Raises UsageError."""
     if not 1 <= count <= NODES_MAX:
         raise UsageError(f"--nodes {count} cannot be: choose 1 to {NODES_MAX}.")
+    if listen.is_wildcard:
+        raise UsageError(
+            f"The brokers of --nodes are told to each other and to clients as they listen, and nobody can connect to "
+            f"{listen}: name one address with --listen HOST:PORT."
+        )
     if disk.exists(data / identity.FILE_NAME):
         raise UsageError(f"{data} is one broker's directory: start it without --nodes, or choose another one.")
     lock = identity.claim(disk, data)

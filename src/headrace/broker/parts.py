@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from headrace.base.addresses import Address
 from headrace.base.ids import BrokerId, IncarnationId, ProducerId
 from headrace.base.ports import Clock, Disk, Objects, Random
 from headrace.broker.cleaner import Cleaner, CleaningRunner, Pace, in_thread
@@ -54,7 +55,6 @@ from headrace.metadata.config_table import RACK_AWARE
 from headrace.metadata.configs import ConfigValue, broker_value
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import MetadataImage
-from headrace.net.client.address import Address
 from headrace.net.listener import Listener
 from headrace.net.peerframes import API_KEY as PEERS_API
 from headrace.net.peers import Peers

@@ -40,7 +40,7 @@ def run_broker(
     ] = None,
     advertise: Annotated[
         str | None,
-        typer.Option("--advertise", metavar="HOST:PORT", help="The address that clients are told; default: --listen."),
+        typer.Option("--advertise", metavar="HOST:PORT", help="What clients are told; default: --listen."),
     ] = None,
     rack: Annotated[str | None, typer.Option("--rack", metavar="NAME", help="Replicas are spread over racks.")] = None,
     durable: Annotated[
@@ -94,7 +94,13 @@ def list_(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json: Json = False) -> None:
             print_json(_fields(view))
     else:
         rows = [
-            (view.id, f"{view.host}:{view.port}", _state(view), "yes" if view.controller else "", view.rack or "")
+            (
+                view.id,
+                str(view.address),
+                _state(view),
+                "yes" if view.controller else "",
+                view.rack or "",
+            )
             for view in views
         ]
         print_table(("ID", "ADDRESS", "STATE", "CONTROLLER", "RACK"), rows)

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import NamedTuple, TypeAlias
 
 from headrace.cli.bearing import losses_borne
-from headrace.net.client.address import Address
 from headrace.net.client.admin import Admin
 from headrace.net.client.ailments import ailments
 from headrace.net.client.cluster import Cluster
@@ -49,7 +48,7 @@ async def findings(bootstrap: str) -> list[Finding]:
     found = [finding for view in ailing for finding in _of_topic(view, least[view.name], brokers, durable)]
     for broker in brokers.values():
         if not broker.fenced:
-            damaged = await ailments(Address(broker.host, broker.port))
+            damaged = await ailments(broker.address)
             if damaged is None:
                 found.append(_of_silence(broker))
             else:
@@ -93,7 +92,7 @@ async def _durable(topics: Set[str], brokers: Mapping[int, BrokerView]) -> Ends:
     if not topics or asked is None:
         return found
     try:
-        async with DurableLink(Address(asked.host, asked.port)) as link:
+        async with DurableLink(asked.address) as link:
             async for topic in link.topics():
                 if topic["topic"] in topics:
                     found |= {(topic["topic"], part["partition"]): part["end_offset"] for part in topic["partitions"]}
@@ -173,7 +172,7 @@ def _of_damage(broker: int, ailment: Ailment) -> Finding:
 
 
 def _of_silence(broker: BrokerView) -> Finding:
-    text = f"it does not tell whether its logs are damaged, though the others hear it ({broker.host}:{broker.port})"
+    text = f"it does not tell whether its logs are damaged, though the others hear it ({broker.address})"
     todo = "ask again from where that address is reached, or look at its log"
     return Finding("not asked", f"broker {broker.id}", text, todo)
 
@@ -213,7 +212,7 @@ def _of_no_loss(quorum: QuorumView, voters: Sequence[int]) -> Finding:
 def _of_brokers(brokers: Mapping[int, BrokerView]) -> Iterator[Finding]:
     for broker in brokers.values():
         if broker.fenced:
-            text = f"it is not heard of, or not ready (it is reached at {broker.host}:{broker.port})"
+            text = f"it is not heard of, or not ready (it is reached at {broker.address})"
             todo = f"start it, or 'headrace broker remove {broker.id}' where it shall not come back"
             yield Finding("broker down", f"broker {broker.id}", text, todo)
 

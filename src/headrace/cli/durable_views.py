@@ -12,11 +12,11 @@ from time import sleep
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
+from headrace.base.addresses import Address
 from headrace.base.errors import CorruptData, HeadraceError, UsageError
 from headrace.base.ids import ClusterId, Offset, PartitionIndex, TopicId
 from headrace.base.limits import AUDIT_MIRROR_LOOK_MS, AUDIT_MIRROR_TRIES_MAX, DURABLE_CATALOG_TRIES_MAX
 from headrace.metadata.segments import CatalogEntry, PartitionCatalog
-from headrace.net.client.address import Address
 from headrace.net.client.admin import Admin
 from headrace.net.client.cluster import Cluster
 from headrace.net.client.durable import DurableLink
@@ -327,7 +327,7 @@ async def _brokers(cluster: Cluster) -> list[BrokerView]:
 
 
 def _address(broker: BrokerView) -> Address:
-    return Address(broker.host, broker.port)
+    return broker.address
 
 
 async def _offsets(cluster: Cluster, topic: str, partitions: Sequence[int], at: int) -> dict[int, int]:

@@ -7,7 +7,6 @@ from contextlib import AsyncExitStack
 from typing import Any, NamedTuple
 
 from headrace.base.errors import UsageError
-from headrace.net.client.address import Address
 from headrace.net.client.cluster import Cluster
 from headrace.net.client.durable import DurableLink
 from headrace.net.client.errors import ClientError, ConnectionLostError
@@ -32,7 +31,7 @@ async def recover(bootstrap: str, topic: str, partition: int | None, to: int | N
         for broker in sorted(living, key=lambda broker: broker.id != to):
             async with AsyncExitStack() as stack:
                 try:
-                    link = await stack.enter_async_context(DurableLink(Address(broker.host, broker.port)))
+                    link = await stack.enter_async_context(DurableLink(broker.address))
                 except ConnectionLostError as error:
                     silent = error  # as one that has just died
                     continue

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from headrace.base.addresses import parse_address, parse_bootstrap
 from headrace.base.errors import HeadraceError
 from headrace.base.ids import BrokerId
 from headrace.base.ports import Objects
@@ -25,7 +26,6 @@ from headrace.broker.config import FIRST_BROKER, BrokerConfig
 from headrace.broker.system import SystemClock, system_random, tune_interpreter
 from headrace.broker.watchdog import Watchdog
 from headrace.cli.logs import configure_logs
-from headrace.net.client.address import parse_address, parse_bootstrap
 from headrace.net.loops import run
 from headrace.storage.disk import LocalDisk
 from headrace.storage.objects import open_objects
@@ -49,7 +49,7 @@ def serve(
     """Run until a signal. Raises HeadraceError where the broker cannot start, or has to stop by itself."""
     configure_logs(json_logs=json_logs, level=log_level)
     address = parse_address(listen)
-    told = parse_address(advertise) if advertise is not None else None
+    told = parse_address(advertise, default_port=0) if advertise is not None else None
     config = BrokerConfig(
         data=data,
         host=address.host,
@@ -89,7 +89,7 @@ async def _serve(config: BrokerConfig, *, with_parent: bool) -> None:
         return
     tune_interpreter()
     try:
-        sys.stdout.write(f"ready {broker.host}:{broker.port}\n")
+        sys.stdout.write(f"ready {broker.address}\n")
         sys.stdout.flush()
         over = asyncio.ensure_future(broker.over())
         with Watchdog():

@@ -16,11 +16,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from headrace.base.addresses import parse_address
 from headrace.base.errors import HeadraceError
 from headrace.broker.nodes import Node, prepare
 from headrace.broker.system import system_random
 from headrace.cli.output import note
-from headrace.net.client.address import parse_address
 from headrace.storage.disk import LocalDisk
 
 START_SECONDS_MAX: Final = 120.0

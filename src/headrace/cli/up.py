@@ -18,7 +18,7 @@ def up(
     ] = "127.0.0.1:9092",
     advertise: Annotated[
         str | None,
-        typer.Option("--advertise", metavar="HOST:PORT", help="The address that clients are told; default: --listen."),
+        typer.Option("--advertise", metavar="HOST:PORT", help="What clients are told; default: --listen."),
     ] = None,
     nodes: Annotated[
         int | None,

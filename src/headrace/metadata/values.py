@@ -8,6 +8,7 @@ from typing import Final
 
 import immutables
 
+from headrace.base.addresses import Address
 from headrace.base.ids import (
     BrokerEpoch,
     BrokerId,
@@ -30,6 +31,10 @@ class Endpoint:
     listener: str
     host: str
     port: int
+
+    @property
+    def address(self) -> Address:
+        return Address(self.host, self.port)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,9 +11,9 @@ import socket
 from collections.abc import Callable
 from typing import cast
 
+from headrace.base.addresses import Address
 from headrace.base.errors import CorruptData
 from headrace.base.limits import REPLICA_ANSWER_BYTES_MAX, REPLICA_SILENCE_MS_MAX, REQUEST_BYTES_MAX
-from headrace.net.client.address import Address
 from headrace.wire.frames import FrameSplitter
 
 FRAME_BYTES_MAX = REQUEST_BYTES_MAX + REPLICA_ANSWER_BYTES_MAX

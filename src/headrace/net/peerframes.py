@@ -10,8 +10,9 @@ import struct
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
+from headrace.base.addresses import Address
 from headrace.base.errors import CorruptData
 from headrace.base.ids import BrokerId, ClusterId, DirectoryId
 from headrace.base.limits import PEER_FRAME_BYTES_MAX, PEER_FRAME_MESSAGES_MAX
@@ -29,11 +30,6 @@ _PEER: Final = struct.Struct(">i16s")
 _PORT: Final = struct.Struct(">H")
 
 
-class PeerAddress(NamedTuple):
-    host: str
-    port: int
-
-
 @dataclass(frozen=True, slots=True)
 class Envelope:
     """What stands around the messages of a frame."""
@@ -41,7 +37,7 @@ class Envelope:
     cluster_id: ClusterId
     source: Peer
     target: Peer
-    address: PeerAddress | None
+    address: Address | None
     """Where the sender listens; None: it does not say."""
 
 
@@ -74,7 +70,7 @@ def decode_envelope(frame: memoryview) -> tuple[Envelope, int]:
         (port,) = _PORT.unpack_from(frame, at)
     except (struct.error, IndexError, ValueError) as error:
         raise CorruptData(f"a frame between members is cut off or malformed: {error}") from error
-    address = PeerAddress(host, port) if host and port else None
+    address = Address(host, port) if host and port else None
     return Envelope(ClusterId(cluster_id), source, target, address), at + _PORT.size
 
 

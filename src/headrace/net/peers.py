@@ -32,8 +32,8 @@ from headrace.base.limits import (
 )
 from headrace.net.connection import Connection
 from headrace.net.peerframes import (
+    Address,
     Envelope,
-    PeerAddress,
     decode_envelope,
     decode_messages,
     encode_frame,
@@ -52,9 +52,9 @@ class AddressBook:
     """Where members listen, the newest word first. Wrong ones do little harm: others are tried in turn."""
 
     def __init__(self) -> None:
-        self._known: dict[BrokerId, list[PeerAddress]] = {}
+        self._known: dict[BrokerId, list[Address]] = {}
 
-    def learn(self, node: BrokerId, address: PeerAddress) -> None:
+    def learn(self, node: BrokerId, address: Address) -> None:
         known = self._known.get(node)
         if known is None:
             if len(self._known) >= PEERS_MAX:
@@ -67,7 +67,7 @@ class AddressBook:
         known.insert(0, address)
         del known[PEER_ADDRESSES_MAX:]
 
-    def find(self, node: BrokerId, attempt: int) -> PeerAddress | None:
+    def find(self, node: BrokerId, attempt: int) -> Address | None:
         """Another one for each attempt, as far as there are some."""
         known = self._known.get(node)
         return known[attempt % len(known)] if known else None
@@ -80,13 +80,13 @@ class Peers:
         self.me: Final = me
         self.cluster_id = cluster_id
         """Empty: not known yet; nothing is sent or taken."""
-        self.address: PeerAddress | None = None
+        self.address: Address | None = None
         """Where this member listens, told to the others; None: not bound yet."""
         self.book: Final = AddressBook()
         self._receive: Callable[[Message], None] | None = None
         self._on_dead: list[Callable[[BrokerId], None]] = []
         self._links: dict[BrokerId, _Link] = {}
-        self._heard: dict[BrokerId, tuple[Connection, PeerAddress]] = {}
+        self._heard: dict[BrokerId, tuple[Connection, Address]] = {}
         """The connection over which a member spoke last, and where it said that it listens."""
         self._stopped = False
 
@@ -101,7 +101,7 @@ class Peers:
     def learn(self, node: BrokerId, host: str, port: int) -> None:
         """A member listens there."""
         if node != self.me.node:
-            self.book.learn(node, PeerAddress(host, port))
+            self.book.learn(node, Address(host, port))
 
     def send(self, message: Message) -> None:
         if self._stopped or not self.cluster_id or message.target.node == self.me.node:
@@ -137,7 +137,7 @@ class Peers:
             for message in messages:
                 self._receive(message)
 
-    def was_refused(self, node: BrokerId, address: PeerAddress, *, lost: bool) -> bool:
+    def was_refused(self, node: BrokerId, address: Address, *, lost: bool) -> bool:
         """Nobody listens there any more. `lost`: a connection to there broke just now. Whether it is to be looked again
         soon: the member's own connection may be about to break. Called by a link."""
         heard = self._heard.get(node)
@@ -181,7 +181,7 @@ class _Link(asyncio.Protocol):
         self._opened_at = 0.0
         self._attempts = 0
         """Connections tried since a steady one."""
-        self._lost_address: PeerAddress | None = None
+        self._lost_address: Address | None = None
         """Where the last connection led, until it is known whether somebody is still there."""
         self._looks_again = False
         self._stopped = False
@@ -241,7 +241,7 @@ class _Link(asyncio.Protocol):
             if self._stopped:
                 self.stop()
 
-    def _failed(self, error: Exception, address: PeerAddress | None) -> None:
+    def _failed(self, error: Exception, address: Address | None) -> None:
         lost, self._lost_address, self._looks_again = self._lost_address, None, False
         self._drop_queue()  # it would be old news
         self._back_off()
@@ -288,7 +288,7 @@ class _Link(asyncio.Protocol):
         if self._stopped or transport is None:
             return
         peer = transport.get_extra_info("peername")
-        self._lost_address = PeerAddress(str(peer[0]), int(peer[1])) if peer else None
+        self._lost_address = Address(str(peer[0]), int(peer[1])) if peer else None
         loop = asyncio.get_running_loop()
         self._drop_queue()
         if loop.time() - self._opened_at >= _STEADY_SECONDS:

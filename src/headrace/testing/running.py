@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from headrace.base.addresses import Address
 from headrace.base.errors import UsageError
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class RunningBroker:
     @property
     def bootstrap(self) -> str:
         """`HOST:PORT`, as clients want it."""
-        return f"{self.host}:{self.port}"
+        return str(Address(self.host, self.port))
 
 
 class RunningCluster:
@@ -124,8 +125,8 @@ async def cluster(
     """So many brokers on loopback that are one cluster, all of them voters, while the block runs. `configs` and `data`
     as of `broker`; the cluster of a directory has as many brokers as when it was born. Topics have up to three replicas
     unless who makes them says otherwise. Raises HeadraceError where it cannot start."""
+    from headrace.base.addresses import Address
     from headrace.broker.nodes import prepare
-    from headrace.net.client.address import Address
     from headrace.storage.disk import LocalDisk
 
     with _directory(data) as place:

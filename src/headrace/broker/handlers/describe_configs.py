@@ -123,7 +123,7 @@ def _addresses(context: RequestContext) -> Iterable[ConfigValue]:
     broker = context.image.brokers.get(context.services.node_id)
     if broker is None:
         return
-    told = ",".join(f"{each.listener}://{each.host}:{each.port}" for each in broker.endpoints)
+    told = ",".join(f"{each.listener}://{each.address}" for each in broker.endpoints)
     source = ConfigSource.STATIC_BROKER_CONFIG
     key = ADVERTISED_LISTENERS.key
     yield ConfigValue(

@@ -17,9 +17,9 @@ from prometheus_client.core import Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector as Source
 
+from headrace.base.addresses import Address, parse_address
 from headrace.base.errors import UsageError
 from headrace.base.limits import METRICS_CONNECTIONS_MAX, METRICS_REQUEST_BYTES_MAX, METRICS_REQUEST_MS_MAX
-from headrace.net.client.address import parse_address
 
 log = structlog.get_logger(__name__)
 
@@ -51,7 +51,7 @@ class Endpoint:
                 f"Cannot serve metrics on {listen} ({error.strerror or error}): choose another metrics.listen."
             ) from error
         self.port = int(self._server.sockets[0].getsockname()[1])
-        log.info("metrics", url=f"http://{address.host}:{self.port}/metrics")
+        log.info("metrics", url=f"http://{Address(address.host, self.port)}/metrics")
 
     async def stop(self) -> None:
         if self._server is not None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from headrace.base.addresses import Address
 from headrace.base.errors import CorruptData
 from headrace.base.limits import AILMENTS_TIMEOUT_MS
-from headrace.net.client.address import Address
 from headrace.net.copylink import open_link
 from headrace.wire.ailments import REQUEST, Ailment, decode_ailments
 

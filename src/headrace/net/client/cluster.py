@@ -12,9 +12,9 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from headrace.base.addresses import Address, parse_bootstrap
 from headrace.base.ids import BrokerId, PartitionIndex
 from headrace.base.limits import CLIENT_CONNECT_TIMEOUT_MS, CLIENT_REQUEST_TIMEOUT_MS
-from headrace.net.client.address import Address, parse_bootstrap
 from headrace.net.client.connection import Connection, connect
 from headrace.net.client.errors import (
     AnswerLostError,

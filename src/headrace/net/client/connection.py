@@ -12,13 +12,13 @@ import os
 from collections import deque
 from typing import Any, NamedTuple, cast
 
+from headrace.base.addresses import Address
 from headrace.base.limits import (
     CLIENT_CONNECT_TIMEOUT_MS,
     CLIENT_REQUEST_TIMEOUT_MS,
     CLIENT_REQUESTS_IN_FLIGHT_MAX,
     REQUEST_BYTES_MAX,
 )
-from headrace.net.client.address import Address
 from headrace.net.client.errors import AnswerLostError, ConnectionLostError, UnsupportedError, check
 from headrace.wire.apis import Api, ApiKey, api
 from headrace.wire.codec import DecodeError

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from headrace.base.addresses import Address
 from headrace.base.errors import HeadraceError
-from headrace.net.client.address import Address
 from headrace.wire.errors import ErrorCode, error_of
 
 

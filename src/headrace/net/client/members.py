@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
+from headrace.base.addresses import Address
 from headrace.net.client.cluster import Cluster
 from headrace.net.client.errors import ClientError, check
 from headrace.net.client.view import ClusterView
@@ -32,6 +33,10 @@ class BrokerView:
     rack: str | None
     fenced: bool
     controller: bool
+
+    @property
+    def address(self) -> Address:
+        return Address(self.host, self.port)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from headrace.base.addresses import Address
 from headrace.base.errors import CorruptData
 from headrace.base.limits import MOVES_ASK_TIMEOUT_MS
-from headrace.net.client.address import Address
 from headrace.net.client.cluster import Cluster
 from headrace.net.client.errors import ClientError
 from headrace.net.copylink import open_link

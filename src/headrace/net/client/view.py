@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from headrace.base.addresses import Address
 from headrace.base.ids import NO_LEADER, BrokerId, LeaderEpoch, PartitionIndex, TopicId
-from headrace.net.client.address import Address
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,12 +7,12 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from headrace.base.addresses import Address
 from headrace.base.ids import BrokerId
 from headrace.base.ports import Objects
 from headrace.broker.boot import Broker
 from headrace.broker.config import BrokerConfig
 from headrace.broker.identity import FILE_NAME, born, encode
-from headrace.net.client.address import Address
 from headrace.sim.clock import SimClock
 from headrace.sim.cluster.host import DATA, Host, Program
 from headrace.sim.cluster.world import PORT, address_of

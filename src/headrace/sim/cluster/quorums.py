@@ -11,11 +11,11 @@ import uuid
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, TypeVar
 
+from headrace.base.addresses import Address
 from headrace.base.errors import StorageFailure
 from headrace.base.ids import BrokerId, ClusterId, DirectoryId
 from headrace.broker.metadata import ChangeRefused, MetadataDriver, MetadataStopped, NotController, OutcomeUnknown
 from headrace.net.listener import Listener
-from headrace.net.peerframes import PeerAddress
 from headrace.net.peers import Peers
 from headrace.raft.membership import Membership, Peer
 from headrace.sim.clock import SimClock
@@ -70,7 +70,7 @@ class QuorumProgram:
         )
         for node in self._nodes:
             self._peers.learn(BrokerId(node), address_of(node), PORT)
-        self._peers.address = PeerAddress(self._host.address, PORT)
+        self._peers.address = Address(self._host.address, PORT)
         await self._listener.bind(self._host.address, PORT)
         await self.driver.start()
         await self._listener.accept()

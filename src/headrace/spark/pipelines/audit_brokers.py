@@ -9,7 +9,6 @@ from headrace.base.errors import CorruptData, HeadraceError
 from headrace.base.ids import ClusterId, PartitionIndex
 from headrace.base.limits import DURABLE_CATALOG_TRIES_MAX
 from headrace.metadata.segments import CatalogEntry, PartitionCatalog
-from headrace.net.client.address import Address
 from headrace.net.client.cluster import Cluster
 from headrace.net.client.durable import DurableLink
 from headrace.net.client.errors import ClientError
@@ -46,7 +45,7 @@ async def _catalog(bootstrap: str, topic: ReadTopic, partition: PartitionIndex) 
         alive = [broker for broker in await Members(cluster).brokers() if not broker.fenced]
         if not alive:
             raise ClientError("no broker lives")
-        async with DurableLink(Address(alive[0].host, alive[0].port)) as link:
+        async with DurableLink(alive[0].address) as link:
             for _ in range(DURABLE_CATALOG_TRIES_MAX):
                 found = await _whole(link, topic, partition)
                 if found is not None:

@@ -15,7 +15,6 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headrace.base.errors import UsageError
-from headrace.net.client.address import Address
 from headrace.net.client.cluster import Cluster
 from headrace.net.client.durable import DurableLink
 from headrace.net.client.errors import ClientError
@@ -151,7 +150,7 @@ async def _asked(cluster: Cluster, part: PartitionRange, *, execute: bool) -> Ma
     leaders = {int(each.index): int(each.leader) for each in view.partitions}
     for broker in await Members(cluster).brokers():
         if broker.id == leaders.get(part.partition):
-            async with DurableLink(Address(broker.host, broker.port)) as link:
+            async with DurableLink(broker.address) as link:
                 answer = await link.merge(part.topic.id, part.partition, execute=execute, below=part.end)
             if not answer["has_store"]:
                 raise UsageError(f"Broker {broker.id} has no durable store (durable.url): there is nothing to compact.")
