@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, cast
 
+from headrace.base.addresses import Address
 from headrace.base.errors import CorruptData
 from headrace.base.ids import BrokerId, ClusterId
 from headrace.base.limits import (
@@ -32,7 +33,6 @@ from headrace.base.limits import (
 )
 from headrace.net.connection import Connection
 from headrace.net.peerframes import (
-    Address,
     Envelope,
     decode_envelope,
     decode_messages,

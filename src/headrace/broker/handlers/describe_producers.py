@@ -10,7 +10,7 @@ from typing import Final
 
 from headrace.base.ids import PartitionIndex, TopicPartition
 from headrace.broker.context import Handler, RequestContext
-from headrace.controller.topics import topic_name_problem
+from headrace.controller.topic_names import topic_name_problem
 from headrace.metadata.values import TopicImage
 from headrace.replica.producer_snapshots import ProducerEntry
 from headrace.wire.apis import ApiKey
