@@ -121,7 +121,7 @@ lock: $(VENV)/.made/dev ## resolve requirements/*.txt anew (UPGRADE=1 moves vers
 
 clean: ## remove the environment and everything that was built
 	@rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .benchmarks
-	@rm -rf tools/kafka/target tests/interop/java/target var
+	@rm -rf tools/kafka/target tools/kafka_newest/target tests/interop/java/target var
 	@find src tests tools benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help: ## this list

@@ -135,6 +135,8 @@ class ConfigDef:
             self._check_values(text, self.values)
         if self.honoured is not None and text not in self.honoured:
             raise ValueError(self._not_honoured())
+        if self.type is ConfigType.LIST and self.values is not None:
+            return ",".join(dict.fromkeys(text.split(",")))  # named twice is named once, as in Kafka
         return text if self.in_any_case else found
 
     def kept(self, value: str) -> str:
