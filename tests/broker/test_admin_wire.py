@@ -22,7 +22,8 @@ from headrace.broker.handlers import (
     incremental_alter_configs,
     metadata,
 )
-from headrace.metadata.kafka_configs import TOPIC_FACTS
+from headrace.metadata.kafka_configs import BROKER_FACTS, TOPIC_FACTS
+from headrace.metadata.known_configs import TOLD_OTHERWISE
 from headrace.wire.codec import NO_UUID
 from headrace.wire.messages import alter_configs as legacy
 from headrace.wire.messages.api_versions import ApiVersionsRequest
@@ -288,6 +289,45 @@ async def test_a_broker_s_configs_reach_its_topics(client: RawClient) -> None:
     assert response.responses[0].error_code == 0
     (config,) = (await configs_of(client, TOPIC, "t", keys=("retention.ms",))).configs
     assert (config.value, config.config_source) == ("8", 2)
+
+
+async def test_brokers_take_what_kafka_can_change_while_it_runs(client: RawClient) -> None:
+    """For one broker and for all; described with its source, and as one that is not read-only."""
+    told = {fact.key: fact.default for fact in BROKER_FACTS if fact.updates == "cluster-wide" and fact.default}
+    for name in ("", "1"):
+        changes = tuple(AlterableConfig(name=key, config_operation=SET, value=value) for key, value in told.items())
+        resource = AlterConfigsResource(resource_type=BROKER, resource_name=name, configs=changes)
+        (answer,) = (await client.ask(1, IncrementalAlterConfigsRequest(resources=(resource,)))).responses
+        assert (answer.error_code, answer.error_message) == (0, None)
+        found = {config.name: config for config in (await configs_of(client, BROKER, name)).configs}
+        for key, value in told.items():
+            source = 2 if name else 3
+            assert (found[key].value, found[key].config_source, found[key].read_only) == (value, source, False), key
+
+
+async def test_a_broker_tells_all_of_kafka_s_configs_that_hold_here_and_which_are_read_only(client: RawClient) -> None:
+    found = {config.name: config for config in (await configs_of(client, BROKER, "1")).configs}
+    for fact in BROKER_FACTS:
+        if fact.key in TOLD_OTHERWISE or fact.is_internal:
+            assert fact.key not in found or fact.key == "advertised.listeners"
+        elif fact.updates != "read-only":
+            assert not found[fact.key].read_only
+    assert (found["num.io.threads"].value, found["num.io.threads"].config_source) == ("8", 5)
+    assert (found["ssl.keystore.location"].value, found["socket.request.max.bytes"].read_only) == (None, True)
+
+
+async def test_how_many_connections_there_may_be_follows_the_configs(client: RawClient) -> None:
+    for value, refused in (("1", True), ("2", False)):
+        change = AlterableConfig(name="max.connections.per.ip", config_operation=SET, value=value)
+        resource = AlterConfigsResource(resource_type=BROKER, resource_name="", configs=(change,))
+        (answer,) = (await client.ask(1, IncrementalAlterConfigsRequest(resources=(resource,)))).responses
+        assert answer.error_code == 0
+        async with RawClient(client.address) as second:
+            if refused:
+                with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+                    await second.ask(1, IncrementalAlterConfigsRequest(resources=()))
+            else:
+                await second.ask(1, IncrementalAlterConfigsRequest(resources=()))
 
 
 @pytest.mark.parametrize("version", versions(alter_configs))

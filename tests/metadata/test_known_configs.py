@@ -38,6 +38,8 @@ NARROWER = {
     "log.retention.ms",
     "log.roll.jitter.ms",
     "log.roll.ms",
+    "max.connections",
+    "max.connections.per.ip",
     "offset.metadata.max.bytes",
     "offsets.topic.replication.factor",
     "offsets.topic.segment.bytes",

@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 
 from headrace.base.limits import RESPONSE_QUEUE_BYTES_MAX
 from headrace.net import listener as listener_module
-from headrace.net.listener import Listener
+from headrace.net.listener import Crowd, Listener
 from headrace.net.room import Bounds, Gauge, Room
 from tests.net.test_listener import Script, framed, read_frame
 
@@ -294,6 +294,26 @@ async def test_there_are_only_so_many_connections(monkeypatch: pytest.MonkeyPatc
             await first.send(framed(b"now:1"))
             assert await first.answer() == b"now:1"
     assert [line["event"] for line in lines] == ["connection refused: too many"]
+
+
+@pytest.mark.parametrize("crowd", [Crowd(all=2), Crowd(of_one_address=2)])
+async def test_connections_beyond_what_is_configured_are_refused_until_one_has_gone(crowd: Crowd) -> None:
+    with capture_logs() as lines:
+        async with place(Bounds()) as here:
+            first, second, third = [await here.peer() for _ in range(3)]
+            await here.until(connections=3)
+            here.listener.crowd_max = crowd
+            await third.send(framed(b"now:1"))
+            assert await third.answer() == b"now:1", "those that are there stay"
+            assert await (await here.peer()).is_hung_up_on()
+            for each in (first, second):
+                each.writer.close()
+            await here.until(connections=1)
+            fourth = await here.peer()
+            await fourth.send(framed(b"now:2"))
+            assert await fourth.answer() == b"now:2"
+            assert await (await here.peer()).is_hung_up_on()
+    assert [line["event"].partition(":")[0] for line in lines] == ["connection refused"] * 2
 
 
 async def test_the_slowest_reader_goes_where_answers_pile_up() -> None:

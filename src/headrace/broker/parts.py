@@ -55,7 +55,7 @@ from headrace.metadata.config_table import RACK_AWARE
 from headrace.metadata.configs import ConfigValue, broker_value
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import MetadataImage
-from headrace.net.listener import Listener
+from headrace.net.listener import Crowd, Listener
 from headrace.net.peerframes import API_KEY as PEERS_API
 from headrace.net.peers import Peers
 from headrace.net.room import Bounds
@@ -229,6 +229,7 @@ class Parts:
         dispatcher = Dispatcher(self._services, handlers, private=private, on_bug=on_bug, on_response=on_response)
         serve = dispatcher.serve if counts is None else counts.counted(dispatcher.serve)
         self.listener = Listener(serve, self._bounds())
+        self.listener.crowd_max = self._crowd_max(metadata.image)
         self.open: Final = dispatcher.open
         """Have clients served."""
         self.metrics: Endpoint | None = None
@@ -248,6 +249,8 @@ class Parts:
         self.partitions.on_delta(delta)
         if self._cleaner is not None:
             self._cleaner.on_delta(delta)
+        if delta.before.broker_configs is not delta.after.broker_configs:
+            self.listener.crowd_max = self._crowd_max(delta.after)
 
     def _make_recovering(self) -> Recovering | None:
         """None: there is no store, and no history to go on from."""
@@ -303,6 +306,15 @@ class Parts:
         if objects is None:
             return None
         return History(objects, cache_bytes=self._number("durable.cache.bytes"), clock=self._ports.clock)
+
+    def _crowd_max(self, image: MetadataImage) -> Crowd:
+        config = self._config
+        return Crowd(
+            *(
+                broker_value(image, config.configs, key, node=config.broker_id).number()
+                for key in ("max.connections", "max.connections.per.ip")
+            )
+        )
 
     def _bounds(self) -> Bounds:
         return Bounds(

@@ -629,6 +629,21 @@ _BROKER_ONLY: Final = (
         doc="Bytes that this reading takes from the disk in a second, at most.",
     ),
     ConfigDef(
+        key="max.connections",
+        type=ConfigType.INT,
+        default="2147483647",
+        low=1,
+        doc="Most connections to a broker, those of other brokers among them, up to 20000; further ones are closed at "
+        "once (in Kafka they wait).",
+    ),
+    ConfigDef(
+        key="max.connections.per.ip",
+        type=ConfigType.INT,
+        default="2147483647",
+        low=1,
+        doc="Most connections from one address; further ones are closed at once.",
+    ),
+    ConfigDef(
         key="metrics.listen",
         type=ConfigType.STRING,
         default="",

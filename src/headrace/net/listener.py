@@ -8,7 +8,8 @@ stop answers and sends what it received. Never does: know what a frame means (th
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
+from typing import NamedTuple
 
 from headrace.base.limits import CONNECTIONS_MAX, SWEPT_PER_TURN_MAX
 from headrace.net.connection import Answer as Answer
@@ -19,6 +20,13 @@ from headrace.net.loglimit import LogLimit
 from headrace.net.room import Bounds, Gauge, Room
 
 
+class Crowd(NamedTuple):
+    """How many connections there may be; further ones are closed at once."""
+
+    all: int = CONNECTIONS_MAX
+    of_one_address: int = CONNECTIONS_MAX
+
+
 class Listener:
     """Accepts connections and serves their frames with `serve`. One per advertised address."""
 
@@ -27,7 +35,10 @@ class Listener:
         self.room = Room(bounds or Bounds())
         loop = asyncio.get_running_loop()
         self.log = LogLimit(loop.time)
+        self.crowd_max = Crowd()
+        """May be changed at any time: it is for connections that come from then on."""
         self._connections: dict[Connection, None] = {}
+        self._of_address: Counter[str] = Counter()
         self._server: asyncio.AbstractServer | None = None
         self._sweeps: asyncio.TimerHandle | None = None
 
@@ -66,10 +77,14 @@ class Listener:
         """Take the connection in, unless there are too many, or it is one that was accepted before the stop."""
         if self._server is None:
             return False
-        if len(self._connections) >= CONNECTIONS_MAX:
-            self.log.warning("connection refused: too many", connections_max=CONNECTIONS_MAX)
+        if len(self._connections) >= (most := min(self.crowd_max.all, CONNECTIONS_MAX)):
+            self.log.warning("connection refused: too many", connections_max=most)
+            return False
+        if self._of_address[connection.peer_host] >= (most := self.crowd_max.of_one_address):
+            self.log.warning("connection refused: too many of its address", peer=connection.peer_host, most=most)
             return False
         self._connections[connection] = None
+        self._of_address[connection.peer_host] += 1
         self.gauge.connections += 1
         return True
 
@@ -78,6 +93,9 @@ class Listener:
         self.room.forget(connection)
         if connection in self._connections:
             del self._connections[connection]
+            self._of_address[connection.peer_host] -= 1
+            if not self._of_address[connection.peer_host]:
+                del self._of_address[connection.peer_host]
             self.gauge.connections -= 1
 
     def _sweep(self) -> None:
