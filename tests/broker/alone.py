@@ -27,5 +27,8 @@ def membership(metadata: Any, control: Any, *, interval_s: float = 10.0) -> Memb
         lag_max_s=30.0,
         on_contact=lambda _: None,
         follow=lambda _: None,
+        is_full=lambda: False,
+        states=tuple,
+        now_ms=lambda: 0,
         on_end=lambda _: None,
     )

@@ -131,6 +131,10 @@ class _Gate:
     def end_round(self, ended: Any) -> None:
         self._engine.end_round(getattr(ended, "inner", ended))
 
+    @property
+    def has_given_up_journal(self) -> bool:
+        return bool(self._engine.has_given_up_journal)
+
     def begin_upkeep(self) -> Any:
         return self._engine.begin_upkeep()
 

@@ -19,6 +19,7 @@ from headrace.metadata.segments import PartitionCatalog
 from headrace.replica.producers import ProducerStates
 from headrace.storage.tier.export import ExportSource, export_segment
 from headrace.wire.errors import ErrorCode
+from tests.broker.rooms import a_room
 from tests.storage.log.log_world import flush
 from tests.storage.log.test_log_compaction import CONFIG, World, read_from, world
 from tests.tier.test_compact import TOPIC, ZERO, History, Read, table
@@ -82,6 +83,8 @@ class Both(History):
             settings=SETTINGS,
             flusher=idle,
             clock=idle,
+            room=a_room(),
+            is_internal=False,
             suspect=lambda *_: False,
             has_store=True,
             failed=lambda _: None,

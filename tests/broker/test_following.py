@@ -27,6 +27,7 @@ from headrace.storage.log.partition import LocalLog
 from headrace.wire.batches import PREFIX, encode_batch, parse_header
 from headrace.wire.errors import ErrorCode
 from headrace.wire.records import Record
+from tests.broker.rooms import a_room
 from tests.metadata.histories import descriptor
 from tests.storage.log.log_world import IDENTITY, ROOT, SMALL, batch, new_disk, open_log
 from tests.storage.log.memory_disk import MemoryDisk
@@ -65,6 +66,8 @@ def copied() -> FollowerPartition:
         settings=SETTINGS,
         flusher=Flusher(engine, no_bug),
         clock=SystemClock(),
+        room=a_room(),
+        is_internal=False,
         suspect=lambda *_: False,
         has_store=False,
         failed=lambda _: None,

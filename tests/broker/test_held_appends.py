@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from headrace.base.errors import StorageFailure
+from headrace.base.errors import FullDisk, StorageFailure
 from headrace.base.ids import Offset
 from headrace.broker.boot import Broker
 from headrace.broker.config import BrokerConfig
@@ -25,6 +25,7 @@ from headrace.broker.system import SystemClock, system_random
 from headrace.storage.disk import LocalDisk
 from headrace.storage.log.contents import Contents
 from headrace.storage.log.engine import Done, LocalRound
+from headrace.storage.log.flush import Ticket
 from headrace.storage.log.journal import JournalSettings
 from headrace.wire.batches import check_batches, encode_batch
 from headrace.wire.compression import Compression
@@ -171,16 +172,15 @@ async def test_a_round_that_takes_too_long_is_told_in_time(version: int, tmp_pat
 
 
 @pytest.mark.parametrize("version", [3, 9])
-@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
 async def test_what_only_the_journal_could_take_is_there_after_a_restart(
-    version: int, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    version: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was acknowledged before its log's own file failed, which takes the partition offline."""
     async with asyncio.timeout(30):
         async with journaling(tmp_path) as bootstrap, RawClient(bootstrap) as client:
             partition = PARTITIONS[bootstrap]
             with monkeypatch.context() as patch:
-                patch.setattr(Contents, "write_out", _failing(number))
+                patch.setattr(Contents, "write_out", _failing(errno.EIO))
                 answer = (await client.ask(version, request(batch(b"x")))).responses[0].partition_responses[0]
                 assert (answer.error_code, answer.base_offset) == (0, 6)
                 await until(lambda: partition.availability is ErrorCode.KAFKA_STORAGE_ERROR)
@@ -196,6 +196,59 @@ async def test_what_only_the_journal_could_take_is_there_after_a_restart(
             assert b"x" in bytes((await fetch(client, "t", 6)).records or b"")
             assert (await produce(client, "t", batch(b"z"))).base_offset == 7
         assert stored(tmp_path) == list(range(8))
+
+
+@pytest.mark.parametrize("ends_with", ["room", "a restart"])
+async def test_what_only_the_journal_had_room_for_is_served_and_goes_to_its_file_once_there_is_room(
+    ends_with: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with asyncio.timeout(30):
+        async with journaling(tmp_path) as bootstrap, RawClient(bootstrap) as client:
+            partition = PARTITIONS[bootstrap]
+            with monkeypatch.context() as patch:
+                patch.setattr(Contents, "write_out", _failing(errno.ENOSPC))
+                assert (await produce(client, "t", batch(b"x"))).base_offset == 6
+                await until(lambda: partition.lacks_room)
+                for _ in range(3):
+                    answer = await produce(client, "t", batch(b"y"))
+                    assert (answer.error_code, answer.base_offset) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
+                    found = await fetch(client, "t", 6)
+                    assert (found.error_code, b"x" in bytes(found.records or b"")) == (0, True)
+                    await partition._room.look()
+            if ends_with == "room":
+                await partition._room.look()
+                assert (await produce(client, "t", batch(b"z"))).base_offset == 7
+        expected = list(range(8 if ends_with == "room" else 7))
+        assert stored(tmp_path) == expected
+        config = BrokerConfig(data=tmp_path, port=0, configs=QUICK, journal=SMALL)
+        async with (
+            Broker(config, clock=SystemClock(), random=system_random(), disk=LocalDisk()) as broker,
+            RawClient(f"{broker.host}:{broker.port}") as client,
+        ):
+            assert b"x" in bytes((await fetch(client, "t", 6)).records or b"")
+            assert (await produce(client, "t", batch(b"z"))).base_offset == len(expected)
+
+
+async def test_whoever_waits_for_a_flush_that_finds_no_room_is_acknowledged_once_there_is_some(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Followers may have it by then: it may not be taken back."""
+    async with asyncio.timeout(30), journaling(tmp_path) as bootstrap, RawClient(bootstrap) as client:
+        partition = PARTITIONS[bootstrap]
+        log: Any = partition.log
+        log._journal.is_ready = False
+        with monkeypatch.context() as patch:
+            patch.setattr(Ticket, "_write_small_files", _full)
+            partition.roll()
+            waits = asyncio.create_task(produce(client, "t", batch(b"x")))
+            await until(lambda: partition.lacks_room)
+            assert not waits.done()
+        await partition._room.look()
+        assert (await waits).base_offset == 6
+
+
+def _full(self: Ticket) -> bool:
+    raise FullDisk(errno.ENOSPC, "planted")
 
 
 async def test_what_only_the_journal_has_is_found_by_whoever_looks_for_it(
@@ -229,7 +282,7 @@ async def test_whoever_looks_for_what_its_own_file_cannot_take_is_told_that_the_
         with monkeypatch.context() as patch:
             patch.setattr(Flusher, "_tidy_up", lambda self: None)
             last = (await produce(client, "t", batch(b"sought"))).base_offset
-            patch.setattr(Contents, "write_out", _failing(errno.ENOSPC))
+            patch.setattr(Contents, "write_out", _failing(errno.EIO))
             for _ in range(3):
                 found = await (fetch(client, "t", last) if look == "fetch" else offset_at(client, "t", THEN_MS))
                 assert found.error_code == ErrorCode.KAFKA_STORAGE_ERROR
@@ -278,7 +331,7 @@ async def test_whoever_waits_for_what_was_lost_while_it_was_held_is_told(
             held = asyncio.create_task(second.ask(9, request(batch(b"y"))))
             await until(lambda: log._contents.held_size > 0)
             with monkeypatch.context() as patch:
-                patch.setattr(Contents, "write_out", _failing(errno.ENOSPC))
+                patch.setattr(Contents, "write_out", _failing(errno.EIO))
                 with pytest.raises(StorageFailure):
                     log.write_out()
             monkeypatch.setattr(LocalDisk, "begin_sync", begin_sync)

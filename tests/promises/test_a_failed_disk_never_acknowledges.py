@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from headrace.base.ports import Buffer, File
+from headrace.base.ports import Buffer, File, Space
 from headrace.broker.boot import Broker
 from headrace.broker.config import BrokerConfig
 from headrace.broker.system import SystemClock, system_random
@@ -56,6 +56,12 @@ class BrittleDisk(LocalDisk):
         self.syncs = 0
         self.sync_fails: Callable[[Path], bool] = lambda _: False
         self.append_fails: Callable[[Path], bool] = lambda _: False
+        self.usable: int | None = None
+        """Bytes that it says it has left; None: those of the real one."""
+
+    def space(self, path: Path) -> Space:
+        found = super().space(path)
+        return found if self.usable is None else found._replace(usable=self.usable)
 
     def open(self, path: Path, *, create: bool = False) -> Any:
         return BrittleFile(super().open(path, create=create), self)
@@ -132,13 +138,50 @@ async def test_after_a_failed_fsync_a_restart_keeps_what_was_acknowledged_and_no
         assert await latest(client, 0) == (ErrorCode.NONE, 1)
 
 
-async def test_on_a_full_disk_a_partition_takes_nothing_more(tmp_path: Path) -> None:
-    async with brittle_broker(tmp_path) as (_, disk, client):
-        await client.create_topic("orders", 1)
+@pytest.mark.parametrize("acks", [-1, 1])
+async def test_on_a_full_disk_a_partition_takes_nothing_serves_all_and_goes_on_once_there_is_room(
+    tmp_path: Path, acks: int
+) -> None:
+    async with brittle_broker(tmp_path) as (broker, disk, client):
+        await client.create_topic("orders", 2)
+        assert await error_of(client, produce(0, b"kept")) is ErrorCode.NONE
         disk.append_fails = lambda path: path.parent.name == "orders-0"
-        assert await error_of(client, produce(0, b"no room")) is ErrorCode.KAFKA_STORAGE_ERROR
+        for _ in range(2):
+            assert await error_of(client, produce(0, b"no room", acks)) is ErrorCode.KAFKA_STORAGE_ERROR
+            assert await latest(client, 0) == (ErrorCode.NONE, 1)
+            await look(broker)
         disk.append_fails = lambda _: False
-        assert await error_of(client, produce(0, b"refused")) is ErrorCode.KAFKA_STORAGE_ERROR
+        await look(broker)
+        assert await error_of(client, produce(0, b"room", acks)) is ErrorCode.NONE
+        assert await error_of(client, produce(1, b"elsewhere", acks)) is ErrorCode.NONE
+    async with brittle_broker(tmp_path) as (_, _, client):
+        assert await latest(client, 0) == (ErrorCode.NONE, 2)
+
+
+@pytest.mark.parametrize("acks", [-1, 1])
+async def test_before_the_disk_is_full_clients_are_refused_and_all_else_goes_on(tmp_path: Path, acks: int) -> None:
+    async with brittle_broker(tmp_path, {"log.disk.min.free.bytes": "1000"}) as (broker, disk, client):
+        await client.create_topic("orders", 1)
+        assert await error_of(client, produce(0, b"kept", acks)) is ErrorCode.NONE
+        assert broker._parts is not None
+        broker._parts._room.stop()  # it is looked at here
+        disk.usable = 999
+        await look(broker)
+        assert await error_of(client, produce(0, b"no room", acks)) is ErrorCode.KAFKA_STORAGE_ERROR
+        assert await latest(client, 0) == (ErrorCode.NONE, 1)
+        await client.create_topic("metadata-has-its-reserve", 1)
+        disk.usable = 1000
+        await look(broker)
+        assert await error_of(client, produce(0, b"room", acks)) is ErrorCode.NONE
+        assert await error_of(client, produce(0, b"none left, as far as is known", acks)) is (
+            ErrorCode.KAFKA_STORAGE_ERROR
+        )
+
+
+async def look(broker: Broker) -> None:
+    """At the room that the disk has."""
+    assert broker._parts is not None
+    await broker._parts._room.look()
 
 
 async def test_a_failed_metadata_disk_stops_the_broker_and_the_change_is_never_acknowledged(tmp_path: Path) -> None:

@@ -3,6 +3,9 @@ our own mistake is an `assert`."""
 
 from __future__ import annotations
 
+import errno
+from typing import Final
+
 
 class HeadraceError(Exception):
     """Base of every failure that is raised on purpose. Its text is one sentence: what is wrong and what to do."""
@@ -18,3 +21,15 @@ class CorruptData(HeadraceError):  # noqa: N818 - a state of the data, named as 
 
 class StorageFailure(HeadraceError):  # noqa: N818
     """A disk refused a write or a sync: what was not yet synced is in doubt and is never acknowledged."""
+
+
+class NoRoom(StorageFailure):
+    """A disk is full, or a quota used up. Nothing is in doubt: what was not written may be tried again."""
+
+
+class FullDisk(OSError):  # noqa: N818
+    """A write found no room; never a sync, whatever that says."""
+
+
+OUT_OF_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
+"""What a write says on a full disk."""

@@ -137,7 +137,19 @@ JOURNAL_LOG_BYTES_MAX: Final = 1024 * 1024
 JOURNAL_PENDING_BYTES_MAX: Final = 16 * 1024 * 1024
 """Most that all logs keep for the next round together."""
 
+TURNED_AWAY_MAX: Final = 1_000
+"""Producers of a partition, not known yet, of whom it is remembered that their first batch was refused."""
+TURNED_AWAY_MS_MAX: Final = 180_000
+"""How long; clients try a batch again for two minutes (Java's delivery.timeout.ms)."""
+
 # storage
+DISK_LOOK_MS: Final = 1_000
+"""Between two looks at the room that the logs' disk has."""
+DISK_RESERVE_BYTES_MAX: Final = 1024 * 1024 * 1024
+"""Most that `log.disk.min.free.bytes=-1` keeps free: the journal takes 192 MiB, what is held in memory for it 16, and a
+snapshot of a large cluster's metadata is written beside the one before it."""
+DISK_RESERVE_FRACTION: Final = 20
+"""Of a small volume it keeps one part in so many."""
 OPEN_SEGMENT_FILES_MAX: Final = 4_096
 LOGS_FLUSHED_AT_ONCE_MAX: Final = 1_000
 """Logs in one round of the flusher, each of which keeps its files open until that is over; further ones are for the
@@ -639,6 +651,20 @@ MOVES_ASK_TIMEOUT_MS: Final = 15_000
 """Longest that a command waits for what it asks of moves."""
 AILMENTS_TIMEOUT_MS: Final = 2_000
 """Longest that it is waited for."""
+STATE_LOOK_MS: Final = 5_000
+"""Between two looks of a broker at what is wrong with itself."""
+STATE_PARTITIONS_NAMED_MAX: Final = 5
+"""Partitions that one state names; the rest are counted."""
+STATES_TOLD_MAX: Final = 16
+"""States that a heartbeat tells of, the worst first."""
+DESCRIPTORS_USED_FRACTION_MAX: Final = 0.9
+"""Of the file descriptors that a broker may have, from which on it says so."""
+CLOCK_DIFFERENCE_MS_MAX: Final = 30_000
+"""Between the clocks of a broker and the controller, from which on that is told; a heartbeat may be late by seconds."""
+DOCTOR_ASK_MS_MAX: Final = 3_000
+"""Longest that `headrace doctor` waits for one answer of a broker that it has reached."""
+DOCTOR_MS_MAX: Final = 8_000
+"""Longest that it looks, all together: it has ten seconds to say what it found."""
 
 # quotas
 QUOTA_ENTITIES_MAX: Final = 10_000

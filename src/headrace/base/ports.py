@@ -80,6 +80,7 @@ class Space(NamedTuple):
 
     total: int
     usable: int
+    is_read_only: bool = False
 
 
 class Disk(Protocol):

@@ -18,6 +18,7 @@ from headrace.base.addresses import Address
 from headrace.base.errors import HeadraceError, UsageError
 from headrace.base.ports import Clock, Disk, Lock, Objects, Random
 from headrace.broker.cleaner import CleaningRunner
+from headrace.broker.condition import Descriptors
 from headrace.broker.config import BrokerConfig
 from headrace.broker.identity import Identity, check_memory, claim
 from headrace.broker.joining import identify
@@ -49,11 +50,14 @@ class Broker:
         disk: Disk,
         objects: Objects | None = None,
         cleaning: CleaningRunner | None = None,
+        descriptors: Descriptors | None = None,
     ) -> None:
         """`objects`: the durable store; None: nothing is exported. `cleaning`: who does the slow work of compaction;
-        None: a worker thread."""
+        None: a worker thread. `descriptors`: counts this process's file descriptors; None: nobody does."""
         self._config = config
-        self._ports = Ports(clock=clock, random=random, disk=disk, objects=objects, cleaning=cleaning)
+        self._ports = Ports(
+            clock=clock, random=random, disk=disk, objects=objects, cleaning=cleaning, descriptors=descriptors
+        )
         self._lock: Lock | None = None
         self._parts: Parts | None = None
         self._failure: Exception | None = None

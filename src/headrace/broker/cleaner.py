@@ -10,16 +10,17 @@ swap was durable takes the partition offline, and recovery ends it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
 
 import structlog
 
-from headrace.base.errors import CorruptData
+from headrace.base.errors import OUT_OF_ROOM, CorruptData
 from headrace.base.limits import CLEANER_PAUSE_MS_MIN
 from headrace.base.ports import Clock, Disk, Random
+from headrace.broker.condition import listed
 from headrace.broker.partitions import Partitions
 from headrace.broker.replica import Replica
 from headrace.broker.tasks import OnBug, started
@@ -28,6 +29,7 @@ from headrace.metadata.image import MetadataImage
 from headrace.storage.engine import PartitionLog
 from headrace.storage.log.cleaning import Cleaned, CleaningJob, Stopped, clean
 from headrace.storage.log.compaction import Cleaning
+from headrace.wire.ailments import State
 from headrace.wire.errors import ErrorCode
 
 log = structlog.get_logger(__name__)
@@ -83,6 +85,11 @@ class Cleaner:
         self._random = random
         self._run = run
         self._failed: set[PartitionLog] = set()
+        """Not to be compacted any more, or before they change."""
+        self._given_up: set[PartitionLog] = set()
+        """Of these, what an error keeps from that."""
+        self._put_off: set[PartitionLog] = set()
+        """Not to be compacted before the next look."""
         self._at: PartitionLog | None = None
         self._stopping = asyncio.Event()
         self._woken = asyncio.Event()
@@ -116,7 +123,8 @@ class Cleaner:
 
     async def _let_go(self, logs: Sequence[PartitionLog]) -> None:
         """These logs end: so does the work on any of them."""
-        self._failed.difference_update(logs)
+        for some in (self._failed, self._given_up, self._put_off):
+            some.difference_update(logs)
         if self._at is not None and self._at in logs:
             self._letting_go.set()
             await self._free.wait()
@@ -130,6 +138,7 @@ class Cleaner:
             self._woken.clear()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._woken.wait(), max(self._pace.interval_ms, CLEANER_PAUSE_MS_MIN) / 1000)
+            self._put_off.clear()
 
     def _dirtiest(self) -> Replica | None:
         now_ms = self._clock.now_ms()
@@ -137,7 +146,7 @@ class Cleaner:
         most = 0.0
         for partition in self._partitions.replicas:
             usable = partition.availability is ErrorCode.NONE and partition.log not in self._failed
-            if not (partition.settings.compact and usable):
+            if not (partition.settings.compact and usable) or partition.log in self._put_off or partition.lacks_room:
                 continue
             _roll_if_late(partition, now_ms)
             try:
@@ -149,9 +158,28 @@ class Cleaner:
                 found, most = partition, dirtiness
         return found
 
+    def states(self) -> Iterator[State]:
+        """Logs that are not compacted any more."""
+        given_up = [role for role in self._partitions.replicas if role.log in self._given_up] if self._given_up else []
+        if given_up:
+            names = listed([f"{role.topic}-{role.topic_partition.partition}" for role in given_up])
+            text = f"{len(given_up)} of its compacted partitions are not compacted any more ({names})"
+            todo = "its log says why of each; mend that, then restart the broker"
+            yield State(kind="cleaning given up", text=text, todo=todo)
+
     def _give_up(self, partition: Replica, error: Exception) -> None:
-        """Where damage is behind it, that is looked for, and what lies before it may be compacted another time."""
+        """Where damage is behind it, that is looked for, and what lies before it may be compacted another time. Where
+        the disk is full it is tried again before long."""
+        if isinstance(error, OSError) and error.errno in OUT_OF_ROOM:
+            self._put_off.add(partition.log)
+            log.warning(
+                "a log could not be compacted for want of room; it is tried again",
+                topic=partition.topic,
+                partition=partition.topic_partition.partition,
+            )
+            return
         self._failed.add(partition.log)
+        self._given_up.add(partition.log)
         partition.on_unreadable(error, None)
         log.error(
             "a log could not be compacted, and is left as it is until the broker is restarted",

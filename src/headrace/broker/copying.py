@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 import structlog
 
 from headrace.base.addresses import Address
-from headrace.base.errors import CorruptData, HeadraceError, StorageFailure
+from headrace.base.errors import CorruptData, HeadraceError, NoRoom, StorageFailure
 from headrace.base.ids import FIRST_OFFSET, NO_EPOCH, BrokerEpoch, BrokerId, ClusterId, Offset, TopicPartition
 from headrace.base.limits import (
     PEER_CONNECT_MS_MAX,
@@ -135,6 +135,8 @@ class Source:
             self._work(copy, self._begin_anew(copy))
         elif copy.is_blocked:
             self._withdraw(copy.topic_partition)  # until it is begun anew
+        elif copy.waits_for_room():
+            self._pause(copy.topic_partition)
         elif self._me.beginning is not None and copy.may_begin_behind_history:
             self._begin_elsewhere(copy, None)
         else:
@@ -289,10 +291,15 @@ class Source:
     def _append(self, copy: FollowerPartition, row: Copied) -> bool:
         key = copy.topic_partition
         try:
+            if row.records and copy.waits_for_room():
+                raise NoRoom(f"There is none for {copy.topic}-{key.partition}.")
             if row.records:
                 copy.append(row.records, gaps_below=row.gaps_below)
             if copy.log.log_end_offset < row.skip_to <= row.gaps_below:
                 copy.skip_to(row.skip_to)
+        except NoRoom:
+            self._stop_for_now(key)
+            return False
         except StorageFailure:
             return False  # it is offline, and was dropped
         except CorruptData as error:
@@ -335,6 +342,13 @@ class Source:
                 reason=reason,
             )
         self._pause(copy.topic_partition, longest_ms=REPLICA_DAMAGED_BACKOFF_MS_MAX)
+
+    def _stop_for_now(self, key: TopicPartition) -> None:
+        """The leader is to send no more of it, until it is placed again."""
+        generation = self._generations.get(key)
+        self._pause(key)
+        if generation is not None:
+            self._to_forget[generation] = None
 
     def _pause(self, key: TopicPartition, *, longest_ms: int = REPLICA_BACKOFF_MS_MAX) -> None:
         self._withdraw(key)

@@ -9,7 +9,7 @@ DESIGN "Birth, identity, membership".
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -17,8 +17,13 @@ from typing import Any, Final, TypeVar
 import structlog
 
 from headrace.base.errors import HeadraceError
-from headrace.base.ids import BrokerEpoch, BrokerId, ClusterId
-from headrace.base.limits import RAFT_ELECTION_TICKS, RAFT_TICK_MS, REPLACED_SESSION_PART_MAX
+from headrace.base.ids import BrokerEpoch, BrokerId, ClusterId, PartitionIndex, TopicId, TopicPartition
+from headrace.base.limits import (
+    CLOCK_DIFFERENCE_MS_MAX,
+    RAFT_ELECTION_TICKS,
+    RAFT_TICK_MS,
+    REPLACED_SESSION_PART_MAX,
+)
 from headrace.base.ports import Clock
 from headrace.broker.metadata import ChangeRefused, MetadataDriver, NotController
 from headrace.broker.quorum.errors import ChangeTooLarge
@@ -30,6 +35,7 @@ from headrace.controller.asks import (
     ChangeVoter,
     Command,
     Heartbeat,
+    LeaveIsr,
     QuorumView,
     ReadQuorum,
     RegisterBroker,
@@ -45,6 +51,7 @@ from headrace.metadata.configs import broker_value
 from headrace.metadata.image import MetadataImage
 from headrace.raft.membership import AddLearner, Demote, Peer, Promote, Remove
 from headrace.raft.membership import Refusal as QuorumRefusal
+from headrace.wire.ailments import State
 from headrace.wire.errors import ErrorCode
 
 log = structlog.get_logger(__name__)
@@ -93,6 +100,9 @@ class Duties:
         self._seen_dead: dict[BrokerId, tuple[BrokerEpoch, float]] = {}
         """Incarnations whose process was seen dead before this node was the controller, and when: what is longer ago
         than a session was told by others too, where it was true."""
+        self._heard: dict[BrokerId, Sequence[State]] = {}
+        self._full: set[BrokerId] = set()
+        """Brokers that told, with their last heartbeat to this node, that their disk is full."""
         metadata.on_controller(self._on_controller)
         if metadata.is_controller:
             self._on_controller(True)
@@ -107,6 +117,7 @@ class Duties:
         if self._ticks is not None:
             self._ticks.cancel()
         self._sessions = self._ticks = None
+        self._full, self._heard = set(), {}
         if active:
             now = self._clock.monotonic()
             self._settling = Settling(self._metadata)
@@ -200,6 +211,8 @@ class Duties:
         if sessions is None:
             leader = self._metadata.leader
             raise NotController(None if leader is None else leader.node)
+        if isinstance(ask, LeaveIsr) and ask.for_room:
+            ask = replace(ask, partitions=tuple(key for key in ask.partitions if self._others_have_room(ask, key)))
         match ask:
             case Command():
                 try:
@@ -221,6 +234,12 @@ class Duties:
                 return await self._confirmed(replace(view, outlook=outlook(self._metadata.image, view, self._voters)))
             case _:
                 raise AssertionError(f"nobody answers {type(ask).__name__}")
+
+    def _others_have_room(self, ask: LeaveIsr, key: tuple[TopicId, PartitionIndex]) -> bool:
+        """Whether another one in sync has told of no full disk: else leadership would go round."""
+        known = self._metadata.image.partition(TopicPartition(*key))
+        others = () if known is None else known.isr
+        return any(each != ask.broker_id and each not in self._full for each in others)
 
     async def _confirmed(self, seen: T) -> T:
         """What was seen just now, once it may be told: this node may have been deposed and not know it, and what it
@@ -261,6 +280,8 @@ class Duties:
         if known is None or known.epoch != ask.broker_epoch:
             return await self._confirmed(stale(ask.broker_id, ask.broker_epoch))
         sessions.heard(ask.broker_id, ask.broker_epoch, self._clock.monotonic())
+        (self._full.add if ask.is_full else self._full.discard)(ask.broker_id)
+        self._note_states(ask)
         if ask.stopping and not known.fenced:
             refusal = await self._settling.fence(known)
             log.info("broker stops", broker_id=ask.broker_id)
@@ -272,6 +293,31 @@ class Duties:
             log.info("broker unfenced", broker_id=ask.broker_id)
             return True
         return await self._standing(ask)
+
+    def _note_states(self, ask: Heartbeat) -> None:
+        """What is wrong with it, and its clock, as far as that can be seen from here."""
+        broker, known = ask.broker_id, self._heard.get(ask.broker_id, ())
+        states = [state for state in ask.states if state.kind != "clock"]
+        differs_ms = ask.clock_ms - self._clock.now_ms() if ask.clock_ms else 0
+        if abs(differs_ms) > CLOCK_DIFFERENCE_MS_MAX:
+            text = (
+                f"its clock and that of the controller, broker {self._node}, are {abs(differs_ms) / 1000:.0f} s apart"
+            )
+            todo = "set the clocks by NTP: retention, and records' times, go by them"
+            states.append(State(kind="clock", text=text, todo=todo))
+            if not any(state.kind == "clock" for state in known):
+                log.warning("the clocks of two brokers differ", broker_id=broker, what=text, todo=todo)
+        if states:
+            self._heard[broker] = states
+        else:
+            self._heard.pop(broker, None)
+
+    @property
+    def heard(self) -> Mapping[BrokerId, Sequence[State]]:
+        """What registered brokers told to be wrong with them, with their last heartbeats; empty where this node is not
+        the controller."""
+        known = self._metadata.image.brokers
+        return {} if self._sessions is None else {key: said for key, said in self._heard.items() if key in known}
 
     async def _standing(self, ask: Heartbeat) -> bool | Refusal:
         """Whether the broker is unfenced, by all that was decided by now. Its lease rests on this: nobody else decided

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import errno
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import islice
 from weakref import WeakKeyDictionary, WeakSet
@@ -31,6 +31,7 @@ from headrace.base.limits import (
     EXPORTED_PRODUCERS_BYTES_MAX,
 )
 from headrace.base.ports import Buffer, Clock, Objects
+from headrace.broker.condition import listed
 from headrace.broker.control import Control
 from headrace.broker.metadata import MetadataDriver
 from headrace.broker.partition import Partition
@@ -49,6 +50,7 @@ from headrace.storage.tier.blocks import read_footer
 from headrace.storage.tier.export import ExportSource, export_segment
 from headrace.storage.tier.mirror import MirroredTopic, MirrorWriter
 from headrace.storage.tier.producers import producers_after, producers_of
+from headrace.wire.ailments import State
 from headrace.wire.batches import parse_header
 
 log = structlog.get_logger(__name__)
@@ -85,6 +87,8 @@ class Exporter:
         self._mirrored: dict[TopicPartition, PartitionCatalog] = {}
         self._doubted: set[TopicPartition] = set()
         """Those whose mirror is looked at again, though this broker wrote it."""
+        self._failing: str | None = None
+        """What the last look at all partitions failed with."""
         self._missing: WeakSet[PartitionLog] = WeakSet()
         """Those whose last object the store lacked, of which it was told."""
         self._stuck: WeakSet[PartitionLog] = WeakSet()
@@ -121,8 +125,9 @@ class Exporter:
         while not self._stopping.is_set():
             failure = await self._pass()
             if failure is None:
-                pause_ms = EXPORT_TICK_MS
+                pause_ms, self._failing = EXPORT_TICK_MS, None
             else:
+                self._failing = str(failure)
                 pause_ms = min(max(2 * pause_ms, EXPORT_RETRY_MS_MIN), EXPORT_RETRY_MS_MAX)
                 log.warning("durable export failed; it is tried again", reason=str(failure), retry_ms=pause_ms)
             with contextlib.suppress(TimeoutError):
@@ -144,6 +149,7 @@ class Exporter:
                         self._tell_gaps(partition)
                     elif not self._is_stuck(partition):
                         await self._export_all(partition)
+                self._missing.discard(partition.log)
             except FileNotFoundError as error:
                 self._tell_missing(partition, error)
                 failure = error
@@ -188,6 +194,32 @@ class Exporter:
             if stored is None:
                 raise HeadraceError("Its topic is gone, or there is nothing that could be read.")
             return stored
+
+    def states(self) -> Iterator[State]:
+        """Partitions whose export waits for somebody, and a store that cannot be written to."""
+        stuck = {*self._stuck, *self._missing, *self._gapped, *self._differing}
+        names = [
+            f"{each.topic}-{each.topic_partition.partition}"
+            for each in (self._partitions if stuck else ())
+            if each.log in stuck and (each.settings.durable and not self._is_well(each))
+        ]
+        if names:
+            text = f"the durable export of {len(names)} partitions that it leads is stuck ({listed(names)})"
+            todo = "its log says why of each, and what to do; what is not exported is not deleted"
+            yield State(kind="export stuck", text=text, todo=todo)
+        if self._failing is not None:
+            text = f"its durable exports fail, and are tried again ({self._failing})"
+            yield State(kind="export stuck", text=text, todo="see that the store (durable.url) is there, and has room")
+
+    def _is_well(self, partition: Partition) -> bool:
+        """Of those that were told of: whether what was said of it is over."""
+        log = partition.log
+        return not (
+            (log in self._stuck and log.damages)
+            or log in self._missing
+            or (log in self._gapped and not partition.is_exported)
+            or (log in self._differing and partition.differs_from is not None)
+        )
 
     def _is_stuck(self, partition: Partition) -> bool:
         if partition.log in self._stuck and partition.log.damages:

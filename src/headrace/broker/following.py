@@ -15,7 +15,7 @@ from typing import Final, Unpack
 
 import structlog
 
-from headrace.base.errors import HeadraceError, StorageFailure
+from headrace.base.errors import HeadraceError, NoRoom, StorageFailure
 from headrace.base.ids import NO_EPOCH, NO_LEADER, BrokerId, LeaderEpoch, Offset
 from headrace.base.limits import FRONTIER_RETRY_MS
 from headrace.base.ports import Buffer
@@ -185,17 +185,21 @@ class FollowerPartition(Replica):
 
     def append(self, records: Buffer, *, gaps_below: Offset = NO_GAPS) -> None:
         """Append what the leader gave for our log's end; below `gaps_below` its log was compacted. Raises CorruptBatch:
-        nothing of it is taken; StorageFailure: the disk failed, and the partition with it."""
+        nothing of it is taken; StorageFailure: the disk failed, and the partition with it; NoRoom: it is full."""
         now_ms = self._clock.now_ms()
         headers = check_batches(records, gaps_below=gaps_below)
         try:
             self.log.append_verbatim(records, headers, now_ms=now_ms, gaps_below=gaps_below)
+        except NoRoom as error:
+            self._fail(error)
+            raise
         except (OSError, StorageFailure) as error:
             self._fail(error)
             raise StorageFailure(str(error)) from error
         for _, header in headers:
             self.producers.on_appended(header, Offset(header.base_offset), now_ms)
         self._appended_bytes += len(records)
+        self._share.left -= len(records)
         if self._appended_bytes >= self._snapshot_at_bytes:
             self.snapshot_producers()
         if self.open_since_ms is None:
@@ -207,6 +211,9 @@ class FollowerPartition(Replica):
         """The leader's log goes on there, and compaction has left nothing before it. Raises as `append`."""
         try:
             self.log.skip_to(offset, now_ms=self._clock.now_ms())
+        except NoRoom as error:
+            self._fail(error)
+            raise
         except (OSError, StorageFailure) as error:
             self._fail(error)
             raise StorageFailure(str(error)) from error
@@ -265,6 +272,12 @@ class FollowerPartition(Replica):
             raise StorageFailure(f"The producers of {self.log.directory.name} cannot be read: {error}.") from error
         self.producers.remember(before)
         return self.producers.snapshot() if len(self.producers) else b""
+
+    def waits_for_room(self) -> bool:
+        """Whether the disk has none for what comes next; who brings it comes again later."""
+        if self.lacks_room:
+            self._room.lack(self)
+        return self.lacks_room
 
     @property
     def is_blocked(self) -> bool:

@@ -324,6 +324,9 @@ class GroupShard:
         outcome = self.partition.append(batch(entries, now_ms), needs_isr=True, walked=walked)
         if not isinstance(outcome, Refusal):
             self.partition.park_commit(outcome.end, Settled(self, entries))
+        elif self.partition.lacks_room and self.partition.availability is ErrorCode.NONE:
+            for group_id, write, _ in entries:  # which is told for all partitions together
+                self._refuse(group_id, write, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         elif outcome.error in IN_DOUBT:
             self.lose()
         elif outcome.error is ErrorCode.MESSAGE_TOO_LARGE and len(entries) > 1:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
@@ -19,8 +20,10 @@ from headrace.base.ids import BrokerEpoch, BrokerId, LeaderEpoch, PartitionEpoch
 from headrace.base.limits import ISR_BACKOFF_MS, ISR_PROPOSALS_PER_ASK_MAX
 from headrace.base.ports import Clock
 from headrace.broker.control import Control
+from headrace.broker.disk_room import DiskRoom, Waiting
 from headrace.broker.partition import Partition
 from headrace.broker.partitions import Partitions
+from headrace.broker.replica import Replica
 from headrace.broker.tasks import OnBug, started
 from headrace.controller.asks import AlterIsr, LeaveIsr
 from headrace.controller.decision import Refusal
@@ -49,6 +52,7 @@ class IsrKeeper:
         node: BrokerId,
         broker_epoch: Callable[[], BrokerEpoch],
         partitions: Partitions,
+        room: DiskRoom,
         control: Control,
         image: Callable[[], MetadataImage],
         heard_at: Callable[[], Mapping[BrokerId, float]],
@@ -70,11 +74,14 @@ class IsrKeeper:
         """On which state something was asked for of which nobody knows what became: it may yet be heard."""
         self._failed: dict[TopicPartition, None] = {}
         """Held here no more, for their disk has failed: others are to lead them."""
+        self._full: dict[TopicPartition, None] = {}
+        """Nothing can be appended to them here, for their disk is full: others are to lead, where they have room."""
         self._asking: asyncio.Task[None] | None = None
         self._looking: asyncio.Task[None] | None = None
         self._stopped = False
         partitions.propose = self.propose
         partitions.failed = self.leave
+        room.on_waiting = self.leave_full
 
     def start(self) -> None:
         self._looking = started(self._look(), "looks at followers", self._on_bug)
@@ -89,6 +96,16 @@ class IsrKeeper:
         self._failed[key] = None
         self._ask_soon()
 
+    def leave_full(self, waiting: Sequence[Waiting]) -> None:
+        """Ask it for those of these that others could lead, or that are counted on. Called again while they wait."""
+        for each in waiting:
+            if isinstance(each, Replica) and each.availability is ErrorCode.NONE:
+                known = self._image().partition(each.topic_partition)
+                if known is not None and self._node in known.isr and len(known.isr) > 1:
+                    self._full[each.topic_partition] = None
+        if self._full:
+            self._ask_soon()
+
     def _ask_soon(self) -> None:
         if self._asking is None and not self._stopped:
             self._asking = started(self._ask(), "proposals of in-sync replicas", self._on_bug)
@@ -96,8 +113,9 @@ class IsrKeeper:
     async def _ask(self) -> None:
         try:
             await asyncio.sleep(0)  # with all that is wanted in this turn
-            while (self._wanted or self._failed) and not self._stopped:
+            while (self._wanted or self._failed or self._full) and not self._stopped:
                 await self._leave_some()
+                await self._leave_some_full()
                 keys = list(self._wanted)[:ISR_PROPOSALS_PER_ASK_MAX]
                 partitions = [self._wanted.pop(key) for key in keys]
                 await self._ask_for([each for each in partitions if each.standings.proposed is not None])
@@ -118,6 +136,16 @@ class IsrKeeper:
         if refusal is not None:
             log.info("the controller was not told of failed partitions; told again", reason=refusal.message)
             self._later(partial(self._leave_all, keys))
+
+    async def _leave_some_full(self) -> None:
+        keys = list(self._full)[:ISR_PROPOSALS_PER_ASK_MAX]
+        for key in keys:
+            del self._full[key]
+        if keys:
+            epoch = self._broker_epoch()
+            ask = LeaveIsr(broker_id=self._node, broker_epoch=epoch, partitions=tuple(keys), for_room=True)
+            with suppress(HeadraceError):  # it is asked again while they wait
+                await self._control.submit(ask)
 
     def _leave_all(self, keys: Sequence[TopicPartition]) -> None:
         for key in keys:

@@ -22,6 +22,7 @@ from headrace.base.limits import (
     PARTITIONS_SEARCHED_PER_TURN_MAX,
     REGISTRATION_PATIENCE_MS,
     REGISTRATION_TOLD_MS,
+    STATES_TOLD_MAX,
     SUCCESSORS_WAIT_MS_MAX,
 )
 from headrace.broker.control import Control
@@ -34,6 +35,7 @@ from headrace.controller.decision import Refusal
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
 from headrace.metadata.values import BrokerImage, Endpoint
+from headrace.wire.ailments import State
 from headrace.wire.errors import ErrorCode
 
 log = structlog.get_logger(__name__)
@@ -56,6 +58,9 @@ class Membership:
         lag_max_s: float,
         on_contact: Callable[[bool], None],
         follow: Callable[[ImageDelta], None],
+        is_full: Callable[[], bool],
+        states: Callable[[], Sequence[State]],
+        now_ms: Callable[[], int],
         on_end: OnBug,
     ) -> None:
         self.epoch = BrokerEpoch(-1)
@@ -68,6 +73,9 @@ class Membership:
         self.lease = Lease(lease_s(session_s, lag_max_s), self._beat)
         self._on_contact = on_contact
         self._follow = follow
+        self._is_full = is_full
+        self._states = states
+        self._now_ms = now_ms
         self._on_end = on_end
         self._changed = asyncio.Event()
         """The image has, since it was last cleared."""
@@ -199,7 +207,13 @@ class Membership:
 
     def _heartbeat(self, *, stopping: bool = False) -> Heartbeat:
         return Heartbeat(
-            broker_id=self._identity.broker_id, broker_epoch=self.epoch, ready=not stopping, stopping=stopping
+            broker_id=self._identity.broker_id,
+            broker_epoch=self.epoch,
+            ready=not stopping,
+            stopping=stopping,
+            is_full=self._is_full(),
+            states=tuple(self._states())[:STATES_TOLD_MAX],
+            clock_ms=self._now_ms(),
         )
 
     async def _beat(self) -> bool | Refusal:

@@ -23,7 +23,8 @@ from headrace.broker.gate import Gate
 from headrace.broker.overtaking import Overtaking
 from headrace.broker.parking import Commit, CommitParking, FlushParking
 from headrace.broker.repacking import Overflow, Repacker, RepackLine, Unsound
-from headrace.broker.replica import Common, Refusal, Replica
+from headrace.broker.replica import FULL, Common, Refusal, Replica
+from headrace.broker.turned_away import TurnedAway
 from headrace.metadata.values import PartitionImage
 from headrace.replica.leader import AdvanceHighWatermark, Effect, Effects, Leader, ProposeIsr
 from headrace.replica.producers import ACCEPT, Refuse
@@ -101,6 +102,7 @@ class Partition(Replica):
         self._visible: _Visible | None = None
         """The last that readers of the end wait for."""
         self._overtaking = Overtaking()
+        self._turned_away = TurnedAway()
         if not is_unclean:
             self._overtaking.begin(self._clock.monotonic())
         self._taken_over_at: float | None = None
@@ -145,16 +147,17 @@ class Partition(Replica):
             return Refusal(self._ended, "The partition is not served here; refresh metadata and retry.")
         if not self._gate.is_open:
             return Refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, "The partition is handed over; retry.")
+        if self._share.left < 0:
+            self._room.lack(self)
+            return self._turn_away(records, Refusal(ErrorCode.KAFKA_STORAGE_ERROR, FULL))
         if self.log.read_only is not None:
             return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, f"The partition is for reading only: {self.log.read_only}")
         if needs_isr and self._leader.in_sync < self.settings.min_insync_replicas:
             if self._doubted_at is not None:
                 return Refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, "Others may lead it now; refresh metadata and retry.")
-            return Refusal(
-                ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"{self._leader.in_sync} in-sync replicas are fewer than min.insync.replicas="
-                f"{self.settings.min_insync_replicas}.",
-            )
+            text = f"{self._leader.in_sync} in-sync replicas are fewer than min.insync.replicas="
+            text += f"{self.settings.min_insync_replicas}."
+            return self._turn_away(records, Refusal(ErrorCode.NOT_ENOUGH_REPLICAS, text))
         if len(records) > self.settings.max_message_bytes:
             return Refusal(
                 ErrorCode.MESSAGE_TOO_LARGE,
@@ -170,6 +173,8 @@ class Partition(Replica):
         if verdict is ACCEPT:
             if self._taken_over_at is not None and self._may_lack_others(header):
                 return Refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, OVERTAKEN)
+            if self._turned_away and self._turned_away.awaits_another(header, self._clock.monotonic()):
+                return Refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, OVERTAKEN)
             return self._append(records, header, now_ms, needs_flush=needs_isr)
         if isinstance(verdict, Refuse):
             if verdict.error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and self._has_overtaken(header):
@@ -180,6 +185,14 @@ class Partition(Replica):
             return refusal
         time_ms = verdict.timestamp if self.settings.times is None else -1
         return Appended(verdict.base_offset, Offset(verdict.last_offset + 1), time_ms)
+
+    def _turn_away(self, records: Buffer, refusal: Refusal) -> Refusal:
+        """What a producer that is not known sends after these is not to be taken before they are."""
+        if len(records) >= HEADER_BYTES:
+            header = parse_header(records)
+            if self.producers.last_offset(header.producer_id) is None:
+                self._turned_away.note(header, self._clock.monotonic())
+        return refusal
 
     def _has_overtaken(self, header: BatchHeader) -> bool:
         """Whether batches that its producer sent before this one, the first of it here, may have come too early, or are
@@ -338,19 +351,19 @@ class Partition(Replica):
         try:
             appended = self.log.append(records, [(0, header)], leader_epoch=self._leader.epoch, now_ms=now_ms)
         except (OSError, StorageFailure) as error:
-            return self._failed(error)
-        if not needs_flush and (refusal := self.write_out()):
-            return refusal
+            return self._turn_away(records, self._failed(error))
+        refusal = None if needs_flush else self.write_out()
         if self.open_since_ms is None:
             self.open_since_ms = now_ms
         self.producers.on_appended(header, appended.base_offset, now_ms)
         self._appended_bytes += len(records)
+        self._share.left -= len(records)
         if self._appended_bytes >= self._snapshot_at_bytes:
             self.snapshot_producers()
         for tail in self._tails:  # first: what goes to another broker and back takes longer than our own sync
             tail.on_appended(self)
         self._after_write()
-        return appended
+        return refusal or appended
 
     def _after_write(self) -> None:
         """Under `flush.policy=os` the log counts as flushed at once, and the flusher only keeps house."""

@@ -15,15 +15,16 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iter
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Final, Protocol, TypeAlias, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import structlog
 
-from headrace.base.errors import HeadraceError
+from headrace.base.errors import HeadraceError, NoRoom
 from headrace.base.ids import NO_LEADER, BrokerId, DirectoryId, Offset, PartitionIndex, TopicId, TopicPartition
 from headrace.base.limits import LOGS_CLOSED_AT_ONCE_MAX, LOGS_TAKEN_UP_PER_TURN_MAX
 from headrace.base.ports import Buffer, Clock, Space
 from headrace.broker.discarding import Discarding
+from headrace.broker.disk_room import DiskRoom
 from headrace.broker.durable_wins import DurableWins, agrees, wins
 from headrace.broker.flusher import Flusher
 from headrace.broker.following import FollowerPartition
@@ -78,6 +79,18 @@ class NoFeeding:
         """Nothing is copied."""
 
 
+class Unopened(NamedTuple):
+    """`Waiting`: what could not be opened for want of room."""
+
+    partitions: Partitions
+    key: TopicPartition
+    has_stepped_down: bool = False
+
+    def go_on(self) -> bool:
+        self.partitions.open_soon(self.key)
+        return True
+
+
 class Partitions:
     """See the module. Loop-only; blocking work goes to worker threads, in the order in which it was asked for."""
 
@@ -89,6 +102,7 @@ class Partitions:
         engine: LogEngine,
         flusher: Flusher,
         clock: Clock,
+        room: DiskRoom,
         broker_configs: Mapping[str, str],
         has_store: bool = False,
         on_bug: OnBug,
@@ -98,6 +112,7 @@ class Partitions:
         self._engine = engine
         self._flusher = flusher
         self._clock = clock
+        self._room = room
         self._repacker = Repacker(on_bug)
         self._broker_configs = broker_configs
         self._has_store = has_store
@@ -496,10 +511,14 @@ class Partitions:
 
     async def open_again(self, key: TopicPartition) -> None:
         """What could not be opened, in case that the reason is gone; tried on return."""
+        self.open_soon(key)
+        await self.settled()
+
+    def open_soon(self, key: TopicPartition) -> None:
+        """The same, without waiting for it."""
         if key in self._offline and self.role(key) is None and not self._closing:
             work = self._carry_out(self._work, [], [], [key])
             self._work = started(work, "opening of a log", self._on_bug)
-        await self.settled()
 
     async def _remove(self, gone: Sequence[LogIdentity]) -> None:
         """Close and delete, once no flush of theirs is under way. What may be all that there is of what was
@@ -567,6 +586,8 @@ class Partitions:
         config: TopicConfig,
         opened: Opened | Exception,
     ) -> None:
+        if isinstance(opened, NoRoom):
+            self._room.lack(Unopened(self, local.key))
         if isinstance(opened, Exception):
             if self._offline.get(local.key) == str(opened):
                 return  # it was tried again, and is told already
@@ -625,6 +646,8 @@ class Partitions:
             settings=settings,
             flusher=self._flusher,
             clock=self._clock,
+            room=self._room,
+            is_internal=local.topic.internal,
             suspect=lambda replica, offset: self.suspect(replica, offset),
             failed=lambda key: self.failed(key),
             has_store=self._has_store,

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from headrace.base.addresses import Address
 from headrace.base.ids import BrokerId, IncarnationId, ProducerId
 from headrace.base.ports import Clock, Disk, Objects, Random
 from headrace.broker.cleaner import Cleaner, CleaningRunner, Pace, in_thread
+from headrace.broker.condition import Condition, Descriptors
 from headrace.broker.config import BrokerConfig
 from headrace.broker.context import Services
 from headrace.broker.control import Control
 from headrace.broker.copying import Copying, Me
 from headrace.broker.deferred import Deadlines
+from headrace.broker.disk_room import DiskRoom
 from headrace.broker.dispatch import Dispatcher
 from headrace.broker.durable_api import DurableApi
 from headrace.broker.duties import Duties
@@ -61,6 +64,7 @@ from headrace.net.peers import Peers
 from headrace.net.room import Bounds
 from headrace.storage.engine import LogEngine
 from headrace.wire.ailments import API_KEY as AILMENTS_API
+from headrace.wire.ailments import State
 from headrace.wire.durable import API_KEY as DURABLE_API
 from headrace.wire.moves import API_KEY as MOVES_API
 from headrace.wire.replica_fetch import API_KEY as REPLICA_API
@@ -80,6 +84,8 @@ class Ports:
     """The durable store; None: nothing is exported."""
     cleaning: CleaningRunner | None
     """Who does the slow work of compaction; None: a worker thread."""
+    descriptors: Descriptors | None = None
+    """Counts this process's file descriptors; None: nobody does."""
 
 
 class Parts:
@@ -102,6 +108,7 @@ class Parts:
         self._ports = ports
         self._on_bug = on_bug
         self._flusher = Flusher(engine, on_bug)
+        self._room = DiskRoom(engine.space, lambda: self._number("log.disk.min.free.bytes"), on_bug)
         self.partitions = Partitions(
             node=config.broker_id,
             directory_id=identity.directory_id,
@@ -109,6 +116,7 @@ class Parts:
             flusher=self._flusher,
             on_bug=on_bug,
             clock=ports.clock,
+            room=self._room,
             broker_configs=config.configs,
             has_store=ports.objects is not None,
         )
@@ -158,6 +166,9 @@ class Parts:
             lag_max_s=self._number("replica.lag.time.max.ms") / 1000,
             on_contact=self.partitions.on_contact,
             follow=self._follow,
+            is_full=lambda: self._room.is_short,
+            states=lambda: self._condition.states,
+            now_ms=ports.clock.now_ms,
             on_end=on_bug,
         )
         self._metrics_listen = self._value("metrics.listen")
@@ -172,6 +183,15 @@ class Parts:
             broker_epoch=lambda: self.membership.epoch,
             partitions=self.partitions,
             control=self.control,
+            on_bug=on_bug,
+        )
+        self._condition = Condition(
+            partitions=self.partitions,
+            room=self._room,
+            sources=(partial(_of_journal, engine), self._states_of_work),
+            damaged=self._renewals.ailments,
+            heard=lambda: self.duties.heard,
+            descriptors=ports.descriptors,
             on_bug=on_bug,
         )
         self.groups = self._services.groups
@@ -195,6 +215,7 @@ class Parts:
             node=config.broker_id,
             broker_epoch=lambda: self.membership.epoch,
             partitions=self.partitions,
+            room=self._room,
             control=self.control,
             image=lambda: metadata.image,
             heard_at=followers.heard_at,
@@ -220,7 +241,7 @@ class Parts:
         private = {
             PEERS_API: peers.serve,
             REPLICA_API: followers.serve,
-            AILMENTS_API: self._renewals.serve,
+            AILMENTS_API: self._condition.serve,
             DURABLE_API: self._durable_api.serve,
             MOVES_API: door.serve,
         }
@@ -239,6 +260,13 @@ class Parts:
         self._cleaner: Cleaner | None = None
         self._examiner: Examiner | None = None
         self.tiering: Tiering | None = None
+
+    def _states_of_work(self) -> Iterator[State]:
+        """Of what works in the background."""
+        if self._cleaner is not None:
+            yield from self._cleaner.states()
+        if self.tiering is not None:
+            yield from self.tiering.states()
 
     def _follow(self, delta: ImageDelta) -> None:
         """Who is live comes first: whoever is fenced now is not proposed for an ISR that it has just left."""
@@ -363,6 +391,8 @@ class Parts:
             on_bug=self._on_bug,
         )
         self._housekeeper.start()
+        self._room.start()
+        self._condition.start()
         self._isr.start()
         if self._config.report_metadata:
             self._reporter.start()
@@ -404,6 +434,8 @@ class Parts:
             quotas=self._services.quotas,
             gauge=self.listener.gauge,
             counts=counts,
+            condition=self._condition,
+            room=self._room,
         )
         self.metrics = Endpoint(Collector(watched).collect)
         await self.metrics.start(self._metrics_listen)
@@ -434,6 +466,8 @@ class Parts:
         if self.metrics is not None:
             await self.metrics.stop()
         self.duties.stop()
+        self._room.stop()
+        self._condition.stop()
         self._elector.stop()
         self._grower.stop()
         self._reporter.stop()
@@ -466,6 +500,12 @@ class Parts:
         await self.metadata.stop()
         self.peers.stop()
         await asyncio.sleep(0)
+
+
+def _of_journal(engine: LogEngine) -> Iterator[State]:
+    if engine.has_given_up_journal:
+        text = "it writes no journal any more, for a disk failed, and its flushes are slower for it"
+        yield State(kind="journal given up", text=text, todo="see to its disk, then restart it")
 
 
 def _nobody_counts(api: int, error: int) -> None:

@@ -10,7 +10,7 @@ it may become possible. Loop-only.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 import structlog
@@ -18,7 +18,6 @@ import structlog
 from headrace.base.errors import HeadraceError, StorageFailure
 from headrace.base.ids import LAST_OFFSET, NO_LEADER, BrokerEpoch, BrokerId, TopicPartition
 from headrace.base.limits import AILMENTS_TOLD_MAX, RENEWAL_LOOK_MS, RENEWAL_ROOM_FACTOR, RENEWALS_AT_ONCE_MAX
-from headrace.base.ports import Buffer
 from headrace.broker.control import Control
 from headrace.broker.following import FollowerPartition
 from headrace.broker.opening import in_thread
@@ -29,8 +28,7 @@ from headrace.broker.tasks import OnBug, started
 from headrace.controller.asks import RenewCopies
 from headrace.controller.decision import Refusal
 from headrace.controller.renewals import CopyRenewal
-from headrace.net.connection import Connection
-from headrace.wire.ailments import Ailment, encode_ailments
+from headrace.wire.ailments import Ailment
 from headrace.wire.errors import ErrorCode
 
 log = structlog.get_logger(__name__)
@@ -96,12 +94,12 @@ class Renewals:
         known."""
         return self._obstacles.get(key)
 
-    def serve(self, _: memoryview, __: Connection) -> list[Buffer]:
-        """A frame that asks for all that is damaged, or cannot be led for want of its history (`wire.ailments`)."""
+    def ailments(self) -> Sequence[Ailment]:
+        """All that is damaged, or cannot be led for want of its history."""
         roles = [role for key in self._noted if (role := self._partitions.role(key)) is not None]
         told = [each for role in roles if (each := self._ailment(role)) is not None]
         told += self._waiting()
-        return [encode_ailments(told[:AILMENTS_TOLD_MAX])]
+        return told[:AILMENTS_TOLD_MAX]
 
     def _waiting(self) -> Iterator[Ailment]:
         """What is to be led here, and is not before its durable history is read."""

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
-from typing import NamedTuple, TypedDict, Unpack
+from typing import Final, NamedTuple, TypedDict, Unpack
 
 import structlog
 
-from headrace.base.errors import CorruptData, StorageFailure
+from headrace.base.errors import CorruptData, NoRoom, StorageFailure
 from headrace.base.ids import LAST_OFFSET, NO_EPOCH, NO_OFFSET, LeaderEpoch, Offset, TopicPartition
 from headrace.base.limits import PRODUCER_SNAPSHOT_INTERVAL_BYTES
 from headrace.base.ports import Buffer, Clock
+from headrace.broker.disk_room import DiskRoom
 from headrace.broker.flusher import Flusher
 from headrace.broker.parking import ParkedFetch
 from headrace.broker.partition_settings import PartitionSettings
@@ -34,6 +35,8 @@ class Refusal(NamedTuple):
     error: ErrorCode
     message: str
 
+
+FULL: Final = "The broker's disk has no room; nothing was appended. Retry: it is taken once there is some."
 
 Suspect = Callable[["Replica", Offset | None], bool]
 """Told where a log could not be read (None: somewhere): whether it will be looked at."""
@@ -53,6 +56,8 @@ class Common(TypedDict):
     settings: PartitionSettings
     flusher: Flusher
     clock: Clock
+    room: DiskRoom
+    is_internal: bool
     suspect: Suspect
     failed: Failed
     has_store: bool
@@ -71,6 +76,8 @@ class Replica(ABC):
         """Whether there is a durable store."""
         self._flusher = common["flusher"]
         self._clock = clock = common["clock"]
+        self._room = common["room"]
+        self._share = self._room.share(internal=common["is_internal"])
         self._suspect = common["suspect"]
         self._tell_failed = common["failed"]
         self._appended_bytes = 0
@@ -274,6 +281,11 @@ class Replica(ABC):
         """Its disk has: it serves nothing, until the broker is started again."""
         return self._ended is ErrorCode.KAFKA_STORAGE_ERROR
 
+    @property
+    def lacks_room(self) -> bool:
+        """Nothing is appended to it before the disk has more room. It is read as ever."""
+        return self._share.left < 0 or self.log.lacks_room
+
     # reading
 
     @property
@@ -402,7 +414,7 @@ class Replica(ABC):
         """Flusher: the sync ended."""
         if failure is not None:
             self.log.fail_flush(ticket)
-            self._fail(failure)
+            self._fail(failure if self.log.failed else NoRoom(str(failure)))
             return
         flushed_end = self.log.finish_flush(ticket)  # also where the epoch is over: the log is still to be closed
         if self._ended is ErrorCode.NONE:
@@ -441,18 +453,33 @@ class Replica(ABC):
 
     def _failed(self, error: Exception) -> Refusal:
         self._fail(error)
+        if isinstance(error, NoRoom):
+            return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, FULL)
         return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, "The log's disk failed; the partition is offline.")
 
     def _fail(self, cause: Exception) -> None:
-        """The disk failed: nothing unflushed is acknowledged, now or later, and nothing more is taken."""
-        if self._ended is ErrorCode.NONE:
+        """The disk failed: nothing unflushed is acknowledged, now or later, and nothing more is taken. Where it is full
+        nothing has failed: what could not be written waits for room, and who waits for it goes on waiting."""
+        if isinstance(cause, NoRoom):
+            self._room.lack(self, is_full=True)
+        elif self._ended is ErrorCode.NONE:
             log.error(
-                "partition offline: its disk failed; replace the disk or free space, then restart the broker",
+                "partition offline: its disk failed; replace the disk, then restart the broker",
                 topic=self.topic,
                 partition=self.topic_partition.partition,
                 exc_info=cause,
             )
             self.fail_again()
+
+    def go_on(self) -> bool:
+        """See `Waiting`."""
+        if self.has_stepped_down or self._ended is not ErrorCode.NONE:
+            return True
+        if self._share.left < 0 or self.write_out() is not None:
+            return False
+        if self.log.needs_flush:
+            self._flusher.request(self)
+        return True
 
     def fail_again(self) -> None:
         """Its disk failed before it got this role."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import os
 import random
+import resource
 import sys
 import time
 from typing import Final
@@ -28,6 +30,13 @@ class SystemClock:
 def system_random() -> random.SystemRandom:
     """`base.ports.Random` from the operating system."""
     return random.SystemRandom()
+
+
+def descriptors() -> tuple[int, int]:
+    """File descriptors of this process that are open, and how many may be. Blocking. Raises OSError where the system
+    does not say."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return len(os.listdir("/proc/self/fd" if sys.platform == "linux" else "/dev/fd")), limit
 
 
 def tune_interpreter() -> None:

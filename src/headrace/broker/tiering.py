@@ -3,7 +3,7 @@ and moves."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from headrace.base.ids import BrokerEpoch, BrokerId
 from headrace.base.limits import STORE_CALLS_AT_ONCE_MAX
@@ -19,6 +19,7 @@ from headrace.broker.partitions import Partitions
 from headrace.broker.store_threads import StoreThreads
 from headrace.broker.sweeper import Sweeper
 from headrace.broker.tasks import OnBug
+from headrace.wire.ailments import State
 
 
 class Tiering:
@@ -93,6 +94,10 @@ class Tiering:
             clock=clock,
             on_bug=on_bug,
         )
+
+    def states(self) -> Iterator[State]:
+        """What is wrong with it."""
+        return self._exporter.states()
 
     def start(self) -> None:
         self._exporter.start()

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
-from typing import NamedTuple, TypeAlias
+import asyncio
+from collections.abc import Coroutine, Iterator, Mapping, Sequence, Set
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
+from headrace.base.limits import AILMENTS_TIMEOUT_MS, DOCTOR_ASK_MS_MAX, DOCTOR_MS_MAX
 from headrace.cli.bearing import losses_borne
 from headrace.net.client.admin import Admin
-from headrace.net.client.ailments import ailments
+from headrace.net.client.ailments import report_of
 from headrace.net.client.cluster import Cluster
 from headrace.net.client.durable import DurableLink
 from headrace.net.client.errors import ClientError
 from headrace.net.client.members import BrokerView, Members, QuorumView
+from headrace.net.client.retry import Backoff
 from headrace.net.client.view import PartitionView, TopicView
-from headrace.wire.ailments import Ailment
+from headrace.wire.ailments import KINDS, Ailment, Report, State
 
+T = TypeVar("T")
 Ends: TypeAlias = Mapping[tuple[str, int], int]
 """The last durable offset of each partition that has history, by topic and index."""
 OFFSETS_TOPIC = "__consumer_offsets"
@@ -33,56 +37,126 @@ class Finding(NamedTuple):
     """False: it may be as it was meant to be."""
 
 
+ORDER: Final = (
+    "no quorum",
+    "offline",
+    *KINDS,
+    "waits for history",
+    "damaged",
+    "not asked",
+    "not told",
+    "below min.insync.replicas",
+    "voter down",
+    "no loss borne",
+    "broker down",
+    "out of sync",
+    "few replicas",
+)
+"""Of findings, the worst first."""
+PATIENCE: Final = Backoff(attempts_max=2)
+
+
 async def findings(bootstrap: str) -> list[Finding]:
-    """The worst first. Raises ClientError where no broker answers."""
-    async with Cluster(bootstrap) as cluster:
-        members, admin = Members(cluster), Admin(cluster)
-        brokers = {broker.id: broker for broker in await members.brokers()}
-        quorum = await members.quorum()
-        view = await members.metadata()
-        topics = view.topics
-        factors = await _factors(admin, next(iter(view.brokers)))
-        ailing = [view for view in topics.values() if any(_ails(part) for part in view.partitions)]
-        least = {view.name: await _min_insync(admin, view.name) for view in ailing}
+    """The worst first, within DOCTOR_MS_MAX. Raises ClientError where no broker answers."""
+    found: list[Finding] = []
+    async with Cluster(
+        bootstrap, backoff=PATIENCE, connect_timeout_ms=AILMENTS_TIMEOUT_MS, request_timeout_ms=DOCTOR_ASK_MS_MAX
+    ) as cluster:
+        try:
+            async with asyncio.timeout(DOCTOR_MS_MAX / 1000):
+                await _look(cluster, found)
+        except TimeoutError as error:
+            if not found:
+                raise ClientError("No broker has told of the cluster in time; is one running, and reached?") from error
+            found.append(_untold("all of it in time"))
+    return sorted(found, key=_order)
+
+
+def _order(finding: Finding) -> int:
+    """Brokers of a later version may tell of kinds that are not known here."""
+    return ORDER.index(finding.kind) if finding.kind in ORDER else len(KINDS)
+
+
+async def _look(cluster: Cluster, found: list[Finding]) -> None:
+    """Without a quorum, brokers tell what they know by themselves: all of this does not wait for one."""
+    members, admin = Members(cluster), Admin(cluster)
+    brokers = {broker.id: broker for broker in await members.brokers()}
+    quorum, reports = await asyncio.gather(_told(members.quorum()), _reports(brokers))
+    answering = [broker for broker, report in reports.items() if report is not None]
+    settings = await _told(_settings(admin, answering[0])) if answering else None
+    found += [*_of_reports(brokers, reports), *_of_quorum(quorum, brokers), *_of_brokers(brokers)]
+    view = await members.metadata()
+    topics = view.topics
+    ailing = [view for view in topics.values() if any(_ails(part) for part in view.partitions)]
+    least = {view.name: await _min_insync(admin, view.name) for view in ailing}
     durable = await _durable({view.name for view in ailing if _are_gone(view, brokers)}, brokers)
-    found = [finding for view in ailing for finding in _of_topic(view, least[view.name], brokers, durable)]
-    for broker in brokers.values():
-        if not broker.fenced:
-            damaged = await ailments(broker.address)
-            if damaged is None:
-                found.append(_of_silence(broker))
-            else:
-                found += [_of_damage(broker.id, each) for each in damaged[:PARTITIONS_NAMED_MAX]]
-    order = (
-        "offline",
-        "waits for history",
-        "damaged",
-        "not asked",
-        "below min.insync.replicas",
-        "voter down",
-        "no loss borne",
-        "broker down",
-        "out of sync",
-        "few replicas",
-    )
-    found += [*_of_quorum(quorum, brokers), *_of_brokers(brokers)]
+    for topic in ailing:
+        found += _of_topic(topic, least[topic.name], brokers, durable)
+    if settings is None:
+        found.append(_untold("its configuration"))
+        return
     live = sum(not broker.fenced for broker in brokers.values())
     for each in topics.values():
-        found += _of_factor(each, min(factors[each.name == OFFSETS_TOPIC], live), live)
-    return sorted(found, key=lambda finding: order.index(finding.kind))
+        factor = settings.offsets_factor if each.name == OFFSETS_TOPIC else settings.factor
+        found += _of_factor(each, min(factor, live), live)
+
+
+async def _told(asking: Coroutine[Any, Any, T]) -> T | None:
+    """None: that was not told in time."""
+    try:
+        async with asyncio.timeout(DOCTOR_ASK_MS_MAX / 1000):
+            return await asking
+    except (ClientError, TimeoutError):
+        return None
+
+
+async def _reports(brokers: Mapping[int, BrokerView]) -> dict[int, Report | None]:
+    """Of those that are said to live, all at once."""
+    live = [broker for broker in brokers.values() if not broker.fenced]
+    told = await asyncio.gather(*(report_of(broker.address) for broker in live))
+    return {broker.id: report for broker, report in zip(live, told, strict=True)}
+
+
+def _of_reports(brokers: Mapping[int, BrokerView], reports: Mapping[int, Report | None]) -> Iterator[Finding]:
+    """Of a broker that does not answer here, and of its clock, the controller has heard."""
+    heard: dict[int, Sequence[State]] = {}
+    for report in reports.values():
+        heard |= {} if report is None else report.heard
+    for broker, told in reports.items():
+        states = [] if told is None else [*told.states]
+        states += [state for state in heard.get(broker, ()) if told is None or state.kind == "clock"]
+        yield from (Finding(state.kind, f"broker {broker}", state.text, state.todo) for state in states)
+        if told is None:
+            yield _of_silence(brokers[broker])
+        else:
+            yield from (_of_damage(broker, each) for each in told.damaged[:PARTITIONS_NAMED_MAX])
 
 
 async def _min_insync(admin: Admin, topic: str) -> int:
-    for config in await admin.topic_configs(topic):
+    for config in await _told(admin.topic_configs(topic)) or ():
         if config.name == "min.insync.replicas" and config.value is not None:
             return int(config.value)
     return 1
 
 
-async def _factors(admin: Admin, broker: int) -> tuple[int, int]:
-    """The replication factors that topics, and that of committed offsets, are given by default."""
+class _Settings(NamedTuple):
+    """Of the cluster, as one broker has them."""
+
+    factor: int
+    """Replicas that topics are given by default."""
+    offsets_factor: int
+    """The same of the topic of committed offsets."""
+
+
+async def _settings(admin: Admin, broker: int) -> _Settings:
     values = {config.name: config.value for config in await admin.broker_configs(broker)}
-    return int(values["default.replication.factor"] or 1), int(values["offsets.topic.replication.factor"] or 1)
+    keys = ("default.replication.factor", "offsets.topic.replication.factor")
+    return _Settings(*(int(values[key] or 1) for key in keys))
+
+
+def _untold(what: str) -> Finding:
+    text = f"nobody tells {what}: more may be wrong than is said here"
+    return Finding("not told", "the cluster", text, "see to what else is said, then ask again")
 
 
 async def _durable(topics: Set[str], brokers: Mapping[int, BrokerView]) -> Ends:
@@ -189,7 +263,12 @@ def _of_factor(view: TopicView, factor: int, live: int) -> Iterator[Finding]:
         yield Finding("few replicas", view.name, text, todo, is_wrong=False)
 
 
-def _of_quorum(quorum: QuorumView, brokers: Mapping[int, BrokerView]) -> Iterator[Finding]:
+def _of_quorum(quorum: QuorumView | None, brokers: Mapping[int, BrokerView]) -> Iterator[Finding]:
+    """`quorum`: None, where no controller says who that is."""
+    if quorum is None:
+        text = "no controller answers: nothing is decided, so that no topic is made and nobody else comes to lead"
+        yield Finding("no quorum", "the quorum", text, "start the brokers that are down until most of its voters run")
+        return
     voters = [member.id for member in quorum.members if member.voter]
     down = [voter for voter in voters if (known := brokers.get(voter)) is None or known.fenced]
     if down:

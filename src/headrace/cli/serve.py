@@ -23,7 +23,7 @@ from headrace.base.ports import Objects
 from headrace.broker.boot import Broker
 from headrace.broker.cleaner_child import run_in_child
 from headrace.broker.config import FIRST_BROKER, BrokerConfig
-from headrace.broker.system import SystemClock, system_random, tune_interpreter
+from headrace.broker.system import SystemClock, descriptors, system_random, tune_interpreter
 from headrace.broker.watchdog import Watchdog
 from headrace.cli.logs import configure_logs
 from headrace.net.loops import run
@@ -80,6 +80,7 @@ async def _serve(config: BrokerConfig, *, with_parent: bool) -> None:
         disk=disk,
         objects=_objects(config.configs, disk),
         cleaning=run_in_child,
+        descriptors=descriptors,
     )
     asked = _on_stop_signal()
     if with_parent:

@@ -51,6 +51,7 @@ from headrace.metadata.image import MetadataImage
 from headrace.metadata.moves import UNLIMITED_RATE
 from headrace.metadata.segments import SegmentDescriptor
 from headrace.metadata.values import Endpoint, TopicImage
+from headrace.wire.ailments import State
 from headrace.wire.errors import ErrorCode
 
 R_co = TypeVar("R_co", covariant=True)
@@ -444,12 +445,14 @@ class AlterIsr(Command[tuple[ErrorCode, ...]]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaveIsr(Command[None]):
-    """The disk under a broker's copies of these partitions failed: others are to lead, and to be counted on."""
+    """The disk under a broker's copies of these partitions failed: others are to lead, and to be counted on.
+    `for_room`: it is only full, and they are so where they have room themselves."""
 
     RESULT: ClassVar[Any] = None
     broker_id: BrokerId
     broker_epoch: BrokerEpoch
     partitions: tuple[tuple[TopicId, PartitionIndex], ...]
+    for_room: bool = False
 
     def decide(self, image: MetadataImage, setting: Setting) -> Decision[Refusal | None]:
         keys = [TopicPartition(*each) for each in self.partitions]
@@ -497,13 +500,17 @@ class RegisterBroker(Ask[BrokerEpoch]):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heartbeat(Ask[bool]):
     """The broker lives; whether it is unfenced now. `ready`: it has replayed its registration and serves. `stopping`:
-    it wants to lead nothing any more."""
+    it wants to lead nothing any more. `is_full`: its disk has no room for what clients write. `states`: what else is
+    wrong with it. `clock_ms`: its clock when it said so; 0: it does not say."""
 
     RESULT: ClassVar[Any] = bool
     broker_id: BrokerId
     broker_epoch: BrokerEpoch
     ready: bool
     stopping: bool = False
+    is_full: bool = False
+    states: tuple[State, ...] = ()
+    clock_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -565,6 +565,16 @@ _BROKER_ONLY: Final = (
         doc="Bytes that the cleaning of compacted topics reads and writes in a second, at most.",
     ),
     ConfigDef(
+        key="log.disk.min.free.bytes",
+        type=ConfigType.LONG,
+        default="-1",
+        low=-1,
+        doc="Bytes of the logs' disk that are kept free for the quorum's log, the journal and checkpoints. With fewer, "
+        "what clients write is refused with KAFKA_STORAGE_ERROR, which they try again, and copies wait; both go on by "
+        "themselves once there is more. What brokers write for groups goes on down to half of it. -1: a twentieth of "
+        "the volume, at most 1 GiB. 0: only a full disk refuses.",
+    ),
+    ConfigDef(
         key="log.journal.max.bytes",
         type=ConfigType.LONG,
         default="201326592",

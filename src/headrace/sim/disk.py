@@ -280,7 +280,7 @@ class Mount:
     def space(self, path: Path) -> Space:
         self.process.check_alive()
         self._directory(path)
-        return Space(VOLUME_BYTES, VOLUME_BYTES)
+        return Space(VOLUME_BYTES, VOLUME_BYTES if self.disk.has_room(path) else 0)
 
     def list_directory(self, path: Path) -> list[str]:
         self.process.check_alive()

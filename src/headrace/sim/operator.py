@@ -22,6 +22,11 @@ BOOTS_MAX: Final = 30
 DISK_FAULTS: Final = 0.15
 """Share of the rounds in which syncs fail, the disk is full, or, apart from the journal's, the logs' volume."""
 LOGS: Final = DATA / "logs"
+FILLED: Final = 0.25
+"""Share of the rounds that begin with a full disk under the logs, and go on once that has room again."""
+FULL_SECONDS_MAX: Final = 0.5
+GOES_ON_SECONDS_MAX: Final = 30.0
+"""From when there is room again until a producer is acknowledged, in virtual seconds."""
 
 
 class Operator:
@@ -60,9 +65,27 @@ class Operator:
                 return
             await world.think(DOWN_SECONDS_MAX)
 
+    async def _fill(self) -> None:
+        """Nothing has failed: all is read meanwhile, and what is written goes on by itself afterwards."""
+        world, machine = self._world, self._machine
+        world.tell(f"there is no room in {LOGS} for a while")
+        machine.disk.full, world.lacks_room = LOGS, True
+        await world.think(FULL_SECONDS_MAX)
+        machine.disk.full = None
+        acknowledged, began = len(world.history.acked), world.loop.time()
+        while machine.is_up and world.live_partitions and len(world.history.acked) == acknowledged:
+            if world.loop.time() - began > GOES_ON_SECONDS_MAX:
+                world.history.problem("stuck", "nothing is acknowledged though there is room again")
+                break
+            await world.think(FULL_SECONDS_MAX)
+        world.tell("there is room again")
+        world.lacks_room = False
+
     async def _one_round(self) -> None:
         """Load, until something ends it."""
         world, machine = self._world, self._machine
+        if world.random.random() < FILLED:
+            await self._fill()
         chance = world.random.random()
         crash = machine.kill if chance > 0.75 else machine.power_cut
         if world.random.random() < 0.6:

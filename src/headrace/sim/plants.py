@@ -12,11 +12,15 @@ from pathlib import Path
 from typing import Any, Final, cast
 from unittest.mock import patch
 
+from headrace.base.errors import NoRoom
 from headrace.base.ids import Offset
 from headrace.base.ports import Buffer, Disk
+from headrace.broker.disk_room import DiskRoom, Waiting
 from headrace.broker.parking import Commit
 from headrace.broker.partition import Partition
+from headrace.broker.replica import Replica
 from headrace.storage.log import rounds, scan
+from headrace.storage.log.contents import Contents
 from headrace.storage.log.engine import Done, LocalRound
 from headrace.storage.log.flush import Ticket
 from headrace.storage.log.journal import Journal, Recoverable
@@ -123,6 +127,43 @@ def torn_rounds_are_taken() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def a_torn_write_stays() -> Iterator[None]:
+    """What a write on a full disk has left is not cut off before more is written."""
+
+    def undo_write(self: Contents, kept: int) -> None:
+        del self._held[kept:]
+        self.held_size = sum(placed.size for placed, _ in self._held)
+
+    with patch.object(Contents, "undo_write", undo_write):
+        yield
+
+
+@contextmanager
+def acknowledge_what_found_no_room() -> Iterator[None]:
+    """A flush that finds a full disk counts like any other: it is made up for, as soon as there is room."""
+    failed = Replica._fail
+
+    def forgive(self: Replica, cause: Exception) -> None:
+        failed(self, cause)
+        if isinstance(cause, NoRoom):
+            self._on_flush_done(self.log.log_end_offset)
+
+    with patch.object(Replica, "_fail", forgive):
+        yield
+
+
+@contextmanager
+def a_full_disk_is_forgotten() -> Iterator[None]:
+    """Whoever found the disk full is not told that there is room again."""
+
+    def lack(self: DiskRoom, partition: Waiting, *, is_full: bool = False) -> None:
+        """Forgotten."""
+
+    with patch.object(DiskRoom, "lack", lack):
+        yield
+
+
 PLANTS: Final[dict[str, Callable[[], AbstractContextManager[None]]]] = {
     "acknowledge-before-fsync": acknowledge_before_fsync,
     "no-directory-fsync": no_directory_fsync,
@@ -131,4 +172,7 @@ PLANTS: Final[dict[str, Callable[[], AbstractContextManager[None]]]] = {
     "recovery-ignores-the-journal": recovery_ignores_the_journal,
     "acknowledge-before-the-journals-sync": acknowledge_before_the_journals_sync,
     "torn-rounds-are-taken": torn_rounds_are_taken,
+    "a-torn-write-stays": a_torn_write_stays,
+    "acknowledge-what-found-no-room": acknowledge_what_found_no_room,
+    "a-full-disk-is-forgotten": a_full_disk_is_forgotten,
 }

@@ -128,7 +128,7 @@ def _logs_in(world: World) -> Iterator[None]:
     def note(_: object, level: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
         text = f"{event.pop('event')} " + " ".join(f"{key}={value}" for key, value in event.items())
         world.tell(f"broker {level}: {text}")
-        if level in ("error", "critical", "exception") and not world.in_trouble:
+        if level in ("error", "critical", "exception") and not (world.in_trouble or world.lacks_room):
             world.history.problem("broker-error", text)
         raise structlog.DropEvent
 

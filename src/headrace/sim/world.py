@@ -47,6 +47,8 @@ class World:
         self.winding_down = False
         self.in_trouble = False
         """The disk fails, by the operator's doing: refusals and errors of any kind are in order."""
+        self.lacks_room = False
+        """The logs' disk is full for a while: what is written is refused, and that may be complained of."""
         self.live_partitions: dict[PartitionKey, str] = {}
         """Partitions to work on, with their topic's name."""
         self.versions = Versions(self.random.choice((3, 7, 9, 12, 13, 13)), self.random.choice((4, 8, 12, 13, 16)))

@@ -142,7 +142,8 @@ class LocalDisk:
 
     def space(self, path: Path) -> Space:
         volume = os.statvfs(path)
-        return Space(volume.f_blocks * volume.f_frsize, volume.f_bavail * volume.f_frsize)
+        is_read_only = bool(volume.f_flag & os.ST_RDONLY)
+        return Space(volume.f_blocks * volume.f_frsize, volume.f_bavail * volume.f_frsize, is_read_only)
 
     def list_directory(self, path: Path) -> list[str]:
         return sorted(os.listdir(path))

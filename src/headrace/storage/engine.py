@@ -216,6 +216,11 @@ class PartitionLog(Protocol):
     def failed(self) -> bool:
         """A disk failed: no append is taken any more; what was flushed may still be read."""
 
+    @property
+    def lacks_room(self) -> bool:
+        """The last write found a full disk. What was appended before stays in the log, is read as ever, and is written
+        by the next `write_out` or flush that finds room."""
+
     on_failed: Callable[[], object] | None
     """Told, on the loop, where that comes of work that nobody waits for."""
 
@@ -233,7 +238,7 @@ class PartitionLog(Protocol):
         """Append checked batches (`check_batches`: position and header of each), giving them offsets and epoch.
 
         `batches` is neither copied nor changed; it may be kept, and written by `write_out`, a read or the next flush.
-        Raises StorageFailure: nothing of it is in the log then.
+        Raises StorageFailure: nothing of it is in the log then. That it is NoRoom is not final, as everywhere here.
         """
 
     def append_verbatim(
@@ -254,7 +259,8 @@ class PartitionLog(Protocol):
     def write_out(self) -> None:
         """Give all that was appended to the log's files. What is flushed may be in the engine's journal alone until
         then, and is to be written before the next flush begins; what is not flushed outlives this process from then on.
-        Raises StorageFailure: the log has failed, and what was neither written nor flushed is no longer in it."""
+        Raises StorageFailure: the log has failed, and what was neither written nor flushed is no longer in it; NoRoom:
+        all of it still is."""
 
     def read(self, start: Offset, max_bytes: int, end: Offset, *, at_least_one: bool) -> memoryview:
         """Whole batches below `end`, from the one that holds `start` (at or above `log_start_offset`).
@@ -272,7 +278,8 @@ class PartitionLog(Protocol):
         """The ticket's sync succeeded: the new `flushed_end`."""
 
     def fail_flush(self, ticket: FlushTicket) -> None:
-        """The ticket's sync raised: the log has failed for good, and its unflushed tail is dropped."""
+        """The ticket's sync raised: the log has failed for good, and its unflushed tail is dropped. Where that was for
+        want of room, before anything failed to sync, the log has not: the next flush has all of it to do."""
 
     def epoch_at(self, offset: Offset) -> LeaderEpoch:
         """Epoch of the batch at `offset` (or of the next to come, at the end); -1 where none is known."""
@@ -513,6 +520,11 @@ class LogEngine(Protocol):
 
     def end_round(self, ended: FlushRound) -> None:
         """Its sync is over. On the loop, before the tickets are ended."""
+
+    @property
+    def has_given_up_journal(self) -> bool:
+        """Each flush syncs the logs' own files until the next start, for the disk of the journal, or of a log that it
+        holds something of, has failed."""
 
     def begin_upkeep(self) -> UpkeepWork | None:
         """What the engine has to do for itself, where there is anything and none is under way. On the loop, now and

@@ -1,6 +1,8 @@
-"""What a broker tells of its damaged logs: a private API, which `headrace doctor` asks each broker.
+"""What a broker tells of where it serves less than the metadata says: a private API, which `headrace doctor` asks each
+broker. Its damaged logs, its `State`s, and, where it is the controller, those that others told it with a heartbeat.
 
-The request is a header and nothing else, the answer one JSON list. Sans-IO. Promises: what is not such an answer raises
+The request is a header and nothing else; the answer is JSON: version 0 a list of damaged logs, version 1 an object. Who
+knows version 0 alone answers with that whatever it is asked. Sans-IO. Promises: what is not such an answer raises
 CorruptData and nothing else.
 """
 
@@ -8,15 +10,31 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Sequence
-from typing import Final, NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final, NamedTuple
 
 from headrace.base.errors import CorruptData
 
 API_KEY: Final = 18_516
 """'HT': far above the keys that Kafka gives out, and next to that of brokers that copy."""
-REQUEST: Final = struct.pack(">ihhih", 10, API_KEY, 0, 0, -1)
+REQUEST: Final = struct.pack(">ihhih", 10, API_KEY, 1, 0, -1)
 """The whole frame, its length first: key, version, correlation id, no client id."""
+VERSION_AT: Final = struct.Struct(">2xh")
+"""In a frame without its length."""
+
+KINDS: Final = (
+    "partition offline",
+    "disk full",
+    "read-only disk",
+    "clock",
+    "descriptors",
+    "export stuck",
+    "journal given up",
+    "cleaning given up",
+    "disk nearly full",
+)
+"""Of states, the worst first."""
 
 
 class Ailment(NamedTuple):
@@ -34,19 +52,68 @@ class Ailment(NamedTuple):
     """Why it is not copied anew, and what to do; empty: it will be, or is."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """One way in which a broker serves less than it should, or soon will."""
+
+    kind: str
+    """One of KINDS; a later version may tell of others."""
+    text: str
+    """A clause about the broker: what is wrong."""
+    todo: str
+    """A clause: what to do."""
+
+
+class Report(NamedTuple):
+    """All that a broker tells."""
+
+    damaged: Sequence[Ailment]
+    states: Sequence[State] = ()
+    heard: Mapping[int, Sequence[State]] = {}
+    """Of other brokers by id, as they told this one, where it is the controller."""
+
+
 def encode_ailments(ailments: Sequence[Ailment]) -> bytes:
-    """The whole frame, its length first."""
-    body = json.dumps([each._asdict() for each in ailments], separators=(",", ":")).encode()
+    """The whole frame of version 0, its length first."""
+    return _framed([each._asdict() for each in ailments])
+
+
+def encode_report(report: Report) -> bytes:
+    """The whole frame of version 1, its length first."""
+    heard = {str(broker): [asdict(each) for each in states] for broker, states in report.heard.items()}
+    states = [asdict(each) for each in report.states]
+    return _framed({"damaged": [each._asdict() for each in report.damaged], "states": states, "heard": heard})
+
+
+def _framed(value: Any) -> bytes:
+    body = json.dumps(value, separators=(",", ":")).encode()
     return struct.pack(">i", len(body)) + body
 
 
-def decode_ailments(frame: memoryview) -> list[Ailment]:
-    """A frame without its length."""
+def version_of(frame: memoryview) -> int:
+    """The version that a request, without its length, asks for. Raises CorruptData."""
     try:
-        return [_ailment(**each) for each in json.loads(bytes(frame))]
-    except (ValueError, TypeError, RecursionError) as error:
-        raise CorruptData(f"this is no list of damaged logs: {error}") from error
+        return int(VERSION_AT.unpack_from(frame)[0])
+    except struct.error as error:
+        raise CorruptData("this asks for no version") from error
+
+
+def decode_report(frame: memoryview) -> Report:
+    """A frame without its length, of either version."""
+    try:
+        value = json.loads(bytes(frame))
+        if isinstance(value, list):
+            return Report([_ailment(**each) for each in value])
+        heard = {int(broker): [_state(**each) for each in states] for broker, states in value["heard"].items()}
+        states = [_state(**each) for each in value["states"]]
+        return Report([_ailment(**each) for each in value["damaged"]], states, heard)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise CorruptData(f"this is no report of a broker: {error}") from error
 
 
 def _ailment(*, topic: str, partition: int, leads: bool, start: int, end: int, obstacle: str) -> Ailment:
     return Ailment(str(topic), int(partition), bool(leads), int(start), int(end), str(obstacle))
+
+
+def _state(*, kind: str, text: str, todo: str, **_: object) -> State:
+    return State(kind=str(kind), text=str(text), todo=str(todo))

@@ -10,13 +10,13 @@ from unittest.mock import patch
 
 import pytest
 
-from headrace.base.errors import StorageFailure
-from headrace.base.ids import Offset
+from headrace.base.errors import NoRoom, StorageFailure
+from headrace.base.ids import LeaderEpoch, Offset
 from headrace.base.ports import Buffer
 from headrace.storage.log.partition import LocalLog
 from headrace.wire.batches import check_batches
 from tests.storage.log.journal_world import identity_of, inline_workers
-from tests.storage.log.log_world import read_all
+from tests.storage.log.log_world import NOW_MS, batch, read_all
 from tests.storage.log.memory_disk import MemoryFile
 from tests.storage.log.test_journal import BIG, World
 from tests.storage.log.test_journal_power_cuts import ROOMY
@@ -25,12 +25,12 @@ OS = replace(ROOMY, fsync=False)
 
 
 @contextmanager
-def writes_fail(number: int = errno.EIO, part: int = 30) -> Iterator[None]:
-    """Of segments, and of nothing else: a part is written, and then the disk refuses."""
+def writes_fail(number: int = errno.EIO, part: int = 30, *, of: LocalLog | None = None) -> Iterator[None]:
+    """Of segments (of one log, or of all), and of nothing else: a part is written, and then the disk refuses."""
     sound = MemoryFile.append
 
     def append(self: MemoryFile, buffers: Sequence[Buffer]) -> int:
-        if self.path.suffix != ".log":
+        if self.path.suffix != ".log" or (of is not None and self.path.parent != of.directory):
             return sound(self, buffers)
         self._write(self.size(), b"".join(buffers)[:part])
         raise OSError(number, "planted")
@@ -50,15 +50,14 @@ def is_held(log: LocalLog) -> bool:
     return log._contents.held_size > 0
 
 
-@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
-def test_what_was_acknowledged_before_its_own_file_failed_is_kept_by_the_journal(number: int) -> None:
+def test_what_was_acknowledged_before_its_own_file_failed_is_kept_by_the_journal() -> None:
     """Whatever is synced behind meanwhile: that file does not have it. The others of the round are not touched."""
     world = World(logs=2, late=1.0)
     world.append()
     assert world.store.flush(*world.logs) == [None, None]
     good, bad = world.logs
     assert is_held(bad)
-    with writes_fail(number), pytest.raises(StorageFailure):
+    with writes_fail(), pytest.raises(StorageFailure):
         bad.write_out()
     assert bad.failed
     assert bad.flushed_end == bad.log_end_offset == world.twins[1].end
@@ -70,6 +69,71 @@ def test_what_was_acknowledged_before_its_own_file_failed_is_kept_by_the_journal
         world.store.keep_up()
     assert not world.store.journal.is_ready, "its files are not written over any more"
     world.store.stop(*world.logs)
+    world.power_cut()
+    world.check()
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EDQUOT])
+@pytest.mark.parametrize("ends_with", ["room", "restart", "power cut"])
+def test_what_was_acknowledged_before_its_own_file_found_no_room_is_read_and_written_later(
+    ends_with: str, error: int
+) -> None:
+    """Whatever is synced behind meanwhile does not have the journal let go of it."""
+    world = World(logs=2, late=1.0)
+    world.append()
+    assert world.store.flush(*world.logs) == [None, None]
+    good, full = world.logs
+    with writes_fail(error):
+        with pytest.raises(NoRoom):
+            full.write_out()
+        with pytest.raises(NoRoom):
+            full.append(sent := batch(), check_batches(sent), leader_epoch=LeaderEpoch(0), now_ms=NOW_MS)
+        assert not full.failed
+        assert full.flushed_end == full.log_end_offset == world.twins[1].end
+        assert read_all(full) == world.twins[1].bytes_from(0)
+        assert is_held(full), "there was no room for it"
+    with writes_fail(error, of=full):
+        world.store.answered = [good]
+        for _ in range(30):
+            world.append(0, size=BIG)
+            assert world.store.flush(good) == [None]
+            world.store.tidy_up()
+            world.store.keep_up()
+    assert not world.store.journal.is_ready, "its files are not written over any more"
+    if ends_with == "room":
+        world.append(1)
+        world.store.flush(*world.logs)
+        assert not is_held(full)
+        assert not full.lacks_room
+        world.store.stop(*world.logs)
+    if ends_with == "restart":
+        world.restart()
+    else:
+        world.power_cut()
+    world.check(1)
+
+
+def test_a_flush_that_finds_no_room_for_its_small_files_is_made_up_for() -> None:
+    """A segment is closed in it, whose indexes are to be written, and a checkpoint."""
+    world = World(logs=1)
+    [log] = world.logs
+    world.append()
+    log.roll()
+    log.write_producer_snapshot(b"known", log.log_end_offset)
+    flushed, closed = log.flushed_end, len(log.closed_segments())
+    world.disk.full = True
+    [failure] = world.store.flush(log)
+    assert failure is not None
+    assert not log.failed
+    assert (log.flushed_end, len(log.closed_segments())) == (flushed, closed)
+    world.disk.full = False
+    world.append()
+    assert world.store.flush(log) == [None]
+    assert log.flushed_end == log.log_end_offset
+    assert len(log.closed_segments()) == closed + 1
+    snapshot = log.latest_producer_snapshot()
+    assert snapshot is not None
+    assert snapshot[1] == b"known"
     world.power_cut()
     world.check()
 
@@ -107,7 +171,7 @@ def test_what_is_lost_behind_a_ticket_takes_it_along_and_the_journal_keeps_what_
     world.append()
     assert is_held(log)
     if lost:
-        with writes_fail(errno.ENOSPC), pytest.raises(StorageFailure):
+        with writes_fail(), pytest.raises(StorageFailure):
             log.write_out()
         assert log.log_end_offset == log.flushed_end < flushed
         assert log.failed, "more than the append that was refused is lost, and others wait for it"
@@ -219,7 +283,8 @@ def test_a_segment_is_never_longer_than_it_may_be_with_what_is_held() -> None:
 
 @pytest.mark.parametrize("more", [True, False])
 def test_a_full_disk_takes_nothing_of_what_was_written_out(more: bool) -> None:
-    """It may be acknowledged by the leader alone; no sync has failed."""
+    """It may be acknowledged by the leader alone; no sync has failed. Nor of what was taken since: followers may have
+    it, and nothing else may ever be at its offsets."""
     world = World(logs=1)
     [log] = world.logs
     world.append()
@@ -229,18 +294,16 @@ def test_a_full_disk_takes_nothing_of_what_was_written_out(more: bool) -> None:
     if more:
         log.write_producer_snapshot(b"", log.log_end_offset)
     world.store.journal.is_ready = False  # it cannot help
-    with writes_fail(errno.ENOSPC):
-        if more:
-            with pytest.raises(StorageFailure):
-                log.begin_flush()
-        else:
-            [failure] = world.store.flush(log)
-            assert failure is not None
-    assert log.failed
-    assert log.log_end_offset == safe
-    world.twins[0].stored.pop()
-    assert file_of(world) == world.twins[0].bytes_from(0)
-    world.restart()
+    with writes_fail(errno.ENOSPC), pytest.raises(NoRoom):
+        world.store.flush(log)
+    assert not log.failed
+    assert len(file_of(world)) == len(world.twins[0].bytes_from(0)) - len(world.twins[0].stored[-1].bytes)
+    assert safe < log.log_end_offset
+    assert read_all(log) == world.twins[0].bytes_from(0)
+    world.append()
+    assert world.store.flush(log) == [None]
+    assert log.flushed_end == log.log_end_offset
+    world.power_cut()
     world.check()
 
 
@@ -378,8 +441,9 @@ class Law:
         self.note()
 
     def fail(self, log: LocalLog) -> None:
-        """The logs' files take no more, and the broker is started again."""
-        with suppress(StorageFailure), writes_fail(self.chance.choice((errno.EIO, errno.ENOSPC))):
+        """The logs' files take no more. Where they were full, there is room again; else the broker is started again."""
+        error = self.chance.choice((errno.EIO, errno.ENOSPC))
+        with suppress(StorageFailure), writes_fail(error):
             match self.chance.choice(["append", "flush", "half", "out", "roll", "read"]):
                 case "append":
                     self.append(1)
@@ -396,7 +460,12 @@ class Law:
         for twin in self.world.twins:
             found, end = flushed_part(twin.log)
             assert found == b"".join(one.bytes for one in twin.stored if one.last_offset < end)
-        self.end(power=self.chance.random() < 0.5)
+        if error == errno.EIO or self.chance.random() < 0.3:
+            self.end(power=self.chance.random() < 0.5)
+            return
+        for twin in self.world.twins:
+            assert not twin.log.failed
+            twin.stored = [one for one in twin.stored if one.last_offset < twin.log.log_end_offset]
 
     def end(self, *, power: bool) -> None:
         self.note()

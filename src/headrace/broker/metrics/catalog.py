@@ -138,6 +138,21 @@ _METRICS: Final = (
         "Clients and users whose use of a quota is measured (of QUOTA_CLIENTS_MAX).",
     ),
     Metric(
+        "headrace_states",
+        _GAUGE,
+        ("kind",),
+        "1 where this broker serves less than it should in that way, or soon will: see 'headrace doctor'; else 0.",
+    ),
+    Metric(
+        "headrace_log_disk_usable_bytes", _GAUGE, (), "Bytes that the logs' disk has left; -1: it was not asked yet."
+    ),
+    Metric(
+        "headrace_log_disk_min_free_bytes",
+        _GAUGE,
+        (),
+        "Bytes of it that are kept free (log.disk.min.free.bytes): with fewer, what clients write is refused.",
+    ),
+    Metric(
         "headrace_scrape_seconds", _GAUGE, (), "Seconds that it took to look at all of this, in turns with requests."
     ),
 )

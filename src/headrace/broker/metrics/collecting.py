@@ -23,6 +23,8 @@ from prometheus_client.core import (
 
 from headrace.base.ids import NO_LEADER, BrokerId
 from headrace.base.limits import METRICS_PARTITIONS_PER_TURN_MAX
+from headrace.broker.condition import Condition
+from headrace.broker.disk_room import DiskRoom
 from headrace.broker.flusher import Flusher
 from headrace.broker.metadata import MetadataDriver
 from headrace.broker.metrics.catalog import METRICS, Kind
@@ -34,6 +36,7 @@ from headrace.broker.replica import Replica
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import MetadataImage
 from headrace.net.room import Gauge
+from headrace.wire.ailments import KINDS
 from headrace.wire.errors import error_of
 
 T = TypeVar("T")
@@ -52,6 +55,8 @@ class Watched:
     quotas: ClientQuotas
     gauge: Gauge
     counts: RequestCounts
+    condition: Condition
+    room: DiskRoom
 
 
 class _Looked:
@@ -192,6 +197,13 @@ class Collector:
         yield "headrace_unsent_answer_bytes", [((), watched.gauge.unsent_bytes)]
         yield "kafka_server_socketservermetrics_connection_count", [((), watched.gauge.connections)]
         yield "headrace_client_quota_usages", [((), len(watched.quotas))]
+        yield from self._of_condition()
+
+    def _of_condition(self) -> Iterator[tuple[str, list[Sample]]]:
+        room, kinds = self._watched.room, {state.kind for state in self._watched.condition.states}
+        yield "headrace_states", [((kind,), int(kind in kinds)) for kind in KINDS]
+        yield "headrace_log_disk_usable_bytes", [((), room.usable)]
+        yield "headrace_log_disk_min_free_bytes", [((), room.reserve)]
 
     def _times(self) -> Metric:
         metric = METRICS["kafka_network_requestmetrics_totaltimems"]

@@ -1,24 +1,23 @@
-"""Asks one broker for its damaged logs (`wire.ailments`)."""
+"""Asks one broker for what is wrong with it (`wire.ailments`)."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 
 from headrace.base.addresses import Address
 from headrace.base.errors import CorruptData
 from headrace.base.limits import AILMENTS_TIMEOUT_MS
 from headrace.net.copylink import open_link
-from headrace.wire.ailments import REQUEST, Ailment, decode_ailments
+from headrace.wire.ailments import REQUEST, Report, decode_report
 
 
-async def ailments(address: Address) -> Sequence[Ailment] | None:
+async def report_of(address: Address) -> Report | None:
     """None where it does not answer in time, or not as one of this version."""
-    answer: asyncio.Future[Sequence[Ailment]] = asyncio.get_running_loop().create_future()
+    answer: asyncio.Future[Report] = asyncio.get_running_loop().create_future()
 
     def on_frame(frame: memoryview) -> None:
         if not answer.done():
-            answer.set_result(decode_ailments(frame))
+            answer.set_result(decode_report(frame))
 
     def on_lost(reason: str) -> None:
         if not answer.done():

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -17,7 +19,7 @@ from typing import Any, Final
 import structlog
 from crc32c import crc32c
 
-from headrace.base.errors import CorruptData
+from headrace.base.errors import OUT_OF_ROOM, CorruptData, FullDisk
 from headrace.base.ids import DirectoryId, LeaderEpoch, Offset, PartitionIndex, TopicId
 from headrace.base.ports import Disk
 from headrace.storage.engine import LogIdentity
@@ -187,22 +189,37 @@ def read_file(disk: Disk, path: Path) -> bytes:
 
 def write_file(disk: Disk, path: Path, data: bytes | bytearray, *, sync: bool = True) -> None:
     """Replace a file as a whole. Its name is durable after the caller's `sync_directory`; without `sync`, its contents
-    only after the caller syncs them too."""
-    disk.rename(write_beside(disk, path, data, sync=sync), path)
+    only after the caller syncs them too. Raises FullDisk where there is no room: nothing is replaced then; OSError."""
+    beside = write_beside(disk, path, data, sync=sync)
+    with full_disks_told():
+        disk.rename(beside, path)
 
 
 def write_beside(disk: Disk, path: Path, data: bytes | bytearray, *, sync: bool = False) -> Path:
     """What is to replace a file, under a name of its own. Not durable, but with `sync`."""
     temporary = path.with_name(path.name + TEMPORARY)
-    file = disk.open(temporary, create=True)
+    with full_disks_told():
+        file = disk.open(temporary, create=True)
     try:
         file.truncate(0)
-        file.append([data])
+        with full_disks_told():
+            file.append([data])
         if sync:
             file.sync()
     finally:
         file.close()
     return temporary
+
+
+@contextmanager
+def full_disks_told() -> Iterator[None]:
+    """Around writes that no sync is among: has a full disk raise FullDisk."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in OUT_OF_ROOM:
+            raise FullDisk(*error.args) from error
+        raise
 
 
 def sync_file(disk: Disk, path: Path) -> None:

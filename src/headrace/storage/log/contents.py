@@ -150,9 +150,19 @@ class Contents:
         self._held = []
         self.held_size = 0
 
-    def undo_write(self) -> None:
-        """Cut off what a failed `write_out` may have left. What was held is gone."""
+    @property
+    def held_count(self) -> int:
+        """Appends that are held."""
+        return len(self._held)
+
+    def drop_held(self) -> None:
+        """It is never written."""
         self._let_go()
+
+    def undo_write(self, kept: int) -> None:
+        """Cut off what a failed `write_out` may have left. Of what was held the first `kept` appends stay so."""
+        del self._held[kept:]
+        self.held_size = sum(placed.size for placed, _ in self._held)
         self._drop_read()
         if self.active is not None:
             self._files.get(self.active).truncate(self.active.size)
@@ -208,6 +218,17 @@ class Contents:
             self.again.drop()
             self._positions.clear()
         return given
+
+    def read_held(self, start: int, max_bytes: int, end: int, *, at_least_one: bool) -> memoryview:
+        """As `read`, of what is held, which the disk has no room for."""
+        data = b"".join(buffer for placed, _ in self._held for buffer in placed.buffers)
+        gaps = self.gaps_below
+        skipped = cut(data, len(data), self.segments[-1].end, start, gaps_below=gaps).size
+        size, _, _ = cut(data, skipped + max_bytes, start, end, at=skipped, gaps_below=gaps)
+        if size == skipped and at_least_one:
+            wanted, _ = first_batch(data[skipped:])
+            size, _, _ = cut(data, skipped + wanted, start, end, at=skipped, gaps_below=gaps)
+        return memoryview(data)[skipped:size]
 
     def _cut_small(
         self, segment: Segment, position: int, data: bytes, limit: int, known: tuple[int, int], end: int

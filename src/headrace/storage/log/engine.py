@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from headrace.base.errors import CorruptData, StorageFailure
+from headrace.base.errors import CorruptData, FullDisk, NoRoom, StorageFailure
 from headrace.base.ids import Offset
 from headrace.base.limits import NEWEST_BYTES_MAX, OPEN_SEGMENT_FILES_MAX, READ_AGAIN_BYTES_MAX
 from headrace.base.ports import Disk, Space
@@ -118,7 +118,7 @@ class LocalLogEngine:
                     journaled = self._journal.recoverable(key)
                 found = self._recover(directory, stamp, config.index_interval_bytes, journaled)
         except OSError as error:
-            raise StorageFailure(f"The log of {directory.name} cannot be opened: {error}.") from error
+            raise _unopened(directory, error) from error
         returns = stamp is None and lineage > 0
         """The journal still has something of a log with this key that is gone."""
 
@@ -247,6 +247,10 @@ class LocalLogEngine:
         if self._journal is not None:
             self._journal.end_round(ended.journaled)
 
+    @property
+    def has_given_up_journal(self) -> bool:
+        return self._journal is not None and self._journal.is_given_up
+
     def begin_upkeep(self) -> Upkeep | None:
         return None if self._journal is None else self._journal.begin_upkeep()
 
@@ -309,7 +313,7 @@ class Opening:
         try:
             return self._finish(self._found.finish() if isinstance(self._found, Recovery) else self._found)
         except OSError as error:
-            raise StorageFailure(f"The log of {self._directory.name} cannot be opened: {error}.") from error
+            raise _unopened(self._directory, error) from error
 
 
 Done = Callable[[Outcomes], object]
@@ -369,10 +373,16 @@ class LocalRound:
         try:
             ticket.sync()
         except OSError as error:
-            if self._journal is not None:
+            if self._journal is not None and not ticket.lacks_room:
                 self._journal.note_failure(ticket.key)
             return error
         return None
+
+
+def _unopened(directory: Path, error: OSError) -> StorageFailure:
+    """Where there was no room for what recovery writes, it may be tried again."""
+    kind = NoRoom if isinstance(error, FullDisk) else StorageFailure
+    return kind(f"The log of {directory.name} cannot be opened: {error}.")
 
 
 def _in_use(name: str) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from headrace.base.errors import StorageFailure
+from headrace.base.errors import FullDisk, NoRoom, StorageFailure
 from headrace.base.ids import Offset
 from headrace.base.ports import Disk
 from headrace.storage.engine import NO_GAPS
@@ -45,6 +45,17 @@ class Unsynced:
     removals: list[Path] = field(default_factory=list)
     """Files to remove, once the checkpoint no longer needs them."""
 
+    def take_back(self, earlier: Unsynced) -> None:
+        """What was taken over is still to be done."""
+        self.active = self.active or earlier.active
+        self.closed = earlier.closed + self.closed
+        self.birth = self.birth or earlier.birth
+        self.names = self.names or earlier.names
+        self.checkpoint = self.checkpoint or earlier.checkpoint
+        self.gaps_below = max(self.gaps_below, earlier.gaps_below)
+        self.snapshots = earlier.snapshots + self.snapshots
+        self.removals = earlier.removals + self.removals
+
     @property
     def besides_active(self) -> bool:
         """There is work even where the active segment is left to the kernel."""
@@ -71,6 +82,7 @@ class Ticket:
         "file_end",
         "is_journaled",
         "key",
+        "lacks_room",
         "pinned",
         "position",
         "work",
@@ -110,6 +122,8 @@ class Ticket:
         """The same for the journal, where nothing else is to be done."""
         self.failure: OSError | None = None
         """Its log's own file could not be written."""
+        self.lacks_room = False
+        """Its failure is that of a write on a full disk, and of no sync."""
         self.is_journaled = False
         self.checkpoint = checkpoint
         self.contents_are_durable = False
@@ -125,11 +139,18 @@ class Ticket:
         for segment in self.pinned:
             segment.pins += 1
 
+    @property
+    def has_epochs(self) -> bool:
+        """It writes them."""
+        return self._epochs is not None
+
     def write_out(self) -> None:
         """Give the log's own file what it lacks, on the loop, before a `sync`. Where the journal makes it durable, that
         can wait (see `PartitionLog.write_out`)."""
         try:
             self._write_out()
+        except NoRoom as error:
+            self.failure, self.lacks_room = FullDisk(errno.ENOSPC, str(error), str(self._directory)), True
         except StorageFailure as error:
             self.failure = OSError(errno.EIO, str(error), str(self._directory))
 
@@ -143,11 +164,19 @@ class Ticket:
         """Blocking, once. Raises OSError."""
         if self.failure is not None:
             raise self.failure
-        disk, directory = self._disk, self._directory
         for file in self._files:
             file.sync()
         if self._journal is not None and self._journal.has_failed(self.key):
-            raise OSError(errno.EIO, "another sync of it failed, so that this one proves nothing", str(directory))
+            raise OSError(errno.EIO, "another sync of it failed, so that this one proves nothing", str(self._directory))
+        try:
+            self._sync_rest()
+        except FullDisk:
+            self.lacks_room = True
+            raise
+
+    def _sync_rest(self) -> None:
+        """All but the contents, which are durable."""
+        disk, directory = self._disk, self._directory
         if self.work.birth:
             sync_file(disk, directory / STAMP)
         if self._write_small_files() or self.work.names:

@@ -84,6 +84,10 @@ class JournaledLog(Protocol):
     @property
     def key(self) -> LogKey: ...
 
+    @property
+    def owes_file(self) -> bool:
+        """Its own file had no room for something that may be here, and is to be given it: a sync proves nothing."""
+
     def fail_behind(self) -> None:
         """Its own file could not be synced behind the journal, which keeps what it has of it."""
 
@@ -275,6 +279,11 @@ class Journal:
         self._recoverable: dict[LogKey, list[Recoverable]] = {}
         self._noted: dict[LogKey, _Noted] = {}
         """Logs of which any file holds anything. What nobody needs is among it: a power cut may bring it back."""
+
+    @property
+    def is_given_up(self) -> bool:
+        """Nothing is written to it any more in this life."""
+        return self._broken
 
     # what an earlier life left
 
@@ -500,7 +509,7 @@ class Journal:
         """Keep a spare file: one whose logs are synced, or a new one; begin to sync behind when half are in use."""
         ring, files_max = self._ring, self._settings.files_max
         if self._broken:
-            work.behind = [held for file in ring for held in file.held.values() if not held.is_lost]
+            work.behind = [held for file in ring for held in file.held.values() if not (held.is_lost or _waits(held))]
             return
         while len(ring) > 1 and not ring[0].held:
             self._spare.append(ring.popleft())
@@ -510,7 +519,7 @@ class Journal:
             self._files_made += 1
             work.prepare = self._directory / f"{self._files_made:020d}{SUFFIX}"
         if len(ring) > max(1, files_max // 2):
-            work.behind = list(ring[0].held.values())
+            work.behind = [held for held in ring[0].held.values() if not _waits(held)]
 
     def _go_on(self) -> None:
         """There is a spare file where the ring had none left."""
@@ -663,6 +672,10 @@ class Journal:
             )
         else:
             self._remove([each.path for each in spare])
+
+
+def _waits(held: _Held) -> bool:
+    return held.log.owes_file
 
 
 def _enter(life: _EarlierLife, path: Path, found: FoundRound) -> None:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from headrace.base.errors import CorruptData, StorageFailure
+from headrace.base.errors import OUT_OF_ROOM, CorruptData, NoRoom, StorageFailure
 from headrace.base.ids import LAST_OFFSET, NO_EPOCH, NO_OFFSET, LeaderEpoch, Offset
 from headrace.base.ports import Buffer, Disk
 from headrace.storage.engine import (
@@ -156,6 +156,7 @@ class LocalLog:
         self._collected = Collected(self.log_end_offset)
         self._is_journaled = is_journaled
         """The journal may hold something of this lineage."""
+        self.lacks_room = False
         self.on_failed: Callable[[], object] | None = None
 
     # what is known
@@ -167,6 +168,10 @@ class LocalLog:
     @property
     def epochs(self) -> Sequence[tuple[LeaderEpoch, Offset]]:
         return tuple(self._epochs.entries)
+
+    @property
+    def owes_file(self) -> bool:
+        return self.lacks_room and self._contents.held_size > 0
 
     @property
     def needs_flush(self) -> bool:
@@ -229,7 +234,7 @@ class LocalLog:
                 self._open_segment(now_ms)
             self._roll()  # what comes next begins a segment, whose name says where it goes on
         except OSError as error:
-            raise self._refused(error) from error
+            raise self._refused(error, contents.held_count) from error
         contents.segments[-1].end = offset
         self._drop_collected()
         self._note_gaps(offset)
@@ -244,11 +249,15 @@ class LocalLog:
         if self.failed:
             raise StorageFailure(f"The log of {self.directory.name} has failed; restart the broker on a good disk.")
         contents, config, journal = self._contents, self.config, self._journal
+        if self.lacks_room:
+            self.write_out()  # what was taken before comes first
+        kept = contents.held_count
         try:
             if contents.is_full(config, placed, now_ms):
                 self.roll()
             if contents.active is None:
                 self._open_segment(now_ms)
+            kept = contents.held_count
             contents.hold(placed, self.log_end_offset)
             if not config.fsync or gaps:
                 contents.write_out(config.index_interval_bytes)
@@ -257,7 +266,7 @@ class LocalLog:
             elif journal is None or not self._collected.add(placed, journal) or contents.is_empty:
                 contents.write_out(config.index_interval_bytes)
         except OSError as error:
-            raise self._refused(error) from error
+            raise self._refused(error, kept) from error
         self._unsynced.active = True
         if gaps:
             self._note_gaps(gaps)
@@ -272,21 +281,24 @@ class LocalLog:
         try:
             self._contents.write_out(self.config.index_interval_bytes)
         except OSError as error:
-            raise self._refused(error) from error
+            raise self._refused(error, self._contents.held_count) from error
+        self.lacks_room = False
 
-    def _refused(self, error: OSError) -> StorageFailure:
-        """Cut off what a failed write left. A full disk may have room again, where nothing is lost that was taken
-        before; any other failure is final."""
+    def _refused(self, error: OSError, kept: int) -> StorageFailure:
+        """Cut off what a failed write left. On a full disk the first `kept` of what is held stay: the journal, or a
+        follower, may have them, so that nothing else may ever be at their offsets. Any other failure is final."""
         self._drop_collected()  # what was cut off may come back after a power cut, and look as if it came first
         contents = self._contents
         try:
-            contents.undo_write()
+            contents.undo_write(kept)
+            self.lacks_room = error.errno in OUT_OF_ROOM and not self.failed
         except OSError:
-            self.failed = True
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            self.failed = True
+            self.lacks_room = False
+        if self.lacks_room:
+            return NoRoom(f"The log of {self.directory.name} cannot be written: {error}.")
+        self.failed = True
+        contents.drop_held()
         if contents.segments and contents.segments[-1].end < self.log_end_offset:
-            self.failed = True
             if contents.segments[-1].end < self.flushed_end:
                 self._keep_in_journal()
             self.log_end_offset = max(Offset(contents.segments[-1].end), self.flushed_end)
@@ -333,8 +345,13 @@ class LocalLog:
         assert start >= self.log_start_offset, "the caller answers OFFSET_OUT_OF_RANGE"
         if (newest := self._contents.newest.read(start, max_bytes, end, at_least_one=at_least_one)) is not None:
             return newest
-        if self._contents.held_size and end > self._contents.segments[-1].end:
-            self.write_out()
+        if self._contents.held_size and end > (written := self._contents.segments[-1].end):
+            try:
+                self.write_out()
+            except NoRoom:
+                if start >= written:
+                    return self._contents.read_held(start, max_bytes, end, at_least_one=at_least_one)
+                end = Offset(written)
         try:
             return self._contents.read(start, max_bytes, end, at_least_one=at_least_one)
         except OSError as error:
@@ -442,8 +459,7 @@ class LocalLog:
         try:
             return self._make_ticket(closing=False)
         except OSError as error:  # no sync has failed: what was written out stays
-            self.failed = True
-            raise self._refused(error) from error
+            raise self._refused(error, self._contents.held_count) from error
 
     def _make_ticket(self, *, closing: bool) -> Ticket:
         """Take over all that is unsynced. The active segment's indexes are written on closing only."""
@@ -535,7 +551,19 @@ class LocalLog:
         done = self._take(ticket)
         if done.contents_are_durable and done.end > self.flushed_end:  # the checkpoint may be there, and says the same
             self.flushed_end, self._flushed_position = done.end, done.position
-        self._fail(drop_tail=done.failure is None)
+        if done.lacks_room and not self.failed:
+            self._take_back(done)
+        else:
+            self._fail(drop_tail=done.failure is None)
+
+    def _take_back(self, done: Ticket) -> None:
+        """No sync has failed, but what it had to write found no room: the next flush has it to do."""
+        self.lacks_room = True
+        self._drop_collected()
+        self._epochs_changed = self._epochs_changed or done.has_epochs
+        written_since = {numbered(self.directory, at, SNAPSHOT) for at, _ in self._unsynced.snapshots}
+        done.work.removals = [path for path in done.work.removals if path not in written_since]
+        self._unsynced.take_back(done.work)
 
     def _take(self, ticket: FlushTicket) -> Ticket:
         assert self._ticket is not None
@@ -656,7 +684,8 @@ class LocalLog:
         closed, failure = self._with_times([segment for segment in contents.segments if segment.synced])
         active = contents.active
         if active is not None and self.log_end_offset <= up_to and retention.is_old(active, config, now_ms):
-            self.roll()
+            with suppress(NoRoom):  # to make some is what older segments go for
+                self.roll()
         count = retention.due(
             closed,
             config,
@@ -1014,9 +1043,10 @@ class LocalLog:
                 ticket = self._make_ticket(closing=True)
                 ticket.sync()
             except OSError as error:
-                self._note_failure()
                 if ticket is not None:
                     self._take(ticket)
+                if not (error.errno in OUT_OF_ROOM if ticket is None else ticket.lacks_room):
+                    self._note_failure()
                 raise StorageFailure(f"The log of {self.directory.name} cannot be closed cleanly: {error}.") from error
             self.finish_flush(ticket)
 

@@ -46,6 +46,7 @@ from headrace.storage.log.checkpoints import (
     decode_compacted,
     encode_checkpoint,
     encode_stamp,
+    full_disks_told,
     mark_doubt,
     read_file,
     write_file,
@@ -400,7 +401,8 @@ class Recovery:
         log.warning("a damaged part of a log is mended from the journal", path=str(segment.path), position=position)
         file = self.disk.open(segment.path)
         try:
-            file.write_at(position, [batches])
+            with full_disks_told():
+                file.write_at(position, [batches])
         finally:
             file.close()
         self.changed = self.rewrites = True
@@ -498,7 +500,8 @@ class Recovery:
         segment = self.suspect[-1]
         file = self.disk.open(segment.path, create=True)
         try:
-            file.write_at(segment.size, [missing])
+            with full_disks_told():
+                file.write_at(segment.size, [missing])
             self._accept(segment, file, segment.size + len(missing))
         finally:
             file.close()
