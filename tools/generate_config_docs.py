@@ -19,6 +19,7 @@ from headrace.metadata.config_table import (  # noqa: E402 - needs the path abov
     BROKER_DEFS,
     EVERY_BROKER_DEF,
     EVERY_TOPIC_DEF,
+    GROUP_DEFS,
     INT_MAX,
     LONG_MAX,
     NUMBERS,
@@ -41,6 +42,13 @@ all brokers, that over what the broker was started with (`--config key=value`), 
 are read as Kafka reads them: blanks at both ends and around a list's commas are left out. A value that no code honours
 yet is refused, never swallowed.
 """
+GROUPS: Final = """
+## Groups
+
+A group of the consumer protocol may have values of its own (IncrementalAlterConfigs, `kafka-configs --entity-type
+groups`), also before there is such a group; they hold from a member's next heartbeat on. One of the classic protocol
+keeps them for when it changes: its members choose their session themselves.
+"""
 OTHERS: Final = """
 ## Other configs of Kafka
 
@@ -60,6 +68,8 @@ def page() -> str:
             *_table(("config", "broker's name"), TOPIC_DEFS, lambda key, it: (f"`{key}`", f"`{it.broker_key}`")),
             "\n## Brokers\n\nBesides the broker's names above.\n",
             *_table(("config", "while running"), own, lambda key, it: (f"`{key}`", "yes" if it.dynamic else "no")),
+            GROUPS,
+            *_table(("config", "broker's name"), GROUP_DEFS, lambda key, it: (f"`{key}`", f"`{it.broker_key}`")),
             OTHERS.format(version=VERSION),
             *_others("topic config", EVERY_TOPIC_DEF, TOPIC_DEFS),
             "",

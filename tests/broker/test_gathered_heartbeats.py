@@ -152,8 +152,9 @@ async def test_who_is_refused_for_a_neighbour_is_told_with_it(tmp_path: Path, mo
     """Java's consumers give up where the group is full; it is not where the log does not take who filled it."""
     async with found(tmp_path) as groups:
         shard = groups.shard
-        consumer = replace(shard._config.consumer, group_consumer_max_size=1)
-        shard._config = replace(shard._config, consumer=consumer)
+        config = shard._config_of("g")
+        config = replace(config, consumer=replace(config.consumer, group_consumer_max_size=1))
+        shard._config_of = lambda _: config
         with monkeypatch.context() as patch:
             refusing(patch, ErrorCode.NOT_ENOUGH_REPLICAS)
             told = await asyncio.gather(joins(groups, "a"), joins(groups, "b"))

@@ -333,3 +333,28 @@ def test_a_topic_with_durable_history_cannot_come_to_be_compacted(image: Metadat
         compacted.replay([published]), ResourceType.TOPIC, "t", ("cleanup.policy", AlterOp.SET, "compact,delete")
     )
     assert (answer, own(again)["cleanup.policy"]) == (None, "compact,delete")
+
+
+def test_a_group_has_what_is_within_the_bounds_of_the_controller_s_broker(image: MetadataImage) -> None:
+    key = "consumer.session.timeout.ms"
+    after, refused = change(image, 32, "g", (key, 0, "50000"))
+    assert (refused, dict(after.group_configs["g"])) == (None, {key: "50000"})
+    wide = {"broker_configs": {"group.consumer.max.session.timeout.ms": "90000"}, "node": NODE}
+    _, refused = change(image, 32, "g", (key, 0, "90000"))
+    assert refused is not None
+    assert "at most 60000, as group.consumer.max.session.timeout.ms says" in refused.message
+    after, refused = change(after, 32, "g", (key, 0, "90000"), **wide)
+    assert (refused, dict(after.group_configs["g"])) == (None, {key: "90000"})
+    after, _ = change(after, 32, "g", (key, 1, None))
+    assert "g" not in after.group_configs
+
+
+def test_no_more_than_so_many_groups_have_configs(image: MetadataImage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.controller.configs.GROUP_CONFIGS_MAX", 1)
+    given = ("consumer.session.timeout.ms", 0, "50000")
+    image, _ = change(image, 32, "g", given)
+    _, refused = change(image, 32, "h", given)
+    assert refused is not None
+    assert refused.code is ErrorCode.POLICY_VIOLATION
+    _, refused = change(image, 32, "g", ("consumer.session.timeout.ms", 0, "51000"))
+    assert refused is None

@@ -170,7 +170,7 @@ class World:
         return self.in_flight[0].log_offset if self.in_flight else len(self.log)
 
     def replayed(self, end: int | None = None) -> dict[str, Group]:
-        replay = Replay(self.config.consumer)
+        replay = Replay(lambda _: self.config.consumer)
         for key, value in self.log[:end]:
             replay.apply(key, value)
         groups = replay.groups(self.moment())

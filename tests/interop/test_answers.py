@@ -17,6 +17,7 @@ import pytest
 from headrace.wire.apis import ApiKey
 from headrace.wire.batches import encode_batch
 from headrace.wire.errors import ErrorCode
+from headrace.wire.messages import alter_configs as legacy
 from headrace.wire.messages import alter_user_scram_credentials as alter_scram
 from headrace.wire.messages import api_versions as versions
 from headrace.wire.messages import (
@@ -36,12 +37,15 @@ from headrace.wire.messages import (
 from headrace.wire.messages import create_delegation_token as create_token
 from headrace.wire.messages import delete_groups as groups
 from headrace.wire.messages import delete_records as deletion
+from headrace.wire.messages import describe_configs as describe
 from headrace.wire.messages import describe_delegation_token as tokens
 from headrace.wire.messages import describe_producers as producers
 from headrace.wire.messages import describe_transactions as transactions
 from headrace.wire.messages import describe_user_scram_credentials as scram
 from headrace.wire.messages import expire_delegation_token as expire_token
 from headrace.wire.messages import find_coordinator as coordinator
+from headrace.wire.messages import incremental_alter_configs as alter
+from headrace.wire.messages import list_config_resources as resources
 from headrace.wire.messages import offset_commit as commit
 from headrace.wire.messages import offset_fetch as committed
 from headrace.wire.messages import produce as produce_
@@ -284,6 +288,72 @@ async def test_types_of_upgrades(client: RawClient, kind: int, error: int) -> No
     update = update_features.FeatureUpdateKey(feature="group.version", max_version_level=1, upgrade_type=kind)
     request = update_features.UpdateFeaturesRequest(feature_updates=(update,), validate_only=True)
     assert (await client.ask(1, request)).error_code == error
+
+
+# configs of groups (KIP-848)
+
+SESSION, INTERVAL = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
+GROUP = 32
+
+
+async def altered(client: RawClient, group: str, *changes: tuple[str, int, str | None], dry: bool = False) -> int:
+    """The error of it."""
+    configs = tuple(alter.AlterableConfig(*change) for change in changes)
+    request = alter.IncrementalAlterConfigsRequest((alter.AlterConfigsResource(GROUP, group, configs),), dry)
+    return int((await client.ask(1, request)).responses[0].error_code)
+
+
+async def described(client: RawClient, group: str) -> dict[str, tuple[str, int, bool]]:
+    """Of those of the consumer protocol, value and source, and whether it is for reading only."""
+    request = describe.DescribeConfigsRequest((describe.DescribeConfigsResource(GROUP, group, None),))
+    (found,) = (await client.ask(4, request)).results
+    assert found.error_code == 0
+    configs = {each.name: (each.value, each.config_source, each.read_only) for each in found.configs}
+    return {name: configs[name] for name in (SESSION, INTERVAL)}
+
+
+async def test_a_group_has_configs_of_its_own(client: RawClient) -> None:
+    group = uuid4().hex
+    own, default = 8, 5
+    assert await altered(client, group, (SESSION, 0, " 50000 "), (INTERVAL, 0, "6000")) == 0
+    assert await described(client, group) == {SESSION: ("50000", own, False), INTERVAL: ("6000", own, False)}
+    listed = await client.ask(1, resources.ListConfigResourcesRequest(resource_types=(GROUP,)))
+    assert group in [each.resource_name for each in listed.config_resources]
+    assert await altered(client, group, (SESSION, 1, None), ("nope", 1, None)) == 0
+    assert (await described(client, group))[SESSION][:2] == ("45000", default)
+    older = legacy.AlterConfigsResource(GROUP, group, (legacy.AlterableConfig(SESSION, "46000"),))
+    assert (await client.ask(2, legacy.AlterConfigsRequest((older,)))).responses[0].error_code == 0
+    assert {name: value for name, (value, source, _) in (await described(client, group)).items() if source == own} == {
+        SESSION: "46000"
+    }, "what it does not name has its default again"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "error"),
+    [
+        *((SESSION, value, 40) for value in ("44999", "60001", "-1", "", "x", "4_6000")),
+        *((INTERVAL, value, 40) for value in ("4999", "15001", "0")),
+        *((SESSION, value, 0) for value in ("45000", "60000")),
+        *((INTERVAL, value, 0) for value in ("5000", "15000")),
+        *((SESSION, None, 42), ("nope", "1", 40), ("retention.ms", "1", 40)),
+    ],
+)
+async def test_what_a_group_can_be_given(client: RawClient, key: str, value: str | None, error: int) -> None:
+    assert await altered(client, "g", (key, 0, value), dry=True) == error
+
+
+async def test_a_group_with_configs_has_a_name(client: RawClient) -> None:
+    assert await altered(client, "", (SESSION, 0, "50000"), dry=True) == ErrorCode.INVALID_REQUEST
+    request = describe.DescribeConfigsRequest((describe.DescribeConfigsResource(GROUP, "", None),))
+    assert (await client.ask(4, request)).results[0].error_code == ErrorCode.INVALID_REQUEST
+    assert await altered(client, "g", (SESSION, 2, "1"), dry=True) == ErrorCode.INVALID_CONFIG, "nothing to append to"
+
+
+@pytest.mark.parametrize(("name", "error"), [("", 42), (" ", 17), ("a/b", 17), (".", 17), ("nobody-made-this", 3)])
+async def test_configs_of_what_is_no_topic(client: RawClient, name: str, error: int) -> None:
+    configs = (alter.AlterableConfig("retention.ms", 0, "100000"),)
+    request = alter.IncrementalAlterConfigsRequest((alter.AlterConfigsResource(2, name, configs),), True)
+    assert (await client.ask(1, request)).responses[0].error_code == error
 
 
 # what is not there

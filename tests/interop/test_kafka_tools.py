@@ -282,6 +282,16 @@ def test_what_has_configs_is_listed(tools: KafkaTools) -> None:
         assert dynamic(tools.did("ConfigCommand", "--entity-type", none, "--describe")) == {}
 
 
+def test_a_group_s_configs_change(tools: KafkaTools) -> None:
+    group = ("--entity-type", "groups", "--entity-name", "readers")
+    tools.did("ConfigCommand", *group, "--alter", "--add-config", "consumer.session.timeout.ms=50000")
+    assert dynamic(tools.did("ConfigCommand", *group, "--describe"))["consumer.session.timeout.ms"] == "50000"
+    refused = tools.run("ConfigCommand", *group, "--alter", "--add-config", "consumer.session.timeout.ms=1")
+    assert "group.consumer.min.session.timeout.ms" in refused.text
+    tools.did("ConfigCommand", *group, "--alter", "--delete-config", "consumer.session.timeout.ms")
+    assert dynamic(tools.did("ConfigCommand", *group, "--describe")) == {}
+
+
 def test_features_are_told_and_have_the_levels_that_they_have(tools: KafkaTools) -> None:
     told = dict(
         re.findall(r"^Feature: (\S+).*FinalizedVersionLevel: (\S+)", tools.did("FeatureCommand", "describe").text, re.M)

@@ -334,6 +334,14 @@ broker_alterations = st.builds(
     st.sampled_from(["1", "2"]),
     st.booleans(),
 )
+group_alterations = st.builds(
+    _alter,
+    st.just(ResourceType.GROUP),
+    st.sampled_from(["g", "h"]),
+    st.sampled_from(["consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"]),
+    st.sampled_from(["5000", "6000", "45000", "46000"]),
+    st.booleans(),
+)
 registrations = st.builds(
     _register, brokers, st.integers(1, 2), st.sampled_from([None, "a", "b"]), st.sampled_from([True, True, False])
 )
@@ -374,6 +382,7 @@ commands = st.one_of(
     st.builds(_grow, names, st.integers(1, 6)),
     topic_alterations,
     broker_alterations,
+    group_alterations,
     st.builds(
         _limit,
         st.dictionaries(st.sampled_from([USER, CLIENT_ID]), st.sampled_from([None, "a"]), max_size=2),

@@ -432,6 +432,8 @@ GROUPS_PER_SHARD_MAX: Final = 10_000
 """Groups that one partition of the offsets topic keeps; a further one is refused."""
 GROUP_NAME_CHARS_MAX: Final = 8_000
 """Longest group id, protocol type or protocol name: four bytes a character still fit the record's int16 length."""
+GROUP_CONFIGS_MAX: Final = 10_000
+"""Groups that may have configs of their own, but for what one request adds: every broker's metadata has them."""
 GROUP_SUBSCRIPTION_BYTES_MAX: Final = 1024 * 1024
 """Bytes of subscriptions that one member may join with, over all the protocols that it offers."""
 GROUP_CLASSIC_TOPICS_MAX: Final = 10_000

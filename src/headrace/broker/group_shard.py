@@ -71,13 +71,15 @@ _PARKED = (Join, Sync)
 
 
 class GroupShard:
-    """See the module. `partition` is led here as long as the shard lives; `on_lost` is told when it no longer is."""
+    """See the module. `partition` is led here as long as the shard lives; `on_lost` is told when it no longer is.
+    `config_of`: what holds for a group now, by its name; `config`: where it has nothing of its own."""
 
     def __init__(
         self,
         partition: Partition,
         *,
         config: GroupConfig,
+        config_of: Callable[[str], GroupConfig],
         clock: Clock,
         topics: Callable[[], Topics],
         lease: Lease,
@@ -88,7 +90,7 @@ class GroupShard:
         self.groups: dict[str, Group] = {}
         self.loaded = False
         self.lost = False
-        self._config = config
+        self._config_of = config_of
         self._clock = clock
         self._topics = topics
         self._lease = lease
@@ -186,7 +188,7 @@ class GroupShard:
         """Whether there is no room for the group that this would make. What makes none is answered as ever."""
         if group_id in self.groups or len(self.groups) < GROUPS_PER_SHARD_MAX:
             return False
-        made, _ = step(group_id, None, event, self._now(), self._config, self._topics())
+        made, _ = step(group_id, None, event, self._now(), self._config_of(group_id), self._topics())
         return made is not None
 
     def send(self, group_id: str, event: Event) -> None:
@@ -210,7 +212,8 @@ class GroupShard:
         heard = self._heard.pop(group_id, None)
         if heard is not None:
             event = Together((Heard(heard), event))
-        after, effects = step(group_id, self.groups.get(group_id), event, self._now(), self._config, self._topics())
+        config = self._config_of(group_id)
+        after, effects = step(group_id, self.groups.get(group_id), event, self._now(), config, self._topics())
         if after is None:
             self.groups.pop(group_id, None)
             self._timers.disarm(group_id)
@@ -401,7 +404,7 @@ class GroupShard:
 
     async def load(self) -> None:
         """Read what is `ready`. Raises CorruptData or OSError where it cannot be read."""
-        replay = Replay(self._config.consumer)
+        replay = Replay(lambda group_id: self._config_of(group_id).consumer)
         await read(self.partition, self._end, replay, lambda: self.lost)
         if replay.is_empty:  # of 50 partitions most may be: no thread has to say so
             groups = {}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Final
 
 import structlog
@@ -33,7 +34,7 @@ from headrace.coordinators.groups.consumer.heartbeats import ConsumerConfig
 from headrace.coordinators.groups.events import Event
 from headrace.coordinators.groups.model import Group, GroupConfig, MigrationPolicy
 from headrace.coordinators.groups.partitioning import partition_for
-from headrace.metadata.configs import broker_value
+from headrace.metadata.configs import broker_value, group_values
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import BrokerImage, MetadataImage
 from headrace.metadata.values import TopicImage
@@ -112,6 +113,19 @@ class GroupService:
             offsets_commit_timeout_ms=self._number("offsets.commit.timeout.ms"),
             offsets_retention_ms=self._number("offsets.retention.minutes") * 60_000,
         )
+
+    def config_of(self, group_id: str) -> GroupConfig:
+        """What holds for the group now: its own configs, and for the rest those of all."""
+        image = self._metadata.image
+        if group_id not in image.group_configs:
+            return self.config
+        own = group_values(image, group_id, self._configs, node=self._node)
+        consumer = replace(
+            self.config.consumer,
+            group_consumer_session_timeout_ms=own["consumer.session.timeout.ms"].number(),
+            group_consumer_heartbeat_interval_ms=own["consumer.heartbeat.interval.ms"].number(),
+        )
+        return replace(self.config, consumer=consumer)
 
     def _number(self, key: str) -> int:
         return broker_value(self._metadata.image, self._configs, key, node=self._node).number()
@@ -356,6 +370,7 @@ class GroupService:
                 shard = GroupShard(
                     partition,
                     config=self.config,
+                    config_of=self.config_of,
                     clock=self._clock,
                     topics=self.topics,
                     lease=self._lease,

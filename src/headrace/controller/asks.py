@@ -176,7 +176,14 @@ class AlterConfigs(Command[Refusals]):
     validate_only: bool = False
 
     def decide(self, image: MetadataImage, setting: Setting) -> Decision[Refusals | Refusal]:
-        decision = alter_configs(image, self.resources, replace_all=self.replace_all, validate_only=self.validate_only)
+        decision = alter_configs(
+            image,
+            self.resources,
+            replace_all=self.replace_all,
+            validate_only=self.validate_only,
+            broker_configs=setting.broker_configs,
+            node=setting.node,
+        )
         return Decision(decision.events, tuple(decision.result))
 
 

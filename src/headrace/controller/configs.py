@@ -1,4 +1,4 @@
-"""Decides on changes of topic and broker configs.
+"""Decides on changes of topic, broker and group configs.
 
 Promises: each resource of a request is decided on its own, whole: one bad key and none of its keys change; what is
 refused names the key. Sources: KIP-339 (incremental), KIP-133 (the older, which replaces all), KIP-226 (brokers).
@@ -9,27 +9,34 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Final, NamedTuple
 
 from headrace.base.ids import BrokerId, TopicPartition
+from headrace.base.limits import GROUP_CONFIGS_MAX, GROUP_NAME_CHARS_MAX
 from headrace.base.reading import INT_MAX, is_natural, items, natural
 from headrace.controller.decision import Decision, Refusal, Verdict
+from headrace.controller.topic_names import topic_name_problem
 from headrace.metadata.configs import (
     EVERY_BROKER_DEF,
     EVERY_TOPIC_DEF,
+    GROUP_DEFS,
     ConfigDef,
     ConfigType,
     broker_config_problem,
+    group_config_problem,
     topic_config_conflict,
     topic_config_problem,
 )
-from headrace.metadata.events import ConfigChanged, MetadataEvent
+from headrace.metadata.events import ConfigChanged, GroupConfigChanged, MetadataEvent
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.values import TopicImage
 from headrace.wire.errors import ErrorCode
 
+NOBODY: Final = BrokerId(-1)
+
 
 class ResourceType(IntEnum):
-    """As the protocol numbers what can have configs; the last three have none here."""
+    """As the protocol numbers what can have configs; loggers and client metrics have none here."""
 
     TOPIC = 2
     BROKER = 4
@@ -59,7 +66,7 @@ class Alteration:
 @dataclass(frozen=True, slots=True)
 class ResourceAlteration:
     """One resource to change: `kind` is a `ResourceType`'s number, as it came; `name` a topic's, a broker's id, or
-    empty for all brokers."""
+    empty for all brokers, or a group's."""
 
     kind: int
     name: str
@@ -74,6 +81,14 @@ class _Target:
     broker_id: BrokerId | None
     configs: Mapping[str, str]
     table: Mapping[str, ConfigDef]
+    group: str | None = None
+
+
+class _Bounds(NamedTuple):
+    """Of what a group may be given: the configs of this broker, which was started with `broker_configs`."""
+
+    broker_configs: Mapping[str, str]
+    node: BrokerId
 
 
 def alter_configs(
@@ -82,9 +97,13 @@ def alter_configs(
     *,
     replace_all: bool = False,
     validate_only: bool = False,
+    broker_configs: Mapping[str, str] | None = None,
+    node: BrokerId = NOBODY,
 ) -> Decision[list[Refusal | None]]:
     """One answer for each resource, in order; None: done. `replace_all`: every key that is not named goes back to
-    its default (the older AlterConfigs)."""
+    its default (the older AlterConfigs). What a group may be given is bounded by the configs of broker `node`, which
+    was started with `broker_configs`."""
+    bounds = _Bounds(broker_configs or {}, node)
     seen: set[tuple[int, str]] = set()
     events: list[MetadataEvent] = []
     answers: list[Refusal | None] = []
@@ -93,7 +112,7 @@ def alter_configs(
         if identity in seen:
             verdict: Verdict = Refusal(ErrorCode.INVALID_REQUEST, f"'{resource.name}' is in the request twice.")
         else:
-            verdict = _alter(image, resource, replace_all)
+            verdict = _alter(image, resource, replace_all, bounds)
         seen.add(identity)
         answers.append(verdict if isinstance(verdict, Refusal) else None)
         if not isinstance(verdict, Refusal):
@@ -101,7 +120,7 @@ def alter_configs(
     return Decision(() if validate_only else tuple(events), answers)
 
 
-def _alter(image: MetadataImage, resource: ResourceAlteration, replace_all: bool) -> Verdict:
+def _alter(image: MetadataImage, resource: ResourceAlteration, replace_all: bool, bounds: _Bounds) -> Verdict:
     target = _target(image, resource)
     if isinstance(target, Refusal):
         return target
@@ -111,7 +130,7 @@ def _alter(image: MetadataImage, resource: ResourceAlteration, replace_all: bool
         if alteration.key in named:
             return Refusal(ErrorCode.INVALID_REQUEST, f"Config {alteration.key} is in the request more than once.")
         named.add(alteration.key)
-        value = _altered(target, alteration)
+        value = _altered(image, target, alteration, bounds)
         if isinstance(value, Refusal):
             return value
         changes[alteration.key] = value
@@ -120,6 +139,8 @@ def _alter(image: MetadataImage, resource: ResourceAlteration, replace_all: bool
         return []
     if target.topic is not None and (refusal := _topic_refusal(image, target.topic, changes)) is not None:
         return refusal
+    if target.group is not None:
+        return [GroupConfigChanged(group=target.group, changes=changes)]
     topic_id = None if target.topic is None else target.topic.id
     return [ConfigChanged(topic_id=topic_id, broker_id=target.broker_id, changes=changes)]
 
@@ -153,6 +174,10 @@ def _target(image: MetadataImage, resource: ResourceAlteration) -> _Target | Ref
     match resource.kind:
         case ResourceType.TOPIC:
             topic = image.topic(resource.name)
+            if topic is None and not resource.name:
+                return Refusal(ErrorCode.INVALID_REQUEST, "Configs are of one topic: name it.")
+            if topic is None and (problem := topic_name_problem(resource.name)):
+                return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
             if topic is None:
                 return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{resource.name}' does not exist")
             return _Target(topic, None, topic.configs, EVERY_TOPIC_DEF)
@@ -161,8 +186,21 @@ def _target(image: MetadataImage, resource: ResourceAlteration) -> _Target | Ref
             if isinstance(broker_id, Refusal):
                 return broker_id
             return _Target(None, broker_id, image.broker_configs.get(broker_id) or {}, EVERY_BROKER_DEF)
+        case ResourceType.GROUP:
+            return _group_target(image, resource.name)
         case _:
             return Refusal(ErrorCode.INVALID_REQUEST, f"Resources of type {resource.kind} have no configs here.")
+
+
+def _group_target(image: MetadataImage, name: str) -> _Target | Refusal:
+    if not 0 < len(name) <= GROUP_NAME_CHARS_MAX:
+        message = f"Configs are of one group: name it, with 1 to {GROUP_NAME_CHARS_MAX} characters."
+        return Refusal(ErrorCode.INVALID_REQUEST, message)
+    configs = image.group_configs.get(name)
+    if configs is None and len(image.group_configs) >= GROUP_CONFIGS_MAX:
+        message = f"{GROUP_CONFIGS_MAX} groups have configs of their own: remove those of another one first."
+        return Refusal(ErrorCode.POLICY_VIOLATION, message)
+    return _Target(None, None, configs or {}, GROUP_DEFS, name)
 
 
 def named_broker(image: MetadataImage, name: str) -> BrokerId | Refusal | None:
@@ -174,13 +212,15 @@ def named_broker(image: MetadataImage, name: str) -> BrokerId | Refusal | None:
     return BrokerId(natural(name))
 
 
-def _altered(target: _Target, alteration: Alteration) -> str | Refusal | None:
+def _altered(image: MetadataImage, target: _Target, alteration: Alteration, bounds: _Bounds) -> str | Refusal | None:
     """The key's new value; None: removed."""
     key, value = alteration.key, alteration.value
     if (definition := target.table.get(key)) is None:
         if alteration.op == AlterOp.DELETE:  # it is not set; Kafka's tools remove what they might have set
             return None
-        return _bad(_problem(target, {key: value}))
+        return _bad(_problem(image, target, {key: value}, bounds))
+    if value is None and alteration.op != AlterOp.DELETE:
+        return Refusal(ErrorCode.INVALID_REQUEST, f"Null value not supported for config {key}.")
     if not definition.dynamic:
         return _bad(f"Config {key} cannot be changed while a broker runs: set it where the broker is started.")
     match alteration.op:
@@ -194,7 +234,7 @@ def _altered(target: _Target, alteration: Alteration) -> str | Refusal | None:
             return _bad(f"Config {key} is not a list: nothing can be appended to it or subtracted from it.")
         case _:
             return Refusal(ErrorCode.INVALID_REQUEST, f"Unknown operation {alteration.op} on config {key}.")
-    if problem := _problem(target, {key: value}):
+    if problem := _problem(image, target, {key: value}, bounds):
         return _bad(problem)
     assert value is not None, "null is a problem"
     return definition.kept(value)
@@ -207,7 +247,9 @@ def _edited(current: str, op: int, value: str) -> str:
     return ",".join(item for item in present if item not in named)
 
 
-def _problem(target: _Target, configs: Mapping[str, str | None]) -> str | None:
+def _problem(image: MetadataImage, target: _Target, configs: Mapping[str, str | None], bounds: _Bounds) -> str | None:
+    if target.group is not None:
+        return group_config_problem(image, configs, bounds.broker_configs, node=bounds.node)
     return topic_config_problem(configs) if target.topic is not None else broker_config_problem(configs)
 
 

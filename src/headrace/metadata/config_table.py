@@ -19,6 +19,7 @@ __all__ = [
     "BROKER_DEFS",
     "EVERY_BROKER_DEF",
     "EVERY_TOPIC_DEF",
+    "GROUP_DEFS",
     "INT_MAX",
     "LONG_MAX",
     "NUMBERS",
@@ -479,6 +480,22 @@ _BROKER_ONLY: Final = (
         doc="How often members of consumer groups are to be heard from.",
     ),
     ConfigDef(
+        key="group.consumer.max.heartbeat.interval.ms",
+        type=ConfigType.INT,
+        default="15000",
+        low=1,
+        dynamic=False,
+        doc="Longest consumer.heartbeat.interval.ms that a group may be given.",
+    ),
+    ConfigDef(
+        key="group.consumer.max.session.timeout.ms",
+        type=ConfigType.INT,
+        default="60000",
+        low=1,
+        dynamic=False,
+        doc="Longest consumer.session.timeout.ms that a group may be given.",
+    ),
+    ConfigDef(
         key="group.consumer.max.size",
         type=ConfigType.INT,
         default="2147483647",
@@ -494,6 +511,22 @@ _BROKER_ONLY: Final = (
         in_any_case=True,
         dynamic=False,
         doc="Whether a group with members may change between the classic protocol and the consumer protocol.",
+    ),
+    ConfigDef(
+        key="group.consumer.min.heartbeat.interval.ms",
+        type=ConfigType.INT,
+        default="5000",
+        low=1,
+        dynamic=False,
+        doc="Shortest consumer.heartbeat.interval.ms that a group may be given.",
+    ),
+    ConfigDef(
+        key="group.consumer.min.session.timeout.ms",
+        type=ConfigType.INT,
+        default="45000",
+        low=1,
+        dynamic=False,
+        doc="Shortest consumer.session.timeout.ms that a group may be given.",
     ),
     ConfigDef(
         key="group.consumer.session.timeout.ms",
@@ -774,3 +807,27 @@ EVERY_TOPIC_DEF: Final[Mapping[str, ConfigDef]] = dict(sorted({**known_topic_def
 EVERY_BROKER_DEF: Final[Mapping[str, ConfigDef]] = dict(
     sorted({**known_broker_defs(BROKER_DEFS), **BROKER_DEFS}.items())
 )
+
+
+GROUP_DEFS: Final[Mapping[str, ConfigDef]] = {
+    definition.key: definition
+    for definition in (
+        ConfigDef(
+            key="consumer.heartbeat.interval.ms",
+            type=ConfigType.INT,
+            default="5000",
+            broker_key="group.consumer.heartbeat.interval.ms",
+            low=1,
+            doc="How often members of this consumer group are to be heard from.",
+        ),
+        ConfigDef(
+            key="consumer.session.timeout.ms",
+            type=ConfigType.INT,
+            default="45000",
+            broker_key="group.consumer.session.timeout.ms",
+            low=1,
+            doc="A member of this consumer group that is silent for this long is out.",
+        ),
+    )
+}
+"""Configs of single groups, by name, sorted: of those of the consumer protocol (KIP-848); others keep them unused."""

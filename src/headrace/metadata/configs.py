@@ -17,6 +17,7 @@ from headrace.metadata.config_table import (
     BROKER_DEFS,
     EVERY_BROKER_DEF,
     EVERY_TOPIC_DEF,
+    GROUP_DEFS,
     TOPIC_DEFS,
     ConfigDef,
     ConfigType,
@@ -28,6 +29,7 @@ __all__ = [
     "BROKER_DEFS",
     "EVERY_BROKER_DEF",
     "EVERY_TOPIC_DEF",
+    "GROUP_DEFS",
     "TOPIC_DEFS",
     "ConfigDef",
     "ConfigSource",
@@ -55,6 +57,7 @@ class ConfigSource(IntEnum):
     DYNAMIC_DEFAULT_BROKER_CONFIG = 3
     STATIC_BROKER_CONFIG = 4
     DEFAULT_CONFIG = 5
+    DYNAMIC_GROUP_CONFIG = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +126,15 @@ def broker_values(
     return _described(_value(key, definition, {}, levels, 1) for key, definition in EVERY_BROKER_DEF.items())
 
 
+def group_values(
+    image: MetadataImage, group: str, broker_configs: Mapping[str, str], *, node: BrokerId | None = None
+) -> dict[str, ConfigValue]:
+    """Every config of a group as it holds on broker `node`, by name, sorted, whether or not there is such a group."""
+    levels, source = _levels(image, broker_configs, node), ConfigSource.DYNAMIC_GROUP_CONFIG
+    own: Mapping[str, str] = image.group_configs.get(group) or {}
+    return {key: _value(key, definition, own, levels, 1, source) for key, definition in GROUP_DEFS.items()}
+
+
 def _described(values: Iterable[ConfigValue]) -> dict[str, ConfigValue]:
     return {value.key: value for value in values if not (value.is_default and value.definition.is_hidden)}
 
@@ -151,11 +163,12 @@ def _value(
     topic_configs: Mapping[str, str],
     levels: Iterable[tuple[Mapping[str, str], ConfigSource]],
     replicas: int,
+    own_source: ConfigSource = ConfigSource.DYNAMIC_TOPIC_CONFIG,
 ) -> ConfigValue:
     broker_key = definition.broker_key or definition.key
     synonyms: list[tuple[str, str | None, ConfigSource]] = []
     if (own := topic_configs.get(definition.key)) is not None:
-        synonyms.append((definition.key, _shown(definition, own), ConfigSource.DYNAMIC_TOPIC_CONFIG))
+        synonyms.append((definition.key, _shown(definition, own), own_source))
     for configs, source in levels:
         if (found := configs.get(broker_key)) is not None:
             synonyms.append((broker_key, _shown(definition, found), source))
@@ -268,6 +281,26 @@ def kept_topic_configs(configs: Mapping[str, str | None]) -> dict[str, str]:
 def broker_config_problem(configs: Mapping[str, str | None]) -> str | None:
     """The same for a broker's, under the broker's names."""
     return _first_problem(configs, EVERY_BROKER_DEF, "broker")
+
+
+def group_config_problem(
+    image: MetadataImage, configs: Mapping[str, str | None], broker_configs: Mapping[str, str], *, node: BrokerId
+) -> str | None:
+    """The same for a group's, which has to be within the bounds of broker `node`'s configs."""
+    if problem := _first_problem(configs, GROUP_DEFS, "group"):
+        return problem
+    for key, value in configs.items():
+        assert value is not None, "null is a problem"
+        number = int(GROUP_DEFS[key].parsed(value))
+        least, most = (
+            broker_value(image, broker_configs, key.replace("consumer.", f"group.consumer.{which}."), node=node)
+            for which in ("min", "max")
+        )
+        if number < least.number():
+            return f"{key} must be at least {least.number()}, as {least.key} says."
+        if number > most.number():
+            return f"{key} must be at most {most.number()}, as {most.key} says."
+    return None
 
 
 def _first_problem(configs: Mapping[str, str | None], table: Mapping[str, ConfigDef], kind: str) -> str | None:

@@ -140,6 +140,16 @@ class ConfigChanged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GroupConfigChanged:
+    """Configs of a consumer group set or (None) removed, whether or not there is such a group."""
+
+    TYPE: ClassVar[int] = 33
+    VERSION: ClassVar[int] = 0
+    group: str
+    changes: Mapping[str, str | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderChanged:
     """An election: a new leader epoch, with the leader (or NO_LEADER) and the ISR that it starts with."""
 
@@ -387,6 +397,7 @@ MetadataEvent: TypeAlias = (
     | TopicDeleted
     | PartitionsAdded
     | ConfigChanged
+    | GroupConfigChanged
     | LeaderChanged
     | IsrChanged
     | ReplicasChanged

@@ -31,6 +31,7 @@ from headrace.metadata.events import (
     CatalogListed,
     ClusterBorn,
     ConfigChanged,
+    GroupConfigChanged,
     MetadataEvent,
     PartitionsAdded,
     ProducerIdsAllocated,
@@ -49,6 +50,7 @@ __all__ = ["EMPTY_IMAGE", "BrokerImage", "MetadataImage", "PartitionImage", "Top
 
 _NO_COUNTS: Final[immutables.Map[BrokerId, int]] = immutables.Map()
 _NO_MOVES: Final[immutables.Map[TopicPartition, Move]] = immutables.Map()
+_NO_GROUP_CONFIGS: Final[immutables.Map[str, immutables.Map[str, str]]] = immutables.Map()
 _NO_QUOTAS: Final[immutables.Map[QuotaEntity, immutables.Map[str, float]]] = immutables.Map()
 
 
@@ -73,6 +75,8 @@ class MetadataImage:
     next_producer_id: ProducerId
     withheld: frozenset[BrokerId] = frozenset()
     """Brokers whose vote in the quorum an operator has taken: they are not promoted by themselves."""
+    group_configs: immutables.Map[str, immutables.Map[str, str]] = _NO_GROUP_CONFIGS
+    """Of consumer groups, by the group's name; absent: none."""
     quotas: immutables.Map[QuotaEntity, immutables.Map[str, float]] = _NO_QUOTAS
     """Of clients, by entity and then by key; absent: none. The same object until one changes."""
     leaderships: immutables.Map[BrokerId, int] = _NO_COUNTS
@@ -164,6 +168,7 @@ class MetadataImage:
             topics=builder.finish_topics(),
             topic_ids=builder.topic_ids.finish(),
             broker_configs=builder.broker_configs.finish(),
+            group_configs=builder.group_configs.finish(),
             catalog=builder.catalog.finish(),
             next_producer_id=builder.next_producer_id,
             withheld=builder.withheld,
@@ -199,6 +204,8 @@ class MetadataImage:
                 start=NO_PRODUCER_ID,
                 end=self.next_producer_id,
             )
+        for group, configs in self.group_configs.items():
+            yield GroupConfigChanged(group=group, changes=dict(configs))
         for entity, quotas in self.quotas.items():
             yield QuotaChanged(entity=entity, changes=dict(quotas))
         for broker_id in sorted(self.withheld):

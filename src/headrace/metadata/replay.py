@@ -25,6 +25,7 @@ from headrace.metadata.events import (
     ClusterBorn,
     ConfigChanged,
     DesiredReplicasChanged,
+    GroupConfigChanged,
     IsrChanged,
     LeaderChanged,
     MetadataEvent,
@@ -77,6 +78,7 @@ class ImageBuilder:
         self.topics = image.topics.mutate()
         self.topic_ids = image.topic_ids.mutate()
         self.broker_configs = image.broker_configs.mutate()
+        self.group_configs = image.group_configs.mutate()
         self.catalog = image.catalog.mutate()
         self.partitions: dict[TopicId, list[PartitionImage]] = {}
         self.leaderships = image.leaderships.mutate()
@@ -126,6 +128,8 @@ class ImageBuilder:
                 self._add_partitions(event)
             case ConfigChanged():
                 self._change_config(event)
+            case GroupConfigChanged():
+                self._change_group_config(event)
             case LeaderChanged():
                 self._change_leader(event)
             case IsrChanged():
@@ -236,6 +240,13 @@ class ImageBuilder:
                 self.broker_configs.pop(event.broker_id, None)
         elif (topic := self.topics.get(event.topic_id)) is not None:
             self.topics[topic.id] = replace(topic, configs=changed(topic.configs, event.changes))
+
+    def _change_group_config(self, event: GroupConfigChanged) -> None:
+        configs = changed(self.group_configs.get(event.group, NO_CONFIGS), event.changes)
+        if configs:
+            self.group_configs[event.group] = configs
+        else:
+            self.group_configs.pop(event.group, None)
 
     def _change_quota(self, event: QuotaChanged) -> None:
         known = self.quotas.get(event.entity, NO_QUOTAS)

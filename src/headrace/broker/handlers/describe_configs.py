@@ -1,8 +1,9 @@
-"""DescribeConfigs: the configs of topics and brokers, with where each value comes from.
+"""DescribeConfigs: the configs of topics, brokers and groups, with where each value comes from.
 
 Topics: all of theirs, as this broker sees them. A broker: its own, only where it is this one, for nobody else knows its
-static configs; the empty name: the dynamic defaults of all brokers. v1 synonyms and sources (KIP-226); v3 types and
-documentation (KIP-569); v4 flexible. An empty list of keys means all, as null does.
+static configs; the empty name: the dynamic defaults of all brokers. A group: whether or not there is one of that name.
+v1 synonyms and sources (KIP-226); v3 types and documentation (KIP-569); v4 flexible. An empty list of keys means all,
+as null does.
 """
 
 from __future__ import annotations
@@ -17,7 +18,15 @@ from headrace.broker.context import Handler, RequestContext
 from headrace.controller.configs import ResourceType, named_broker
 from headrace.controller.decision import Refusal
 from headrace.controller.topic_names import topic_name_problem
-from headrace.metadata.configs import ConfigDef, ConfigSource, ConfigType, ConfigValue, broker_values, topic_values
+from headrace.metadata.configs import (
+    ConfigDef,
+    ConfigSource,
+    ConfigType,
+    ConfigValue,
+    broker_values,
+    group_values,
+    topic_values,
+)
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.describe_configs import (
@@ -86,8 +95,17 @@ def _values(resource: DescribeConfigsResource, context: RequestContext) -> Itera
             return _topic_values(resource.resource_name, context)
         case ResourceType.BROKER:
             return _broker_values(resource.resource_name, context)
+        case ResourceType.GROUP:
+            return _group_values(resource.resource_name, context)
         case other:
             return Refusal(ErrorCode.INVALID_REQUEST, f"Resources of type {other} have no configs here.")
+
+
+def _group_values(name: str, context: RequestContext) -> Iterable[ConfigValue] | Refusal:
+    if not name:
+        return Refusal(ErrorCode.INVALID_REQUEST, "Configs are of one group: name it.")
+    services = context.services
+    return group_values(context.image, name, services.configs, node=services.node_id).values()
 
 
 def _topic_values(name: str, context: RequestContext) -> Iterable[ConfigValue] | Refusal:

@@ -1,8 +1,8 @@
 """ListConfigResources: what has configs, by type (KIP-1142).
 
-Topics and brokers; there are no subscriptions to client metrics and no configs of groups or loggers, of which none is
-listed. v0 asks for client metrics alone (KIP-714); v1 names the types, none of them meaning all. An unknown type:
-UNSUPPORTED_VERSION, as on Kafka.
+Topics, brokers, and groups that have configs of their own; there are no subscriptions to client metrics and no configs
+of loggers, of which none is listed. v0 asks for client metrics alone (KIP-714); v1 names the types, none of them
+meaning all. An unknown type: UNSUPPORTED_VERSION, as on Kafka.
 """
 
 from __future__ import annotations
@@ -44,6 +44,8 @@ def _names(kind: ResourceType, context: RequestContext) -> Iterable[str]:
             return context.image.topic_names()
         case ResourceType.BROKER:
             return map(str, sorted(context.image.brokers))
+        case ResourceType.GROUP:
+            return sorted(context.image.group_configs)
         case _:
             return ()
 

@@ -7,6 +7,7 @@ forgotten, as in Kafka. A record is decoded only if it is its key's last, for mo
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import immutables
@@ -32,8 +33,9 @@ from headrace.wire.codec import DecodeError
 class Replay:
     """Feed it records, then take the groups."""
 
-    def __init__(self, config: ConsumerConfig | None = None) -> None:
-        self._config = config or ConsumerConfig()
+    def __init__(self, config_of: Callable[[str], ConsumerConfig] = lambda _: ConsumerConfig()) -> None:
+        """`config_of`: what holds for a group, by its name."""
+        self._config_of = config_of
         self._last: dict[bytes, bytes] = {}
         self._commits = CommitReader()
         self._formed: dict[str, GroupFormed] = {}
@@ -83,7 +85,7 @@ class Replay:
 
     def _consumer(self, name: str, now: Moment) -> ConsumerGroup | None:
         found = self._consumers.get(name)
-        return None if found is None else found.group(now.monotonic_ms, self._config, self._grace_ms)
+        return None if found is None else found.group(now.monotonic_ms, self._config_of(name), self._grace_ms)
 
     def _group(self, name: str, now: Moment) -> Group:
         offsets: immutables.Map[NamedPartition, Commit] = immutables.Map(self._offsets.get(name, {}))
