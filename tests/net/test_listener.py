@@ -10,6 +10,8 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
+
 from headrace.base.errors import CorruptData
 from headrace.base.limits import REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX, RESPONSE_QUEUE_BYTES_MAX
 from headrace.net.listener import Answer, Connection, Later, Listener
@@ -320,3 +322,27 @@ async def test_a_throttled_connection_that_is_idle_for_too_long_is_ended_as_any_
         room.now += 2
         connection.check_pace()
         assert not connection.is_open
+
+
+async def test_who_listens_on_all_of_ipv6_listens_on_all_of_ipv4() -> None:
+    """As Java's servers do. Who comes by IPv4 is called so."""
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    hosts = []
+
+    def serve(frame: memoryview, connection: Connection) -> Answer:
+        hosts.append(connection.peer_host)
+        return [framed(bytes(frame))]
+
+    listener = Listener(serve)
+    port = await listener.bind("::", 0)
+    await listener.accept()
+    for host in ("127.0.0.1", "::1"):
+        reader, writer = await asyncio.open_connection(host, port)
+        writer.write(framed(b"x"))
+        assert await reader.readexactly(5) == framed(b"x")
+        writer.close()
+    await listener.stop()
+    assert hosts == ["127.0.0.1", "::1"]

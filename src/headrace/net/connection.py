@@ -116,7 +116,7 @@ class Connection(asyncio.Protocol):
         self._open = True
         transport.set_write_buffer_limits(high=RESPONSE_QUEUE_BYTES_MAX)
         peer = transport.get_extra_info("peername")
-        self.peer_host = str(peer[0]) if peer else ""
+        self.peer_host = str(peer[0]).removeprefix("::ffff:") if peer else ""  # of IPv4, to a socket of both
         if (own := transport.get_extra_info("socket")) is not None:  # a peer that lost its power never says goodbye
             own.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if not self._owner.admit(self):

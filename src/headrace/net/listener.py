@@ -8,8 +8,9 @@ stop answers and sends what it received. Never does: know what a frame means (th
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections import Counter, deque
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
 
 from headrace.base.limits import CONNECTIONS_MAX, SWEPT_PER_TURN_MAX
 from headrace.net.connection import Answer as Answer
@@ -18,6 +19,8 @@ from headrace.net.connection import Later as Later
 from headrace.net.connection import Serve as Serve
 from headrace.net.loglimit import LogLimit
 from headrace.net.room import Bounds, Gauge, Room
+
+BACKLOG: Final = 1024
 
 
 class Crowd(NamedTuple):
@@ -48,9 +51,11 @@ class Listener:
         return self.room.gauge
 
     async def bind(self, host: str, port: int) -> int:
-        """Listen on `host:port` (0: any free port) without accepting yet; return the port. Raises OSError."""
+        """Listen on `host:port` (0: any free port) without accepting yet; return the port. Raises OSError. `::` means
+        every IPv4 address of the machine, too, as for Java's servers."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: Connection(self), host, port, backlog=1024, start_serving=False)
+        bound: dict[str, Any] = {"sock": _for_both(port)} if host == "::" else {"host": host, "port": port}
+        self._server = await loop.create_server(lambda: Connection(self), **bound, backlog=BACKLOG, start_serving=False)
         return int(self._server.sockets[0].getsockname()[1])
 
     async def accept(self) -> None:
@@ -115,3 +120,16 @@ class Listener:
         if self.room.is_pressed:
             self.room.relieve(list(self._connections))
         self._sweeps = loop.call_later(self.room.bounds.sweep_seconds, self._sweep)
+
+
+def _for_both(port: int) -> socket.socket:
+    """A socket of both families. Event loops make theirs for IPv6 alone."""
+    both = socket.socket(socket.AF_INET6, socket.SOCK_STREAM)
+    try:
+        both.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        both.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        both.bind(("::", port))
+    except OSError:
+        both.close()
+        raise
+    return both
