@@ -51,7 +51,8 @@ async def test_what_is_not_loaded_yet_is_loading(tmp_path: Path, monkeypatch: py
         assert (await client.ask(6, DescribeGroupsRequest(groups=("g",)))).groups[0].error_code == loading
         assert (await client.ask(5, ListGroupsRequest())).error_code == loading
         assert (await client.ask(4, HeartbeatRequest(group_id="g", member_id="m"))).error_code == 0
-        rebalance = await client.ask(5, SyncGroupRequest(group_id="g", member_id="m"))
+        syncing = SyncGroupRequest(group_id="g", member_id="m", protocol_type="consumer", protocol_name="range")
+        rebalance = await client.ask(5, syncing)
         assert rebalance.error_code == ErrorCode.REBALANCE_IN_PROGRESS
         read_on.set()
         assert await committed(client, (0,)) == {0: 10}

@@ -229,7 +229,7 @@ def test_validate_only_and_no_change_at_all_commit_nothing(image: MetadataImage)
         (2, "t", ("nope", 0, "1"), 40, "nope"),
         (2, "t", ("nope", 2, "1"), 40, "nope"),
         (2, "t", ("retention.ms", 0, "x"), 40, "retention.ms"),
-        (2, "t", ("retention.ms", 0, None), 40, "retention.ms"),
+        (2, "t", ("retention.ms", 0, None), 42, "retention.ms"),
         (2, "t", ("retention.ms", 2, "1"), 40, "not a list"),
         (2, "t", ("retention.ms", 7, "1"), 42, "Unknown operation 7"),
         (2, "t", ("cleanup.policy", 0, "compress"), 40, "one of delete, compact"),
