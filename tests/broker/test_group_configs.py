@@ -16,7 +16,7 @@ from headrace.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from headrace.wire.messages.list_config_resources import ListConfigResourcesRequest
-from tests.broker.group_broker import QUICK, RawClient
+from tests.broker.group_broker import QUICK, RawClient, until
 from tests.broker.test_consumer_groups_wire import beating, joining
 from tests.broker.test_groups_wire import find
 
@@ -55,7 +55,7 @@ async def test_they_hold_from_the_next_heartbeat_on_and_over_a_restart(tmp_path:
         assert session_ms(running, "g") > 8_000_000
         assert (await client.ask(1, joining(group="other"))).heartbeat_interval_ms == 5_000, "another's are its own"
     async with asyncio.timeout(30), broker(tmp_path) as running, RawClient(str(running.address)) as client:
-        await find(client)
+        await until(lambda: isinstance(running.parts.groups.group("g"), Group))
         assert session_ms(running, "g") > 8_000_000, "read with the group"
         assert (await client.ask(1, beating(1))).heartbeat_interval_ms == 100
         assert await alter(client, "g", session=None, interval=None) == 0
