@@ -128,5 +128,5 @@ async def test_what_has_configs_is_listed_by_type(client: RawClient) -> None:
 async def test_nobody_has_scram_credentials(client: RawClient) -> None:
     everybody = await client.ask(0, DescribeUserScramCredentialsRequest(users=None))
     assert (everybody.error_code, everybody.results) == (0, ())
-    named = await client.ask(0, DescribeUserScramCredentialsRequest(users=(UserName("u"), UserName("u"))))
+    named = await client.ask(0, DescribeUserScramCredentialsRequest(users=(UserName("u"),)))
     assert [(each.user, each.error_code) for each in named.results] == [("u", ErrorCode.RESOURCE_NOT_FOUND)]

@@ -32,7 +32,7 @@ async def sync(client: RawClient, joined: Any, share: bytes | None = None, versi
         member_id=joined.member_id,
         group_instance_id="one",
         generation_id=joined.generation_id,
-        protocol_type=joined.protocol_type,
+        protocol_type="consumer" if version >= 5 else None,
         protocol_name=joined.protocol_name if version >= 5 else None,
         assignments=shares,
     )
