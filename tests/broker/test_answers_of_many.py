@@ -15,6 +15,7 @@ from headrace.broker.replica import Refusal
 from headrace.storage.engine import Appended
 from headrace.wire.apis import ApiKey, api
 from headrace.wire.errors import ErrorCode
+from headrace.wire.walking import UNWALKED, Walked
 
 TOPIC = b"\2t"
 
@@ -27,7 +28,7 @@ class Scripted:
         self.waiting: list[Commit] = []
         self._outcome = outcome
 
-    def append(self, records: memoryview, *, needs_isr: bool) -> Appended | Refusal:
+    def append(self, records: memoryview, *, needs_isr: bool, walked: Walked) -> Appended | Refusal:
         return self._outcome
 
     def park_commit(self, end: Offset, waiter: Commit) -> None:
@@ -42,7 +43,8 @@ def asked(*partitions: Scripted, needs_isr: bool = True) -> _AnswerOfMany:
     road = SimpleNamespace(on_error=lambda api, error: None)  # of it, no more is asked, but where another leads
     answer = _AnswerOfMany(cast("_Road", road), 7)
     batches = [(number, memoryview(b"")) for number in range(len(partitions))]
-    answer.take(TOPIC, batches, cast("list[Partition]", list(partitions)), needs_isr=needs_isr)
+    places = [(cast("Partition", partition), UNWALKED) for partition in partitions]
+    answer.take(TOPIC, batches, places, needs_isr=needs_isr)
     answer.all_are_taken()
     return answer
 

@@ -40,7 +40,7 @@ ANSWERED_AT_ONCE: Final = {"flush.policy": "os"}
 """A timeout that damage made short then says nothing of how fast the disk is."""
 LAST_HEADER: Final = encode_request_header(ApiKey.API_VERSIONS, 0, 0x7EADBEEF, "last")
 LAST: Final = struct.pack(">i", len(LAST_HEADER)) + LAST_HEADER
-CLOCK: Final = re.compile(rb"the broker's, \d+")
+CLOCK: Final = re.compile(rb"the broker's, \d+|within \[-?\d+, -?\d+\]")
 """In the sentence that refuses a time of the future."""
 KEY_BYTES: Final = 2
 """Of the API's key, which stays: other APIs are no matter of this."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import random
 import tracemalloc
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -14,13 +15,12 @@ from crc32c import crc32c
 
 from headrace.base.limits import REPACKED_BATCH_BYTES_MAX, WALKED_ON_LOOP_BYTES_MAX
 from headrace.base.ports import Buffer
-from headrace.broker.repacking import Repacker, Unsound
+from headrace.broker.repacking import Outcome, Repacker, Unsound, Wanted
 from headrace.wire.batches import (
     CRC_START,
     HEADER,
     HEADER_BYTES,
     LENGTH_END,
-    Repacked,
     check_batch,
     decode_records,
     encode_batch,
@@ -35,6 +35,7 @@ from headrace.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from headrace.wire.records import Record, pack_records
+from headrace.wire.validation import NO_RULES
 from tests.broker.data_path import batch, create, fetch, produce, produce_request
 from tests.broker.group_broker import RawClient, running
 
@@ -168,15 +169,16 @@ async def test_keys_are_looked_for_in_a_thread_where_that_may_take_long_and_batc
     seen: list[Compression] = []
     repack = Repacker.repack
 
-    async def noted(self: Repacker, records: Buffer, codec: Compression) -> Repacked | Unsound:
-        seen.append(codec)
-        return await repack(self, records, codec)
+    async def noted(self: Repacker, records: Buffer, wanted: Wanted) -> Outcome:
+        seen.append(wanted.codec)
+        return await repack(self, records, wanted)
 
     monkeypatch.setattr(Repacker, "repack", noted)
     small = encode_batch([Record(0, 1_000, b"k", b"v", ())])
     large = encode_batch([Record(0, 1_000, b"k", b"v" * WALKED_ON_LOOP_BYTES_MAX, ())])
-    packed = encode_batch([Record(0, 1_000, b"k", b"v" * 500, ())], compression=Compression.LZ4)
-    for at, sent in enumerate((small, large, packed)):
+    packed = encode_batch([Record(0, 1_000, b"k", random.randbytes(100_000), ())], compression=Compression.LZ4)
+    short = encode_batch([Record(0, 1_000, b"k", b"v" * 500, ())], compression=Compression.LZ4)
+    for at, sent in enumerate((small, large, packed, short)):
         assert (await produce(client, "t", sent)).base_offset == at
         assert bytes((await fetch(client, "t", at)).records)[CRC_START:] == sent[CRC_START:]
     assert seen == [Compression.NONE, Compression.LZ4]
@@ -201,8 +203,8 @@ async def test_what_is_unsound_outside_is_never_unpacked(client: RawClient, monk
     await create(client, "t", compression_type="zstd", message_timestamp_before_max_ms="1000")
     codecs: list[Compression] = []
 
-    async def repack(_: Repacker, records: Buffer, codec: Compression) -> Unsound:
-        codecs.append(codec)
+    async def repack(_: Repacker, records: Buffer, wanted: Wanted) -> Unsound:
+        codecs.append(wanted.codec)
         return Unsound("It was unpacked.")
 
     monkeypatch.setattr(Repacker, "repack", repack)
@@ -213,12 +215,13 @@ async def test_what_is_unsound_outside_is_never_unpacked(client: RawClient, monk
     for bad, error in (
         (bytes(flipped), ErrorCode.CORRUPT_MESSAGE),
         (with_payload(now, payload, magic=1), ErrorCode.CORRUPT_MESSAGE),
-        (with_payload(now, payload, count=2), ErrorCode.CORRUPT_MESSAGE),
+        (with_payload(now, payload, count=2), ErrorCode.INVALID_RECORD),
         (with_payload(now, payload, attributes=7), ErrorCode.CORRUPT_MESSAGE),
         (with_payload(now, payload, attributes=0x20), ErrorCode.INVALID_RECORD),
         (with_payload(now, payload, attributes=0x10), ErrorCode.INVALID_TXN_STATE),
         (with_payload(now, payload, attributes=0x08), ErrorCode.INVALID_TIMESTAMP),
-        (batch(b"v"), ErrorCode.INVALID_TIMESTAMP),
+        (with_payload(now, payload, base_offset=3), ErrorCode.INVALID_RECORD),
+        (with_payload(now, payload, producer_id=3), ErrorCode.INVALID_RECORD),
         (now + now, ErrorCode.INVALID_RECORD),
     ):
         assert (await produce(client, "t", bad)).error_code == error
@@ -267,7 +270,7 @@ async def test_a_refused_bomb_leaves_nothing_behind_though_no_cycles_are_looked_
     tracemalloc.start()
     try:
         for _ in range(3):
-            assert isinstance(await repacker.repack(bomb, Compression.NONE), Unsound)
+            assert isinstance(await repacker.repack(bomb, Wanted(Compression.NONE, NO_RULES)), Unsound)
         kept, peak = tracemalloc.get_traced_memory()
         assert peak > REPACKED_BATCH_BYTES_MAX / 2, "it was unpacked"
         assert kept < 1_000_000

@@ -369,7 +369,7 @@ def test_what_is_still_unpacked_is_not_overtaken(tmp_path: Path) -> None:
                 await go.wait()
                 return await repack(records, codec, **rest)
 
-            repacker.repack = slow  # type: ignore[method-assign]  # the real one follows
+            repacker.repack = slow  # type: ignore[assignment, method-assign]  # the real one follows
             first = sending(world, A, numbered(b"n0", 0))
             await until(lambda: not world.leading(A)._line.is_empty)
             held = world.hold(A, SealMove)

@@ -92,8 +92,13 @@ REPACKED_BATCH_BYTES_MAX: Final = 32 * 1024 * 1024
 UNPACKED_RECORDS_MAX: Final = 500_000
 """Records of a batch that the broker unpacks; each takes some 3 microseconds and, kept, some 120 bytes. A compressed
 batch of 725 bytes may hold a million of them."""
-WALKED_ON_LOOP_BYTES_MAX: Final = 32 * 1024
-"""Uncompressed batches up to this size have their keys looked for on the event loop, others in a worker thread."""
+WALKED_ON_LOOP_RECORDS_MAX: Final = 2_000
+WALKED_ON_LOOP_BYTES_MAX: Final = 512 * 1024
+"""Batches of up to so many records, and of so many bytes, are checked on the event loop, others in a worker thread."""
+UNPACKED_ON_LOOP_BYTES_MAX: Final = 256 * 1024
+"""Compressed batches that unpack to no more, and are a quarter of that at most, are unpacked on the event loop."""
+RECORD_FAULTS_MAX: Final = 10_000
+"""Records of one batch that an answer names as refused; the others count as refused for their batch's sake."""
 REPACK_WAITING_BYTES_MAX: Final = 128 * 1024 * 1024
 """Batches of all partitions, in bytes, that wait for their turn to be unpacked; further ones are refused."""
 REPACKS_AT_ONCE_MAX: Final = 2

@@ -44,6 +44,7 @@ from headrace.wire.batches import HEADER_BYTES, parse_header
 from headrace.wire.errors import ErrorCode, error_of
 from headrace.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from headrace.wire.plain_produce import TOPIC_ID_VERSION
+from headrace.wire.validation import RecordFault
 
 
 class Forwarded(NamedTuple):
@@ -391,5 +392,8 @@ def _outcome(response: ProduceResponse, *, tells: bool) -> Forwarded | Refusal:
     (part,) = topic.partition_responses
     if part.error_code != ErrorCode.NONE:
         error = error_of(part.error_code)
-        return Refusal(error, part.error_message or error.message)
+        faults = tuple(
+            RecordFault(fault.batch_index, fault.batch_index_error_message or "") for fault in part.record_errors
+        )
+        return Refusal(error, part.error_message or error.message, faults)
     return Forwarded(Offset(part.base_offset), part.log_append_time_ms, Offset(part.log_start_offset), tells)

@@ -60,7 +60,7 @@ from headrace.coordinators.groups.model import Group, GroupConfig, GroupState, M
 from headrace.coordinators.groups.replay import Replay
 from headrace.wire.apis import EncodeError
 from headrace.wire.errors import ErrorCode
-from headrace.wire.records import Walked
+from headrace.wire.walking import UNWALKED
 
 log = structlog.get_logger(__name__)
 
@@ -323,8 +323,7 @@ class GroupShard:
         if self.lost:
             return
         now_ms = self._clock.now_ms()
-        walked = Walked(now_ms, now_ms, all_keyed=True)
-        outcome = self.partition.append(batch(entries, now_ms), needs_isr=True, walked=walked)
+        outcome = self.partition.append(batch(entries, now_ms), needs_isr=True, walked=UNWALKED)
         if not isinstance(outcome, Refusal):
             self.partition.park_commit(outcome.end, Settled(self, entries))
         elif self.partition.lacks_room and self.partition.availability is ErrorCode.NONE:

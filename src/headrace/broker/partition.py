@@ -16,21 +16,21 @@ from typing import Final, Protocol, Unpack, assert_never
 
 from headrace.base.errors import StorageFailure
 from headrace.base.ids import BrokerEpoch, BrokerId, LeaderEpoch, Offset, PartitionEpoch
-from headrace.base.limits import CARRIED_UNTIL_MS_MAX, REPACKED_BATCH_BYTES_MAX, WALKED_ON_LOOP_BYTES_MAX
+from headrace.base.limits import CARRIED_UNTIL_MS_MAX
 from headrace.base.ports import Buffer
 from headrace.broker.forwarding import Done, Forward
 from headrace.broker.gate import Gate
 from headrace.broker.overtaking import Overtaking
 from headrace.broker.parking import Commit, CommitParking, FlushParking
-from headrace.broker.repacking import Overflow, Repacker, RepackLine, Unsound
+from headrace.broker.repacking import Overflow, Repacker, RepackLine, Result, Unsound, Wanted
 from headrace.broker.replica import FULL, Common, Refusal, Replica
 from headrace.broker.turned_away import TurnedAway
+from headrace.broker.validating import refusal_of, walked_at_once, walked_or_refused, wanted_of_worker
 from headrace.metadata.values import PartitionImage
 from headrace.replica.leader import AdvanceHighWatermark, Effect, Effects, Leader, ProposeIsr
 from headrace.replica.producers import ACCEPT, Refuse
 from headrace.storage.engine import Appended
 from headrace.wire.batches import (
-    COMPRESSION_MASK,
     CONTROL,
     HEADER_BYTES,
     LENGTH_END,
@@ -39,13 +39,14 @@ from headrace.wire.batches import (
     BatchHeader,
     CorruptBatch,
     Repacked,
+    WrongCount,
     check_batch,
     parse_header,
-    walk_batch,
+    with_newest_time,
 )
-from headrace.wire.compression import Compression
 from headrace.wire.errors import ErrorCode
-from headrace.wire.records import Walked
+from headrace.wire.validation import Broken
+from headrace.wire.walking import UNWALKED, Walked
 
 
 class Tail(Protocol):
@@ -93,7 +94,7 @@ class Partition(Replica):
         self._forward = forward
         self._commits = CommitParking()
         self._flushes = FlushParking()
-        self._line = RepackLine(repacker, lambda: self.settings.codec_level)
+        self._line = RepackLine(repacker)
         self._visible_bytes = 0
         self._flushing_bytes = 0
         self._flushed: deque[tuple[Offset, int]] = deque()
@@ -141,8 +142,9 @@ class Partition(Replica):
     # appending
 
     def append(self, records: Buffer, *, needs_isr: bool, walked: Walked | None = None) -> Appended | Refusal:
-        """Append one batch, as a client sent it. `needs_isr`: refuse below min.insync.replicas (acks=all). `walked`:
-        what its records say, where that is known."""
+        """Append one batch, as a client sent it but for its highest time, which is that of its records. `needs_isr`:
+        refuse below min.insync.replicas (acks=all). `walked`: what its records say, where they were checked; else they
+        are checked here, however long that takes."""
         if self._ended is not ErrorCode.NONE:
             return Refusal(self._ended, "The partition is not served here; refresh metadata and retry.")
         if not self._gate.is_open:
@@ -164,11 +166,19 @@ class Partition(Replica):
                 f"The batch of {len(records)} bytes is over max.message.bytes={self.settings.max_message_bytes}.",
             )
         now_ms = self._clock.now_ms()
-        header = self._sound(records, now_ms)
+        header = self._sound(records)
         if isinstance(header, Refusal):
             return header
-        if self.settings.compact and (refusal := _unkeyed(walked or records)):
-            return refusal
+        if walked is None:
+            checked = walked_or_refused(records, self.settings, now_ms)
+            if isinstance(checked, Refusal):
+                return checked
+            walked = checked
+        if walked is UNWALKED:
+            if problem := self._time_problem(header, now_ms):
+                return Refusal(ErrorCode.INVALID_TIMESTAMP, problem)
+        elif header.max_timestamp != walked.newest_timestamp and self.settings.times is not None:
+            records, header = with_newest_time(records, header, walked.newest_timestamp)
         verdict = self.producers.check(header)
         if verdict is ACCEPT:
             if self._taken_over_at is not None and self._may_lack_others(header):
@@ -221,13 +231,12 @@ class Partition(Replica):
             self._taken_over_at = None
         return self._taken_over_at is not None
 
-    @property
-    def appends_as_is(self) -> bool:
-        """Whether it is served, and a batch appended at once and as it came, or refused: `append` then does what `take`
-        does."""
-        settings = self.settings
-        as_is = settings.codec is None and not settings.compact and self._line.is_empty
-        return as_is and self._ended is ErrorCode.NONE and self._gate.is_open
+    def examine(self, records: Buffer) -> Walked | None:
+        """What the records of a batch say which `append` may take at once: it then does what `take` does. None where
+        the partition is not served, the batch has to wait for others or for a worker, or its records are refused."""
+        if self._line.is_empty and self._ended is ErrorCode.NONE and self._gate.is_open:
+            return walked_at_once(records, self.settings, self._clock.now_ms())
+        return None
 
     def take(self, records: Buffer, *, needs_isr: bool, done: Done) -> None:
         """Append one batch of a client, in the codec that the topic wants, behind those taken before it. `done` is told
@@ -239,8 +248,9 @@ class Partition(Replica):
                 kept = bytes(records)
                 self._wait(partial(self.take, kept, needs_isr=needs_isr, done=done), len(kept), done)
                 return
-            if self._wanted(records) is None:
-                done(self.append(records, needs_isr=needs_isr))
+            walked = self.examine(records)
+            if walked is not None or self._turn(records) is None:
+                done(self.append(records, needs_isr=needs_isr, walked=walked))
                 return
         kept = bytes(records)
         self._line.join(kept, lambda: self._turn(kept), partial(self._on_turn, kept, needs_isr, done))
@@ -259,33 +269,17 @@ class Partition(Replica):
         if not self._gate.park(again, size):
             done(Refusal(ErrorCode.REQUEST_TIMED_OUT, "Too much waits until the partition is handed over; retry."))
 
-    def _on_turn(
-        self, kept: bytes, needs_isr: bool, done: Done, result: Buffer | Repacked | Unsound | Overflow
-    ) -> None:
+    def _on_turn(self, kept: bytes, needs_isr: bool, done: Done, result: Result) -> None:
         if self._is_held_up:
             self._wait(partial(self.take, kept, needs_isr=needs_isr, done=done), len(kept), done)
         else:
             done(self._append_turn(result, needs_isr))
 
-    def _turn(self, records: Buffer) -> Compression | None:
-        """What `_wanted` says of the batch whose turn it is; None where it is to be refused, or to wait."""
-        if not self.is_open or isinstance(self._sound(records, self._clock.now_ms()), Refusal):
+    def _turn(self, records: Buffer) -> Wanted | None:
+        """What a worker is to do with the batch whose turn it is; None where it is to be refused, or to wait."""
+        if not self.is_open or isinstance(self._sound(records), Refusal):
             return None
-        return self._wanted(records)
-
-    def _wanted(self, records: Buffer) -> Compression | None:
-        """What a batch must be unpacked for, and be packed in; None where it is taken, or refused, as it is. Its own
-        codec, where only its keys are looked for and that takes long."""
-        settings = self.settings
-        if settings.codec is None and not settings.compact:
-            return None
-        found = _codec_of(records)
-        if found is None:
-            return None
-        if settings.codec not in (None, found):
-            return settings.codec
-        long = found is not Compression.NONE or len(records) > WALKED_ON_LOOP_BYTES_MAX
-        return found if settings.compact and long and len(records) <= settings.max_message_bytes else None
+        return wanted_of_worker(records, self.settings, self._clock.now_ms())
 
     # handing over
 
@@ -332,19 +326,15 @@ class Partition(Replica):
         assert self._gate.is_stopped, "what is sealed is all there is"
         self._gate.is_proposed = True
 
-    def _append_turn(self, result: Buffer | Repacked | Unsound | Overflow, needs_isr: bool) -> Appended | Refusal:
+    def _append_turn(self, result: Result, needs_isr: bool) -> Appended | Refusal:
         if isinstance(result, Overflow):
             return Refusal(ErrorCode.REQUEST_TIMED_OUT, "Too many batches wait to be unpacked; retry.")
         if isinstance(result, Unsound):
             return Refusal(ErrorCode.INVALID_RECORD, result.reason)
+        if isinstance(result, Broken):
+            return refusal_of(result)
         if not isinstance(result, Repacked):
             return self.append(result, needs_isr=needs_isr)
-        bounds = self.settings.times
-        problem = bounds and bounds.problem(
-            result.records.oldest_timestamp, result.records.newest_timestamp, self._clock.now_ms()
-        )
-        if problem:
-            return Refusal(ErrorCode.INVALID_TIMESTAMP, problem)
         return self.append(result.batch, needs_isr=needs_isr, walked=result.records)
 
     def _append(self, records: Buffer, header: BatchHeader, now_ms: int, *, needs_flush: bool) -> Appended | Refusal:
@@ -372,20 +362,28 @@ class Partition(Replica):
         if self.log.flushed_end == self.log.log_end_offset:
             self._on_durable(self.log.flushed_end, self._appended_bytes)
 
-    def _sound(self, records: Buffer, now_ms: int) -> BatchHeader | Refusal:
-        """Exactly one sound batch of records, of any size, or why not."""
+    def _sound(self, records: Buffer) -> BatchHeader | Refusal:
+        """Exactly one batch, of any size, whose header is sound and a client's; or why not."""
         try:
             header = check_batch(records, 0, len(records))
+        except WrongCount as error:
+            return Refusal(ErrorCode.INVALID_RECORD, str(error))
         except CorruptBatch as error:
             return Refusal(ErrorCode.CORRUPT_MESSAGE, str(error))
         if LENGTH_END + header.batch_length != len(records):
             return Refusal(ErrorCode.INVALID_RECORD, "A produce request carries exactly one batch per partition.")
+        if header.base_offset != 0:
+            return Refusal(ErrorCode.INVALID_RECORD, f"A client's batch begins at offset 0, not {header.base_offset}.")
+        if header.producer_id >= 0 and header.base_sequence < 0:
+            return Refusal(ErrorCode.INVALID_RECORD, "A batch of an idempotent producer has a sequence number.")
         if header.attributes & UNUSUAL and (refusal := self._unusual(header)):
             return refusal
-        bounds = self.settings.times
-        if bounds is not None and (problem := bounds.problem(header.base_timestamp, header.max_timestamp, now_ms)):
-            return Refusal(ErrorCode.INVALID_TIMESTAMP, problem)
         return header
+
+    def _time_problem(self, header: BatchHeader, now_ms: int) -> str | None:
+        """Of a batch whose records are not looked at."""
+        bounds = self.settings.times
+        return bounds.problem(header.base_timestamp, header.max_timestamp, now_ms) if bounds is not None else None
 
     def _unusual(self, header: BatchHeader) -> Refusal | None:
         if header.is_control:
@@ -662,23 +660,6 @@ class Partition(Replica):
         tails, self._tails = self._tails, {}
         for tail in tails:
             tail.on_epoch_end(self)
-
-
-def _unkeyed(batch: Buffer | Walked) -> Refusal | None:
-    """A compacted topic takes no record without a key, as on Kafka: unpacks the batch, unless that was done."""
-    try:
-        walked = batch if isinstance(batch, Walked) else walk_batch(batch, limit=REPACKED_BATCH_BYTES_MAX)
-    except CorruptBatch as error:
-        return Refusal(ErrorCode.INVALID_RECORD, str(error))
-    return None if walked.all_keyed else Refusal(ErrorCode.INVALID_RECORD, "Each record here needs a key (compaction).")
-
-
-def _codec_of(records: Buffer) -> Compression | None:
-    """The first batch's; None where there is none that is known."""
-    if len(records) < HEADER_BYTES:
-        return None
-    number = parse_header(records).attributes & COMPRESSION_MASK
-    return Compression(number) if number <= Compression.ZSTD else None
 
 
 class _Visible:

@@ -11,6 +11,7 @@ from headrace.metadata.configs import TopicConfig
 from headrace.metadata.throttled import NONE_THROTTLED, ThrottledReplicas, throttled_replicas
 from headrace.storage.engine import LogConfig
 from headrace.wire.compression import LZ4_FAST_LEVEL, ZSTD_LEVEL, Compression
+from headrace.wire.validation import Rules
 
 CODECS: Final[Mapping[str, Compression | None]] = {
     "producer": None,
@@ -58,12 +59,25 @@ class PartitionSettings:
     """Whether closed segments go to the durable store, where there is one (see `Partition.is_exported`)."""
     compact: bool
     """Whether every record needs a key, by which later ones replace earlier ones."""
+    validate_records: bool = True
+    """Whether the records of batches that are not compressed are checked, too."""
     delete: bool
     """Whether old records may go though no later one replaces them."""
     durable_lag_ms_max: int
     """Longest that a record waits in an open segment before that is closed for export; -1: no limit."""
     throttled_leaders: ThrottledReplicas = NONE_THROTTLED
     throttled_followers: ThrottledReplicas = NONE_THROTTLED
+
+    @property
+    def checks_uncompressed(self) -> bool:
+        """Whether each record is looked at also where the batch is not compressed."""
+        return self.validate_records or self.compact
+
+    def rules(self, now_ms: int) -> Rules:
+        """What each record of a client has to keep at this time."""
+        if self.times is None:
+            return Rules(self.compact)
+        return Rules(self.compact, now_ms - self.times.before_ms, now_ms + self.times.after_ms)
 
 
 def log_config(config: TopicConfig) -> LogConfig:
@@ -103,6 +117,7 @@ def partition_settings(config: TopicConfig, *, internal: bool = False) -> Partit
         else TimeBounds(config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms),
         durable=config.durable_enable and (not compact or config.durable_compacted_enable) and not internal,
         compact=compact,
+        validate_records=config.headrace_validate_records,
         delete=delete,
         durable_lag_ms_max=config.durable_export_max_lag_ms,
         throttled_leaders=throttled_replicas(config.leader_replication_throttled_replicas),

@@ -1,8 +1,8 @@
-"""Unpacking off the event loop: for a `compression.type` other than `producer`, and for the keys of compacted topics.
+"""Checking and recompressing batches off the event loop, where one is too long to be checked there.
 
 Promises: the batches of one partition keep their order, whether they are unpacked or only stand behind one that is;
 other partitions are not held up; how much is unpacked, waits and runs at a time is bounded. Never on the event loop:
-unpacking and packing. Loop-only otherwise.
+packing, and unpacking what is long. Loop-only otherwise.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from headrace.base.ports import Buffer
 from headrace.broker.tasks import OnBug, started
 from headrace.wire.batches import CorruptBatch, Repacked, repack
 from headrace.wire.compression import Compression
+from headrace.wire.validation import Broken, Rules, broken_rules
 
 
 class Overflow(NamedTuple):
@@ -29,7 +30,18 @@ class Unsound(NamedTuple):
     reason: str
 
 
-Result: TypeAlias = Buffer | Repacked | Unsound | Overflow
+class Wanted(NamedTuple):
+    """What is to be done with a batch."""
+
+    codec: Compression
+    """What it is to be packed in."""
+    rules: Rules
+    level: int | None = None
+    """Of the codec, where that is not its usual one (KIP-390)."""
+
+
+Outcome: TypeAlias = Repacked | Unsound | Broken
+Result: TypeAlias = Buffer | Outcome | Overflow
 
 
 class Repacker:
@@ -40,25 +52,23 @@ class Repacker:
         self.waiting_bytes = 0
         self._slots: Final = asyncio.Semaphore(REPACKS_AT_ONCE_MAX)
 
-    async def repack(self, records: Buffer, codec: Compression, *, level: int | None = None) -> Repacked | Unsound:
+    async def repack(self, records: Buffer, wanted: Wanted) -> Outcome:
         """In a worker thread, once there is one."""
         async with self._slots:
-            return await asyncio.get_running_loop().run_in_executor(None, _repack, records, codec, level)
+            return await asyncio.get_running_loop().run_in_executor(None, _repack, records, wanted)
 
 
 class _Place(NamedTuple):
     records: bytes
-    codec: Callable[[], Compression | None]
+    wanted: Callable[[], Wanted | None]
     done: Callable[[Result], None]
 
 
 class RepackLine:
     """The batches of one partition that wait for their turn, in the order in which they came."""
 
-    def __init__(self, repacker: Repacker, level: Callable[[], int | None]) -> None:
+    def __init__(self, repacker: Repacker) -> None:
         self._repacker = repacker
-        self._level = level
-        """At which batches are packed now, where that is not the codec's own."""
         self._places: deque[_Place] | None = None
         """None until the first one joins: most partitions never recompress."""
         self._task: asyncio.Task[None] | None = None
@@ -77,16 +87,16 @@ class RepackLine:
         """Nothing waits: what comes now needs to stand behind nobody."""
         return not self._places
 
-    def join(self, records: bytes, codec: Callable[[], Compression | None], done: Callable[[Result], None]) -> None:
-        """Stand last. When the turn comes, `codec` is asked what the batch is to be packed in (None: it is not even
-        unpacked), and `done` is told of the outcome before the next one's turn."""
+    def join(self, records: bytes, wanted: Callable[[], Wanted | None], done: Callable[[Result], None]) -> None:
+        """Stand last. When the turn comes, `wanted` is asked what to do with the batch (None: nothing), and `done` is
+        told of the outcome before the next one's turn."""
         if self._repacker.waiting_bytes + len(records) > REPACK_WAITING_BYTES_MAX:
             done(Overflow())
             return
         self._repacker.waiting_bytes += len(records)
         if self._places is None:
             self._places = deque()
-        self._places.append(_Place(records, codec, done))
+        self._places.append(_Place(records, wanted, done))
         if self._task is None:
             self._task = started(self._serve(), "repacking", self._repacker.on_bug)
 
@@ -94,8 +104,8 @@ class RepackLine:
         try:
             while self._places:
                 place = self._places[0]
-                codec = place.codec()
-                result = place.records if codec is None else await self._repack(place.records, codec)
+                wanted = place.wanted()
+                result = place.records if wanted is None else await self._repacker.repack(place.records, wanted)
                 place.done(result)
                 self._places.popleft()
                 self._repacker.waiting_bytes -= len(place.records)
@@ -104,15 +114,10 @@ class RepackLine:
             if self._over is not None and not self._over.done():
                 self._over.set_result(None)
 
-    async def _repack(self, records: bytes, codec: Compression) -> Repacked | Unsound:
-        level = self._level()
-        if level is None:
-            return await self._repacker.repack(records, codec)
-        return await self._repacker.repack(records, codec, level=level)
 
-
-def _repack(records: Buffer, codec: Compression, level: int | None) -> Repacked | Unsound:
+def _repack(records: Buffer, wanted: Wanted) -> Outcome:
     try:
-        return repack(records, codec, limit=REPACKED_BATCH_BYTES_MAX, level=level)
+        repacked = repack(records, wanted.codec, limit=REPACKED_BATCH_BYTES_MAX, level=wanted.level)
+        return broken_rules(records, repacked.records, wanted.rules, limit=REPACKED_BATCH_BYTES_MAX) or repacked
     except CorruptBatch as error:
         return Unsound(str(error))

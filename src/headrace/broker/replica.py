@@ -25,6 +25,7 @@ from headrace.metadata.segments import CatalogEntry, PartitionCatalog
 from headrace.replica.producers import ProducerStates
 from headrace.storage.engine import DamagedRange, FlushTicket, PartitionLog
 from headrace.wire.errors import ErrorCode
+from headrace.wire.validation import RecordFault
 
 log = structlog.get_logger(__name__)
 
@@ -34,6 +35,8 @@ class Refusal(NamedTuple):
 
     error: ErrorCode
     message: str
+    faults: tuple[RecordFault, ...] = ()
+    """The records that are to blame, where it is not the whole batch (KIP-467)."""
 
 
 FULL: Final = "The broker's disk has no room; nothing was appended. Retry: it is taken once there is some."

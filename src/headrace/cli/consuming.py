@@ -18,7 +18,7 @@ from headrace.net.client.consumer import Consumer, Fetched
 from headrace.net.client.errors import ClientError
 from headrace.net.client.offsets import EARLIEST, LATEST, list_offsets
 from headrace.net.client.retry import FOREVER, Backoff
-from headrace.wire.records import Record
+from headrace.wire.records import Record, told
 
 TOLD_FROM_FAILURE: Final = 4
 """A leader that changes is found again before that."""
@@ -149,7 +149,7 @@ def as_json(fetched: Fetched, record: Record) -> dict[str, Any]:
         "timestamp": record.timestamp,
         **_bytes_field("key", record.key),
         **_bytes_field("value", record.value),
-        "headers": [{"name": name, **_bytes_field("value", value)} for name, value in record.headers],
+        "headers": [{"name": told(name), **_bytes_field("value", value)} for name, value in record.headers],
     }
 
 

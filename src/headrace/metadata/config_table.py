@@ -156,6 +156,14 @@ TOPIC_DEFS: Final[Mapping[str, ConfigDef]] = {
             form=FORM,
         ),
         _topic(
+            "headrace.validate.records",
+            ConfigType.BOOLEAN,
+            "true",
+            "headrace.validate.records",
+            "Whether each record of batches that are not compressed is checked before it is acknowledged; compressed"
+            " ones always are. false: a faulty client can write what no consumer can read.",
+        ),
+        _topic(
             "index.interval.bytes",
             ConfigType.INT,
             "4096",

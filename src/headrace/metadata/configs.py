@@ -219,6 +219,7 @@ class TopicConfig:
     flush_ms: int
     flush_policy: str
     follower_replication_throttled_replicas: str
+    headrace_validate_records: bool
     index_interval_bytes: int
     internal_segment_bytes: int
     leader_replication_throttled_replicas: str

@@ -114,8 +114,8 @@ class NativeRows:
         return int(self._state[kernel.ROW])
 
     def take(self) -> Any:
-        """The rows gathered, as a pyarrow.RecordBatch; the next ones go to new arrays. Raises CorruptData where a
-        header's name is not UTF-8."""
+        """The rows gathered, as a pyarrow.RecordBatch; the next ones go to new arrays. A header's name that is not
+        UTF-8 is told as Java tells it, with U+FFFD for what cannot be decoded."""
         arrays = [getattr(self, f"_column_{name}")() for name in self._columns.names]
         batch = pa.RecordBatch.from_arrays(arrays, schema=self._columns.arrow_schema)
         self._make_room(BYTES_PER_COLUMN)
@@ -148,8 +148,9 @@ class NativeRows:
         values = self._header_values.array(pa.binary(), count, int(self._state[kernel.HVALUE_AT]))
         try:
             names.validate(full=True)
-        except pa.ArrowInvalid as error:
-            raise CorruptData(f"A record header's name is not UTF-8: {error}.") from error
+        except pa.ArrowInvalid:
+            bytes_of_names = names.view(pa.binary()).to_pylist()
+            names = pa.array([name.decode(errors="replace") for name in bytes_of_names], pa.string())
         pairs = pa.StructArray.from_arrays([names, values], ["key", "value"])
         ends = pa.py_buffer(self._header_ends[: self.rows + 1])
         return pa.Array.from_buffers(HEADERS_TYPE, self.rows, [None, ends], children=[pairs])

@@ -15,7 +15,7 @@ from headrace.base.errors import CorruptData
 from headrace.base.ports import Buffer
 from headrace.spark.columns import ARROW_TYPES, CREATE_TIME, LOG_APPEND_TIME, Columns
 from headrace.wire.batches import BatchHeader
-from headrace.wire.records import Record, unpack_records
+from headrace.wire.records import Record, told, unpack_records
 
 ROWS_PER_BATCH: Final = 32_768
 BYTES_PER_BATCH: Final = 32 * 1024 * 1024
@@ -84,6 +84,8 @@ class PlainRows:
             case "timestampType":
                 return [kind for _, kind in self._rows]
             case "headers":
-                return [[{"key": key, "value": value} for key, value in record.headers] for record, _ in self._rows]
+                return [
+                    [{"key": told(name), "value": value} for name, value in record.headers] for record, _ in self._rows
+                ]
             case _:
                 return [getattr(record, name) for record, _ in self._rows]

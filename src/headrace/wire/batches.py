@@ -22,9 +22,10 @@ from headrace.base.ids import Offset
 from headrace.base.limits import DECOMPRESSED_BATCH_BYTES_MAX, REPACKED_BATCH_BYTES_MAX, UNPACKED_RECORDS_MAX
 from headrace.base.ports import Buffer
 from headrace.wire.codec import new
-from headrace.wire.compression import Compression, compress, decompress
+from headrace.wire.compression import Compression, check_frame, compress, decompress
 from headrace.wire.records import Record as Record
-from headrace.wire.records import Walked, pack_pairs, pack_records, unpack_pairs, unpack_records, walk_records
+from headrace.wire.records import pack_pairs, pack_records, unpack_pairs, unpack_records
+from headrace.wire.walking import Walked, walk_records
 
 HEADER_BYTES: Final = 61
 LENGTH_END: Final = 12
@@ -53,6 +54,10 @@ _CODEC_MAX: Final = int(Compression.ZSTD)
 
 class CorruptBatch(CorruptData):
     """Bytes that are not a whole, valid record batch."""
+
+
+class WrongCount(CorruptBatch):
+    """A batch, as it was sent, whose header does not add up: sending it again changes nothing."""
 
 
 class BatchHeader(NamedTuple):
@@ -141,7 +146,7 @@ def check_batch(buffer: Buffer, at: int = 0, end: int | None = None, *, compacte
     if crc32c(memoryview(buffer)[at + CRC_START : batch_end]) != crc:
         raise CorruptBatch(f"The batch at offset {base} fails its CRC32C.")
     if not (0 <= count <= delta + 1 if compacted else 0 < count == delta + 1) or delta < 0:
-        raise CorruptBatch(f"A batch of {count} records has last offset delta {delta}.")
+        raise WrongCount(f"A batch of {count} records has last offset delta {delta}.")
     if attributes & COMPRESSION_MASK > _CODEC_MAX:
         raise CorruptBatch(f"Compression codec {attributes & COMPRESSION_MASK} is not known.")
     return header
@@ -281,16 +286,41 @@ def walk_batch(batch: Buffer, *, limit: int) -> Walked:
     return _walk(batch, parse_header(batch), limit)[1]
 
 
+def unpacked_records(batch: Buffer, *, limit: int) -> bytes:
+    """The records of a client's batch, unpacked. Raises CorruptBatch, also where Java could not unpack them."""
+    return _unpacked_strictly(batch, parse_header(batch), limit)
+
+
 def _walk(batch: Buffer, header: BatchHeader, limit: int) -> tuple[bytes, Walked]:
     """And the records themselves, unpacked."""
-    packed = memoryview(batch)[HEADER_BYTES : header.size]
     if header.count > UNPACKED_RECORDS_MAX:
         raise CorruptBatch(f"A batch of {header.count} records is not unpacked; at most {UNPACKED_RECORDS_MAX} are.")
+    data = _unpacked_strictly(batch, header, limit)
     try:
-        data = bytes(decompress(header.compression, packed, limit))
         return data, walk_records(data, header.count, header.base_timestamp)
+    except CorruptData as error:
+        raise CorruptBatch(f"The records cannot be read: {error}") from error
+
+
+def _unpacked_strictly(batch: Buffer, header: BatchHeader, limit: int) -> bytes:
+    packed = memoryview(batch)[HEADER_BYTES : header.size]
+    try:
+        if header.attributes & COMPRESSION_MASK == Compression.NONE:
+            return bytes(packed)
+        codec = Compression(header.attributes & COMPRESSION_MASK)
+        check_frame(codec, packed)
+        return bytes(decompress(codec, packed, limit))
     except (CorruptData, ValueError) as error:
         raise CorruptBatch(f"The batch cannot be unpacked: {error}") from error
+
+
+def with_newest_time(batch: Buffer, header: BatchHeader, newest_timestamp: int) -> tuple[bytes, BatchHeader]:
+    """The batch, and its header, with the highest time that its records have, where a client left it out or is wrong
+    (Kafka's broker writes it, too)."""
+    payload = memoryview(batch)[HEADER_BYTES : header.size]
+    front = HEADER.pack(*header._replace(max_timestamp=newest_timestamp, crc=0))
+    changed = header._replace(max_timestamp=newest_timestamp, crc=crc32c(payload, crc32c(front[CRC_START:])))
+    return b"".join((HEADER.pack(*changed), payload)), changed
 
 
 def repack(batch: Buffer, codec: Compression, *, limit: int, level: int | None = None) -> Repacked:

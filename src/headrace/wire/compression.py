@@ -29,6 +29,11 @@ class Compression(IntEnum):
 XERIAL_HEADER: Final = b"\x82SNAPPY\x00" + (1).to_bytes(4, "big") + (1).to_bytes(4, "big")
 """What snappy-java's stream opens with: magic, version, lowest compatible version."""
 XERIAL_MAGIC: Final = XERIAL_HEADER[:8]
+LZ4_MAGIC: Final = bytes.fromhex("04224d18")
+LZ4_FLAGS_AT: Final = 4
+LZ4_RESERVED: Final = 0x03
+LZ4_INDEPENDENT: Final = 0x20
+"""Bits of an lz4 frame's flags."""
 XERIAL_BLOCK_BYTES: Final = 32 * 1024
 FIRST_GUESS_BYTES: Final = 64 * 1024
 LZ4_FAST_LEVEL: Final = 9
@@ -86,6 +91,20 @@ def _lz4_level(level: int | None) -> int:
     if level in (None, LZ4_FAST_LEVEL):
         return 0
     return max(LZ4_HIGH_LEVEL_MIN, min(level, LZ4_HIGH_LEVEL_MAX))
+
+
+def check_frame(codec: Compression, data: Buffer) -> None:
+    """Refuse what `decompress` reads and Java's reader does not: lz4 that is no frame of independent blocks. Raises
+    CorruptData."""
+    if codec is not Compression.LZ4:
+        return
+    if bytes(data[:4]) != LZ4_MAGIC or len(data) < LZ4_FLAGS_AT + 1:
+        raise CorruptData("A batch's lz4 frame does not begin with lz4's magic number.")
+    flags = data[LZ4_FLAGS_AT]
+    if flags & LZ4_RESERVED:
+        raise CorruptData("A batch's lz4 frame sets flags that Java's reader does not know: use none, no dictionary.")
+    if not flags & LZ4_INDEPENDENT:
+        raise CorruptData("A batch's lz4 frame links its blocks, which Java's reader cannot: use independent blocks.")
 
 
 def _too_much(limit: int) -> CorruptData:

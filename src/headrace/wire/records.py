@@ -26,6 +26,9 @@ NO_ATTRIBUTES_NO_DELTA: Final = b"\0\0"
 NO_HEADERS: Final = b"\0"
 NULL: Final = b"\1"
 
+NAMES_KEEP_BYTES: Final = "surrogateescape"
+"""How names of headers that are no UTF-8 are decoded: Kafka takes them, and they come back as they were."""
+
 RecordHeaders: TypeAlias = tuple[tuple[str, bytes | None], ...]
 
 
@@ -40,14 +43,9 @@ class Record(NamedTuple):
     headers: RecordHeaders = ()
 
 
-class Walked(NamedTuple):
-    """What the records of a batch say, all together."""
-
-    oldest_timestamp: int
-    newest_timestamp: int
-    """In milliseconds; -1 where they have none."""
-    all_keyed: bool
-    """Each has a key."""
+def told(name: str) -> str:
+    """A header's name for people: U+FFFD where it is no UTF-8, as Java shows it."""
+    return name if name.isascii() else name.encode(errors=NAMES_KEEP_BYTES).decode(errors="replace")
 
 
 def unpack_records(data: bytes, count: int, base_offset: int, base_timestamp: int) -> list[Record]:
@@ -56,10 +54,10 @@ def unpack_records(data: bytes, count: int, base_offset: int, base_timestamp: in
     at = 0
     try:
         for _ in range(count):
-            record, at = _read_record(data, at, base_offset, base_timestamp)
+            record, at = read_record(data, at, base_offset, base_timestamp)
             records.append(record)
-    except (IndexError, UnicodeDecodeError) as error:
-        raise CorruptData(f"A record is cut or its header's name is not UTF-8: {error}.") from error
+    except IndexError as error:
+        raise CorruptData(f"A record is cut: {error}.") from error
     if at != len(data):
         raise CorruptData(f"{len(data) - at} bytes follow the last record.")
     return records
@@ -72,7 +70,7 @@ def unpack_pairs(data: bytes, count: int) -> list[tuple[bytes | None, bytes | No
     at = 0
     try:
         for _ in range(count):
-            length, at = _read_varint(data, at)
+            length, at = read_varint(data, at)
             end = at + length
             at += 1
             while data[at] > 0x7F:  # the time
@@ -104,26 +102,6 @@ def unpack_pairs(data: bytes, count: int) -> list[tuple[bytes | None, bytes | No
     return pairs
 
 
-def walk_records(data: bytes, count: int, base_timestamp: int) -> Walked:
-    """Check exactly `count` records, whose offset deltas must rise by one from 0, and keep none. Raises CorruptData."""
-    at, lowest, highest, all_keyed = 0, -1, -1, True
-    try:
-        for expected in range(count):
-            record, at = _read_record(data, at, 0, base_timestamp)
-            if record.offset != expected:
-                raise CorruptData(f"Record {expected} of a batch says offset delta {record.offset}.")
-            lowest = record.timestamp if expected == 0 else min(lowest, record.timestamp)
-            highest = max(highest, record.timestamp)
-            all_keyed = all_keyed and record.key is not None
-    except (IndexError, UnicodeDecodeError) as error:
-        raise CorruptData(f"A record is cut or its header's name is not UTF-8: {error}.") from error
-    if at != len(data):
-        raise CorruptData(f"{len(data) - at} bytes follow the last record.")
-    if lowest < -1:
-        raise CorruptData(f"A record's time is {lowest}.")
-    return Walked(lowest, highest, all_keyed)
-
-
 def pack_records(records: Sequence[Record], base_offset: int, base_timestamp: int) -> bytearray:
     """The inverse of `unpack_records`."""
     body = bytearray()
@@ -151,13 +129,13 @@ def _varint(value: int) -> bytes:
     return VARINTS[value] if value < VARINTS_KEPT else encode_unsigned_varint(value << 1)
 
 
-def _read_record(data: bytes, at: int, base_offset: int, base_timestamp: int) -> tuple[Record, int]:
-    length, at = _read_varint(data, at)
+def read_record(data: bytes, at: int, base_offset: int, base_timestamp: int) -> tuple[Record, int]:
+    length, at = read_varint(data, at)
     end = at + length
     if length < 0 or end > len(data):
         raise CorruptData(f"A record of {length} bytes does not fit.")
-    timestamp_delta, at = _read_varint(data, at + 1)
-    offset_delta, at = _read_varint(data, at)
+    timestamp_delta, at = read_varint(data, at + 1, 64)
+    offset_delta, at = read_varint(data, at)
     key, at = _read_bytes(data, at, end)
     value, at = _read_bytes(data, at, end)
     headers, at = _read_headers(data, at, end)
@@ -169,8 +147,9 @@ def _read_record(data: bytes, at: int, base_offset: int, base_timestamp: int) ->
     return Record(base_offset + offset_delta, timestamp, key, value, headers), at
 
 
-def _read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """Zigzag, at most 64 bits. Raises IndexError at the end of the data."""
+def read_varint(data: bytes, at: int, bits: int = 32) -> tuple[int, int]:
+    """A zigzag varint of at most 32 bits in 5 bytes, or 64 in 10. Raises CorruptData, or IndexError at the data's
+    end."""
     byte = data[at]
     at += 1
     if byte < 0x80:
@@ -181,16 +160,16 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
         at += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            if value >= 1 << 64:
-                raise CorruptData("A varint has more than 64 bits.")
+            if value >= 1 << bits:
+                raise CorruptData(f"A varint has more than {bits} bits.")
             return (value >> 1) ^ -(value & 1), at
         shift += 7
-        if shift > 63:
-            raise CorruptData("A varint has more than 64 bits.")
+        if shift >= bits:
+            raise CorruptData(f"A varint has more than {bits} bits.")
 
 
 def _read_bytes(data: bytes, at: int, end: int) -> tuple[bytes | None, int]:
-    length, at = _read_varint(data, at)
+    length, at = read_varint(data, at)
     if length < 0:
         if length != -1:
             raise CorruptData(f"A field has length {length}.")
@@ -201,7 +180,7 @@ def _read_bytes(data: bytes, at: int, end: int) -> tuple[bytes | None, int]:
 
 
 def _read_headers(data: bytes, at: int, end: int) -> tuple[RecordHeaders, int]:
-    count, at = _read_varint(data, at)
+    count, at = read_varint(data, at)
     if count == 0:
         return (), at
     if not 0 < count <= min(RECORD_HEADERS_MAX, (end - at) // 2):
@@ -212,7 +191,7 @@ def _read_headers(data: bytes, at: int, end: int) -> tuple[RecordHeaders, int]:
         if name is None:
             raise CorruptData("A record header has no name.")
         value, at = _read_bytes(data, at, end)
-        headers.append((name.decode(), value))
+        headers.append((name.decode(errors=NAMES_KEEP_BYTES), value))
     return tuple(headers), at
 
 
@@ -240,7 +219,7 @@ def _write_record(out: bytearray, record: Record, base_offset: int, base_timesta
     _write_bytes(body, record.value)
     _write_varint(body, len(record.headers))
     for name, value in record.headers:
-        _write_bytes(body, name.encode())
+        _write_bytes(body, name.encode(errors=NAMES_KEEP_BYTES))
         _write_bytes(body, value)
     _write_varint(out, len(body))
     out += body

@@ -80,12 +80,14 @@ def test_an_active_segment_that_is_all_too_old_is_closed_and_goes_next() -> None
     assert read_all(again.log) == again.bytes_from(0)
 
 
-def test_records_without_times_never_grow_old() -> None:
-    twin = Twin(open_log(new_disk(), LogConfig(retention_ms=0)))
+def test_records_without_times_are_as_old_as_their_file() -> None:
+    """As in Kafka (`LogSegment.largestTimestamp`). The disk says that all files were changed last at 0."""
+    twin = Twin(open_log(new_disk(), LogConfig(retention_ms=NOW_MS)))
     twin.append(batch(times=(-1,)))
     twin.log.roll()
     flush(twin.log)
     assert twin.log.apply_retention(NOW_MS, Offset(1)) == []
+    assert [info.base_offset for info in twin.log.apply_retention(NOW_MS + 1, Offset(1))] == [0]
 
 
 def test_a_segment_is_closed_when_its_records_would_span_too_much_time() -> None:

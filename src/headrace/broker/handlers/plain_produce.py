@@ -8,7 +8,7 @@ not take batches as they come, nothing is done and the whole request is left to 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar, Final, cast
+from typing import Any, ClassVar, Final, TypeAlias, cast
 from uuid import UUID
 
 from headrace.base.ids import NO_OFFSET, Offset, PartitionIndex, TopicId
@@ -34,11 +34,15 @@ from headrace.wire.plain_produce import (
     write_plain_answer,
     write_single_answer,
 )
+from headrace.wire.walking import Walked
 
 ACKS_ALL: Final = -1
 ACKS_LEADER: Final = 1
 _CODEC: Final = cast("Api", api(ApiKey.PRODUCE))
 NOT_APPENDED: Final = Appended(NO_OFFSET, NO_OFFSET)
+
+Place: TypeAlias = tuple[Partition, Walked]
+"""Where a batch goes, and what its records say."""
 
 
 def shortcuts(services: Services) -> dict[int, Shortcut]:
@@ -71,9 +75,9 @@ class _Road:
             partition = self._known.get((topic, index))
             if partition is None:
                 partition = self._find(topic, index)
-            if partition is None or not partition.appends_as_is:
+            if partition is None or (walked := partition.examine(records)) is None:
                 return None
-            appended = partition.append(records, needs_isr=acks == ACKS_ALL)
+            appended = partition.append(records, needs_isr=acks == ACKS_ALL, walked=walked)
             if isinstance(appended, Refusal):  # nothing was done
                 return None
             answer = _Answer(self, correlation_id, topic, index, appended, partition.start_offset)
@@ -86,25 +90,26 @@ class _Road:
             if None in found:
                 return None
             answer = _AnswerOfMany(self, correlation_id)
-            for (topic, batches), partitions in zip(topics, found, strict=True):
-                answer.take(topic, batches, partitions or [], needs_isr=acks == ACKS_ALL)
+            for (topic, batches), places in zip(topics, found, strict=True):
+                answer.take(topic, batches, places or [], needs_isr=acks == ACKS_ALL)
             answer.all_are_taken()
         if answer.is_settled:
             return answer.answer()
         self._deadlines.add(answer, timeout_ms if timeout_ms > REQUEST_WAIT_MS_MIN else REQUEST_WAIT_MS_MIN)
         return answer
 
-    def _find_all(self, topic: bytes, batches: Batches) -> list[Partition] | None:
-        """Those that take batches as they come; None where one is not served, or does not."""
-        partitions = []
-        for index, _ in batches:
+    def _find_all(self, topic: bytes, batches: Batches) -> list[Place] | None:
+        """The partitions, with what the records say; None where one is not served, or does not take its batch as it
+        came."""
+        places = []
+        for index, records in batches:
             partition = self._known.get((topic, index))
             if partition is None:
                 partition = self._find(topic, index)
-            if partition is None or not partition.appends_as_is:
+            if partition is None or (walked := partition.examine(records)) is None:
                 return None
-            partitions.append(partition)
-        return partitions
+            places.append((partition, walked))
+        return places
 
     def _find(self, topic: bytes, index: int) -> Partition | None:
         """As the long road does; None where that is to say why not."""
@@ -258,16 +263,17 @@ class _AnswerOfMany(_Promise):
         self._waiting = 1
         """Parts that are not settled, and one more until all are taken."""
 
-    def take(self, topic: bytes, batches: Batches, partitions: list[Partition], *, needs_isr: bool) -> None:
+    def take(self, topic: bytes, batches: Batches, places: list[Place], *, needs_isr: bool) -> None:
         """Append what is for one topic."""
         parts = []
-        for (index, records), partition in zip(batches, partitions, strict=True):
+        for (index, records), (partition, walked) in zip(batches, places, strict=True):
             part = _Part(self, index)
             parts.append(part)
-            appended = partition.append(records, needs_isr=needs_isr)
+            appended = partition.append(records, needs_isr=needs_isr, walked=walked)
             if isinstance(appended, Refusal):
+                assert not appended.faults, "its records were examined"
                 part.is_settled = True
-                part.error, part.message = appended
+                part.error, part.message = appended.error, appended.message
                 self.has_error = True
                 continue
             part.base_offset, end, part.time_ms = appended

@@ -8,8 +8,9 @@ an idempotent one is recognised).
 
 Internal topics belong to their coordinators: INVALID_TOPIC_EXCEPTION.
 
-v3 the first with record batches; v8 a message with the error; v9 flexible; v10 the current leader and its address with
-NOT_LEADER_OR_FOLLOWER (KIP-951); v11-v12 for transactions, the same here; v13 topics by id.
+v3 the first with record batches; v8 a message with the error, and the records that are to blame (KIP-467); v9
+flexible; v10 the current leader and its address with NOT_LEADER_OR_FOLLOWER (KIP-951); v11-v12 for transactions, the
+same here; v13 topics by id.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from headrace.storage.engine import Appended
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.produce import (
+    BatchIndexAndErrorMessage,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -39,6 +41,7 @@ from headrace.wire.messages.produce import (
     TopicProduceResponse,
 )
 from headrace.wire.plain_produce import TOPIC_ID_VERSION
+from headrace.wire.validation import RecordFault
 
 ACKS_NONE: Final = 0
 
@@ -61,6 +64,7 @@ class Outcome:
         "_job",
         "base_offset",
         "error",
+        "faults",
         "index",
         "log_append_time_ms",
         "log_start_offset",
@@ -75,13 +79,15 @@ class Outcome:
         """The new leader has taken it, and its producer is to go there."""
         self.error = ErrorCode.NONE
         self.message: str | None = None
+        self.faults: tuple[RecordFault, ...] = ()
         self.base_offset = NO_OFFSET
         self.log_append_time_ms = -1
         self.log_start_offset = NO_OFFSET
 
-    def refuse(self, error: ErrorCode, message: str | None = None) -> None:
+    def refuse(self, error: ErrorCode, message: str | None = None, faults: tuple[RecordFault, ...] = ()) -> None:
         self.error = error
         self.message = message
+        self.faults = faults
         self.log_append_time_ms = -1
 
     def on_outcome(self, error: ErrorCode) -> None:
@@ -98,6 +104,7 @@ class Outcome:
             base_offset=self.base_offset,
             log_append_time_ms=self.log_append_time_ms,
             log_start_offset=self.log_start_offset,
+            record_errors=tuple(BatchIndexAndErrorMessage(index, message) for index, message in self.faults),
             error_message=self.message,
         )
 
@@ -186,7 +193,7 @@ class ProduceJob:
             return
         self._as_expected = self._deferred is None
         if isinstance(appended, Refusal):
-            outcome.refuse(appended.error, appended.message)
+            outcome.refuse(appended.error, appended.message, appended.faults)
             self.on_settled(outcome)
             return
         outcome.base_offset = appended.base_offset

@@ -683,7 +683,11 @@ class LocalLog:
             config = replace(config, retention_ms=-1, retention_bytes=-1)
         closed, failure = self._with_times([segment for segment in contents.segments if segment.synced])
         active = contents.active
-        if active is not None and self.log_end_offset <= up_to and retention.is_old(active, config, now_ms):
+        if (
+            active is not None
+            and self.log_end_offset <= up_to
+            and retention.is_old(active, config, now_ms, self._written_ms)
+        ):
             with suppress(NoRoom):  # to make some is what older segments go for
                 self.roll()
         count = retention.due(
@@ -694,6 +698,7 @@ class LocalLog:
             now_ms=now_ms,
             up_to=up_to,
             gaps_below=contents.gaps_below,
+            written_ms=self._written_ms,
         )
         if count and before_drop is not None and self._compaction.cleaning is None:
             before_drop()
@@ -701,6 +706,13 @@ class LocalLog:
         if failure is not None:
             raise failure
         return dropped
+
+    def _written_ms(self, segment: Segment) -> int:
+        """When the segment's file was last written to; -1 where it cannot be told, or is not written yet."""
+        try:
+            return self._disk.modified_ms(segment.path)
+        except OSError:
+            return -1
 
     def _with_times(self, segments: list[Segment]) -> tuple[list[Segment], CorruptData | None]:
         """Those whose times are known, up to the first whose time index is wrong."""

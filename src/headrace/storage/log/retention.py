@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from headrace.storage.engine import LogConfig
 from headrace.storage.log.segment import Segment
@@ -17,11 +17,12 @@ def due(
     now_ms: int,
     up_to: int,
     gaps_below: int,
+    written_ms: Callable[[Segment], int],
 ) -> int:
     """How many of the oldest of these closed, durable segments may go: none that reaches above `up_to`.
 
     A segment goes when it lies below the log's start, when all its records are older than `retention_ms`, or when the
-    log without it still holds `retention_bytes`.
+    log without it still holds `retention_bytes`. `written_ms`: see `is_old`.
     """
     count = 0
     for segment in segments:
@@ -31,7 +32,7 @@ def due(
         is_bare = (
             not segment.size and segment.end <= gaps_below and not segment.damages
         )  # compaction left nothing in it
-        old = is_old(segment, config, now_ms) or is_bare
+        old = is_old(segment, config, now_ms, written_ms) or is_bare
         surplus = config.retention_bytes >= 0 and log_size - segment.size >= config.retention_bytes
         if not (below or old or surplus):
             break
@@ -40,6 +41,10 @@ def due(
     return count
 
 
-def is_old(segment: Segment, config: LogConfig, now_ms: int) -> bool:
-    """Whether all records are past `retention_ms`. Records without times never grow old."""
-    return 0 <= segment.max_timestamp < now_ms - config.retention_ms if config.retention_ms >= 0 else False
+def is_old(segment: Segment, config: LogConfig, now_ms: int, written_ms: Callable[[Segment], int]) -> bool:
+    """Whether all records are past `retention_ms`. Where none has a time, their file's last change counts, which
+    `written_ms` tells (as in Kafka: `LogSegment.largestTimestamp`)."""
+    if config.retention_ms < 0:
+        return False
+    newest_ms = segment.max_timestamp if segment.max_timestamp >= 0 or not segment.size else written_ms(segment)
+    return 0 <= newest_ms < now_ms - config.retention_ms

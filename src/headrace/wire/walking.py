@@ -1,0 +1,270 @@
+"""Checks that the records of one batch can be read, without building any of them.
+
+A broker runs this over every batch that a client sends, so it is a hot path: the usual forms are read inline, and runs
+of records of one layout are compared column by column in C (slices of bytes with a stride). Its slow twin is
+`records.unpack_records`; tests/wire/test_walking.py holds it to that, and tests/interop/test_validation.py to Kafka.
+
+Promises that what it accepts Java's `DefaultRecord.readFrom` reads, that its time is linear in the bytes whatever they
+are, and that bad bytes raise `CorruptData` and nothing else. It is stricter than Kafka in two things: offset deltas
+must rise by one from 0 also in batches that are not compressed, and a length below -1 is refused.
+"""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import Final, NamedTuple
+
+from headrace.base.errors import CorruptData
+from headrace.base.limits import RECORD_HEADERS_MAX
+from headrace.wire.records import TIMESTAMP_MAX, read_record, read_varint
+
+NO_TIME: Final = -1
+_LATEST: Final = 1 << 64
+"""Beyond all timestamp deltas."""
+
+RUN_MIN: Final = 4
+"""Records of one layout for which looking at their columns pays."""
+RUN_TRIED: Final = 16
+"""Records that are looked at after a run of none; after one of n, four times n more. So time stays linear."""
+_DELTAS_OF_ONE_BYTE: Final = 64
+_DELTAS_OF_TWO_BYTES: Final = 8_192
+_DELTAS: Final = bytes(delta << 1 for delta in range(_DELTAS_OF_ONE_BYTE))
+"""The varint of each offset delta, one byte each."""
+_DELTAS_FIRST: Final = bytes(delta << 1 & 0x7F | 0x80 for delta in range(_DELTAS_OF_TWO_BYTES))
+_DELTAS_SECOND: Final = bytes(delta << 1 >> 7 for delta in range(_DELTAS_OF_TWO_BYTES))
+"""The first and second bytes of the varints of offset deltas that have two."""
+_EVEN: Final = bytes(range(0, 0x80, 2))
+"""Varints of one byte of numbers that are not negative."""
+_EVEN_FIRST: Final = bytes(range(0x80, 0x100, 2))
+"""First bytes of longer varints of such numbers."""
+_UP_TO: Final = tuple(bytes(range(highest + 1)) for highest in range(256))
+
+
+class Walked(NamedTuple):
+    """What the records of a batch say, all together. Times in milliseconds since 1970."""
+
+    oldest_timestamp: int
+    """No record is older; all may be a little newer."""
+    newest_timestamp: int
+    """The highest; -1 where no record has a time."""
+    all_keyed: bool
+    """Each has a key."""
+
+
+UNWALKED: Final = Walked(NO_TIME, NO_TIME, True)
+"""Of a batch whose records are not looked at: the broker's own, or where `headrace.validate.records` is false."""
+
+
+def walk_records(data: bytes, count: int, base_timestamp: int) -> Walked:
+    """Check `count` records, at least one, which must end where `data` ends.
+
+    Raises CorruptData. The format is KIP-98's: length, attributes, timestamp delta, offset delta, key, value, headers;
+    numbers are zigzag varints.
+    """
+    size, at, start, index = len(data), 0, 0, 0
+    reach = _DELTAS_OF_TWO_BYTES if base_timestamp >= NO_TIME else 0
+    oldest, newest, all_keyed = _LATEST, -_LATEST, True
+    try:
+        while index < count:
+            start = at
+            length = data[at]
+            at += 1
+            if length > 0x7F:
+                second = data[at]
+                at += 1
+                length = length & 0x7F | (second & 0x7F) << 7
+                if second > 0x7F:
+                    third = data[at]
+                    at += 1
+                    length = length | third << 14 if third < 0x80 else 1
+            end = at + (length >> 1)
+
+            time_at = at + 1
+            time = data[time_at]
+            at += 2
+            if time > 0x7F:
+                second = data[at]
+                at += 1
+                time = time & 0x7F | second << 7 if second < 0x80 else 1
+
+            offset_at = at
+            offset = data[at]
+            at += 1
+            if offset > 0x7F:
+                second = data[at]
+                at += 1
+                offset = offset & 0x7F | second << 7 if second < 0x80 else -1
+
+            key_at = at
+            key = data[at]
+            at += 1
+            if key > 0x7F:
+                second = data[at]
+                at += 1
+                key = key & 0x7F | second << 7 if second < 0x80 else 3
+            key_end = at
+            if not key & 1:
+                at += key >> 1
+
+            value_at = at
+            value = data[at]
+            at += 1
+            if value > 0x7F:
+                second = data[at]
+                at += 1
+                value = value & 0x7F | (second & 0x7F) << 7
+                if second > 0x7F:
+                    third = data[at]
+                    at += 1
+                    value = value | third << 14 if third < 0x80 else 3
+            value_end = at
+            if not value & 1:
+                at += value >> 1
+
+            if (
+                (length | time) & 1
+                or offset != index << 1
+                or (key & 1 and key != 1)
+                or (value & 1 and value != 1)
+                or end > size
+            ):  # unusual, or wrong
+                one = range(index, index + 1)
+                at, oldest, newest, all_keyed = _walk_slowly(data, start, one, oldest, newest, all_keyed)
+                index += 1
+                continue
+
+            if at < end and data[at] == 0:
+                at += 1
+                has_no_headers = True
+            else:
+                at = _past_headers(data, at, end)
+                has_no_headers = False
+            if at != end:
+                raise CorruptData(f"A record says {length >> 1} bytes and ends {end - at} off.")
+            index += 1
+            if key == 1:
+                all_keyed = False
+            time >>= 1
+            if time > newest:
+                newest = time
+            if time < oldest:
+                oldest = time
+
+            if has_no_headers and reach and index < count and data[at] == data[start]:
+                layout = _Layout(start, time_at, offset_at, key_at, key_end, value_at, value_end, end)
+                run, time = _run(data, layout, index, min(count - index, reach))
+                reach = RUN_TRIED + 4 * run
+                if run:
+                    index += run
+                    at += run * (end - start)
+                    oldest = min(oldest, 0)
+                    newest = max(newest, time)
+    except IndexError:  # cut, or the last records have unusual forms
+        at, oldest, newest, all_keyed = _walk_slowly(data, start, range(index, count), oldest, newest, all_keyed)
+    if at != size:
+        raise CorruptData(f"{size - at} bytes follow the last record.")
+    if base_timestamp + newest > TIMESTAMP_MAX or base_timestamp + oldest < NO_TIME:
+        raise CorruptData(f"Records have times from {base_timestamp + oldest} to {base_timestamp + newest}.")
+    return Walked(base_timestamp + oldest, max(base_timestamp + newest, NO_TIME), all_keyed)
+
+
+def _walk_slowly(
+    data: bytes, at: int, indexes: range, oldest: int, newest: int, all_keyed: bool
+) -> tuple[int, int, int, bool]:
+    """Read records of any form from `at` on: where they end, and what all together say. Raises CorruptData."""
+    try:
+        for index in indexes:
+            record, at = read_record(data, at, 0, 0)
+            if record.offset != index:
+                raise CorruptData(f"Record {index} of a batch says offset delta {record.offset}.")
+            oldest, newest = min(oldest, record.timestamp), max(newest, record.timestamp)
+            all_keyed = all_keyed and record.key is not None
+    except IndexError as error:
+        raise CorruptData("A record is cut.") from error
+    return at, oldest, newest, all_keyed
+
+
+class _Layout(NamedTuple):
+    """Where the fields of one record without headers lie."""
+
+    start: int
+    time_at: int
+    offset_at: int
+    key_at: int
+    key_end: int
+    """Of the key's length."""
+    value_at: int
+    value_end: int
+    """Of the value's length."""
+    end: int
+
+
+def _run(data: bytes, layout: _Layout, index: int, most: int) -> tuple[int, int]:
+    """How many records behind this one, at most `most`, are laid out like it, and their highest timestamp delta.
+
+    The first of them has offset delta `index`. Their lengths are the same, and their timestamp deltas not negative.
+    """
+    start, time_at, offset_at, key_at, key_end, value_at, value_end, end = layout
+    stride = end - start
+    most = min(most, (len(data) - end) // stride)
+    most = min(most, (_DELTAS_OF_ONE_BYTE if key_at - offset_at == 1 else _DELTAS_OF_TWO_BYTES) - index)
+    stop = end + most * stride
+    columns = chain(range(start, time_at - 1), range(key_at, key_end), range(value_at, value_end), (end - 1,))
+    for column in columns:
+        if most < RUN_MIN:
+            return 0, 0
+        if differing := len(data[column + stride : stop : stride].lstrip(data[column : column + 1])):
+            most -= differing
+            stop -= differing * stride
+    if most < RUN_MIN:
+        return 0, 0
+    if key_at - offset_at == 1:
+        if data[offset_at + stride : stop : stride] != _DELTAS[index : index + most]:
+            return 0, 0
+    elif (
+        data[offset_at + stride : stop : stride] != _DELTAS_FIRST[index : index + most]
+        or data[offset_at + 1 + stride : stop : stride] != _DELTAS_SECOND[index : index + most]
+    ):
+        return 0, 0
+    times = data[time_at + stride : stop : stride]
+    if offset_at - time_at == 1:
+        return (0, 0) if times.translate(None, _EVEN) else (most, _highest(times) >> 1)
+    seconds = data[time_at + 1 + stride : stop : stride]
+    if times.translate(None, _EVEN_FIRST) or not seconds.isascii():
+        return 0, 0
+    high = _highest(seconds)
+    if high != seconds[0] or seconds.count(high) != most:
+        times = bytes(first for first, second in zip(times, seconds, strict=True) if second == high)
+    return most, (_highest(times) & 0x7F | high << 7) >> 1
+
+
+def _highest(column: bytes) -> int:
+    """The highest byte. Times mostly rise: then one look in C is enough."""
+    last = column[-1]
+    return last if not column.translate(None, _UP_TO[last]) else max(column)
+
+
+def _past_headers(data: bytes, at: int, end: int) -> int:
+    """Where the headers end whose count stands at `at`, in a record that ends at `end`. Raises CorruptData, or
+    IndexError where `data` ends first."""
+    count, at = read_varint(data, at)
+    if not 0 <= count <= min(RECORD_HEADERS_MAX, (end - at) // 2):
+        raise CorruptData(f"A record has {count} headers.")
+    for _ in range(count):
+        length = data[at]
+        at += 1
+        if length > 0x7F or length & 1:
+            length, at = read_varint(data, at - 1)
+            if length < 0:
+                raise CorruptData("A record header has no name.")
+            length <<= 1
+        at += length >> 1
+        length = data[at]
+        at += 1
+        if length > 0x7F or length & 1:
+            length, at = read_varint(data, at - 1)
+            if length < -1:
+                raise CorruptData(f"A field has length {length}.")
+            length = max(length, 0) << 1
+        at += length >> 1
+    return at
