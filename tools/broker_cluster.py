@@ -59,6 +59,11 @@ class BrokerCluster:
             self._running[broker] = await self._spawn(broker)
         await asyncio.gather(*(self._ready(broker) for broker in brokers))
 
+    async def launch(self, broker: int) -> int:
+        """The exit code of a broker that is started, and is expected to stop by itself before it is ready."""
+        self._running[broker] = await self._spawn(broker)
+        return await self.over(broker)
+
     def command(self, broker: int) -> list[str]:
         """What starts it."""
         node = self.nodes[broker]

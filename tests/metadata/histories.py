@@ -542,6 +542,9 @@ wild_events: st.SearchStrategy[MetadataEvent] = st.one_of(
     st.builds(ev.BrokerRemoved, broker_id=brokers, broker_epoch=small),
     st.builds(ev.QuorumGrown, voters=small),
     st.builds(ev.VoteWithheld, broker_id=brokers, withheld=st.booleans()),
+    st.builds(
+        ev.QuorumRecovered, number=small.map(lambda number: number + 1), recovery=texts, broker_id=brokers, at_ms=small
+    ),
     st.builds(ev.BrokerFenced, broker_id=brokers, broker_epoch=small),
     st.builds(ev.BrokerUnfenced, broker_id=brokers, broker_epoch=small),
     wild_creations,

@@ -13,7 +13,7 @@ import structlog
 
 from headrace.base import limits
 from headrace.base.addresses import Address
-from headrace.base.ids import BrokerId, ClusterId
+from headrace.base.ids import NO_LINEAGE, BrokerId, ClusterId, Lineage
 from headrace.net import peers as module
 from headrace.net.listener import Listener
 from headrace.net.peerframes import HEADER, Envelope, encode_frame, encoded
@@ -143,6 +143,50 @@ async def test_who_is_not_one_of_us_is_closed_with_one_line(ends: tuple[End, End
     assert two.received == []
     one.peers.send(heartbeat(1, 2, 5))
     await two.until(lambda: two.received == [heartbeat(1, 2, 5)])
+
+
+FIRST, LATER = Lineage(1, "r"), Lineage(2, "s")
+
+
+@pytest.mark.parametrize(("theirs", "ours"), [(NO_LINEAGE, FIRST), (FIRST, LATER), (LATER, FIRST), (FIRST, NO_LINEAGE)])
+async def test_who_follows_an_earlier_lineage_is_told_so_and_nobody_hears_the_other(
+    ends: tuple[End, End], theirs: Lineage, ours: Lineage
+) -> None:
+    one, two = ends
+    told = list[tuple[int, Lineage]]()
+    for end, lineage in ((one, theirs), (two, ours)):
+        end.peers.follow(lineage)
+
+        def hear(later: Lineage, node: int = end.peers.me.node, news: asyncio.Event = end.news) -> None:
+            told.append((node, later))
+            news.set()
+
+        end.peers.on_superseded(hear)
+    one.peers.send(heartbeat(1, 2, 1))
+    await two.until(lambda: bool(told))
+    assert told[0] == ((1, ours) if ours > theirs else (2, theirs))
+    assert (one.received, two.received) == ([], [])
+
+
+async def test_of_two_recoveries_with_one_number_neither_is_the_later(ends: tuple[End, End]) -> None:
+    one, two = ends
+    one.peers.follow(FIRST)
+    two.peers.follow(Lineage(1, "t"))
+    for end in ends:
+        end.peers.on_superseded(lambda later: pytest.fail(f"{later} is not later"))
+    assert two.peers.address is not None
+    frame = encode_frame(Envelope(CLUSTER, peer(1), peer(2), None, FIRST), encoded([heartbeat(1, 2, 1)]))
+    assert await closed(two.peers.address.port, frame)
+    assert two.received == []
+
+
+async def test_a_member_without_a_log_takes_the_lineage_of_who_speaks_first(ends: tuple[End, End]) -> None:
+    one, two = ends
+    one.peers.follow(LATER)
+    one.peers.send(heartbeat(1, 2, 1))
+    await two.until(lambda: bool(two.received))
+    two.peers.send(heartbeat(2, 1, 2))
+    await one.until(lambda: bool(one.received))
 
 
 async def test_a_member_is_plainly_dead_once_it_refuses_and_not_before(ends: tuple[End, End]) -> None:

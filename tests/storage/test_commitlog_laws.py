@@ -143,6 +143,16 @@ class Life:
         self.content, self.possible = after, []
         self.installed += 1
 
+    def replace_all(self) -> None:
+        """As a recovery by force does: a state behind all that the log holds, in a term of its own."""
+        assert self.log is not None
+        index = self.end + self.random.randrange(1, 5)
+        state = HardState(self.content.state.term + 3)
+        after = Content(self.entries(1, index, state.term), state, index)
+        self.possible = [after]
+        self.log.replace(state, after.mark, (line + b"\n" for line in after.lines()))
+        self.content, self.possible = after, []
+
     def send(self, data: bytes) -> None:
         assert self.log is not None
         at = 0
@@ -157,6 +167,8 @@ class Life:
             self.take_snapshot()
         elif chance < 0.25:
             self.receive_snapshot()
+        elif chance < 0.3:
+            self.replace_all()
         elif chance < 0.4:
             self.replace_some()
         else:
@@ -207,7 +219,7 @@ def test_a_crash_at_any_operation_of_an_installation_leaves_the_old_or_the_new(r
     life.disk.cut_at = at
     try:
         for _ in range(4):
-            random.choice([life.receive_snapshot, life.take_snapshot, life.replace_some])()
+            random.choice([life.receive_snapshot, life.take_snapshot, life.replace_some, life.replace_all])()
     except PowerCut:
         life.disk.power_cut()
     life.disk.cut_at = None

@@ -42,6 +42,34 @@ NO_PRODUCER_ID: Final = ProducerId(-1)
 NO_LEADER: Final = BrokerId(-1)
 
 
+class Lineage(NamedTuple):
+    """Which history of the cluster's metadata a broker follows: a quorum that was lost, and recovered by force, begins
+    another. Who is of another one shares no log with it, and is refused."""
+
+    number: int = 0
+    """Of the recovery, counted from 1; 0: the quorum was never recovered."""
+    recovery: str = ""
+    """The recovery's own random id."""
+
+    def __str__(self) -> str:
+        """Empty where there was no recovery."""
+        return f"{self.number}:{self.recovery}" if self.number else ""
+
+    @classmethod
+    def parsed(cls, text: str) -> Lineage:
+        """Raises ValueError on what `str` did not give."""
+        if not text:
+            return cls()
+        number, colon, recovery = text.partition(":")
+        if not (colon and number.isascii() and number.isdecimal() and int(number) > 0 and recovery):
+            raise ValueError(f"{text!r:.60} names no lineage")
+        return cls(int(number), recovery)
+
+
+NO_LINEAGE: Final = Lineage()
+"""The quorum was never recovered."""
+
+
 class TopicPartition(NamedTuple):
     """A partition by its topic's id: what logs, leaders and the catalog are keyed by."""
 

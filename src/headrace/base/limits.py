@@ -566,6 +566,15 @@ JOIN_BACKOFF_MS_MAX: Final = 1_000
 # the quorum's driver and its network
 RAFT_NUMBER_MAX: Final = 2**62
 """Highest term or offset that is taken from another member: one more must still have a form on the disk."""
+QUORUM_RECOVERY_EPOCHS: Final = 1_000_000
+"""What a recovered quorum adds to its term and to every partition's epochs, so that none is below what a lost voter may
+have decided last. They have 31 bits: room for some two thousand recoveries."""
+QUORUM_RECOVERY_INDEXES: Final = 2**32
+"""The same for the commit log's index, and the broker epochs that come of it."""
+QUORUM_RECOVERY_PRODUCER_IDS: Final = 2**40
+"""The same for producer ids."""
+QUORUM_PROBE_MS: Final = 2_000
+"""How long `headrace quorum recover` waits for each other broker to say that it lives."""
 RAFT_TICK_MS: Final = 50
 RAFT_HEARTBEAT_TICKS: Final = 3
 RAFT_ELECTION_TICKS: Final = 20
@@ -590,6 +599,8 @@ PEER_FRAME_BYTES: Final = 1024 * 1024
 PEER_FRAME_BYTES_MAX: Final = 32 * 1024 * 1024
 """Largest frame that is taken from another member."""
 PEER_FRAME_MESSAGES_MAX: Final = 4_096
+PEER_ANSWER_BYTES_MAX: Final = 4_096
+"""Bytes that a member may say over the connection that another one made to it."""
 PEER_ADDRESSES_MAX: Final = 4
 """Addresses of one member that are remembered, the newest first."""
 PEERS_MAX: Final = 1_000

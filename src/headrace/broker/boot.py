@@ -22,9 +22,11 @@ from headrace.broker.condition import Descriptors
 from headrace.broker.config import BrokerConfig
 from headrace.broker.identity import Identity, check_memory, claim
 from headrace.broker.joining import identify
+from headrace.broker.lineage import Superseded, check_superseded, note_superseded
 from headrace.broker.metadata import MetadataDriver
 from headrace.broker.parts import Parts, Ports
 from headrace.broker.places import check_places, make_places
+from headrace.controller.lost_quorum import superseded
 from headrace.metadata.configs import broker_value, check_broker_configs
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import MetadataImage
@@ -96,7 +98,9 @@ class Broker:
         self._lock = await loop.run_in_executor(None, claim, self._ports.disk, self._config.data)
         try:
             parts = await self._assemble()
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, Superseded):
+                await self._note_superseded(error)
             self._lock.release()
             raise
         self._parts = parts
@@ -119,6 +123,8 @@ class Broker:
             if parts is not None:
                 await parts.stop(clean=self._failure is None)
                 log.info("stopped", broker_id=self._config.broker_id, clean=self._failure is None)
+            if isinstance(self._failure, Superseded):
+                await self._note_superseded(self._failure)
         finally:
             if self._lock is not None:
                 self._lock.release()
@@ -152,9 +158,15 @@ class Broker:
             log.critical("the broker stops", reason=str(cause), exc_info=cause)
             self._over.set()
 
+    async def _note_superseded(self, error: Superseded) -> None:
+        """So that no later process of this broker takes its metadata for the cluster's."""
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(None, note_superseded, self._ports.disk, self._config.data, str(error))
+
     async def _assemble(self) -> Parts:
         loop = asyncio.get_running_loop()
         config, ports = self._config, self._ports
+        await loop.run_in_executor(None, check_superseded, ports.disk, config.data)
         identity = await identify(ports.disk, config.data, config.broker_id, ports.random, config.join)
         await loop.run_in_executor(None, check_memory, ports.disk, config.data)
         await loop.run_in_executor(None, check_places, ports.disk, config.data, identity)
@@ -200,6 +212,7 @@ class Broker:
             clock=ports.clock,
             on_fatal=self._fail,
         )
+        peers.on_superseded(lambda lineage: metadata.give_up(Superseded(superseded(lineage))))
         return metadata, peers
 
     async def _enter_cluster(self, parts: Parts) -> None:

@@ -45,6 +45,7 @@ from headrace.controller.asks import (
 )
 from headrace.controller.brokers import refused_registration, register_broker, remove_broker
 from headrace.controller.decision import Decision, Refusal, stale
+from headrace.controller.lost_quorum import other_lineage
 from headrace.controller.sessions import Sessions
 from headrace.controller.voters import outlook, promotable, withhold_vote, wrongly_withheld
 from headrace.metadata.configs import broker_value
@@ -250,7 +251,11 @@ class Duties:
     async def _register(self, sessions: Sessions, ask: RegisterBroker) -> BrokerEpoch | Refusal:
         if ask.cluster_id != self.cluster_id:
             return register_refusal(ask.cluster_id, self.cluster_id, ask.broker_id)
-        wanted: dict[str, Any] = {field.name: getattr(ask, field.name) for field in fields(ask)}
+        if (strange := other_lineage(self._metadata.image, ask.broker_id, ask.lineage)) is not None:
+            return await self._confirmed(strange)
+        wanted: dict[str, Any] = {
+            field.name: getattr(ask, field.name) for field in fields(ask) if field.name != "lineage"
+        }
         wanted["in_session"] = sessions.has(ask.broker_id, self._clock.monotonic())
 
         def at_once(image: MetadataImage) -> bool:

@@ -158,6 +158,14 @@ def _new_id(random: Random) -> str:
             return text
 
 
+def read(disk: Disk, data: Path) -> Identity:
+    """Whose directory it is, whoever that be. Blocking. Raises UsageError where it is no broker's, or damaged."""
+    path = data / FILE_NAME
+    if not disk.exists(path):
+        raise UsageError(f"{data} is no broker's data directory (it has no {FILE_NAME}): name one with --data.")
+    return _load(disk, path)
+
+
 def _load(disk: Disk, path: Path) -> Identity:
     file = disk.open(path)
     try:

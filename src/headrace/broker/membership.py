@@ -28,6 +28,7 @@ from headrace.base.limits import (
 from headrace.broker.control import Control
 from headrace.broker.identity import Identity
 from headrace.broker.lease import Lease, lease_s
+from headrace.broker.lineage import Superseded
 from headrace.broker.metadata import MetadataDriver
 from headrace.broker.tasks import OnBug, started
 from headrace.controller.asks import Heartbeat, RegisterBroker
@@ -91,7 +92,7 @@ class Membership:
 
     async def register(self, endpoints: Sequence[Endpoint], rack: str | None) -> None:
         """Become this broker's incarnation, and wait until that is replayed here, however long it takes to find a
-        controller. Raises UsageError where it cannot be."""
+        controller. Raises UsageError where it cannot be, Superseded where its metadata counts no more."""
         identity = self._identity
         ask = RegisterBroker(
             cluster_id=identity.cluster_id,
@@ -100,12 +101,15 @@ class Membership:
             incarnation=self._incarnation,
             endpoints=tuple(endpoints),
             rack=rack,
+            lineage=None if self._metadata.lineage is None else str(self._metadata.lineage),
         )
         told, loop = False, asyncio.get_running_loop()
         patience_ends_at = loop.time() + REGISTRATION_PATIENCE_MS / 1000
         while isinstance(epoch := await self._control.submit(ask), Refusal):
             if epoch.code is ErrorCode.INCONSISTENT_CLUSTER_ID:
                 raise UsageError(epoch.message)
+            if epoch.code is ErrorCode.INCONSISTENT_VOTER_SET:
+                raise Superseded(epoch.message)
             if epoch.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION:
                 if loop.time() >= patience_ends_at:
                     raise UsageError(epoch.message)

@@ -20,6 +20,7 @@ import structlog
 
 from headrace.base import limits
 from headrace.base.errors import StorageFailure
+from headrace.base.ids import Lineage
 from headrace.base.limits import METADATA_PROPOSALS_MAX
 from headrace.base.ports import Clock, Disk, Random
 from headrace.broker.quorum.applying import Applier, Subscriber
@@ -28,7 +29,7 @@ from headrace.broker.quorum.errors import ChangeTooLarge as ChangeTooLarge
 from headrace.broker.quorum.errors import MetadataStopped as MetadataStopped
 from headrace.broker.quorum.errors import NotController as NotController
 from headrace.broker.quorum.errors import OutcomeUnknown as OutcomeUnknown
-from headrace.broker.quorum.member import QuorumMember, learn_addresses
+from headrace.broker.quorum.member import QuorumMember, learn_addresses, learn_lineage
 from headrace.broker.quorum.pending import Pending, Proposal
 from headrace.broker.quorum.reading import Reading
 from headrace.broker.quorum.status import QuorumStatus, Watch
@@ -94,6 +95,7 @@ class MetadataDriver:
             on_failure=self._fail,
         )
         self._applier.subscribe(partial(learn_addresses, transport or NoTransport()))
+        self._applier.subscribe(partial(learn_lineage, transport or NoTransport()))
         self._pending: Pending | None = None
         self._turn = asyncio.Lock()
         self._encoding: asyncio.Future[None] | None = None
@@ -150,6 +152,12 @@ class MetadataDriver:
     def is_controller(self) -> bool:
         """Whether it decides: it leads, and knows all that was decided before."""
         return self._pending is not None
+
+    @property
+    def lineage(self) -> Lineage | None:
+        """Of this node's log; None where that is empty, and it waits to be given one."""
+        is_blank = not self._member.core.log.last_index and not self.membership.voters
+        return None if is_blank else self.image.lineage
 
     def quorum(self) -> QuorumStatus:
         return self._watch.describe(self._member.core)
@@ -364,6 +372,11 @@ class MetadataDriver:
     def leader_died(self, peer: Peer, term: int) -> None:
         """The process of that term's leader is plainly dead: it is not waited for."""
         self._member.leader_died(peer, term)
+
+    def give_up(self, error: Exception) -> None:
+        """What this node has of the metadata counts no more: nothing is decided here from now on, and `on_fatal` is
+        called."""
+        self._fail(error)
 
     def _on_message(self, message: Message) -> None:
         if message.source == self._member.core.leader:

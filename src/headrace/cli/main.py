@@ -63,7 +63,7 @@ def root(
 
 app.command()(up)
 app.add_typer(broker)
-app.command()(quorum)
+app.add_typer(quorum)
 app.command()(doctor)
 app.command()(top)
 app.command()(sim)

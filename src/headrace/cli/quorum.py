@@ -1,21 +1,30 @@
-"""`headrace quorum`: who keeps the cluster's metadata, and how far each is."""
+"""`headrace quorum`: who keeps the cluster's metadata, and how far each is; and the way out where it was lost."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from headrace.cli.bearing import bearing, down_of, losses_borne, voters_of
 from headrace.cli.broker import with_members
-from headrace.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
-from headrace.cli.output import print_json, print_line, print_table
+from headrace.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, NoBootstrap
+from headrace.cli.output import note, print_json, print_line, print_table
 
 if TYPE_CHECKING:
     from headrace.net.client.members import BrokerView, Members, MemberView, QuorumView
 
 
-def quorum(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json: Json = False) -> None:
+quorum = typer.Typer(name="quorum", help="Show who keeps the cluster's metadata; recover it where most of it was lost.")
+
+
+@quorum.callback(invoke_without_command=True)
+def show(context: typer.Context, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json: Json = False) -> None:
     """Show the quorum: its leader, its voters and learners, and how far each is behind."""
+    if context.invoked_subcommand is not None:
+        return
 
     async def action(members: Members) -> tuple[QuorumView, Sequence[BrokerView]]:
         return await members.quorum(), await members.brokers()
@@ -48,6 +57,59 @@ def quorum(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json: Json = False) -> None
         for member in view.members
     ]
     print_table(("BROKER", "ROLE", "LOG END", "BEHIND", "DIRECTORY"), rows)
+
+
+@quorum.command()
+def recover(
+    data: Annotated[
+        list[Path],
+        typer.Option("--data", metavar="DIR", help="A stopped broker's data directory; name all that can be had here."),
+    ],
+    accept_loss: Annotated[
+        bool, typer.Option("--accept-loss", help="Do it: what only the lost voters knew is given up.")
+    ] = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    json: Json = False,
+) -> None:
+    """Go on where most voters are lost for good, with what the longest of these logs knows. Every broker is stopped.
+
+    Of several directories the one with the longest log is chosen: its broker votes alone, and starts first; all others
+    come back as learners and are promoted. Without --accept-loss it is only said what would be done. Refused where the
+    voters that are there are enough, or any broker of the cluster answers, at the addresses that it registered or at
+    those of --bootstrap. A voter that is only cut off, and comes back,
+    stops with a sentence that says what to do. Exits with 1 unless it was done.
+    """
+    from headrace.cli.lost_quorum import recovered
+
+    with recovered([each.resolve() for each in data], bootstrap, execute=accept_loss) as found:
+        if json:
+            print_json(found.fields)
+        else:
+            for line in found.told():
+                print_line(line)
+    if not accept_loss:
+        note("nothing was changed: pass --accept-loss to have it done")
+        raise typer.Exit(1)
+
+
+@quorum.command()
+def rejoin(
+    data: Annotated[Path, typer.Option("--data", metavar="DIR", help="The stopped broker's data directory.")],
+    bootstrap: NoBootstrap = DEFAULT_BOOTSTRAP,
+    json: Json = False,
+) -> None:
+    """Set the metadata of a broker aside that the cluster's quorum was recovered without; its partitions' logs stay.
+
+    Only after the broker was told so, when it started with --join. It comes back as a learner, with --join.
+    """
+    from headrace.cli.lost_quorum import rejoined
+
+    kept = rejoined(data.resolve())
+    if json:
+        print_json({"data": str(data), "kept": None if kept is None else str(kept)})
+    else:
+        where = "" if kept is None else f" (the metadata of before lies in {kept})"
+        print_line(f"{data} joins again as a learner: start its broker with --join{where}")
 
 
 def _role(member: MemberView) -> str:

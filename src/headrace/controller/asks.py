@@ -502,6 +502,8 @@ class RegisterBroker(Ask[BrokerEpoch]):
     incarnation: IncarnationId
     endpoints: tuple[Endpoint, ...]
     rack: str | None = None
+    lineage: str | None = None
+    """Of its log; None: it has none yet, and follows any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -79,6 +79,7 @@ def image_as_json(image: MetadataImage) -> dict[str, Any]:
         "index": image.index,
         "next_producer_id": image.next_producer_id,
         "votes_withheld": sorted(image.withheld),
+        "lineage": str(image.lineage),
         "brokers": [shape_of(BrokerImage).encode(broker) for _, broker in sorted(image.brokers.items())],
         "broker_configs": {
             "default" if broker is None else str(broker): dict(sorted(configs.items()))

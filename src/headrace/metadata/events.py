@@ -362,6 +362,21 @@ class VoteWithheld:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QuorumRecovered:
+    """The quorum was lost, and an operator had one broker go on with what it knew: a new lineage begins."""
+
+    TYPE: ClassVar[int] = 41
+    VERSION: ClassVar[int] = 0
+    number: int
+    recovery: str
+    """A random id: as `Lineage`."""
+    broker_id: BrokerId
+    """Whose metadata it goes on with."""
+    at_ms: int
+    """Milliseconds since 1970."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MoveProven:
     """The target, in this incarnation, has read what the source exported."""
 
@@ -414,6 +429,7 @@ MetadataEvent: TypeAlias = (
     | QuotaChanged
     | QuorumGrown
     | VoteWithheld
+    | QuorumRecovered
     | MoveProven
     | MoveRetargeted
 )

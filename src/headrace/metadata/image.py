@@ -15,10 +15,12 @@ from typing import Final
 import immutables
 
 from headrace.base.ids import (
+    NO_LINEAGE,
     NO_PRODUCER_ID,
     BrokerEpoch,
     BrokerId,
     ClusterId,
+    Lineage,
     ProducerId,
     TopicId,
     TopicPartition,
@@ -35,6 +37,7 @@ from headrace.metadata.events import (
     MetadataEvent,
     PartitionsAdded,
     ProducerIdsAllocated,
+    QuorumRecovered,
     QuotaChanged,
     TopicCreated,
     VoteWithheld,
@@ -44,7 +47,7 @@ from headrace.metadata.pieces import piece_of
 from headrace.metadata.quotas import QuotaEntity
 from headrace.metadata.replay import ImageBuilder
 from headrace.metadata.segments import PartitionCatalog
-from headrace.metadata.values import BrokerImage, Endpoint, PartitionImage, TopicImage
+from headrace.metadata.values import BrokerImage, Endpoint, PartitionImage, QuorumRecovery, TopicImage
 
 __all__ = ["EMPTY_IMAGE", "BrokerImage", "MetadataImage", "PartitionImage", "TopicImage"]
 
@@ -77,6 +80,8 @@ class MetadataImage:
     """Brokers whose vote in the quorum an operator has taken: they are not promoted by themselves."""
     group_configs: immutables.Map[str, immutables.Map[str, str]] = _NO_GROUP_CONFIGS
     """Of consumer groups, by the group's name; absent: none."""
+    recovery: QuorumRecovery | None = None
+    """The last recovery of a quorum that was lost; None: it never was."""
     quotas: immutables.Map[QuotaEntity, immutables.Map[str, float]] = _NO_QUOTAS
     """Of clients, by entity and then by key; absent: none. The same object until one changes."""
     leaderships: immutables.Map[BrokerId, int] = _NO_COUNTS
@@ -87,6 +92,10 @@ class MetadataImage:
     """How many partitions each broker is the first replica of, and so is to lead."""
     moves: immutables.Map[TopicPartition, Move] = _NO_MOVES
     """What is handed over. Follows from `topics`."""
+
+    @property
+    def lineage(self) -> Lineage:
+        return NO_LINEAGE if self.recovery is None else self.recovery.lineage
 
     def topic(self, name: str) -> TopicImage | None:
         topic_id = self.topic_ids.get(name)
@@ -172,6 +181,7 @@ class MetadataImage:
             catalog=builder.catalog.finish(),
             next_producer_id=builder.next_producer_id,
             withheld=builder.withheld,
+            recovery=builder.recovery,
             quotas=builder.quotas,
             leaderships=builder.leaderships.finish(),
             copies=builder.copies.finish(),
@@ -208,6 +218,9 @@ class MetadataImage:
             yield GroupConfigChanged(group=group, changes=dict(configs))
         for entity, quotas in self.quotas.items():
             yield QuotaChanged(entity=entity, changes=dict(quotas))
+        if (last := self.recovery) is not None:
+            number, recovery = last.lineage
+            yield QuorumRecovered(number=number, recovery=recovery, broker_id=last.broker_id, at_ms=last.at_ms)
         for broker_id in sorted(self.withheld):
             yield VoteWithheld(broker_id=broker_id, withheld=True)
 

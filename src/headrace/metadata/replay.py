@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar, assert_never
 import immutables
 
 from headrace.base.errors import CorruptData
-from headrace.base.ids import NO_LEADER, BrokerEpoch, BrokerId, PartitionIndex, TopicId, TopicPartition
+from headrace.base.ids import NO_LEADER, BrokerEpoch, BrokerId, Lineage, PartitionIndex, TopicId, TopicPartition
 from headrace.metadata.events import (
     BrokerFenced,
     BrokerRegistered,
@@ -38,6 +38,7 @@ from headrace.metadata.events import (
     PartitionsAdded,
     ProducerIdsAllocated,
     QuorumGrown,
+    QuorumRecovered,
     QuotaChanged,
     ReplicasChanged,
     SegmentPublished,
@@ -50,7 +51,7 @@ from headrace.metadata.events import (
 from headrace.metadata.moves import Move
 from headrace.metadata.pieces import run_of
 from headrace.metadata.segments import PartitionCatalog
-from headrace.metadata.values import BrokerImage, PartitionImage, TopicImage
+from headrace.metadata.values import BrokerImage, PartitionImage, QuorumRecovery, TopicImage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -73,6 +74,7 @@ class ImageBuilder:
         self.cluster_id = image.cluster_id
         self.next_producer_id = image.next_producer_id
         self.withheld = image.withheld
+        self.recovery = image.recovery
         self.quotas = image.quotas
         self.brokers = image.brokers.mutate()
         self.topics = image.topics.mutate()
@@ -158,8 +160,15 @@ class ImageBuilder:
                 self.withheld = self.withheld.difference((event.broker_id,))
                 if event.withheld:
                     self.withheld = self.withheld.union((event.broker_id,))
+            case QuorumRecovered():
+                self._recover_quorum(event)
             case _:
                 assert_never(event)
+
+    def _recover_quorum(self, event: QuorumRecovered) -> None:
+        if self.recovery is None or event.number > self.recovery.lineage.number:
+            lineage = Lineage(event.number, event.recovery)
+            self.recovery = QuorumRecovery(lineage=lineage, broker_id=event.broker_id, at_ms=event.at_ms)
 
     def _register(self, event: BrokerRegistered) -> None:
         known = self.brokers.get(event.broker_id)

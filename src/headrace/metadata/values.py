@@ -15,6 +15,7 @@ from headrace.base.ids import (
     DirectoryId,
     IncarnationId,
     LeaderEpoch,
+    Lineage,
     PartitionEpoch,
     PartitionIndex,
     TopicId,
@@ -102,6 +103,17 @@ class PartitionImage:
         """How many replicas it has whatever becomes of its reassignment: fewer than its replication factor until those
         that are added are in sync."""
         return len(self.replicas) - max(len(self.adding), len(self.removing))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuorumRecovery:
+    """The last recovery of a quorum that was lost."""
+
+    lineage: Lineage
+    broker_id: BrokerId
+    """Whose metadata the cluster went on with."""
+    at_ms: int
+    """Milliseconds since 1970."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

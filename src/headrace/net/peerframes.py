@@ -14,7 +14,7 @@ from typing import Final
 
 from headrace.base.addresses import Address
 from headrace.base.errors import CorruptData
-from headrace.base.ids import BrokerId, ClusterId, DirectoryId
+from headrace.base.ids import NO_LINEAGE, BrokerId, ClusterId, DirectoryId, Lineage
 from headrace.base.limits import PEER_FRAME_BYTES_MAX, PEER_FRAME_MESSAGES_MAX
 from headrace.raft.codec import decode_message, encode_message
 from headrace.raft.membership import Peer
@@ -28,6 +28,8 @@ HEADER: Final = struct.pack(">hhih", API_KEY, VERSION, 0, -1)
 _LENGTH: Final = struct.Struct(">I")
 _PEER: Final = struct.Struct(">i16s")
 _PORT: Final = struct.Struct(">H")
+_OF_LINEAGE: Final = "#"
+"""Stands between cluster id and lineage, where there is one: a cluster id has no such character."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,8 @@ class Envelope:
     target: Peer
     address: Address | None
     """Where the sender listens; None: it does not say."""
+    lineage: Lineage = NO_LINEAGE
+    """Of the sender's log."""
 
 
 def encode_frame(envelope: Envelope, messages: Iterable[bytes]) -> bytes:
@@ -46,7 +50,7 @@ def encode_frame(envelope: Envelope, messages: Iterable[bytes]) -> bytes:
     host, port = envelope.address or ("", 0)
     parts = [
         HEADER,
-        _text(envelope.cluster_id),
+        _text(_named(envelope)),
         _PEER.pack(envelope.source.node, envelope.source.directory.bytes),
         _PEER.pack(envelope.target.node, envelope.target.directory.bytes),
         _text(host),
@@ -63,7 +67,9 @@ def decode_envelope(frame: memoryview) -> tuple[Envelope, int]:
     try:
         if bytes(frame[: len(HEADER)]) != HEADER:
             raise ValueError("its header is another one")
-        cluster_id, at = _take_text(frame, len(HEADER))
+        named, at = _take_text(frame, len(HEADER))
+        cluster_id, _, lineage = named.partition(_OF_LINEAGE)
+        following = Lineage.parsed(lineage)
         source, at = _take_peer(frame, at)
         target, at = _take_peer(frame, at)
         host, at = _take_text(frame, at)
@@ -71,7 +77,7 @@ def decode_envelope(frame: memoryview) -> tuple[Envelope, int]:
     except (struct.error, IndexError, ValueError) as error:
         raise CorruptData(f"a frame between members is cut off or malformed: {error}") from error
     address = Address(host, port) if host and port else None
-    return Envelope(ClusterId(cluster_id), source, target, address), at + _PORT.size
+    return Envelope(ClusterId(cluster_id), source, target, address, following), at + _PORT.size
 
 
 def decode_messages(frame: memoryview, at: int, envelope: Envelope) -> list[Message]:
@@ -101,6 +107,11 @@ def weight(message: Message) -> int:
     for entry in getattr(message, "entries", ()):
         size += 16 + len(entry.data)
     return size + len(getattr(message, "data", b""))
+
+
+def _named(envelope: Envelope) -> str:
+    lineage = str(envelope.lineage)
+    return f"{envelope.cluster_id}{_OF_LINEAGE}{lineage}" if lineage else envelope.cluster_id
 
 
 def _text(text: str) -> bytes:

@@ -3,9 +3,10 @@ the broker's ordinary listener.
 
 Promises: `send` never waits, and what waits is bounded, the oldest dropped; what one turn of the loop sends to a member
 goes in one write. Who is of another cluster, not who it is taken for, or sends what is no message, is closed with one
-log line. A member whose connection broke, in either direction, and that refuses a new one where it listened has no
-process any more ("plainly dead"): that is told once for each connection that was. Never does: promise that a message
-arrives.
+log line. Who follows another lineage (a log from before the quorum was recovered by force, or after that) is not heard;
+the one that is behind is told so, and calls `on_superseded`. A member whose connection broke, in either direction, and
+that refuses a new one where it listened has no process any more ("plainly dead"): that is told once for each connection
+that was. Never does: promise that a message arrives.
 """
 
 from __future__ import annotations
@@ -14,13 +15,17 @@ import asyncio
 import socket
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final, cast
+
+import structlog
 
 from headrace.base.addresses import Address
 from headrace.base.errors import CorruptData
-from headrace.base.ids import BrokerId, ClusterId
+from headrace.base.ids import NO_LINEAGE, BrokerId, ClusterId, Lineage
 from headrace.base.limits import (
     PEER_ADDRESSES_MAX,
+    PEER_ANSWER_BYTES_MAX,
     PEER_BACKOFF_MS_MAX,
     PEER_BACKOFF_MS_MIN,
     PEER_CONNECT_MS_MAX,
@@ -31,6 +36,7 @@ from headrace.base.limits import (
     PEER_UNACKNOWLEDGED_MS_MAX,
     PEERS_MAX,
 )
+from headrace.base.ports import Buffer
 from headrace.net.connection import Connection
 from headrace.net.peerframes import (
     Envelope,
@@ -42,7 +48,9 @@ from headrace.net.peerframes import (
 )
 from headrace.raft.membership import Peer
 from headrace.raft.messages import Message
+from headrace.wire.frames import LENGTH_BYTES
 
+log = structlog.get_logger(__name__)
 _UNKNOWN: Final = ClusterId("")
 _STEADY_SECONDS: Final = 1.0
 """A connection that lasted so long was a good one: the next attempt comes at once."""
@@ -83,6 +91,11 @@ class Peers:
         self.address: Address | None = None
         """Where this member listens, told to the others; None: not bound yet."""
         self.book: Final = AddressBook()
+        self._lineage: Lineage | None = None
+        """None: this member has no log yet, and takes the lineage of whoever speaks to it first."""
+        self._on_superseded: Callable[[Lineage], None] | None = None
+        self._told: set[BrokerId] = set()
+        """Who was told that its lineage is over, for one log line each."""
         self._receive: Callable[[Message], None] | None = None
         self._on_dead: list[Callable[[BrokerId], None]] = []
         self._links: dict[BrokerId, _Link] = {}
@@ -97,6 +110,18 @@ class Peers:
     def on_peer_dead(self, callback: Callable[[BrokerId], None]) -> None:
         """Have it called, on the loop, when a member's process is plainly dead."""
         self._on_dead.append(callback)
+
+    def on_superseded(self, callback: Callable[[Lineage], None]) -> None:
+        """Have it called, on the loop, when a member tells of a later lineage than this one's."""
+        self._on_superseded = callback
+
+    def follow(self, lineage: Lineage) -> None:
+        """This member's log is of that lineage."""
+        self._lineage = lineage
+
+    @property
+    def lineage(self) -> Lineage:
+        return self._lineage or NO_LINEAGE
 
     def learn(self, node: BrokerId, host: str, port: int) -> None:
         """A member listens there."""
@@ -114,8 +139,9 @@ class Peers:
             link = self._links[node] = _Link(self, node)
         link.send(message)
 
-    def serve(self, frame: memoryview, connection: Connection) -> None:
-        """A frame from another member. Raises CorruptData, for which the listener closes the connection."""
+    def serve(self, frame: memoryview, connection: Connection) -> list[Buffer] | None:
+        """A frame from another member; what it is told where its lineage is over, else nothing. Raises CorruptData, for
+        which the listener closes the connection."""
         envelope, at = decode_envelope(frame)
         if envelope.cluster_id != self.cluster_id:
             raise CorruptData(
@@ -127,6 +153,10 @@ class Peers:
                 f"broker {envelope.source.node} takes this broker {self.me.node} for {envelope.target.node}: correct "
                 "its addresses, or the ids"
             )
+        if self._lineage is None:
+            self._lineage = envelope.lineage
+        elif envelope.lineage != self._lineage:
+            return self._tell_strangers(envelope)
         messages = decode_messages(frame, at, envelope)
         source = envelope.source.node
         if envelope.address is not None:
@@ -136,6 +166,34 @@ class Peers:
         if self._receive is not None and not self._stopped:
             for message in messages:
                 self._receive(message)
+        return None
+
+    def _tell_strangers(self, envelope: Envelope) -> list[Buffer]:
+        """Its messages are of another log than this member's, and would damage it."""
+        source, theirs, ours = envelope.source, envelope.lineage, self.lineage
+        self.hear_of(theirs)
+        if theirs.number >= ours.number:
+            raise CorruptData(
+                f"broker {source.node} follows recovery {theirs} of the quorum, this one {ours}: one of the two "
+                "has to be given up"
+            )
+        if source.node not in self._told and len(self._told) < PEERS_MAX:
+            self._told.add(source.node)
+            log.warning("a broker from before the quorum was recovered is told to stop", broker_id=source.node)
+        return [encode_frame(Envelope(self.cluster_id, self.me, source, self.address, ours), ())]
+
+    def hear_of(self, lineage: Lineage) -> None:
+        """Another member follows it."""
+        is_later = self._lineage is not None and lineage.number > self._lineage.number
+        if is_later and self._on_superseded is not None and not self._stopped:
+            self._on_superseded(lineage)
+
+    def on_answer(self, frame: memoryview) -> None:
+        """What a member said over this member's own connection: only that this one's lineage is over. Raises
+        CorruptData."""
+        envelope, _ = decode_envelope(frame)
+        if envelope.cluster_id == self.cluster_id and envelope.target == self.me:
+            self.hear_of(envelope.lineage)
 
     def was_refused(self, node: BrokerId, address: Address, *, lost: bool) -> bool:
         """Nobody listens there any more. `lost`: a connection to there broke just now. Whether it is to be looked again
@@ -184,6 +242,7 @@ class _Link(asyncio.Protocol):
         self._lost_address: Address | None = None
         """Where the last connection led, until it is known whether somebody is still there."""
         self._looks_again = False
+        self._answer = b""
         self._stopped = False
 
     def send(self, message: Message) -> None:
@@ -211,7 +270,7 @@ class _Link(asyncio.Protocol):
                     break
                 messages.append(self._queue.popleft())
                 self._queued_bytes -= weight(messages[-1])
-            envelope = Envelope(peers.cluster_id, peers.me, target, peers.address)
+            envelope = Envelope(peers.cluster_id, peers.me, target, peers.address, peers.lineage)
             transport.write(encode_frame(envelope, encoded(messages)))
 
     # connecting
@@ -274,7 +333,14 @@ class _Link(asyncio.Protocol):
         self._flush()
 
     def data_received(self, data: bytes) -> None:
-        """There is nothing to be answered."""
+        """Nothing is answered, but where this member's lineage is over."""
+        self._answer += data
+        size = LENGTH_BYTES + int.from_bytes(self._answer[:LENGTH_BYTES])
+        if LENGTH_BYTES <= size <= len(self._answer) <= PEER_ANSWER_BYTES_MAX:
+            with suppress(CorruptData):  # of a program that is none of this kind
+                self._peers.on_answer(memoryview(self._answer)[LENGTH_BYTES:size])
+        if len(self._answer) >= size or len(self._answer) > PEER_ANSWER_BYTES_MAX:
+            self._answer = b""
 
     def pause_writing(self) -> None:
         self._writable = False

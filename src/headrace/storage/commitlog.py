@@ -169,6 +169,23 @@ class CommitLog:
 
         return self._guarded(install)
 
+    def replace(self, hard_state: HardState, mark: SnapshotMark, lines: Iterable[bytes]) -> None:
+        """A state that no log led to takes the place of everything: of a recovery by force. `mark.index`: above all
+        that the log holds. Each line ends with a newline. Raises StorageFailure."""
+
+        def install() -> None:
+            assert mark.index > self._last_index, "nothing of the log that was may pass for a part of this one"
+            temporary = self._own_temporary(mark.index)
+            snapshots.write(self._disk, temporary, mark, lines)
+            self._hard_state = hard_state
+            self._start_next_file(mark.index, restores=True)
+            snapshots.install(self._disk, temporary, snapshots.path_of(self._directory, mark.index))
+            self._snapshot_index = self._last_index = mark.index
+            _remove_before(self._disk, self._directory, self._file.path)
+            _remove_covered(self._disk, self._directory, mark.index)
+
+        self._guarded(install)
+
     def _read_received(self, mark: SnapshotMark) -> Snapshot:
         try:
             snapshot = snapshots.read(self._disk, self._directory / _RECEIVED, born=NOBODY)

@@ -133,6 +133,8 @@ class QuorumMember:
                 self._transport.learn(node, endpoint.host, endpoint.port)
         image, count = await loop.run_in_executor(None, _replayed, recovery.snapshot, committed)
         self._applier.begin(image, count)
+        if recovery.last_index or born.voters:
+            self._transport.follow(image.lineage)
         self._transport.attach(self.receive)
         self._transport.on_peer_dead(self._on_peer_dead)
         self._settle()
@@ -298,6 +300,12 @@ class QuorumMember:
     def _on_snapshot(self, index: int) -> None:
         self._snapshot = None
         self._step_while_running(SnapshotTaken(index))
+
+
+def learn_lineage(transport: Transport, delta: ImageDelta) -> None:
+    """A leader's snapshot may be of a later recovery than this member knew."""
+    if delta.before.recovery != delta.after.recovery:
+        transport.follow(delta.after.lineage)
 
 
 def learn_addresses(transport: Transport, delta: ImageDelta) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from headrace.base.ids import BrokerId
+from headrace.base.ids import BrokerId, Lineage
 from headrace.raft.messages import Message
 
 
@@ -27,6 +27,9 @@ class Transport(Protocol):
     def forget(self, nodes: set[BrokerId]) -> None:
         """These are members no more."""
 
+    def follow(self, lineage: Lineage) -> None:
+        """This member's log is of that lineage: nothing of another one is given to it. Before that call it has none."""
+
 
 class NoTransport:
     """For the only member."""
@@ -45,3 +48,6 @@ class NoTransport:
 
     def forget(self, nodes: set[BrokerId]) -> None:
         """Nobody was there."""
+
+    def follow(self, lineage: Lineage) -> None:
+        """Nobody asks."""
