@@ -14,11 +14,15 @@ from hypothesis import strategies as st
 
 from headrace.base.addresses import Address
 from headrace.base.ids import BrokerId, LeaderEpoch, PartitionIndex
+from headrace.base.limits import DOCTOR_MS_MAX
+from headrace.base.ports import Space
 from headrace.cli.diagnosis import PARTITIONS_NAMED_MAX, Finding, findings
 from headrace.cli.main import main
+from headrace.controller.asks import Heartbeat
 from headrace.net import copylink
 from headrace.net.client.reassignments import with_more_replicas
 from headrace.net.client.view import PartitionView
+from headrace.wire.ailments import State
 from tests import loops
 from tests.broker.cluster import BY_HAND
 from tests.broker.replication_world import ALL, World, replicating
@@ -254,3 +258,67 @@ def test_a_plan_adds_live_brokers_and_moves_nobody(held: list[list[int]], live: 
         assert len(wanted) == len(set(wanted)) == max(len(replicas), min(factor, possible))
         assert set(wanted) <= set(replicas) | live
     assert all(len(wanted) > len(held[index]) for index, wanted in plan.items())
+
+
+def test_what_brokers_tell_of_themselves_is_told_and_goes_when_it_is_over(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        parts = world.cluster.brokers[2].parts
+        parts._room.stop()
+        parts._condition.stop()
+        parts._room._space = lambda: Space(1000, 10)
+        await parts._room.look()
+        await parts._condition.look()
+        (finding,) = await findings(world.cluster.bootstrap)
+        assert (finding.kind, finding.subject, finding.is_wrong) == ("disk full", "broker 2", True)
+        assert "10 bytes left" in finding.text
+        assert "free space" in finding.todo
+        assert await command(world, "doctor") == 1
+        parts._room._space = lambda: Space(1000, 1000)
+        await parts._room.look()
+        await parts._condition.look()
+        assert await findings(world.cluster.bootstrap) == []
+
+    run(tmp_path, work)
+
+
+def test_what_a_broker_told_the_controller_is_known_where_it_is_not_reached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And its clock, which nobody sees but the controller."""
+
+    async def work(world: World) -> None:
+        controller = world.cluster.controller
+        away = others(controller.metadata.quorum().leader.node)[0]  # type: ignore[union-attr]
+        known = controller.metadata.image.brokers[BrokerId(away)]
+        state = State(kind="journal given up", text="it writes no journal", todo="restart it")
+        beat = Heartbeat(broker_id=known.id, broker_epoch=known.epoch, ready=True, states=(state,), clock_ms=1_000_000)
+        monkeypatch.setattr(world.cluster.brokers[away].parts.membership, "_heartbeat", lambda **_: beat)
+        assert await controller.duties.answer(beat) is True
+        assert {each.kind for each in controller.duties.heard[known.id]} == {"journal given up", "clock"}
+        kinds = [each.kind for each in await findings(world.cluster.bootstrap) if each.subject == f"broker {away}"]
+        assert kinds == ["clock"], "it tells of itself that its journal is well"
+        real, address = copylink.open_link, world.cluster.address(away)
+
+        async def reached(to: Address, *rest: Any, **more: Any) -> Any:
+            if to == address:
+                raise ConnectionRefusedError
+            return await real(to, *rest, **more)
+
+        monkeypatch.setattr("headrace.net.client.ailments.open_link", reached)
+        kinds = [each.kind for each in await findings(world.cluster.bootstrap) if each.subject == f"broker {away}"]
+        assert kinds == ["clock", "journal given up", "not asked"]
+
+    run(tmp_path, work)
+
+
+def test_without_a_quorum_it_answers_and_says_so(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        await world.make("t")
+        await world.stop(2, 3)
+        async with asyncio.timeout(DOCTOR_MS_MAX / 1000 + 2):
+            found = await findings(world.cluster.bootstrap)
+        assert found[0].kind == "no quorum"
+        assert {"broker 2", "broker 3"} <= {each.subject for each in found}
+        assert await command(world, "doctor") == 1
+
+    run(tmp_path, work)

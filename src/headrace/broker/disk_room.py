@@ -105,7 +105,9 @@ class DiskRoom:
             self._clients.left = space.usable - self.reserve
             self._groups.left = space.usable - self.reserve // 2
         self._let_on()
-        self._tell(was_full or self._found_none)
+        if was_full:
+            self._tell(is_short=True)
+        self._tell(is_short=self._found_none or self._clients.left < 0)
 
     def _let_on(self) -> None:
         """Those for whom there is room, each once; the first that finds none ends it."""
@@ -117,16 +119,16 @@ class DiskRoom:
         if self._waiting:
             self.on_waiting(list(self._waiting))
 
-    def _tell(self, found_full: bool) -> None:
-        was_short, self.is_short = self.is_short, found_full or self._clients.left < 0
-        if self.is_short and not was_short:
+    def _tell(self, *, is_short: bool) -> None:
+        was_short, self.is_short = self.is_short, is_short
+        if is_short and not was_short:
             log.error(
                 "the disk is full, or nearly: what clients write is refused, and all is read as before; free space "
                 "(delete topics, shorten retention) or make the volume larger, and writes go on by themselves",
                 free_bytes=self.usable,
                 min_free_bytes=self.reserve,
             )
-        elif was_short and not self.is_short:
+        elif was_short and not is_short:
             log.info("the disk has room again: writes go on", free_bytes=self.usable, min_free_bytes=self.reserve)
 
 

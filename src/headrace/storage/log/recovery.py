@@ -498,7 +498,8 @@ class Recovery:
             self.suspect.append(Segment(self.directory, self.log.end))
             self.names_are_new = True
         segment = self.suspect[-1]
-        file = self.disk.open(segment.path, create=True)
+        with full_disks_told():
+            file = self.disk.open(segment.path, create=True)
         try:
             with full_disks_told():
                 file.write_at(segment.size, [missing])

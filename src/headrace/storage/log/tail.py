@@ -13,6 +13,7 @@ from itertools import chain, count
 from pathlib import Path
 
 from headrace.base.ports import Disk
+from headrace.storage.log.checkpoints import full_disks_told
 from headrace.storage.log.damage import Batches
 from headrace.storage.log.names import DAMAGED, TEMPORARY, segment_paths
 from headrace.storage.log.scan import CHECK_CHUNK_BYTES
@@ -91,11 +92,14 @@ class Tail:
         if name is None:
             return
         temporary = self._directory / (name + TEMPORARY)
-        source, target = self._disk.open(segment.path), self._disk.open(temporary, create=True)
+        with full_disks_told():
+            target = self._disk.open(temporary, create=True)
+        source = self._disk.open(segment.path)
         try:
             target.truncate(0)
-            for at in range(segment.size, self._size, CHECK_CHUNK_BYTES):
-                target.append([source.read(at, min(CHECK_CHUNK_BYTES, self._size - at))])
+            with full_disks_told():
+                for at in range(segment.size, self._size, CHECK_CHUNK_BYTES):
+                    target.append([source.read(at, min(CHECK_CHUNK_BYTES, self._size - at))])
             target.sync()
         finally:
             source.close()
