@@ -198,6 +198,25 @@ async def test_who_fetches_with_a_negative_epoch_names_none(client: RawClient, t
     assert (told.error_code, told.high_watermark) == (0, 6)
 
 
+@pytest.mark.parametrize("version", [4, 11, 12])
+@pytest.mark.parametrize(("level", "offset", "aborted"), [(0, 0, None), (1, 0, ()), (0, 99, None), (1, 99, None)])
+async def test_aborted_transactions_are_none_or_null(
+    client: RawClient, topic: str, version: int, level: int, offset: int, aborted: tuple[()] | None
+) -> None:
+    """Null is for who reads what is not committed, and where there is an error."""
+    partition = fetch.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
+    request = fetch.FetchRequest(
+        max_wait_ms=0,
+        min_bytes=0,
+        max_bytes=1 << 20,
+        isolation_level=level,
+        topics=(fetch.FetchTopic(topic=topic, partitions=(partition,)),),
+    )
+    (told,) = (await client.ask(version, request)).responses[0].partitions
+    assert told.error_code == (ErrorCode.OFFSET_OUT_OF_RANGE if offset else 0)
+    assert told.aborted_transactions == aborted
+
+
 @pytest.mark.parametrize("name", [None, "", "named"])
 async def test_a_topic_id_that_nobody_has(client: RawClient, name: str | None) -> None:
     wanted = metadata.MetadataRequestTopic(topic_id=uuid4(), name=name)

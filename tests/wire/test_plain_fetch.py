@@ -158,6 +158,14 @@ def test_answers_are_those_of_the_twin(
     version: int, topics: list[tuple[str, UUID, list[tuple[int, int, int, int, bytes]]]]
 ) -> None:
     assert FETCH is not None
+    for committed_only in (False, True):
+        _check_answer(version, topics, committed_only)
+
+
+def _check_answer(
+    version: int, topics: list[tuple[str, UUID, list[tuple[int, int, int, int, bytes]]]], committed_only: bool
+) -> None:
+    assert FETCH is not None
     responses = tuple(
         FetchableTopicResponse(
             topic=name,
@@ -168,7 +176,7 @@ def test_answers_are_those_of_the_twin(
                     high_watermark=high,
                     last_stable_offset=stable,
                     log_start_offset=start,
-                    aborted_transactions=None,
+                    aborted_transactions=() if committed_only else None,
                     records=memoryview(data),
                 )
                 for index, high, stable, start, data in each
@@ -182,5 +190,5 @@ def test_answers_are_those_of_the_twin(
         text = name.encode()
         topic = bytes([len(text) + 1]) + text if version == 12 else len(text).to_bytes(2, "big") + text
         told.append((topic_id.bytes if version >= 13 else topic, each))
-    written: list[Buffer] = write_plain_found(version, 8, told)
+    written: list[Buffer] = write_plain_found(version, 8, told, committed_only=committed_only)
     assert b"".join(map(bytes, written)) == b"".join(map(bytes, twin))

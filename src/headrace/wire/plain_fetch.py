@@ -55,7 +55,7 @@ _FLEXIBLE_ANSWER_FRONT: Final = Struct(">iiBihi").pack
 _FLEXIBLE_ANSWER_FRONT_BYTES: Final = 15
 _ANSWER_COUNT: Final = Struct(">i").pack
 _ANSWER_PARTITION: Final = Struct(">ihqqqii").pack
-"""Index, error, high watermark, last stable offset, log start, no aborted transactions, bytes of records."""
+"""Index, error, high watermark, last stable offset, log start, how many aborted transactions, bytes of records."""
 _RACK_ANSWER_PARTITION: Final = Struct(">ihqqqiii").pack
 """The same, with no preferred replica before the bytes."""
 _FLEXIBLE_ANSWER_PARTITION: Final = Struct(">ihqqqBi").pack
@@ -191,24 +191,30 @@ def topic_of(topic: bytes, version: int) -> bytes:
 
 
 def write_plain_found(
-    version: int, correlation_id: int, topics: Sequence[tuple[bytes, Sequence[PlainFound]]]
+    version: int,
+    correlation_id: int,
+    topics: Sequence[tuple[bytes, Sequence[PlainFound]]],
+    *,
+    committed_only: bool = False,
 ) -> list[Buffer]:
-    """The whole frame of an answer without errors, its length first."""
+    """The whole frame of an answer without errors, its length first. Aborted transactions are none, and under
+    read_uncommitted (not `committed_only`) null."""
     parts: list[Buffer] = [b""]
     flexible = version >= FLEXIBLE_VERSION
+    aborted = (1 if committed_only else 0) if flexible else (0 if committed_only else -1)
     if flexible:
         parts.append(varint(len(topics) + 1))
     for topic, found in topics:
         parts += (topic, varint(len(found) + 1) if flexible else _ANSWER_COUNT(len(found)))
         for index, high_watermark, stable, start, records in found:
             if flexible:
-                parts.append(_FLEXIBLE_ANSWER_PARTITION(index, 0, high_watermark, stable, start, 0, -1))
+                parts.append(_FLEXIBLE_ANSWER_PARTITION(index, 0, high_watermark, stable, start, aborted, -1))
                 parts += (varint(len(records) + 1), records, _NO_TAGS)
                 continue
             if version >= RACK_VERSION:
-                front = _RACK_ANSWER_PARTITION(index, 0, high_watermark, stable, start, -1, -1, len(records))
+                front = _RACK_ANSWER_PARTITION(index, 0, high_watermark, stable, start, aborted, -1, len(records))
             else:
-                front = _ANSWER_PARTITION(index, 0, high_watermark, stable, start, -1, len(records))
+                front = _ANSWER_PARTITION(index, 0, high_watermark, stable, start, aborted, len(records))
             parts.append(front)
             if records:
                 parts.append(records)

@@ -293,7 +293,8 @@ class Reader:
                 if records:
                     session.served(key)
             marks = (high_watermark, stable, start)
-            data = new(PartitionData, (key.partition, error, *marks, *_NO_EXTRAS, nearer, records))
+            extras = _NONE_ABORTED if self._committed_only and not error else _NO_EXTRAS
+            data = new(PartitionData, (key.partition, error, *marks, *extras, nearer, records))
             if key.topic in topics:
                 topics[key.topic].append(data)
             else:
@@ -310,6 +311,8 @@ class Reader:
 
 _NO_EXTRAS: Final = PartitionData(aborted_transactions=None)[5:9]
 """Of a partition's answer: what there is nothing to say of."""
+_NONE_ABORTED: Final = PartitionData(aborted_transactions=())[5:9]
+"""The same under read_committed: as on Kafka the list of aborted transactions is empty, not null."""
 
 
 def _topic_response(topic: str | TopicId, partitions: list[PartitionData]) -> FetchableTopicResponse:

@@ -210,4 +210,5 @@ def _answer(wanted: PlainFetch, attempt: _Attempt) -> Answer:
     for topic, asked in wanted.topics:
         topics.append((topic, attempt.found[at : at + len(asked)]))
         at += len(asked)
-    return write_plain_found(wanted.version, wanted.correlation_id, topics)
+    committed_only = wanted.isolation_level == READ_COMMITTED
+    return write_plain_found(wanted.version, wanted.correlation_id, topics, committed_only=committed_only)
