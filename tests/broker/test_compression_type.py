@@ -214,7 +214,7 @@ async def test_what_is_unsound_outside_is_never_unpacked(client: RawClient, monk
     payload = now[HEADER_BYTES:]
     for bad, error in (
         (bytes(flipped), ErrorCode.CORRUPT_MESSAGE),
-        (with_payload(now, payload, magic=1), ErrorCode.CORRUPT_MESSAGE),
+        (with_payload(now, payload, magic=1), ErrorCode.INVALID_RECORD),
         (with_payload(now, payload, count=2), ErrorCode.INVALID_RECORD),
         (with_payload(now, payload, attributes=7), ErrorCode.CORRUPT_MESSAGE),
         (with_payload(now, payload, attributes=0x20), ErrorCode.INVALID_RECORD),

@@ -38,8 +38,8 @@ from headrace.wire.batches import (
     TRANSACTIONAL,
     BatchHeader,
     CorruptBatch,
+    InvalidBatch,
     Repacked,
-    WrongCount,
     check_batch,
     parse_header,
     with_newest_time,
@@ -366,7 +366,7 @@ class Partition(Replica):
         """Exactly one batch, of any size, whose header is sound and a client's; or why not."""
         try:
             header = check_batch(records, 0, len(records))
-        except WrongCount as error:
+        except InvalidBatch as error:
             return Refusal(ErrorCode.INVALID_RECORD, str(error))
         except CorruptBatch as error:
             return Refusal(ErrorCode.CORRUPT_MESSAGE, str(error))

@@ -56,8 +56,8 @@ class CorruptBatch(CorruptData):
     """Bytes that are not a whole, valid record batch."""
 
 
-class WrongCount(CorruptBatch):
-    """A batch, as it was sent, whose header does not add up: sending it again changes nothing."""
+class InvalidBatch(CorruptBatch):
+    """A batch that is wrong as it was sent: sending it again changes nothing."""
 
 
 class BatchHeader(NamedTuple):
@@ -142,11 +142,12 @@ def check_batch(buffer: Buffer, at: int = 0, end: int | None = None, *, compacte
     if batch_end > end or length < HEADER_BYTES - LENGTH_END:
         raise CorruptBatch(f"A batch says {length} bytes; {end - at - LENGTH_END} are left.")
     if magic != MAGIC:
-        raise CorruptBatch(f"Record format {magic} is not read here: only version {MAGIC} is.")
+        kind = InvalidBatch if 0 <= magic < MAGIC else CorruptBatch
+        raise kind(f"Record format {magic} is not read here: only version {MAGIC} is.")
     if crc32c(memoryview(buffer)[at + CRC_START : batch_end]) != crc:
         raise CorruptBatch(f"The batch at offset {base} fails its CRC32C.")
     if not (0 <= count <= delta + 1 if compacted else 0 < count == delta + 1) or delta < 0:
-        raise WrongCount(f"A batch of {count} records has last offset delta {delta}.")
+        raise InvalidBatch(f"A batch of {count} records has last offset delta {delta}.")
     if attributes & COMPRESSION_MASK > _CODEC_MAX:
         raise CorruptBatch(f"Compression codec {attributes & COMPRESSION_MASK} is not known.")
     return header

@@ -9,6 +9,7 @@ import org.apache.kafka.common.InvalidRecordException;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.compress.Compression;
 import org.apache.kafka.common.errors.CorruptRecordException;
+import org.apache.kafka.common.protocol.ApiKeys;
 import org.apache.kafka.common.protocol.Errors;
 import org.apache.kafka.common.record.CompressionType;
 import org.apache.kafka.common.record.MemoryRecords;
@@ -16,6 +17,7 @@ import org.apache.kafka.common.record.MutableRecordBatch;
 import org.apache.kafka.common.record.Record;
 import org.apache.kafka.common.record.RecordBatch;
 import org.apache.kafka.common.record.TimestampType;
+import org.apache.kafka.common.requests.ProduceRequest;
 import org.apache.kafka.common.utils.BufferSupplier;
 import org.apache.kafka.common.utils.CloseableIterator;
 import org.apache.kafka.common.utils.PrimitiveRef;
@@ -65,6 +67,7 @@ public final class Validator {
     private static String validated(byte[] bytes, boolean compact, long before, long after) {
         try {
             MemoryRecords records = MemoryRecords.readableRecords(ByteBuffer.wrap(bytes));
+            ProduceRequest.validateRecords(ApiKeys.PRODUCE.latestVersion(), records);
             CompressionType source = CompressionType.NONE;
             for (MutableRecordBatch batch : records.batches()) { // as UnifiedLog does before it validates
                 if (batch.baseOffset() != 0) {
