@@ -268,7 +268,7 @@ def history(here: Rewriting, random: Random, patch: pytest.MonkeyPatch) -> None:
     exporting = {"durable_export_max_lag_ms": "0"}
     for topic in HISTORY:
         here.create(topic, **COMPACT, **exporting, durable_compacted_enable="true")
-        here.fill(topic, random, older_shape if topic == "rw-older-history" else any_shape)
+        here.fill(topic, random, older_shape if topic == "rw-older-history" else with_markers)
     here.create("rw-merged", **exporting, segment_bytes="4096")
     here.fill("rw-merged", random, any_shape)
     for topic in (*HISTORY, "rw-merged"):

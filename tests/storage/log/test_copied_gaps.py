@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from headrace.base.ids import Offset
 from headrace.storage.engine import NO_GAPS
 from headrace.storage.log.partition import LocalLog
-from headrace.wire.batches import CorruptBatch, check_batches, encode_batch, iterate_headers
+from headrace.wire.batches import CorruptBatch, check_batches, emptied, encode_batch, iterate_headers
 from headrace.wire.records import Record
 from tests.storage.log.log_world import DIRECTORY, NOW_MS, SMALL, flush, new_disk, open_log
 from tests.storage.log.memory_disk import MemoryDisk, PowerCut
@@ -166,3 +166,18 @@ def test_an_epoch_begins_no_later_than_the_gap_before_its_first_batch() -> None:
     flush(log)
     assert restarted(disk).end_offset_for_epoch(1).end == 1  # type: ignore[arg-type]
     assert disk.exists(DIRECTORY)
+
+
+def test_the_time_of_what_is_gone_is_no_record_s() -> None:
+    """An emptied batch keeps its highest time, which no look-up may come to."""
+    log, (kept,) = open_log(new_disk()), [led(0)]
+    (_, header), *_ = check_batches(kept)
+    later = header._replace(base_offset=1, max_timestamp=header.max_timestamp + 1_000)
+    copy(log, kept, emptied(later), gaps_below=2)
+    for _ in range(2):
+        found = log.max_timestamp()
+        assert found is not None
+        assert (found.offset, found.timestamp) == (0, header.max_timestamp)
+        assert log.offset_for_timestamp(header.max_timestamp + 1) is None
+        log.roll()
+        flush(log)

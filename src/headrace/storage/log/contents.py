@@ -142,7 +142,8 @@ class Contents:
         for placed, base in held:
             for header in placed.headers:
                 base = (header.base_offset if placed.has_place else base) + header.last_offset_delta + 1
-                active.add(base - 1, LENGTH_END + header.batch_length, header.max_timestamp, interval)
+                newest = header.max_timestamp if header.count else -1  # emptied ones come from a compacted leader
+                active.add(base - 1, LENGTH_END + header.batch_length, newest, interval)
         self.size += self.held_size
         self._let_go()
 
