@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from tests import loops
 from tests.broker.cluster import Cluster, running
 from tests.broker.data_path import batch, produce
 from tests.broker.group_broker import RawClient
-from tests.broker.replicas import known, leader, make_topic, set_isr, until
+from tests.broker.replicas import elect, known, leader, make_topic, set_isr, until
 
 
 @pytest.mark.parametrize("code", [ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_TOPIC_ID])
@@ -104,5 +105,48 @@ def test_what_may_yet_be_heard_is_taken_back_only_once_it_cannot_be_done(
             await until(lambda: leads.high_watermark == 1)
             assert [[member.broker_id for member in ask.proposals[0].isr] for ask in asked][2:] == [[first]]
             assert await submit(asked[0]) == (ErrorCode.INVALID_UPDATE_VERSION,)
+
+    loops.run(work())
+
+
+def test_what_is_asked_again_for_a_leadership_that_is_over_puts_off_nothing_of_the_next(tmp_path: Path) -> None:
+    """Nobody answers for an ISR in one epoch, and it is asked again later. By then the same broker leads anew, and has
+    proposed something itself, which waits for an earlier ask: were it forgotten, nobody would ever ask for it."""
+
+    async def work() -> None:
+        async with running(tmp_path, 2) as cluster:
+            key = await make_topic(cluster, "t", 2)
+            first = known(await cluster.agree(), key).leader
+            parts = cluster.brokers[first].parts
+            control, again, asked, late = parts.control, list[Callable[[], None]](), list[AlterIsr](), asyncio.Event()
+            parts._isr._later = again.append  # type: ignore[method-assign]
+            submit = control.submit
+
+            async def answered(ask: Any, **more: Any) -> Any:
+                if not isinstance(ask, AlterIsr):
+                    return await submit(ask, **more)
+                asked.append(ask)
+                if len(asked) == 1:
+                    return Refusal(ErrorCode.REQUEST_TIMED_OUT, "planted: the answer was lost")
+                answer = await submit(ask, **more)
+                await late.wait()
+                return answer
+
+            control.submit = answered  # type: ignore[method-assign]
+            before = leader(cluster, first, key)
+            await set_isr(cluster, key, [first])
+            await until(lambda: len(again) == 1)
+            await elect(cluster, key, 3 - first, [3 - first])
+            await until(lambda: before.has_stepped_down)
+            await elect(cluster, key, first, [first])
+            await until(lambda: len(known(cluster.image(first), key).isr) == 2)
+            after = leader(cluster, first, key)
+            assert after is not before
+            await set_isr(cluster, key, [first])
+            await until(lambda: after.standings.proposed is not None)
+            for each in again:
+                each()
+            late.set()
+            await until(lambda: len(known(cluster.image(first), key).isr) == 2)
 
     loops.run(work())

@@ -69,7 +69,8 @@ class IsrKeeper:
         self._clock = clock
         self._lag_max_s = lag_max_s
         self._on_bug = on_bug
-        self._wanted: dict[TopicPartition, Partition] = {}
+        self._wanted: dict[Partition, None] = {}
+        """Not by name: what is asked again for a leadership that is over is to put off nothing of the next one's."""
         self._doubted: dict[TopicPartition, tuple[LeaderEpoch, PartitionEpoch]] = {}
         """On which state something was asked for of which nobody knows what became: it may yet be heard."""
         self._failed: dict[TopicPartition, None] = {}
@@ -88,7 +89,7 @@ class IsrKeeper:
 
     def propose(self, partition: Partition, _: ProposeIsr) -> None:
         """Ask for what it proposes, at the latest state of that."""
-        self._wanted[partition.topic_partition] = partition
+        self._wanted[partition] = None
         self._ask_soon()
 
     def leave(self, key: TopicPartition) -> None:
@@ -116,8 +117,9 @@ class IsrKeeper:
             while (self._wanted or self._failed or self._full) and not self._stopped:
                 await self._leave_some()
                 await self._leave_some_full()
-                keys = list(self._wanted)[:ISR_PROPOSALS_PER_ASK_MAX]
-                partitions = [self._wanted.pop(key) for key in keys]
+                partitions = list(self._wanted)[:ISR_PROPOSALS_PER_ASK_MAX]
+                for each in partitions:
+                    del self._wanted[each]
                 await self._ask_for([each for each in partitions if each.standings.proposed is not None])
         finally:
             self._asking = None
