@@ -119,7 +119,7 @@ def test_what_is_asked_again_for_a_leadership_that_is_over_puts_off_nothing_of_t
             first = known(await cluster.agree(), key).leader
             parts = cluster.brokers[first].parts
             control, again, asked, late = parts.control, list[Callable[[], None]](), list[AlterIsr](), asyncio.Event()
-            parts._isr._later = again.append  # type: ignore[method-assign]
+            parts._isr._later = again.append  # type: ignore[method-assign, assignment]
             submit = control.submit
 
             async def answered(ask: Any, **more: Any) -> Any:
