@@ -10,6 +10,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import Final
 
+from headrace.base.errors import CorruptData
 from headrace.base.limits import (
     REPACKED_BATCH_BYTES_MAX,
     UNPACKED_ON_LOOP_BYTES_MAX,
@@ -24,9 +25,10 @@ from headrace.wire.batches import COMPRESSION_MASK, HEADER_BYTES, CorruptBatch, 
 from headrace.wire.compression import Compression
 from headrace.wire.errors import ErrorCode
 from headrace.wire.validation import Broken, broken_rules
-from headrace.wire.walking import UNWALKED, Walked
+from headrace.wire.walking import UNWALKED, Walked, walk_records
 
-_ATTRIBUTES_AND_COUNT: Final = Struct(">21xh34xi").unpack_from
+_ATTRIBUTES_TIME_AND_COUNT: Final = Struct(">21xh4xq22xi").unpack_from
+_NONE: Final = int(Compression.NONE)
 _PACKED_ON_LOOP_BYTES_MAX: Final = UNPACKED_ON_LOOP_BYTES_MAX // 4
 
 
@@ -35,27 +37,37 @@ def walked_at_once(records: Buffer, settings: PartitionSettings, now_ms: int) ->
     and where the batch is to be recompressed."""
     if len(records) < HEADER_BYTES:
         return None
-    attributes, count = _ATTRIBUTES_AND_COUNT(records)
+    attributes, base_timestamp, count = _ATTRIBUTES_TIME_AND_COUNT(records)
     codec = attributes & COMPRESSION_MASK
     if settings.codec is not None and settings.codec != codec:
         return None
-    if codec == Compression.NONE and not settings.checks_uncompressed:
-        return UNWALKED
-    bytes_max = WALKED_ON_LOOP_BYTES_MAX if codec == Compression.NONE else _PACKED_ON_LOOP_BYTES_MAX
-    if count > WALKED_ON_LOOP_RECORDS_MAX or len(records) > bytes_max:
-        return None
     try:
-        walked = walk_batch(records, limit=UNPACKED_ON_LOOP_BYTES_MAX)
-    except CorruptBatch:
+        if codec == _NONE:
+            if not settings.checks_uncompressed:
+                return UNWALKED
+            if not 0 < count <= WALKED_ON_LOOP_RECORDS_MAX or len(records) > WALKED_ON_LOOP_BYTES_MAX:
+                return None
+            walked = walk_records(bytes(records[HEADER_BYTES:]), count, base_timestamp)
+        elif not 0 < count <= WALKED_ON_LOOP_RECORDS_MAX or len(records) > _PACKED_ON_LOOP_BYTES_MAX:
+            return None
+        else:
+            walked = walk_batch(records, limit=UNPACKED_ON_LOOP_BYTES_MAX)
+    except CorruptData:
         return None
-    return walked if settings.rules(now_ms).hold(walked) else None
+    oldest, newest, all_keyed = walked
+    if settings.compact and not all_keyed:
+        return None
+    times = settings.times
+    if times is not None and (now_ms - times.before_ms > oldest or newest > now_ms + times.after_ms):
+        return None  # perhaps within bounds, which a worker finds out
+    return walked
 
 
 def wanted_of_worker(records: Buffer, settings: PartitionSettings, now_ms: int) -> Wanted | None:
     """What a worker is to do with a batch that was not checked at once; None: nothing, for it is refused as it is."""
     if len(records) < HEADER_BYTES:
         return None
-    number = _ATTRIBUTES_AND_COUNT(records)[0] & COMPRESSION_MASK
+    number = _ATTRIBUTES_TIME_AND_COUNT(records)[0] & COMPRESSION_MASK
     if number > Compression.ZSTD:
         return None
     codec = settings.codec if settings.codec is not None else Compression(number)

@@ -16,13 +16,14 @@ from typing import Final, NamedTuple
 
 from headrace.base.errors import CorruptData
 from headrace.base.limits import RECORD_HEADERS_MAX
+from headrace.wire.codec import new
 from headrace.wire.records import TIMESTAMP_MAX, read_record, read_varint
 
 NO_TIME: Final = -1
 _LATEST: Final = 1 << 64
 """Beyond all timestamp deltas."""
 
-RUN_MIN: Final = 4
+RUN_MIN: Final = 8
 """Records of one layout for which looking at their columns pays."""
 RUN_TRIED: Final = 16
 """Records that are looked at after a run of none; after one of n, four times n more. So time stays linear."""
@@ -150,7 +151,7 @@ def walk_records(data: bytes, count: int, base_timestamp: int) -> Walked:
             if time < oldest:
                 oldest = time
 
-            if has_no_headers and reach and index < count and data[at] == data[start]:
+            if has_no_headers and count - index >= RUN_MIN <= reach and data[at] == data[start]:
                 layout = _Layout(start, time_at, offset_at, key_at, key_end, value_at, value_end, end)
                 run, time = _run(data, layout, index, min(count - index, reach))
                 reach = RUN_TRIED + 4 * run
@@ -165,7 +166,8 @@ def walk_records(data: bytes, count: int, base_timestamp: int) -> Walked:
         raise CorruptData(f"{size - at} bytes follow the last record.")
     if base_timestamp + newest > TIMESTAMP_MAX or base_timestamp + oldest < NO_TIME:
         raise CorruptData(f"Records have times from {base_timestamp + oldest} to {base_timestamp + newest}.")
-    return Walked(base_timestamp + oldest, max(base_timestamp + newest, NO_TIME), all_keyed)
+    newest += base_timestamp
+    return new(Walked, (base_timestamp + oldest, newest if newest > NO_TIME else NO_TIME, all_keyed))
 
 
 def _walk_slowly(
