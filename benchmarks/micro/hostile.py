@@ -2,13 +2,16 @@
 processor time for one of them, and the longest that it held the loop at a time (promised: LOOP_HELD_MS_MAX at most).
 
 A whole broker in this process, on asyncio's own loop, each of whose callbacks is timed. Requests come as a socket would
-bring them, in reads of 256 KB, to a connection of their own whose transport drops what is written.
+bring them, in reads of 256 KB, to a connection of their own whose transport drops what is written. With `--rss`:
+`benchmarks.micro.strangers`.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import struct
+import sys
 import tempfile
 import time
 from asyncio import events
@@ -18,6 +21,7 @@ from random import Random
 from typing import Any, Final
 from uuid import UUID
 
+from benchmarks.micro import strangers
 from headrace.base.limits import LOOP_HELD_MS_MAX
 from headrace.broker.boot import Broker
 from headrace.broker.config import BrokerConfig
@@ -285,5 +289,17 @@ async def measure() -> None:
                 print(f"{name:52}  {figures[TIMES // 2][0] * 1e6:12,.0f}  {longest_ms:11.1f}{mark}", flush=True)
 
 
-if __name__ == "__main__":
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.micro.hostile", description=__doc__)
+    parser.add_argument("--rss", action="store_true", help="watch what so many requests of each kind leave in memory")
+    parser.add_argument("--requests", type=int, default=10_000, help="of each kind, with --rss; of bombs a tenth")
+    parser.add_argument("--kind", default="", help="with --rss: only kinds with this in their names")
+    wanted = parser.parse_args()
+    if wanted.rss:
+        return 0 if strangers.measure(wanted.requests, wanted.kind) else 1
     asyncio.run(measure())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 
+from headrace.base.limits import DEADLINES_SETTLED_MIN
 from headrace.broker.deferred import Deadlines, Deferred
 from headrace.sim.loop import VirtualLoop
 
@@ -54,6 +55,21 @@ def test_what_is_settled_is_not_kept_whatever_lengths_clients_choose() -> None:
         waiter.is_settled = True
     assert len(deadlines) < 1_000
     deadlines.close()
+    loop.close()
+
+
+def test_what_is_settled_behind_one_that_waits_is_not_kept_either() -> None:
+    loop = VirtualLoop(random.Random(1))
+    deadlines = loop.run_until_complete(_deadlines())
+    waiters = [Waiter(loop) for _ in range(3)]
+    deadlines.add(waiters[0], 2**31 - 1)
+    for at in range(100_000):
+        settled = waiters[1 + at // 50_000] if at % 50_000 == 49_999 else Waiter(loop)
+        deadlines.add(settled, 2**31 - 1)
+        settled.is_settled = settled not in waiters
+    assert len(deadlines) <= 2 * DEADLINES_SETTLED_MIN
+    loop.run_until_complete(_sleep(2**31 / 1000 * 1.04))
+    assert all(waiter.timed_out_at is not None for waiter in waiters), "those that wait are timed out all the same"
     loop.close()
 
 

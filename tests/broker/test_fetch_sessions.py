@@ -172,3 +172,18 @@ def test_what_got_data_goes_to_the_back_of_the_queue() -> None:
     following = ask(every, plan.session.session_id, 1)
     assert isinstance(following, FetchPlan)
     assert [name.partition for name, _ in following.wanted] == [1, 2, 0]
+
+
+def test_no_name_that_a_topic_cannot_have_is_remembered() -> None:
+    all_sessions = sessions()
+    long = [(PartitionKey("t" * (limits.TOPIC_NAME_CHARS_MAX + 1), PartitionIndex(0)), wanted(1))]
+    first = all_sessions.plan(session_id=NO_SESSION, epoch=INITIAL_EPOCH, by_id=False, wanted=long, forgotten=())
+    assert isinstance(first, FetchPlan)
+    assert first.session is None, "it is answered in full, and for that once"
+    opened = ask(all_sessions, NO_SESSION, INITIAL_EPOCH, {0: 1})
+    assert isinstance(opened, FetchPlan)
+    assert opened.session is not None
+    session_id = opened.session.session_id
+    answer = all_sessions.plan(session_id=session_id, epoch=1, by_id=False, wanted=long, forgotten=())
+    assert answer is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert len(all_sessions) == 0

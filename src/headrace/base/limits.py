@@ -128,6 +128,8 @@ PLAIN_FETCH_BYTES_MAX: Final = 32 * 1024
 counted."""
 DEADLINE_SIGNIFICANT_BITS: Final = 6
 """Of the time that a produce may wait, rounded up: at most some 900 queues, for times up to 2**31 ms."""
+DEADLINES_SETTLED_MIN: Final = 1_024
+"""Of one queue, those that are kept before the settled ones behind one that still waits are let go."""
 KERNEL_SYNCS_MAX: Final = 64
 """Syncs that the kernel has under way at a time; more go to worker threads."""
 
@@ -473,6 +475,8 @@ GROUP_PATTERNS_KEPT_MAX: Final = 500
 """Regular expressions of which a broker remembers what they stand for."""
 GROUP_PLACES_KEPT_MAX: Final = 1_000
 """Groups of which a broker remembers which partition keeps them."""
+GROUP_PLACE_CHARS_MAX: Final = 256
+"""Of the names of these; a longer one is looked up each time."""
 GROUP_TOPIC_SETS_KEPT_MAX: Final = 4
 """Sets of subscribed topics of which all partitions are remembered, for a group that many join one after the other."""
 GROUP_LOADS_AT_ONCE: Final = 2

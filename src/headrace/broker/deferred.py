@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final, Protocol
 
-from headrace.base.limits import DEADLINE_SIGNIFICANT_BITS
+from headrace.base.limits import DEADLINE_SIGNIFICANT_BITS, DEADLINES_SETTLED_MIN
 
 _MISSING: Final = object()
 
@@ -103,14 +103,31 @@ def _rounded_up(number: int) -> int:
     return -(-number >> shift) << shift
 
 
+class _Queue(deque[tuple[float, Waiting]]):
+    """Waiters of one length, in the order of their deadlines."""
+
+    __slots__ = ("cleared_at",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cleared_at = DEADLINES_SETTLED_MIN
+        """Length at which those that are settled are let go: twice what was left, so that each is looked at twice."""
+
+    def clear_settled(self) -> None:
+        left = [each for each in self if not each[1].is_settled]
+        self.clear()
+        self.extend(left)
+        self.cleared_at = max(2 * len(left), DEADLINES_SETTLED_MIN)
+
+
 class Deadlines:
     """Waiters in the order of their deadlines, a queue for each length of time. Lengths are rounded up to so many
-    significant bits, so that there are few queues whatever clients ask for, and those that are settled go with the next
-    that comes to their queue."""
+    significant bits, so that there are few queues whatever clients ask for. Settled ones go with the next that comes to
+    their queue, or, behind one that still waits, once there are twice as many as were left the last time."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._queues: dict[int, deque[tuple[float, Waiting]]] = {}
+        self._queues: dict[int, _Queue] = {}
         self._timers: dict[int, asyncio.TimerHandle] = {}
 
     def add(self, waiting: Waiting, timeout_ms: int) -> None:
@@ -118,10 +135,12 @@ class Deadlines:
         timeout_ms = _rounded_up(timeout_ms)
         queue = self._queues.get(timeout_ms)
         if queue is None:
-            queue = self._queues[timeout_ms] = deque()
+            queue = self._queues[timeout_ms] = _Queue()
             self._timers[timeout_ms] = self._loop.call_later(timeout_ms / 1000, self._look, timeout_ms)
         while queue and queue[0][1].is_settled:
             queue.popleft()
+        if len(queue) >= queue.cleared_at:
+            queue.clear_settled()
         queue.append((self._loop.time() + timeout_ms / 1000, waiting))
 
     def _look(self, timeout_ms: int) -> None:

@@ -1,7 +1,8 @@
 """Incremental fetch sessions (KIP-227): what a reader asked for is remembered, so that it names only changes.
 
 Promises: a session's epoch is checked at every step, so that a lost or repeated request is noticed and never answered
-from the wrong state; the number of sessions, and of partitions in them, is bounded. Never does: read data.
+from the wrong state; the number of sessions, and of partitions in them, and the names of these are bounded. Never
+does: read data.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from headrace.base.ids import Offset, PartitionIndex, TopicId
-from headrace.base.limits import FETCH_SESSION_PARTITIONS_MAX, FETCH_SESSIONS_MAX
+from headrace.base.limits import FETCH_SESSION_PARTITIONS_MAX, FETCH_SESSIONS_MAX, TOPIC_NAME_CHARS_MAX
 from headrace.base.ports import Clock, Random
 from headrace.wire.errors import ErrorCode
 
@@ -120,8 +121,9 @@ class FetchSessions:
             return ErrorCode.INVALID_FETCH_SESSION_EPOCH
         if by_id != session.by_id:
             return ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
-        self._update(session, wanted, forgotten)
-        if self._partitions > FETCH_SESSION_PARTITIONS_MAX:
+        more = list(wanted)
+        self._update(session, more, forgotten)
+        if self._partitions > FETCH_SESSION_PARTITIONS_MAX or _names_too_long(key for key, _ in more):
             self.end(session_id)
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         return FetchPlan(list(session.wanted.items()), session, incremental=True)
@@ -172,8 +174,13 @@ class FetchSessions:
             session_id = self._random.randrange(1, 2**31)
         session = FetchSession(session_id, next_epoch=1, by_id=by_id, used_at_ms=now_ms)
         session.wanted.update(items)
-        if self._partitions + len(session.wanted) > FETCH_SESSION_PARTITIONS_MAX:
+        if self._partitions + len(session.wanted) > FETCH_SESSION_PARTITIONS_MAX or _names_too_long(session.wanted):
             return None
         self._partitions += len(session.wanted)
         self._sessions[session_id] = session
         return session
+
+
+def _names_too_long(keys: Iterable[PartitionKey]) -> bool:
+    """Whether one names a topic that cannot be, and that may be as long as a request: none is remembered."""
+    return any(isinstance(key.topic, str) and len(key.topic) > TOPIC_NAME_CHARS_MAX for key in keys)

@@ -1,0 +1,46 @@
+"""Promises 8 and 10: whatever strangers send, and however often, next to nothing of it stays in a broker's memory.
+
+A few hundred requests of each kind here; `python -m benchmarks.micro.hostile --rss` sends ten thousand.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import psutil
+
+from tests.promises.strangers import COSTLY_PART, OPTIONS, End, Kind, Stranger, kinds, of_names
+from tools.broker_process import BrokerProcess
+
+REQUESTS: Final = 200
+WARM_UP: Final = 50
+GROWTH_BYTES_MAX: Final = 8 * 1024 * 1024
+"""Of one kind: some 40 KB a request. One that keeps what it has read is far above."""
+COSTLY_GROWTH_BYTES_MAX: Final = 160 * 1024 * 1024
+"""Of bombs: what unpacks two at a time may still be with the allocator; kept, these would be 640 MB."""
+ALL_GROWTH_BYTES_MAX: Final = 100 * 1024 * 1024
+
+
+def test_what_strangers_send_leaves_next_to_nothing_behind(tmp_path: Path) -> None:
+    grown: dict[str, int] = {}
+    with BrokerProcess(tmp_path, *OPTIONS) as broker:
+        stranger, process = Stranger(broker.bootstrap), psutil.Process(broker.pid)
+        stranger.prepare()
+
+        def memory(kind: Kind, numbers: range) -> int:
+            stranger.send(kind, numbers)
+            stranger.send(Kind("and all before it is through", End.ANSWERED, lambda _: of_names("plain")), range(1))
+            return int(process.memory_info().rss)
+
+        begun = memory(Kind("nothing", End.LEFT, lambda _: b""), range(WARM_UP))
+        for kind in kinds():
+            part, bound = (COSTLY_PART, COSTLY_GROWTH_BYTES_MAX) if kind.is_costly else (1, GROWTH_BYTES_MAX)
+            warm_up, number = WARM_UP // part, REQUESTS // part
+            before = memory(kind, range(warm_up))
+            more = memory(kind, range(warm_up, warm_up + number)) - before
+            if more > bound:
+                grown[kind.name] = more
+        in_all = int(process.memory_info().rss) - begun
+    assert not grown, f"bytes more after {REQUESTS} requests: {grown}"
+    assert in_all < ALL_GROWTH_BYTES_MAX
