@@ -42,7 +42,8 @@ def _measured(kind: Kind, stranger: Stranger, process: psutil.Process, requests:
     seconds = time.monotonic() - begun
     time.sleep(REST_S)
     after = process.memory_info().rss
-    is_flat = after - before <= GROWTH_BYTES_MAX
+    kept = min(kind.keeps_bytes * number, kind.keeps_bytes_max)
+    is_flat = after - before <= GROWTH_BYTES_MAX + kept
     mark = "" if is_flat else "  grows"
     figures = f"{before / MIB:10.1f}  {after / MIB:6.1f}  {(after - before) / MIB:6.1f}"
     print(f"{kind.name:52}  {number:8}  {seconds:6.1f}  {figures}{mark}", flush=True)

@@ -13,6 +13,7 @@ from enum import Enum, auto
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
+from headrace.base.limits import GROUP_LARGE_SUBSCRIPTIONS_BYTES_MAX
 from headrace.wire.apis import ApiKey, api
 from headrace.wire.batches import encode_batch
 from headrace.wire.compression import Compression
@@ -85,6 +86,10 @@ class Kind(NamedTuple):
     """The bytes of the request with this number."""
     is_costly: bool = False
     """It takes the broker milliseconds."""
+    keeps_bytes: int = 0
+    """What a broker rightly keeps of one."""
+    keeps_bytes_max: int = 0
+    """And of all of them."""
 
 
 def framed(body: bytes) -> bytes:
@@ -244,7 +249,11 @@ def of_groups() -> Iterator[Kind]:
     yield Kind("join: a member that is not there", answered, lambda at: joined(at, member_id=f"member-{at}"))
     yield Kind("join, then gone", left, lambda at: joined(at % 100, instance_id=f"instance-{at}"))
     yield Kind(
-        "join: a subscription of 100 KB", answered, lambda at: joined(at, metadata=bytes(100_000), instance_id="one")
+        "join: a subscription of 100 KB",
+        answered,
+        lambda at: joined(at, metadata=bytes(100_000), instance_id="one"),
+        keeps_bytes=110_000,
+        keeps_bytes_max=GROUP_LARGE_SUBSCRIPTIONS_BYTES_MAX * 5 // 4,
     )
     yield Kind(
         "sync: a group that is not there",

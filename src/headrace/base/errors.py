@@ -4,7 +4,9 @@ our own mistake is an `assert`."""
 from __future__ import annotations
 
 import errno
-from typing import Final
+from typing import Final, TypeVar
+
+AnyError = TypeVar("AnyError", bound=BaseException)
 
 
 class HeadraceError(Exception):
@@ -33,3 +35,13 @@ class FullDisk(OSError):  # noqa: N818
 
 OUT_OF_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 """What a write says on a full disk."""
+
+
+def without_frames(error: AnyError) -> AnyError:
+    """The error as a value that may be kept or given back. Its frames, and those of what led to it, would hold all that
+    was at hand there, and often itself, which only the garbage collector then frees."""
+    link: BaseException | None = error
+    while link is not None:
+        link.__traceback__ = None
+        link = link.__cause__ or link.__context__
+    return error

@@ -443,6 +443,12 @@ GROUP_CONFIGS_MAX: Final = 10_000
 """Groups that may have configs of their own, but for what one request adds: every broker's metadata has them."""
 GROUP_SUBSCRIPTION_BYTES_MAX: Final = 1024 * 1024
 """Bytes of subscriptions that one member may join with, over all the protocols that it offers."""
+GROUP_LARGE_SUBSCRIPTION_BYTES_MIN: Final = 16 * 1024
+"""Of a member, from which on its subscription is counted."""
+GROUP_LARGE_SUBSCRIPTIONS_BYTES_MAX: Final = 128 * 1024 * 1024
+"""Bytes of these in all groups of a broker; a member for which there is no room is refused (GROUP_MAX_SIZE_REACHED)."""
+GROUP_TOPIC_NAME_BYTES: Final = 100
+"""What a topic that is subscribed to by name counts there, nearly."""
 GROUP_CLASSIC_TOPICS_MAX: Final = 10_000
 """Topics that one classic member of a consumer group may subscribe to by name: all are looked at on the event loop."""
 GROUP_UPGRADE_BYTES_MAX: Final = 1024 * 1024

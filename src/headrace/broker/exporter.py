@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary, WeakSet
 
 import structlog
 
-from headrace.base.errors import CorruptData, HeadraceError
+from headrace.base.errors import CorruptData, HeadraceError, without_frames
 from headrace.base.ids import Offset, PartitionIndex, TopicId, TopicPartition
 from headrace.base.limits import (
     DURABLE_SEGMENT_BYTES_MAX,
@@ -297,7 +297,7 @@ class Exporter:
             try:
                 await self._in_thread(partial(self._mirror.write_topic, topic))
             except (HeadraceError, OSError) as error:
-                return error
+                return without_frames(error)
             del self._deleted[topic_id]
         return None
 

@@ -22,6 +22,7 @@ from headrace.base.limits import GROUP_REASON_CHARS_MAX, GROUP_TICK_PUT_OFF_MS, 
 from headrace.base.ports import Clock
 from headrace.broker.group_gathering import Gathering, as_one, halves, rounds
 from headrace.broker.group_loading import committed, read
+from headrace.broker.group_room import LargeSubscriptions, SubscriptionRoom
 from headrace.broker.group_sweeps import forgetting, sweep
 from headrace.broker.group_timers import GroupTimers, elapsed_ms
 from headrace.broker.group_waiters import Told, Waiter, Waiters
@@ -83,6 +84,7 @@ class GroupShard:
         clock: Clock,
         topics: Callable[[], Topics],
         lease: Lease,
+        room: SubscriptionRoom,
         on_lost: Callable[[GroupShard], None],
         on_bug: OnBug,
     ) -> None:
@@ -94,6 +96,8 @@ class GroupShard:
         self._clock = clock
         self._topics = topics
         self._lease = lease
+        self._room = room
+        self._large = LargeSubscriptions(room)
         self._sweeps_to_put_off = 0
         self._on_lost = on_lost
         self._on_bug = on_bug
@@ -130,6 +134,9 @@ class GroupShard:
         """As `ask`, for who brings somebody to be told."""
         waiter = self._waiters.number()
         event = build(waiter)
+        if not self._room.has_room(event, self.groups.get(group_id)):
+            waiting.set_result(ErrorCode.GROUP_MAX_SIZE_REACHED)
+            return
         if isinstance(event, _GATHERED):
             self._waiters.await_disk(waiter, waiting)
             self.gather(group_id, event)
@@ -212,8 +219,9 @@ class GroupShard:
         heard = self._heard.pop(group_id, None)
         if heard is not None:
             event = Together((Heard(heard), event))
-        config = self._config_of(group_id)
-        after, effects = step(group_id, self.groups.get(group_id), event, self._now(), config, self._topics())
+        before, config = self.groups.get(group_id), self._config_of(group_id)
+        after, effects = step(group_id, before, event, self._now(), config, self._topics())
+        self._large.on_step(group_id, event, before, after)
         if after is None:
             self.groups.pop(group_id, None)
             self._timers.disarm(group_id)
@@ -384,6 +392,7 @@ class GroupShard:
         self._heard.clear()
         self._entries.clear()
         self.groups.clear()
+        self._large.clear()
         self._timers.close()
         self._waiters.close(ErrorCode.NOT_COORDINATOR)
         self._on_lost(self)
@@ -419,6 +428,7 @@ class GroupShard:
         self.groups = groups
         self.loaded = True
         for group in self.groups.values():
+            self._large.note(group.id, group)
             due = group.earliest_deadline_ms()
             if due is not None:
                 self._timers.arm(group.id, due)

@@ -19,6 +19,7 @@ from headrace.base.errors import HeadraceError
 from headrace.base.ids import BrokerId, PartitionIndex, TopicId, TopicPartition
 from headrace.base.limits import GROUP_LOADS_AT_ONCE, GROUP_NAME_CHARS_MAX, GROUPS_READY_MS_MAX
 from headrace.base.ports import Clock, Random
+from headrace.broker.group_room import SubscriptionRoom
 from headrace.broker.group_shard import GroupShard
 from headrace.broker.group_topics import ClusterTopics
 from headrace.broker.group_waiters import Told
@@ -75,6 +76,7 @@ class GroupService:
         self._random = random
         self._configs = configs
         self._lease = lease
+        self._room = SubscriptionRoom()
         self._on_bug = on_bug
         self.config = self._group_config()
         self._topics = ClusterTopics(metadata.image)
@@ -374,6 +376,7 @@ class GroupService:
                     clock=self._clock,
                     topics=self.topics,
                     lease=self._lease,
+                    room=self._room,
                     on_lost=self._on_lost,
                     on_bug=self._on_bug,
                 )

@@ -87,8 +87,9 @@ class History:
         self._clock = clock
         self._cache = Cache(cache_bytes)
         self._flights: dict[Name, Loading] = {}
-        self._failures: OrderedDict[str, tuple[HistoryUnavailable, float]] = OrderedDict()
-        """By object: when it may be asked again, in monotonic seconds."""
+        self._failures: OrderedDict[str, tuple[str, float]] = OrderedDict()
+        """By object: why, and when it may be asked again, in monotonic seconds. Not the exception: raised for reader
+        after reader, it would hold the frames of all of them."""
         self._told: set[str] = set()
         """Whose damage was told, while it lasts."""
         self._is_out = False
@@ -176,7 +177,7 @@ class History:
     def _check_failures(self, key: str) -> None:
         known = self._failures.get(key)
         if known is not None and self._clock.monotonic() < known[1]:
-            raise known[0]
+            raise HistoryUnavailable(known[0])
 
     def _on_failure(self, key: str, error: BaseException) -> None:
         is_damage = isinstance(error, (CorruptData, EOFError, FileNotFoundError))
@@ -200,7 +201,7 @@ class History:
                 object=key,
                 reason=str(error),
             )
-        told = HistoryUnavailable(f"Object '{key}' of durable history cannot be read: {error}")
+        told = f"Object '{key}' of durable history cannot be read: {error}"
         self._failures.pop(key, None)
         self._failures[key] = (told, self._clock.monotonic() + HISTORY_RETRY_MS / 1000)
         if len(self._failures) > HISTORY_FAILURES_REMEMBERED_MAX:
@@ -294,7 +295,7 @@ class History:
             found = await self._threads.run(work)
         except (HeadraceError, OSError, EOFError) as error:
             self._on_failure(key, error)
-            raise self._failures[key][0] from error
+            raise HistoryUnavailable(self._failures[key][0]) from error
         self._on_success(key)
         return found
 

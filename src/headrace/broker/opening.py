@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 
 import structlog
 
-from headrace.base.errors import CorruptData, HeadraceError, StorageFailure
+from headrace.base.errors import CorruptData, HeadraceError, StorageFailure, without_frames
 from headrace.base.ids import LAST_OFFSET, Offset
 from headrace.base.limits import LOGS_OPENED_AT_ONCE_MAX
 from headrace.base.ports import Clock
@@ -83,7 +83,7 @@ class Opener:
         try:
             kept = await in_thread(partial(self._engine.set_aside, wanted.identity))
         except (OSError, HeadraceError) as error:
-            return error
+            return without_frames(error)
         log.warning(
             "a log of another disk or assignment is kept beside, and taken anew from its leader",
             topic=wanted.identity.topic_name,
@@ -98,7 +98,7 @@ class Opener:
         try:
             return self._begin_at(wanted)
         except (OSError, HeadraceError) as error:
-            return error
+            return without_frames(error)
 
     def _begin_at(self, wanted: Wanted) -> Begun:
         identity, config = wanted.identity, wanted.config
@@ -141,7 +141,7 @@ class Opener:
                 _examine_all(opened)
                 producers = recover_producers(opened, self._clock.now_ms())
         except (OSError, HeadraceError) as error:
-            return error
+            return without_frames(error)
         return Opened(opened, producers)
 
 

@@ -229,7 +229,10 @@ class ProduceJob:
     def answer(self) -> ProduceResponse | Deferred | None:
         """The response, now or once every outcome is final or the client's time is up."""
         if not self._awaited:
-            return self._response()
+            try:
+                return self._response()
+            finally:
+                self._topics = []  # as `_finish`
         if self._acks == ACKS_NONE:
             self._deferred = Deferred(None)
         else:

@@ -23,7 +23,7 @@ from typing import Final, NamedTuple, Protocol, Self
 
 import structlog
 
-from headrace.base.errors import StorageFailure
+from headrace.base.errors import StorageFailure, without_frames
 from headrace.base.ids import Offset
 from headrace.base.limits import (
     JOURNAL_AFTER_ROUNDS,
@@ -231,7 +231,7 @@ class Upkeep:
             for life in self.earlier:
                 self._journal.remove_life(life)
         except OSError as error:
-            self.failure = error
+            self.failure = without_frames(error)
 
 
 class Journal:
