@@ -13,12 +13,12 @@ from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import asdict
 from itertools import islice
 from typing import Any, Generic, TypeVar
-from uuid import UUID
 
 from headrace.base.errors import CorruptData
 from headrace.base.ids import BrokerId, Offset, PartitionIndex, TopicId, TopicPartition
 from headrace.base.limits import DURABLE_ENTRIES_TOLD_MAX, DURABLE_SUMMARIES_TOLD_MAX
 from headrace.base.ports import Buffer
+from headrace.base.reading import uuid_of
 from headrace.broker.merger import Merged, Merger
 from headrace.broker.recovering import Recovered, Recovering
 from headrace.broker.sweeper import Sweep, Sweeper
@@ -92,12 +92,14 @@ class DurableApi:
                 case durable.SUMMARIES:
                     return [encode_answer(self._summaries(str(request["after"])))]
                 case durable.CATALOG:
-                    key = TopicPartition(TopicId(UUID(request["topic_id"])), PartitionIndex(int(request["partition"])))
+                    key = TopicPartition(
+                        TopicId(uuid_of(request["topic_id"])), PartitionIndex(int(request["partition"]))
+                    )
                     return [encode_answer(self._catalog(key, int(request["from"])))]
                 case durable.SWEEP:
                     return [encode_answer(self._sweep(str(request["id"]), execute=request["execute"] is True))]
                 case durable.MERGE:
-                    topic_id, wanted = TopicId(UUID(request["topic_id"])), request["partition"]
+                    topic_id, wanted = TopicId(uuid_of(request["topic_id"])), request["partition"]
                     wanted = None if wanted is None else int(wanted)
                     below = None if request.get("below") is None else Offset(int(request["below"]))
                     execute = request["execute"] is True

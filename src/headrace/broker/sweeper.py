@@ -16,7 +16,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
-from uuid import UUID
 
 import structlog
 
@@ -31,6 +30,7 @@ from headrace.base.limits import (
     SWEEP_UNFINISHED_MS_MIN,
 )
 from headrace.base.ports import Clock, ObjectMeta, Objects
+from headrace.base.reading import uuid_of
 from headrace.broker.metadata import MetadataDriver
 from headrace.broker.partitions import Partitions
 from headrace.broker.store_threads import StoreThreads
@@ -317,6 +317,6 @@ def is_forgotten(mirrored: MirroredState | None, catalog: PartitionCatalog, name
 def _topic_id(text: str) -> TopicId | None:
     """None: it is none."""
     try:
-        return TopicId(UUID(text))
+        return TopicId(uuid_of(text))
     except ValueError:
         return None

@@ -11,7 +11,7 @@ import typer
 from headrace.base.errors import HeadraceError, UsageError
 from headrace.cli import moving
 from headrace.cli.bearing import bearing
-from headrace.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Config, Json, LogLevel, parse_pairs
+from headrace.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Config, Json, LogLevel, parse_pairs, whole_number
 from headrace.cli.output import print_json, print_line, print_table
 
 if TYPE_CHECKING:
@@ -21,13 +21,15 @@ T = TypeVar("T")
 
 broker = typer.Typer(name="broker", help="Run a broker of a cluster, or ask for and change those that are there.")
 broker.command()(moving.drain)
-Id = Annotated[int, typer.Argument(metavar="ID", help="The broker's id.", show_default=False)]
+Id = Annotated[int, typer.Argument(parser=whole_number, metavar="ID", help="The broker's id.", show_default=False)]
 
 
 @broker.callback(invoke_without_command=True)
 def run_broker(
     context: typer.Context,
-    id_: Annotated[int | None, typer.Option("--id", metavar="N", help="Its id, unique in the cluster.")] = None,
+    id_: Annotated[
+        int | None, typer.Option("--id", parser=whole_number, metavar="N", help="Its id, unique in the cluster.")
+    ] = None,
     data: Annotated[
         Path | None, typer.Option("--data", metavar="DIR", help="Where it keeps its data; made where absent.")
     ] = None,

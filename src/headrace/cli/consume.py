@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from headrace.base.errors import UsageError
-from headrace.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
+from headrace.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, whole_number
 
 
 def consume(
@@ -17,8 +17,12 @@ def consume(
         typer.Option("--from", metavar="WHERE", help="earliest, latest, or a time such as 2024-05-01T12:00:00Z."),
     ] = "earliest",
     partition: Annotated[list[int] | None, typer.Option(help="Only this one; may be given several times.")] = None,
-    offset: Annotated[int | None, typer.Option(help="From this offset on; needs --partition.")] = None,
-    max_: Annotated[int | None, typer.Option("--max", metavar="N", help="Stop after N records.")] = None,
+    offset: Annotated[
+        int | None, typer.Option(parser=whole_number, help="From this offset on; needs --partition.")
+    ] = None,
+    max_: Annotated[
+        int | None, typer.Option("--max", parser=whole_number, metavar="N", help="Stop after N records.")
+    ] = None,
     end: Annotated[bool, typer.Option("--end", help="Stop at the end that the topic has at the start.")] = False,
     key_separator: Annotated[
         str | None, typer.Option("--key-separator", metavar="TEXT", help="Print the key and this before the value.")

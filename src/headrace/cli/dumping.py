@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 from headrace.base.errors import CorruptData, UsageError
 from headrace.base.ids import Offset, PartitionIndex
 from headrace.base.limits import REQUEST_BYTES_MAX
+from headrace.base.reading import INT_MAX, is_natural, natural
 from headrace.cli.consuming import as_json
 from headrace.cli.output import print_json, print_line
 from headrace.net.client.consumer import Fetched
@@ -105,9 +106,8 @@ def _batch_fields(position: int, header: BatchHeader) -> dict[str, Any]:
 
 def _records(path: Path, header: BatchHeader, batch: bytes) -> list[dict[str, Any]]:
     topic, _, partition = path.parent.name.rpartition("-")
-    place = Fetched(
-        topic, PartitionIndex(int(partition) if partition.isdigit() else -1), [], Offset(header.base_offset)
-    )
+    index = PartitionIndex(natural(partition) if is_natural(partition, INT_MAX) else -1)
+    place = Fetched(topic, index, [], Offset(header.base_offset))
     return [as_json(place, record) for record in decode_records(batch)]
 
 

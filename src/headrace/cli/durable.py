@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from headrace.base.errors import UsageError
-from headrace.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
+from headrace.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, whole_number
 from headrace.cli.output import note, print_json, print_line, print_table
 
 if TYPE_CHECKING:
@@ -27,7 +27,9 @@ StoreUrl = Annotated[
     typer.Option("--store", metavar="URL", help="Read this store by itself, with no broker: what was mirrored there."),
 ]
 Topics = Annotated[list[str] | None, typer.Argument(metavar="[TOPIC...]", help="Only these.", show_default=False)]
-OnePartition = Annotated[int | None, typer.Option("--partition", metavar="N", help="Only this one.")]
+OnePartition = Annotated[
+    int | None, typer.Option("--partition", parser=whole_number, metavar="N", help="Only this one.")
+]
 
 
 def _run(work: Coroutine[Any, Any, T]) -> T:
@@ -83,7 +85,9 @@ def list_(
 @durable.command()
 def describe(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Its name or id.", show_default=False)],
-    partition: Annotated[int, typer.Option("--partition", metavar="N", help="Which partition.")] = 0,
+    partition: Annotated[
+        int, typer.Option("--partition", parser=whole_number, metavar="N", help="Which partition.")
+    ] = 0,
     store: StoreUrl = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     json: Json = False,
@@ -237,7 +241,8 @@ def recover(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Its name.", show_default=False)],
     partition: OnePartition = None,
     to: Annotated[
-        int | None, typer.Option(metavar="BROKER", help="The broker that is to go on; else it is chosen.")
+        int | None,
+        typer.Option(parser=whole_number, metavar="BROKER", help="The broker that is to go on; else it is chosen."),
     ] = None,
     accept_loss: Annotated[
         bool,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from headrace.base.errors import HeadraceError, UsageError
-from headrace.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
+from headrace.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, whole_number
 from headrace.cli.output import note, print_json, print_line, print_table
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def reset_offsets(
     to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the first record that is there.")] = False,
     to_latest: Annotated[bool, typer.Option("--to-latest", help="To the end.")] = False,
     to_current: Annotated[bool, typer.Option("--to-current", help="To where it is.")] = False,
-    to_offset: Annotated[int | None, typer.Option(help="To this offset.")] = None,
+    to_offset: Annotated[int | None, typer.Option(parser=whole_number, help="To this offset.")] = None,
     to_datetime: Annotated[
         str | None, typer.Option(metavar="TIME", help="To the first record at this time or later (UTC, ISO 8601).")
     ] = None,
@@ -136,7 +136,7 @@ def reset_offsets(
         str | None, typer.Option(metavar="PT1H", help="To the first record that is not older than this (ISO 8601).")
     ] = None,
     shift_by: Annotated[
-        int | None, typer.Option(metavar="N", help="On by N records; back, where it is negative.")
+        int | None, typer.Option(parser=whole_number, metavar="N", help="On by N records; back, where it is negative.")
     ] = None,
     from_file: Annotated[
         Path | None, typer.Option(metavar="CSV", help="To what this says in lines of TOPIC,PARTITION,OFFSET.")

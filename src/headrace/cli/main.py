@@ -108,7 +108,8 @@ def _explained(error: BaseException) -> tuple[str, int]:
     if format_message is not None:  # the command line itself was wrong: typer's own exceptions
         context = getattr(error, "ctx", None)
         where = context.command_path if context is not None else "headrace"
-        return f"{format_message().rstrip('.')}; see '{where} --help'.", EXIT_USAGE
+        reason = format_message().replace("Value error, ", "").rstrip(".")  # pydantic's words, before our own
+        return f"{reason}; see '{where} --help'.", EXIT_USAGE
     if isinstance(error, OSError):
         subject = f"{error.filename}: " if error.filename else ""
         return f"{subject}{error.strerror or error}.", EXIT_FAILURE

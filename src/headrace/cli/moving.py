@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from headrace.base.errors import UsageError
-from headrace.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
+from headrace.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, plain_number, whole_number
 from headrace.cli.output import print_json, print_line, print_table
 
 if TYPE_CHECKING:
@@ -26,14 +26,17 @@ Name = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.", 
 Partition = Annotated[list[int] | None, typer.Option(help="Only this partition; may be given again.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be moved, and how; move nothing.")]
 Throttle = Annotated[
-    float | None, typer.Option(metavar="MB/S", help="Most that is exported of each partition before it is sealed.")
+    float | None,
+    typer.Option(
+        parser=plain_number, metavar="MB/S", help="Most that is exported of each partition before it is sealed."
+    ),
 ]
 Wait = Annotated[bool, typer.Option("--wait", help="Until all of it is there, telling how far it is.")]
 
 
 def move(
     name: Name,
-    to: Annotated[int, typer.Option(metavar="BROKER", help="The broker that is to own it.")],
+    to: Annotated[int, typer.Option(parser=whole_number, metavar="BROKER", help="The broker that is to own it.")],
     partition: Partition = None,
     dry_run: DryRun = False,
     throttle: Throttle = None,
@@ -65,7 +68,7 @@ def unload(
 
 
 def drain(
-    id_: Annotated[int, typer.Argument(metavar="ID", help="The broker's id.", show_default=False)],
+    id_: Annotated[int, typer.Argument(parser=whole_number, metavar="ID", help="The broker's id.", show_default=False)],
     dry_run: DryRun = False,
     throttle: Throttle = None,
     wait: Wait = False,

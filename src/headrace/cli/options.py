@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Annotated
 
 import typer
 
 from headrace.base.errors import UsageError
+from headrace.base.reading import fraction, whole
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 
@@ -43,6 +45,19 @@ LogLevel = Annotated[
     str, typer.Option("--log-level", metavar="LEVEL", help="The least that is logged: debug, info, warning or error.")
 ]
 Config = Annotated[list[str] | None, typer.Option("--config", metavar="KEY=VALUE", help="May be given several times.")]
+
+
+def whole_number(text: str | int) -> int:
+    """What an option or argument that is a whole number is read with: ASCII digits, with or without a sign."""
+    return text if isinstance(text, int) else whole(text)
+
+
+def plain_number(text: str | float) -> float:
+    """The same where it may have a fraction. It is finite."""
+    number = float(text) if isinstance(text, (int, float)) else fraction(text)
+    if not math.isfinite(number):
+        raise ValueError("it is not a number")
+    return number
 
 
 def parse_pairs(pairs: Iterable[str] | None, option: str) -> dict[str, str]:

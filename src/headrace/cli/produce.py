@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from headrace.base.errors import UsageError
-from headrace.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, parse_pairs
+from headrace.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, parse_pairs, whole_number
 
 
 class Acks(StrEnum):
@@ -38,7 +38,9 @@ def produce(
     key_separator: Annotated[
         str | None, typer.Option("--key-separator", metavar="TEXT", help="What is before it in a line is the key.")
     ] = None,
-    partition: Annotated[int | None, typer.Option(help="Write to this partition; default: the key chooses.")] = None,
+    partition: Annotated[
+        int | None, typer.Option(parser=whole_number, help="Write to this partition; default: the key chooses.")
+    ] = None,
     header: Annotated[
         list[str] | None, typer.Option("--header", metavar="KEY=VALUE", help="A header on every record.")
     ] = None,
@@ -48,7 +50,8 @@ def produce(
         bool, typer.Option("--idempotent/--no-idempotent", help="No repeats on retries; needs --acks all.")
     ] = True,
     timestamp: Annotated[
-        int | None, typer.Option(metavar="MS", help="Milliseconds since 1970 for every record; default: now.")
+        int | None,
+        typer.Option(parser=whole_number, metavar="MS", help="Milliseconds since 1970 for every record; default: now."),
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     json: Json = False,

@@ -16,13 +16,15 @@ from typing import TYPE_CHECKING, Final
 
 from headrace.base.errors import HeadraceError, UsageError
 from headrace.base.ids import PartitionIndex
+from headrace.base.reading import INT_MAX, natural
 
 if TYPE_CHECKING:
     from headrace.net.client.cluster import Cluster
     from headrace.net.client.groups import TopicPartition
 
 DURATION: Final = re.compile(
-    r"P(?:(?P<days>\d+)D)?(?:T(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d+)?)S)?)?"
+    r"P(?:(?P<days>[0-9]+)D)?(?:T(?:(?P<hours>[0-9]+)H)?(?:(?P<minutes>[0-9]+)M)?"
+    r"(?:(?P<seconds>[0-9]+(?:\.[0-9]+)?)S)?)?"
 )
 """ISO 8601, as Java's Duration has it, without signs."""
 
@@ -114,7 +116,10 @@ def parse_duration(text: str, now_ms: int) -> int:
     parts = {unit: float(value) for unit, value in match.groupdict().items() if value} if match else {}
     if not parts:
         raise UsageError(f"--by-duration {text} is no duration: write it like P1D, PT2H30M or PT15S.")
-    return max(0, now_ms - round(timedelta(**parts).total_seconds() * 1000))
+    try:
+        return max(0, now_ms - round(timedelta(**parts).total_seconds() * 1000))
+    except OverflowError:
+        return 0
 
 
 def parse_topics(texts: Sequence[str]) -> dict[str, tuple[int, ...] | None]:
@@ -123,7 +128,7 @@ def parse_topics(texts: Sequence[str]) -> dict[str, tuple[int, ...] | None]:
     for text in texts:
         topic, colon, indexes = text.partition(":")
         try:
-            found[topic] = tuple(int(index) for index in indexes.split(",")) if colon else None
+            found[topic] = tuple(natural(index, INT_MAX) for index in indexes.split(",")) if colon else None
         except ValueError:
             raise UsageError(f"--topic {text} is not TOPIC or TOPIC:0,1: partitions are numbers.") from None
     return found
@@ -139,9 +144,12 @@ def read_file(path: Path) -> dict[TopicPartition, int]:
             for number, line in enumerate(csv.reader(lines), 1):
                 try:
                     topic, partition, offset = line
-                    found[TopicPartition(topic, int(partition))] = int(offset)
+                    place, wanted = TopicPartition(topic, natural(partition, INT_MAX)), natural(offset)
                 except ValueError:
                     raise UsageError(f"Line {number} of {path} is not TOPIC,PARTITION,OFFSET.") from None
+                if place in found:
+                    raise UsageError(f"Line {number} of {path} names partition {partition} of '{topic}' once more.")
+                found[place] = wanted
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}.") from error
     return found

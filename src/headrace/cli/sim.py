@@ -11,12 +11,14 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli.options import DEFAULT_BOOTSTRAP, Json, NoBootstrap
+from headrace.cli.options import DEFAULT_BOOTSTRAP, Json, NoBootstrap, whole_number
 
 
 def sim(
-    seed: Annotated[int, typer.Option(help="The seed to replay; with --runs, the first.")] = 0,
-    runs: Annotated[int | None, typer.Option(help="Run so many seeds, until one fails, and tell no stories.")] = None,
+    seed: Annotated[int, typer.Option(parser=whole_number, help="The seed to replay; with --runs, the first.")] = 0,
+    runs: Annotated[
+        int | None, typer.Option(parser=whole_number, help="Run so many seeds, until one fails, and tell no stories.")
+    ] = None,
     plant: Annotated[str | None, typer.Option(help="Plant this bug in the brokers first.")] = None,
     part: Annotated[str | None, typer.Option(help="Only this part of each seed: metadata or records.")] = None,
     bootstrap: NoBootstrap = DEFAULT_BOOTSTRAP,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headrace.base.errors import UsageError
-from headrace.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
+from headrace.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, plain_number
 from headrace.cli.output import print_json
 
 if TYPE_CHECKING:
@@ -21,7 +21,9 @@ ROWS_MAX = 20
 
 def top(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    interval: Annotated[float, typer.Option("--interval", metavar="SECONDS", help="Time between two looks.")] = 1.0,
+    interval: Annotated[
+        float, typer.Option("--interval", parser=plain_number, metavar="SECONDS", help="Time between two looks.")
+    ] = 1.0,
     json: Json = False,
 ) -> None:
     """Watch a cluster: rates, lag of groups, under-replicated partitions and pauses, until interrupted.

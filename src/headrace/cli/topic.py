@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from headrace.base.errors import UsageError
+from headrace.base.reading import INT_MAX, natural
 from headrace.cli import moving
-from headrace.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Config, Json, parse_pairs
+from headrace.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Config, Json, parse_pairs, whole_number
 from headrace.cli.output import print_json, print_line, print_table
 
 if TYPE_CHECKING:
@@ -46,8 +47,12 @@ def _with_admin(bootstrap: str, action: Callable[[Cluster, Admin], Awaitable[T]]
 @topic.command()
 def create(
     name: Name,
-    partitions: Annotated[int, typer.Option(help="Number of partitions; -1: the broker's default.")] = -1,
-    replication_factor: Annotated[int, typer.Option(help="Copies of each; -1: the broker's default.")] = -1,
+    partitions: Annotated[
+        int, typer.Option(parser=whole_number, help="Number of partitions; -1: the broker's default.")
+    ] = -1,
+    replication_factor: Annotated[
+        int, typer.Option(parser=whole_number, help="Copies of each; -1: the broker's default.")
+    ] = -1,
     config: Config = None,
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="An existing topic is no error.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything, create nothing.")] = False,
@@ -152,7 +157,9 @@ def describe(name: Name, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json: Json = 
 @topic.command()
 def alter(
     name: Name,
-    partitions: Annotated[int | None, typer.Option(help="Raise the number of partitions to this.")] = None,
+    partitions: Annotated[
+        int | None, typer.Option(parser=whole_number, help="Raise the number of partitions to this.")
+    ] = None,
     config: Config = None,
     delete_config: Annotated[
         list[str] | None, typer.Option("--delete-config", metavar="KEY", help="Back to the default.")
@@ -216,7 +223,10 @@ def reassign(
         str | None, typer.Option(metavar="ID[,ID]", help="The brokers that are to hold it, the first to lead it.")
     ] = None,
     replication_factor: Annotated[
-        int | None, typer.Option(help="Add brokers where it has fewer; those that hold the least of the topic.")
+        int | None,
+        typer.Option(
+            parser=whole_number, help="Add brokers where it has fewer; those that hold the least of the topic."
+        ),
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     json: Json = False,
@@ -259,7 +269,7 @@ def reassign(
 
 def _parse_brokers(text: str) -> tuple[int, ...]:
     try:
-        return tuple(int(item) for item in text.split(","))
+        return tuple(natural(item.strip(), INT_MAX) for item in text.split(","))
     except ValueError:
         raise UsageError(f"--replicas {text} is no list of broker ids: write it like 1,2,3.") from None
 

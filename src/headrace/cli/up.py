@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from headrace.base.errors import UsageError
-from headrace.cli.options import DEFAULT_BOOTSTRAP, Config, LogLevel, NoBootstrap, parse_pairs
+from headrace.cli.options import DEFAULT_BOOTSTRAP, Config, LogLevel, NoBootstrap, parse_pairs, whole_number
 
 
 def up(
@@ -22,7 +22,12 @@ def up(
     ] = None,
     nodes: Annotated[
         int | None,
-        typer.Option("--nodes", metavar="N", help="So many brokers, a process each, at this port and those after it."),
+        typer.Option(
+            "--nodes",
+            parser=whole_number,
+            metavar="N",
+            help="So many brokers, a process each, at this port and those after it.",
+        ),
     ] = None,
     durable: Annotated[
         str | None,

@@ -6,7 +6,6 @@ malformed, or contradicts another is refused with one sentence that says what to
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from headrace.base.errors import UsageError
 from headrace.base.limits import SPARK_REPEATS_WINDOW_MAX, SPARK_TASKS_MAX
+from headrace.base.reading import INT_MAX, is_natural, json_value
 from headrace.spark.columns import Columns
 
 EARLIEST: Final = -2
@@ -187,7 +187,7 @@ def _bound(side: str, given: Mapping[str, str], word: str, streaming: bool | Non
     if offsets is not None and timestamp is not None:
         raise UsageError(f"Options {name} and {by_time} contradict each other: give one of them.")
     if timestamp is not None:
-        if not re.fullmatch(r"-?\d{1,18}", timestamp.strip()):
+        if not re.fullmatch(r"-?[0-9]{1,18}", timestamp.strip()):
             raise UsageError(f"Option {by_time} must be milliseconds since 1970, not '{timestamp:.50}'.")
         return Bound(LATEST, {}, int(timestamp))
     text = word if offsets is None else offsets.strip()
@@ -211,27 +211,24 @@ def _offsets(text: str, marks: Iterable[int], problem: UsageError) -> Offsets:
         if not isinstance(by_partition, dict):
             raise problem
         for partition, offset in by_partition.items():
-            if not partition.isdecimal() or type(offset) is not int or (offset < 0 and offset not in marks):
+            if (
+                not is_natural(partition, INT_MAX)
+                or str(int(partition)) != partition
+                or type(offset) is not int
+                or (offset < 0 and offset not in marks)
+            ):
                 raise problem
     return {topic: {int(p): offset for p, offset in by_partition.items()} for topic, by_partition in parsed.items()}
 
 
 def _json_object(text: str, problem: UsageError) -> dict[str, Any]:
     try:
-        parsed = json.loads(text, object_pairs_hook=_each_once)
+        parsed = json_value(text)
     except ValueError as error:
         raise problem from error
     if not isinstance(parsed, dict):
         raise problem
     return parsed
-
-
-def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Raises ValueError for a name that is there twice, of which JSON would keep one."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a name is there twice")
-    return found
 
 
 def _repeat_window(given: Mapping[str, str]) -> int | None:
@@ -269,6 +266,6 @@ def positive(name: str, given: Mapping[str, str], unit: str) -> int | None:
     text = given.get(name.lower())
     if text is None:
         return None
-    if not re.fullmatch(r"\d{1,18}", text.strip()) or int(text) == 0:
+    if not re.fullmatch(r"[0-9]{1,18}", text.strip()) or int(text) == 0:
         raise UsageError(f"Option {name} must be a positive number of {unit}, not '{text:.50}'.")
     return int(text)

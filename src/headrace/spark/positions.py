@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from headrace.base.reading import is_natural
+
 ID: Final = "id"
 FROM: Final = "from"
 StreamOffsets: TypeAlias = Mapping[str, Mapping[str, Any]]
@@ -36,7 +38,7 @@ def parsed(offsets: StreamOffsets) -> Positions:
     return {
         name: TopicOffsets(
             by_partition.get(ID, ""),
-            {int(partition): offset for partition, offset in by_partition.items() if partition.isdecimal()},
+            {int(partition): offset for partition, offset in by_partition.items() if is_natural(partition)},
             {int(partition): offset for partition, offset in by_partition.get(FROM, {}).items()},
         )
         for name, by_partition in offsets.items()

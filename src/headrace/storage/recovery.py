@@ -148,7 +148,7 @@ def covered_by(numbers: Sequence[int], index: int) -> list[int]:
 
 def indexes(disk: Disk, directory: Path, suffix: str) -> list[int]:
     stems = [name.removesuffix(suffix) for name in disk.list_directory(directory) if name.endswith(suffix)]
-    return sorted(int(stem) for stem in stems if len(stem) == 20 and stem.isdigit())
+    return sorted(int(stem) for stem in stems if len(stem) == 20 and stem.isascii() and stem.isdecimal())
 
 
 def wal_numbers(disk: Disk, directory: Path) -> list[int]:

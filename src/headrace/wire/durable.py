@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from headrace.base.errors import CorruptData
+from headrace.base.reading import json_value
 
 API_KEY: Final = 18_517
 """'HU': next to that of what is damaged."""
@@ -67,8 +68,8 @@ def _text(fields: Mapping[str, Any]) -> bytes:
 
 def _fields(text: memoryview) -> dict[str, Any]:
     try:
-        value = json.loads(bytes(text))
-    except (ValueError, RecursionError) as error:
+        value = json_value(bytes(text))
+    except ValueError as error:
         raise CorruptData(f"this is no question about durable history, and no answer: {error}") from error
     if not isinstance(value, dict):
         raise CorruptData("this is no question about durable history, and no answer: it is no JSON object")

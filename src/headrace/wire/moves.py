@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from headrace.base.errors import CorruptData
+from headrace.base.reading import json_value
 
 API_KEY: Final = 18_525
 """Far above the keys that Kafka gives out, and near to those of brokers that copy."""
@@ -122,8 +123,8 @@ def decode_answer(frame: memoryview) -> MoveAnswer:
 
 def _fields(body: memoryview) -> dict[str, Any]:
     try:
-        fields = json.loads(bytes(body))
-    except (ValueError, RecursionError) as error:
+        fields = json_value(bytes(body))
+    except ValueError as error:
         raise CorruptData(f"this is no JSON: {error}") from error
     if not isinstance(fields, Mapping):
         raise CorruptData("this is no JSON object")

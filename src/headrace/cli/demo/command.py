@@ -8,11 +8,13 @@ from typing import Annotated
 import typer
 
 from headrace.base.errors import UsageError
-from headrace.cli.options import DEFAULT_BOOTSTRAP, Json, NoBootstrap
+from headrace.cli.options import DEFAULT_BOOTSTRAP, Json, NoBootstrap, whole_number
 
 
 def demo(
-    rows: Annotated[int | None, typer.Option("--rows", metavar="N", help="Only the first N flights.")] = None,
+    rows: Annotated[
+        int | None, typer.Option("--rows", parser=whole_number, metavar="N", help="Only the first N flights.")
+    ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the broker up, and say what to try next.")] = False,
     directory: Annotated[
         Path | None, typer.Option("--dir", metavar="DIR", help="Where to work; must be empty. Default: a new one.")

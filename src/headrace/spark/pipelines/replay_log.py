@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from headrace.base.errors import CorruptData, UsageError
 from headrace.base.ports import Objects
+from headrace.base.reading import is_natural
 from headrace.spark.positions import Positions, StreamOffsets, formatted, parsed
 
 REPLAYED: Final = "_headrace_replay"
@@ -100,7 +101,7 @@ class ReplayLog:
     def state(self) -> Replayed | None:
         """As of now; None where nothing was begun. Raises CorruptData."""
         stems = [meta.key[len(REPLAYED) + 1 :].removesuffix(".json") for meta in self._objects.list(f"{REPLAYED}/")]
-        numbers = [int(stem) for stem in stems if stem.isdecimal()]
+        numbers = [int(stem) for stem in stems if is_natural(stem)]
         if not numbers:
             return None
         first, last = self._row(0), self._row(max(numbers))

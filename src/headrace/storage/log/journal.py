@@ -33,6 +33,7 @@ from headrace.base.limits import (
     JOURNAL_PENDING_BYTES_MAX,
 )
 from headrace.base.ports import Buffer, Disk, File
+from headrace.base.reading import is_natural
 from headrace.storage.log.checkpoints import sync_file
 from headrace.storage.log.rounds import (
     ALIGNMENT,
@@ -294,7 +295,7 @@ class Journal:
         lives: dict[int, _EarlierLife] = {}
         found: list[tuple[Path, FoundRound]] = []
         for name in self._disk.list_directory(self._directory):
-            if name.endswith(SUFFIX) and name.removesuffix(SUFFIX).isdecimal():
+            if name.endswith(SUFFIX) and is_natural(name.removesuffix(SUFFIX)):
                 path = self._directory / name
                 self._files_made = max(self._files_made, int(name.removesuffix(SUFFIX)))
                 found += [(path, each) for each in rounds_in(self._key, self._read(path))]

@@ -34,7 +34,7 @@ DELETED: Final = "-delete"
 NAME_BYTES_MAX: Final = 255
 OFFSET_DIGITS: Final = 20
 
-_SWAP = re.compile(r"(\d{20})-(\d{20})\.swap")
+_SWAP = re.compile(r"([0-9]{20})-([0-9]{20})\.swap")
 
 
 def numbered(directory: Path, offset: int, suffix: str) -> Path:
@@ -45,7 +45,7 @@ def offsets_of(names: list[str], suffix: str) -> list[int]:
     """The offsets in the names that end so, rising."""
     length = OFFSET_DIGITS + len(suffix)
     found = (name[:OFFSET_DIGITS] for name in names if len(name) == length and name.endswith(suffix))
-    return sorted(int(digits) for digits in found if digits.isdecimal())
+    return sorted(int(digits) for digits in found if digits.isascii() and digits.isdecimal())
 
 
 def cleaned_name(base: int, end: int, token: str) -> str:

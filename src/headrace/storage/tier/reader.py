@@ -19,6 +19,7 @@ from headrace.base.errors import CorruptData, UsageError
 from headrace.base.ids import Offset, PartitionIndex, TopicId
 from headrace.base.limits import CATALOG_READS_AT_ONCE_MAX, MIRROR_READ_TRIES_MAX
 from headrace.base.ports import Buffer, Disk, Objects
+from headrace.base.reading import is_natural
 from headrace.metadata.segments import CatalogEntry, PartitionCatalog, Run, SegmentDescriptor
 from headrace.storage.disk import ReadOnlyDisk
 from headrace.storage.objects import open_objects
@@ -202,7 +203,7 @@ class Store:
         """Where the entries start that have a document of their own, from `low` to `high`."""
         prefix = segments_prefix(topic.topic_id, partition)
         names = (meta.key.removeprefix(prefix) for meta in self._objects.list(prefix))
-        return [Offset(int(name)) for name in names if name.isdecimal() and low <= int(name) <= high]
+        return [Offset(int(name)) for name in names if is_natural(name) and low <= int(name) <= high]
 
     def _singles(
         self, topic: MirroredTopic, partition: PartitionIndex, starts: Sequence[Offset], pool: ThreadPoolExecutor
