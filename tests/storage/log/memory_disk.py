@@ -79,6 +79,8 @@ class MemoryDisk:
         self.root = DirectoryNode()
         self.begun: list[Callable[[], object]] = []
         self.full = False
+        self.usable = 2**39
+        """Bytes that are left, as it tells where it is not full."""
         self.failing = False
         self.cut_in = self._good_syncs = -1
         self.together = 0
@@ -155,7 +157,7 @@ class MemoryDisk:
 
     def space(self, path: Path) -> Space:
         self._directory(path)
-        return Space(2**40, 2**39)
+        return Space(2**40, 0 if self.full else self.usable)
 
     def list_directory(self, path: Path) -> list[str]:
         return sorted(self._directory(path).names)

@@ -287,6 +287,25 @@ def test_no_room_for_a_file_is_told_and_tried_again_later() -> None:
     assert store.journal.is_ready
 
 
+def test_no_file_is_made_that_would_take_the_last_of_the_room() -> None:
+    """The quorum's log may be on the same volume, and would stop the broker."""
+    disk = new_disk()
+    store = Store(disk)
+    twin = Twin(store.open(identity_of(0), ROOMY))
+    disk.usable = TINY.file_bytes
+    for _ in range(3):
+        twin.append(batch())
+        assert store.flush(twin.log) == [None]
+        store.keep_up()
+    assert store.files == []
+    disk.usable = 2**39
+    for _ in range(40):
+        twin.append(batch())
+        assert store.flush(twin.log) == [None]
+        store.keep_up()
+    assert store.journal.is_ready
+
+
 @pytest.mark.parametrize("names", [JOURNAL.parent, JOURNAL])
 def test_a_journal_whose_name_may_not_be_durable_is_not_begun_in_this_life(names: Path) -> None:
     """Seed 77 of the simulator: the journal's directory was there, and so was not synced again, and a power cut took

@@ -14,6 +14,7 @@ Loop-only, except where a method says otherwise. Recovery and format: see `headr
 
 from __future__ import annotations
 
+import errno
 from collections import deque
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -26,6 +27,8 @@ import structlog
 from headrace.base.errors import StorageFailure, without_frames
 from headrace.base.ids import Offset
 from headrace.base.limits import (
+    DISK_RESERVE_BYTES_MAX,
+    DISK_RESERVE_FRACTION,
     JOURNAL_AFTER_ROUNDS,
     JOURNAL_FILE_BYTES,
     JOURNAL_FILES_MAX,
@@ -594,6 +597,7 @@ class Journal:
     def prepare(self, path: Path) -> File:
         """A file of zeros, durable: its blocks have their places, so that writing over them is all that a sync waits
         for. Blocking. Raises OSError."""
+        self._check_room()
         if not self._disk.is_directory(self._directory):
             self._disk.make_directory(self._directory)
             self._sync_names(self._directory.parent)
@@ -610,6 +614,13 @@ class Journal:
                 self._disk.remove(path)
             raise
         return file
+
+    def _check_room(self) -> None:
+        """Zeros up to the last byte would stop whoever else writes to the volume. Raises OSError."""
+        space = self._disk.space(self._directory.parent)
+        kept_free = min(DISK_RESERVE_BYTES_MAX, space.total // DISK_RESERVE_FRACTION)
+        if space.usable < self._settings.file_bytes + kept_free:
+            raise OSError(errno.ENOSPC, "there is no room for another file of the journal", str(self._directory))
 
     def _sync_names(self, directory: Path) -> None:
         """Where that fails, nothing tells whether the names are ever durable: a later success may be none."""
