@@ -47,6 +47,7 @@ def test_bounds_are_kept() -> None:
     for text in ("-1", "+1", " 1", "1 ", "9" * 19, "9" * 5_000, "1.0"):
         assert not is_natural(text)
     assert natural("65535", 65535) == 65535
+    assert natural(f"{LONG_MAX:020d}") == LONG_MAX, "as files are named"
     with pytest.raises(ValueError, match="between 0 and 65535"):
         natural("65536", 65535)
 
