@@ -24,6 +24,7 @@ from headrace.wire.errors import ErrorCode
 from headrace.wire.headers import decode_response_header
 from headrace.wire.messages import fetch, produce
 from headrace.wire.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
+from headrace.wire.walking import UNWALKED
 from tests import loops
 from tests.broker.cluster import BY_HAND, running
 from tests.broker.data_path import batch, produce_request
@@ -148,7 +149,7 @@ def decoded(answer: Any, version: int) -> Any:
 
 def test_the_short_road_tells_it_also_where_nothing_was_refused_at_first(image: MetadataImage) -> None:
     waiting, answer = Scripted(Appended(Offset(5), Offset(6))), _AnswerOfMany(road(image, 10), 7)
-    answer.take(b"\2t", [(0, memoryview(b""))], cast("Any", [waiting]), needs_isr=True)
+    answer.take(b"\2t", [(0, memoryview(b""))], cast("Any", [(waiting, UNWALKED)]), needs_isr=True)
     answer.all_are_taken()
     waiting.waiting[0].on_outcome(AWAY)
     assert leaders_of(decoded(answer.answer(), 10)) == [(2, 1)]
@@ -162,7 +163,8 @@ def test_the_short_road_tells_it_of_what_waited_when_the_leadership_ended(image:
     one.on_outcome(AWAY)
     many = _AnswerOfMany(road(image, version), 7)
     parts = [Scripted(taken), Scripted(taken), Scripted(Refusal(ErrorCode.CORRUPT_MESSAGE, "It is."))]
-    many.take(topic, [(at, memoryview(b"")) for at in range(3)], cast("Any", parts), needs_isr=True)
+    places = cast("Any", [(part, UNWALKED) for part in parts])
+    many.take(topic, [(at, memoryview(b"")) for at in range(3)], places, needs_isr=True)
     many.all_are_taken()
     parts[0].waiting[0].on_outcome(AWAY)
     parts[1].waiting[0].on_outcome(ErrorCode.NONE)
