@@ -40,12 +40,16 @@ def check_places(disk: Disk, data: Path, identity: Identity) -> None:
 
 
 def make_places(disk: Disk, data: Path, identity: Identity) -> None:
-    """Those that never were: once they have been looked for, and the commit log is there. Blocking. Raises OSError."""
+    """Those that never were: once they have been looked for, and the commit log is there. Blocking. Raises OSError.
+
+    A place that is there and not noted as made is written again: a first start may have died before it was durable.
+    """
+    made = _made(disk, data)
     for name in PLACES:
-        if not disk.exists(data / name / OWNER):
+        if name not in made or not disk.exists(data / name / OWNER):
             make_durable_directory(disk, data / name)
             write_durably(disk, data / name / OWNER, _text(identity))
-    if set(_made(disk, data)) != set(PLACES):
+    if set(made) != set(PLACES):
         write_durably(disk, data / MADE, json.dumps({"version": 1, "made": PLACES}) + "\n")
 
 
