@@ -19,6 +19,7 @@ SEEDS_AT_A_TIME: Final = 10
 FOUND: Final[dict[str, int]] = {
     "answered-before-fsync": 0,
     "decides-on-the-committed-image": 1,
+    "grows-once": 4,
     "older-term-committed-by-count": 25,
     "snapshot-renamed-before-fsync": 85,
     "stale-acknowledgement-counts": 75,

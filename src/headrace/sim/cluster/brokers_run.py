@@ -32,6 +32,8 @@ ENTRIES_KEPT: Final = (3, 1_000)
 SPARE: Final = (0, 1, 2)
 """Hosts that are there to join later."""
 CLIENTS: Final = 4
+VOTERS: Final = 3
+"""`controller.voters` by default."""
 FAULTS_SECONDS: Final = (4.0, 12.0)
 STEPS_MAX: Final = 60_000
 """Of the search for an order of the history."""
@@ -83,7 +85,19 @@ class BrokersRun(Play):
         for host in self.hosts:
             host.boot()
         await self._progress("end")
+        await self._restored()
         self._judge_history()
+
+    async def _restored(self) -> None:
+        """There are as many voters as there can be, whoever was lost, replaced or removed."""
+        try:
+            async with asyncio.timeout(LIVENESS_SECONDS_MAX):
+                while self.judge.lacks_voters(VOTERS):  # noqa: ASYNC110 - virtual time
+                    await asyncio.sleep(0.05)
+        except TimeoutError:
+            problem = f"{self.judge.lacks_voters(VOTERS)} after {LIVENESS_SECONDS_MAX} s"
+            self._world.problem("voters-not-restored", problem)
+            raise Over from None
 
     async def _progress(self, when: str) -> None:
         """Every broker answers, and shows what all show."""

@@ -108,6 +108,18 @@ class Judge:
         alive = {process.name: image.index for process, image in running if process.host in known}
         return None if len(set(alive.values())) <= 1 else f"brokers show different states: {alive}"
 
+    def lacks_voters(self, wanted: int) -> str | None:
+        """Who could be a voter and is none, where there are fewer than `wanted`. As the last leader goes by."""
+        if not self.leaders or not self.images:
+            return None
+        members = self.memberships[self.leaders[max(self.leaders)]]
+        image = self.images[max(self.images)]
+        live = {Peer(broker.id, broker.directory_id) for broker in image.live_brokers()}
+        able = sorted(peer.node for peer in members.learners & live if peer.node not in image.withheld)
+        if len(members.voters) >= wanted or not able:
+            return None
+        return f"{len(members.voters)} of {wanted} voters, and {able} stay learners"
+
     def _bury_the_dead(self) -> None:
         for process in [each for each in self._cores if not each.alive]:
             self._known.pop(self._cores.pop(process), None)

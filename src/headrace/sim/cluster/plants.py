@@ -142,6 +142,22 @@ def decides_on_the_committed_image() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def grows_once() -> Iterator[None]:
+    """Learners are promoted until there were voters enough, and then never again."""
+    grow, grown = Duties.grow, set[int]()
+
+    async def once(self: Duties) -> None:
+        status = self._metadata.quorum()
+        if sum(member.is_voter for member in status.members) >= self._voters:
+            grown.add(self._node)
+        if self._node not in grown:
+            await grow(self)
+
+    with patch.object(Duties, "grow", once):
+        yield
+
+
 class _Unsynced:
     """A disk whose files are not synced."""
 
@@ -191,6 +207,7 @@ CLUSTER_PLANTS: Final[dict[str, Callable[[], AbstractContextManager[None]]]] = {
     "stale-acknowledgement-counts": stale_acknowledgement_counts,
     "two-changes-pending": two_changes_pending,
     "wiped-voter-votes": wiped_voter_votes,
+    "grows-once": grows_once,
     "decides-on-the-committed-image": decides_on_the_committed_image,
     "snapshot-renamed-before-fsync": snapshot_renamed_before_fsync,
 }
