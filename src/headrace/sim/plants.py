@@ -15,7 +15,6 @@ from unittest.mock import patch
 from headrace.base.errors import NoRoom
 from headrace.base.ids import Offset
 from headrace.base.ports import Buffer, Disk
-from headrace.broker.disk_room import DiskRoom, Waiting
 from headrace.broker.parking import Commit
 from headrace.broker.partition import Partition
 from headrace.broker.replica import Replica
@@ -153,17 +152,6 @@ def acknowledge_what_found_no_room() -> Iterator[None]:
         yield
 
 
-@contextmanager
-def a_full_disk_is_forgotten() -> Iterator[None]:
-    """Whoever found the disk full is not told that there is room again."""
-
-    def lack(self: DiskRoom, partition: Waiting, *, is_full: bool = False) -> None:
-        """Forgotten."""
-
-    with patch.object(DiskRoom, "lack", lack):
-        yield
-
-
 PLANTS: Final[dict[str, Callable[[], AbstractContextManager[None]]]] = {
     "acknowledge-before-fsync": acknowledge_before_fsync,
     "no-directory-fsync": no_directory_fsync,
@@ -174,5 +162,4 @@ PLANTS: Final[dict[str, Callable[[], AbstractContextManager[None]]]] = {
     "torn-rounds-are-taken": torn_rounds_are_taken,
     "a-torn-write-stays": a_torn_write_stays,
     "acknowledge-what-found-no-room": acknowledge_what_found_no_room,
-    "a-full-disk-is-forgotten": a_full_disk_is_forgotten,
 }
