@@ -248,7 +248,7 @@ REFUSED: Final = {
     "bytes behind the batch": (bytes(batch()) + b"more", {ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD}),
     "a wrong CRC": (damaged(wrong_crc), {ErrorCode.CORRUPT_MESSAGE}),
     "a wrong count": (damaged(wrong_count), {ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD}),
-    "an old format": (damaged(old_magic), {ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.CORRUPT_MESSAGE}),
+    "an old format": (damaged(old_magic), {ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.INVALID_RECORD}),
     "a length beyond the request": (damaged(wrong_length), {ErrorCode.CORRUPT_MESSAGE}),
     "no batch at all": (zlib.compress(b"nothing like a batch of records" * 9), {ErrorCode.CORRUPT_MESSAGE}),
     "a batch beyond the topic's limit": (bytes(batch(b"x" * 2 * 1024 * 1024)), {ErrorCode.MESSAGE_TOO_LARGE}),
