@@ -155,10 +155,9 @@ async def test_times_that_no_header_can_say_are_refused(client: RawClient, confi
     """A record's time is its batch's and a difference: together they may have more than 64 bits."""
     await create(client, "t", 1, **config)
     good = encode_batch([Record(0, 1_000, b"k", b"v", ())])
-    for time in (2**63 + 999, -5):
-        bad = with_payload(good, bytes(pack_records([Record(0, time, b"k", b"v", ())], 0, 1_000)))
-        assert check_batch(bad).max_timestamp == 1_000, "sound from the outside"
-        assert (await produce(client, "t", bad)).error_code == ErrorCode.INVALID_RECORD
+    bad = with_payload(good, bytes(pack_records([Record(0, 2**63 + 999, b"k", b"v", ())], 0, 1_000)))
+    assert check_batch(bad).max_timestamp == 1_000, "sound from the outside"
+    assert (await produce(client, "t", bad)).error_code == ErrorCode.INVALID_RECORD
     assert (await produce(client, "t", good)).base_offset == 0
 
 

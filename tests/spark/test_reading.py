@@ -188,7 +188,8 @@ def test_times_are_looked_up_by_brokers(made: World) -> None:
     made.create("t", segment_bytes="4096")
     random = Random(6)
     numbers = range(0, 120, 6)
-    made.produce("t", [(0, encode_batch([record(random, each + at) for at in range(6)])) for each in numbers])
+    batches = [encode_batch([record(random, each + at) for at in range(6)], base_offset=0) for each in numbers]
+    made.produce("t", [(0, batch) for batch in batches])
     rows = consumed(made.bootstrap, ["t"])
     options = {name: value for name, value in made.options("t").items() if name != "store"}
     found = read({**options, "startingTimestamp": str(TIME + 33), "endingTimestamp": str(TIME + 71)})

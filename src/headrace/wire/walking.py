@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from headrace.base.errors import CorruptData
 from headrace.base.limits import RECORD_HEADERS_MAX
 from headrace.wire.codec import new
-from headrace.wire.records import TIMESTAMP_MAX, read_record, read_varint
+from headrace.wire.records import TIMESTAMP_MAX, TIMESTAMP_MIN, read_record, read_varint
 
 NO_TIME: Final = -1
 _LATEST: Final = 1 << 64
@@ -47,7 +47,7 @@ class Walked(NamedTuple):
     oldest_timestamp: int
     """No record is older; all may be a little newer."""
     newest_timestamp: int
-    """The highest; -1 where no record has a time."""
+    """The highest; -1 where no record has a time, or all are before 1970."""
     all_keyed: bool
     """Each has a key."""
 
@@ -164,7 +164,7 @@ def walk_records(data: bytes, count: int, base_timestamp: int) -> Walked:
         at, oldest, newest, all_keyed = _walk_slowly(data, start, range(index, count), oldest, newest, all_keyed)
     if at != size:
         raise CorruptData(f"{size - at} bytes follow the last record.")
-    if base_timestamp + newest > TIMESTAMP_MAX or base_timestamp + oldest < NO_TIME:
+    if base_timestamp + newest > TIMESTAMP_MAX or base_timestamp + oldest < TIMESTAMP_MIN:
         raise CorruptData(f"Records have times from {base_timestamp + oldest} to {base_timestamp + newest}.")
     newest += base_timestamp
     return new(Walked, (base_timestamp + oldest, newest if newest > NO_TIME else NO_TIME, all_keyed))
