@@ -37,6 +37,9 @@ class Peer:
         self.writer = writer
 
     async def send(self, data: bytes) -> None:
+        """Raises ConnectionError once the connection is gone: uvloop itself says RuntimeError for a closed one."""
+        if self.writer.is_closing():
+            raise ConnectionResetError("the connection is closed")
         self.writer.write(data)
         await self.writer.drain()
 
