@@ -140,9 +140,9 @@ $(VENV)/.made/%: requirements/%.txt pyproject.toml $(VENV)/.made/build
 	@touch $@
 
 # Spark's classes as Java keeps them: a pipeline starts in half the time, and as ever where Java can keep none.
-$(VENV)/.made/classes: requirements/test.txt src/headrace/spark/classes.py src/headrace/spark/home.py $(VENV)/.made/test
+$(VENV)/.made/classes: requirements/test.txt src/headrace/spark/session/classes.py src/headrace/spark/session/home.py $(VENV)/.made/test
 	@echo "keeping Spark's classes for a quick start"
-	@$(BIN)/python -m headrace.spark.classes || echo "Spark starts without"
+	@$(BIN)/python -m headrace.spark.session.classes || echo "Spark starts without"
 	@touch $@
 
 # The public suites: their sdists, and an environment of their own, lest it changes what the tests run in.

@@ -75,8 +75,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
     """One Spark session for all tests that need one."""
-    from headrace.spark.flights import SHORT_JOB
-    from headrace.spark.session import spark_session
+    from headrace.spark.session import SHORT_JOB, spark_session
 
     session = spark_session("headrace tests", master="local[2]", settings=SHORT_JOB)
     session.sparkContext.setLogLevel("OFF")

@@ -13,7 +13,7 @@ from typing import Final, Self
 
 from headrace.base.addresses import Address
 from headrace.base.ids import BrokerId
-from headrace.broker.nodes import Node, free_ports, prepare
+from headrace.broker.home.nodes import Node, free_ports, prepare
 from headrace.storage.disk import LocalDisk
 
 READY_TIMEOUT_S: Final = 60.0

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from headrace.base.ids import BrokerId
-from headrace.broker.identity import load_or_create
+from headrace.broker.home.identity import load_or_create
 from headrace.storage.disk import LocalDisk
 
 START_TIMEOUT_S: Final = 60.0

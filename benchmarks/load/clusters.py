@@ -15,7 +15,7 @@ from typing import Final, Protocol
 from benchmarks.load.kafka_peer import KafkaPeer
 from benchmarks.load.rivals import Durability, Rival
 from headrace.base.addresses import Address
-from headrace.broker.nodes import Node, prepare
+from headrace.broker.home.nodes import Node, prepare
 from headrace.broker.system import system_random
 from headrace.storage.disk import LocalDisk
 

@@ -30,9 +30,9 @@ from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
 from headrace.metadata.segment_keys import SegmentKey
 from headrace.metadata.segments import SegmentDescriptor
 from headrace.metadata.values import Endpoint
-from headrace.spark.extent import Sources
 from headrace.spark.options import parse_options
-from headrace.spark.plan import plan_tasks
+from headrace.spark.read.extent import Sources
+from headrace.spark.read.plan import plan_tasks
 from headrace.storage.disk import LocalDisk
 from headrace.storage.objects import DirectoryObjects
 from headrace.storage.tier.mirror import MirroredTopic, MirrorWriter, state_key

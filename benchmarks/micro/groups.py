@@ -20,8 +20,8 @@ from typing import Final
 from headrace.base.ids import LeaderEpoch, Offset, PartitionIndex, TopicId, TopicPartition
 from headrace.broker.boot import Broker
 from headrace.broker.config import BrokerConfig
-from headrace.broker.groups import OFFSETS_TOPIC
-from headrace.broker.partition import Partition
+from headrace.broker.groups.service import OFFSETS_TOPIC
+from headrace.broker.partitions.partition import Partition
 from headrace.broker.system import SystemClock, system_random, tune_interpreter
 from headrace.coordinators.groups import records
 from headrace.coordinators.groups.events import GroupFormed, GroupRecord, MemberRecord, OffsetCommitted

@@ -26,8 +26,8 @@ from headrace.base.limits import LOOP_HELD_MS_MAX
 from headrace.broker.boot import Broker
 from headrace.broker.config import BrokerConfig
 from headrace.broker.system import SystemClock, system_random
-from headrace.net.connection import Connection
-from headrace.net.listener import Listener
+from headrace.net.server.connection import Connection
+from headrace.net.server.listener import Listener
 from headrace.storage.disk import LocalDisk
 from headrace.wire.apis import ApiKey, api
 from headrace.wire.batches import encode_batch

@@ -32,8 +32,8 @@ from headrace.base.ids import (
     PartitionEpoch,
     TopicId,
 )
-from headrace.broker.metadata import MetadataDriver
-from headrace.broker.settling import Settling
+from headrace.broker.cluster.driver import MetadataDriver
+from headrace.broker.cluster.settling import Settling
 from headrace.broker.system import tune_interpreter
 from headrace.broker.watchdog import Watchdog
 from headrace.controller.brokers import register_broker
@@ -45,9 +45,9 @@ from headrace.metadata.values import Endpoint
 from headrace.net import loops
 from headrace.raft.membership import Membership, Peer
 from headrace.raft.messages import SnapshotMark
-from headrace.storage.commitlog import open_commit_log
 from headrace.storage.disk import LocalDisk
-from headrace.storage.metadata_log import image_of_snapshot, snapshot_lines
+from headrace.storage.raftlog.commitlog import open_commit_log
+from headrace.storage.raftlog.metadata_log import image_of_snapshot, snapshot_lines
 
 T = TypeVar("T")
 BROKERS: Final = 3

@@ -29,9 +29,9 @@ from headrace.coordinators.groups import events as ev
 from headrace.coordinators.groups.consumer.model import Topics
 from headrace.coordinators.groups.machine import step
 from headrace.coordinators.groups.model import Group, GroupConfig, GroupState, Moment, Protocol
-from headrace.net.connection import Connection
-from headrace.net.listener import Listener
 from headrace.net.loops import run
+from headrace.net.server.connection import Connection
+from headrace.net.server.listener import Listener
 from headrace.storage.disk import LocalDisk
 from headrace.wire.apis import Api, ApiKey, api
 from headrace.wire.errors import ErrorCode
@@ -40,7 +40,7 @@ from headrace.wire.messages.heartbeat import HeartbeatRequest
 from headrace.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from headrace.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from tests.broker.group_broker import QUICK, RawClient
-from tests.broker.test_groups_wire import find
+from tests.broker.groups.test_wire import find
 
 MEMBERS: Final = 100
 REBALANCES: Final = 30

@@ -19,11 +19,11 @@ import numpy as np
 import pyarrow as pa
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from headrace.spark.packing import Layout, NativePacker
-from headrace.spark.rows import chunks
 from headrace.spark.session import spark_session
-from headrace.spark.sink import parse_write_options
-from headrace.spark.writing import Producer, TaskWriter
+from headrace.spark.write.packing import Layout, NativePacker
+from headrace.spark.write.rows import chunks
+from headrace.spark.write.sink import parse_write_options
+from headrace.spark.write.writing import Producer, TaskWriter
 from headrace.wire.batches import seal_records
 from headrace.wire.compression import Compression
 from tools.broker_process import BrokerProcess

@@ -22,7 +22,7 @@ from headrace.base.ports import Buffer
 from headrace.broker.boot import Broker
 from headrace.broker.config import BrokerConfig
 from headrace.broker.system import SystemClock, system_random
-from headrace.net.connection import Connection
+from headrace.net.server.connection import Connection
 from headrace.storage.disk import LocalDisk
 from headrace.storage.engine import LogConfig, LogIdentity
 from headrace.storage.log.engine import LocalLogEngine

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from benchmarks.load.rivals import Rival
 from benchmarks.spark.data import Data, HeadraceWithStore
-from headrace.spark.decode import warm_up
+from headrace.spark.read.decode import warm_up
 from headrace.spark.session import spark_session
 from tools import kafka_jars
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from headrace.base.ids import BrokerId, ClusterId, DirectoryId, IncarnationId
-from headrace.broker.membership import Membership
+from headrace.broker.cluster.membership import Membership
 
 INCARNATION: Final = IncarnationId(UUID(int=1))
 

@@ -11,11 +11,11 @@ from typing import Any
 
 from headrace.base.ids import BrokerId, PartitionIndex, TopicPartition
 from headrace.base.ports import Objects
-from headrace.broker import identity
-from headrace.broker.control import Control
-from headrace.broker.moves import Moves
-from headrace.broker.partition import Partition
-from headrace.broker.partitions import Partitions
+from headrace.broker.cluster.control import Control
+from headrace.broker.home import identity
+from headrace.broker.moves.service import Moves
+from headrace.broker.partitions.partition import Partition
+from headrace.broker.partitions.partitions import Partitions
 from headrace.controller.asks import Ask
 from headrace.controller.decision import Refusal
 from headrace.metadata.image import MetadataImage
@@ -33,7 +33,7 @@ from headrace.wire.messages.create_topics import (
     CreateTopicsRequest,
 )
 from headrace.wire.messages.find_coordinator import FindCoordinatorRequest
-from tests.broker.cluster import DEADLINE_S, Cluster
+from tests.broker.clusters import DEADLINE_S, Cluster
 from tests.broker.data_path import batch, fetch, produce
 from tests.broker.group_broker import RawClient
 from tests.broker.replication_world import decoded

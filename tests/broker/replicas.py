@@ -8,16 +8,16 @@ from contextlib import contextmanager
 from typing import Any
 
 from headrace.base.ids import BrokerId, LeaderEpoch, PartitionEpoch, PartitionIndex, TopicPartition
-from headrace.broker.flusher import Flusher
-from headrace.broker.following import FollowerPartition
-from headrace.broker.partition import Partition
+from headrace.broker.partitions.flusher import Flusher
+from headrace.broker.partitions.following import FollowerPartition
+from headrace.broker.partitions.partition import Partition
 from headrace.controller.decision import Decision
 from headrace.metadata.events import IsrChanged, LeaderChanged
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.values import PartitionImage
 from headrace.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from tests.broker import group_broker
-from tests.broker.cluster import Cluster
+from tests.broker.clusters import Cluster
 from tests.broker.group_broker import RawClient
 
 DEADLINE_S = 10.0

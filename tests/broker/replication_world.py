@@ -11,19 +11,19 @@ from typing import Any, NamedTuple
 
 from headrace.base.ids import BrokerId, Offset, PartitionIndex, TopicPartition
 from headrace.base.ports import Objects
-from headrace.broker.flusher import Rounds
-from headrace.broker.following import FollowerPartition
-from headrace.broker.partition import Partition
-from headrace.broker.partitions import Partitions
-from headrace.broker.replica import Replica
+from headrace.broker.partitions.flusher import Rounds
+from headrace.broker.partitions.following import FollowerPartition
+from headrace.broker.partitions.partition import Partition
+from headrace.broker.partitions.partitions import Partitions
+from headrace.broker.partitions.replica import Replica
 from headrace.metadata.values import PartitionImage
 from headrace.net.client.admin import Admin
 from headrace.net.client.cluster import Cluster as Client
 from headrace.storage.engine import FlushRound, FlushTicket, Outcomes, UpkeepWork
 from headrace.wire.batches import decode_records, iterate_headers
 from headrace.wire.messages.metadata import MetadataRequest
-from tests.broker import cluster as clusters
-from tests.broker.cluster import Cluster
+from tests.broker import clusters
+from tests.broker.clusters import Cluster
 from tests.broker.data_path import fetch
 from tests.broker.group_broker import RawClient, until
 

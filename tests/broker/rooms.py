@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headrace.base.ports import Space
-from headrace.broker.disk_room import DiskRoom
+from headrace.broker.partitions.disk_room import DiskRoom
 
 
 def a_room(usable: int = 2**40) -> DiskRoom:

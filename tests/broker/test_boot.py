@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from headrace.broker.boot import Broker
+from headrace.broker.cluster.driver import MetadataDriver
 from headrace.broker.config import BrokerConfig
-from headrace.broker.metadata import MetadataDriver
 from headrace.broker.system import SystemClock, system_random
-from headrace.net.listener import Listener
+from headrace.net.server.listener import Listener
 from headrace.storage.disk import LocalDisk
 from headrace.storage.log.engine import LocalLogEngine
 from tests.broker.group_broker import QUICK

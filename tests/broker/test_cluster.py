@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 from headrace.base.addresses import Address
 from headrace.base.errors import UsageError
 from headrace.base.ids import NO_LEADER, BrokerId
-from headrace.broker.isr import IsrKeeper
+from headrace.broker.replication.isr import IsrKeeper
 from headrace.controller.voters import withhold_vote
 from headrace.metadata.image import MetadataImage
 from headrace.net.client.admin import Admin
@@ -33,7 +33,7 @@ from headrace.wire.messages.find_coordinator import FindCoordinatorRequest
 from headrace.wire.messages.init_producer_id import InitProducerIdRequest
 from headrace.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests import loops
-from tests.broker.cluster import BY_HAND, Cluster, running
+from tests.broker.clusters import BY_HAND, Cluster, running
 from tests.broker.data_path import batch, produce
 from tests.broker.group_broker import RawClient, until
 

@@ -12,7 +12,7 @@ from headrace.broker.handlers import metadata
 from headrace.wire.messages.describe_cluster import DescribeClusterRequest
 from headrace.wire.messages.metadata import MetadataRequest
 from tests import loops
-from tests.broker.cluster import Cluster, running
+from tests.broker.clusters import Cluster, running
 from tests.broker.data_path import batch, produce_request
 from tests.broker.group_broker import RawClient
 

@@ -41,7 +41,7 @@ async def test_a_loop_that_turns_is_let_alone_and_the_thread_ends_with_the_watch
 
 async def test_the_lines_are_limited() -> None:
     from headrace.base.limits import CAUSED_LOG_LINES_BURST_MAX
-    from headrace.net.loglimit import LogLimit
+    from headrace.net.server.loglimit import LogLimit
 
     now = 0.0
     limit = LogLimit(lambda: now)

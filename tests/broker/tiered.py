@@ -10,7 +10,7 @@ from headrace.base.ids import PartitionIndex, TopicPartition
 from headrace.base.ports import Objects
 from headrace.broker.boot import Broker
 from headrace.broker.config import BrokerConfig
-from headrace.broker.partition import Partition
+from headrace.broker.partitions.partition import Partition
 from headrace.broker.system import SystemClock, system_random
 from headrace.storage.disk import LocalDisk
 from headrace.storage.objects import DirectoryObjects

@@ -7,7 +7,7 @@ import uuid
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.cli.bearing import bearing, losses_borne
+from headrace.cli.work.bearing import bearing, losses_borne
 from headrace.net.client.members import BrokerView, MemberView, QuorumView
 
 

@@ -16,15 +16,15 @@ from headrace.base.addresses import Address
 from headrace.base.ids import BrokerId, LeaderEpoch, PartitionIndex
 from headrace.base.limits import DOCTOR_MS_MAX
 from headrace.base.ports import Space
-from headrace.cli.diagnosis import PARTITIONS_NAMED_MAX, Finding, findings
 from headrace.cli.main import main
+from headrace.cli.work.diagnosis import PARTITIONS_NAMED_MAX, Finding, findings
 from headrace.controller.asks import Heartbeat
-from headrace.net import copylink
 from headrace.net.client.reassignments import with_more_replicas
 from headrace.net.client.view import PartitionView
+from headrace.net.peer import copylink
 from headrace.wire.ailments import State
 from tests import loops
-from tests.broker.cluster import BY_HAND
+from tests.broker.clusters import BY_HAND
 from tests.broker.replication_world import ALL, World, replicating
 
 

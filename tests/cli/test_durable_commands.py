@@ -91,8 +91,8 @@ def test_what_is_long_comes_in_parts(stored: Stored, monkeypatch: pytest.MonkeyP
     for name in ("a", "z"):
         run.ok("topic", "create", name)
     whole = run.json("durable", "describe", "orders")
-    monkeypatch.setattr("headrace.broker.durable_api.DURABLE_ENTRIES_TOLD_MAX", 2)
-    monkeypatch.setattr("headrace.broker.durable_api.DURABLE_SUMMARIES_TOLD_MAX", 1)
+    monkeypatch.setattr("headrace.broker.durable.api.DURABLE_ENTRIES_TOLD_MAX", 2)
+    monkeypatch.setattr("headrace.broker.durable.api.DURABLE_SUMMARIES_TOLD_MAX", 1)
     assert run.json("durable", "describe", "orders") == whole
     assert run.json("durable", "list", "orders", "z") == [stored.listed]
 
@@ -149,7 +149,7 @@ def test_a_mirror_that_is_not_the_catalogs_is_told(stored: Stored) -> None:
 
 def test_history_that_nothing_leads_to_is_no_good_one(stored: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is not looked at, and that is said: for the store alone, and beside the brokers that know it."""
-    monkeypatch.setattr("headrace.cli.durable_views.AUDIT_MIRROR_LOOK_MS", 0)
+    monkeypatch.setattr("headrace.cli.work.durable_views.AUDIT_MIRROR_LOOK_MS", 0)
     run, of_store = stored.headrace, ("--store", stored.url)
     state = stored.root / state_key(stored.listed["topic_id"], 0)  # type: ignore[arg-type]  # as texts
     state.unlink()
@@ -171,7 +171,7 @@ def test_what_is_being_written_is_waited_for_and_proven(stored: Stored, monkeypa
     run, of_store = stored.headrace, ("--store", stored.url)
     state = stored.root / state_key(stored.listed["topic_id"], 0)  # type: ignore[arg-type]  # as texts
     away = state.rename(stored.root.parent / "away")
-    monkeypatch.setattr("headrace.cli.durable_views.sleep", lambda _: away.exists() and away.rename(state))
+    monkeypatch.setattr("headrace.cli.work.durable_views.sleep", lambda _: away.exists() and away.rename(state))
     lone = stored.objects()[0].parents[1] / "1" / "lone.segment"
     lone.parent.mkdir()
     lone.write_bytes(b"never published")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from headrace.broker.exporter import Exporter
+from headrace.broker.durable.exporter import Exporter
 from headrace.cli.main import main
 from headrace.controller.asks import FinishMove
 from tests import loops

@@ -17,8 +17,8 @@ import pytest
 from headrace.base.addresses import Address
 from headrace.base.errors import UsageError
 from headrace.base.ids import BrokerId
-from headrace.broker import identity, nodes
-from headrace.broker.nodes import free_ports, prepare
+from headrace.broker.home import identity, nodes
+from headrace.broker.home.nodes import free_ports, prepare
 from headrace.storage.disk import LocalDisk
 
 COMMAND = [sys.executable, "-m", "headrace.cli.main"]

@@ -12,7 +12,7 @@ import typer
 
 from headrace.base.errors import UsageError
 from headrace.cli.main import EXIT_USAGE, app, main
-from headrace.cli.resetting import parse_duration, parse_topics, read_file
+from headrace.cli.work.resetting import parse_duration, parse_topics, read_file
 
 
 def callbacks(group: typer.Typer) -> Iterator[Any]:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from headrace.broker.lineage import Superseded
+from headrace.broker.home.lineage import Superseded
 from headrace.cli.main import main
 from tests import loops
-from tests.broker.cluster import running
+from tests.broker.clusters import running
 
 
 def test_a_lost_quorum_is_recovered_by_command_and_nothing_is_done_that_was_not_accepted(

@@ -11,22 +11,22 @@ import pytest
 
 from headrace.base.addresses import Address
 from headrace.base.ids import NO_LEADER, BrokerId
-from headrace.broker.partition import Partition
-from headrace.cli.diagnosis import findings
+from headrace.broker.partitions.partition import Partition
 from headrace.cli.main import main
-from headrace.cli.recovering import told
+from headrace.cli.work.diagnosis import findings
+from headrace.cli.work.recovering import told
 from headrace.controller.asks import RecoverPartitions
 from headrace.controller.recovery import RecoveryWish
-from headrace.net import copylink
+from headrace.net.peer import copylink
 from headrace.wire.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
 from tests import loops
-from tests.broker.cluster import BY_HAND
+from tests.broker.clusters import BY_HAND
+from tests.broker.durable.test_behind_history import Failing
+from tests.broker.durable.test_recovery_from_history import DURABLE, lose, until_led, with_history
+from tests.broker.durable.test_recovery_from_history import run as run_brokers
 from tests.broker.group_broker import until
 from tests.broker.moving import A, B, C, Moving
 from tests.broker.replication_world import World, replicating
-from tests.broker.test_behind_history import Failing
-from tests.broker.test_recovery_from_history import DURABLE, lose, until_led, with_history
-from tests.broker.test_recovery_from_history import run as run_brokers
 from tests.broker.tiered import objects_in
 from tests.cli.test_move_commands import command
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import confluent_kafka
 import pytest
 
-from headrace.cli.consuming import TOLD_AGAIN_SECONDS, TOLD_FROM_FAILURE, Waiting
+from headrace.cli.work.consuming import TOLD_AGAIN_SECONDS, TOLD_FROM_FAILURE, Waiting
 from headrace.net.client.cluster import Cluster
 from headrace.net.client.errors import ClientError
 from tools.broker_cluster import BrokerCluster

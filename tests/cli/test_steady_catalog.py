@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 
 from headrace.base.ids import Offset
-from headrace.cli.durable_views import History, _lasting, steady
+from headrace.cli.work.durable_views import History, _lasting, steady
 from headrace.metadata.segments import PartitionCatalog
 from headrace.storage.tier.mirror import MirroredState
 from headrace.storage.tier.reader import DamagedHistory

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
-from tests.interop.asking import asked
+from tests.interop.support.asking import asked
 from tools import kafka_jars
 
 PROGRAM: Final = Path(__file__).parent / "tools" / "KafkaTools.java"

@@ -12,7 +12,7 @@ from aiokafka import errors
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
-from tests.interop.samples import CODECS, DEADLINE_S, MEBIBYTE, Message, messages, odd_messages, topic_name
+from tests.interop.support.samples import CODECS, DEADLINE_S, MEBIBYTE, Message, messages, odd_messages, topic_name
 
 
 @pytest.fixture

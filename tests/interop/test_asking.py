@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from tests.interop import asking
-from tests.interop.asking import asked
+from tests.interop.support import asking
+from tests.interop.support.asking import asked
 
 ANSWERS = "import sys\nfor line in sys.stdin: print('re', line.strip(), flush=True)"
 NEVER_ENDS = "import signal\nprint('here', flush=True)\nwhile True: signal.pause()"

@@ -19,7 +19,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from tests.interop.samples import CODECS, DEADLINE_S, MEBIBYTE, Message, messages, odd_messages, topic_name
+from tests.interop.support.samples import CODECS, DEADLINE_S, MEBIBYTE, Message, messages, odd_messages, topic_name
 
 
 @pytest.fixture

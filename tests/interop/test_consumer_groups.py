@@ -12,7 +12,7 @@ import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.interop.samples import DEADLINE_S, Message, topic_name
+from tests.interop.support.samples import DEADLINE_S, Message, topic_name
 from tests.interop.test_confluent import admin, produce, topic
 
 __all__ = ["admin", "topic"]
@@ -99,7 +99,7 @@ def test_who_dies_is_replaced_and_nothing_is_lost(bootstrap: str, topic: str) ->
     """A member that falls silent is out after its session; what it had not committed comes again, and only that."""
     group = topic_name("consumers")
     sent = fill(bootstrap, topic)
-    command = [sys.executable, "-m", "tests.interop.dying_member", bootstrap, group, topic]
+    command = [sys.executable, "-m", "tests.interop.support.dying_member", bootstrap, group, topic]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]) as process:
         assert process.stdout is not None
         committed = set[bytes]()

@@ -19,7 +19,7 @@ from aiokafka.coordinator.assignors.range import RangePartitionAssignor as AIOKa
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka.coordinator.assignors.range import RangePartitionAssignor as KafkaPythonRange
 
-from tests.interop.samples import DEADLINE_S, topic_name
+from tests.interop.support.samples import DEADLINE_S, topic_name
 from tests.threads import joined
 from tools import kafka_jars
 

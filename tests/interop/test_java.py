@@ -9,8 +9,8 @@ from typing import Final
 import pytest
 
 from tests.interop import java_project
-from tests.interop.asking import asked
-from tests.interop.samples import CODECS
+from tests.interop.support.asking import asked
+from tests.interop.support.samples import CODECS
 
 CASES: Final = [
     *(f"produce_and_consume {codec}" for codec in CODECS),

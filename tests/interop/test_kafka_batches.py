@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from headrace.storage.log.appending import place_in_time
-from headrace.storage.log.keeping import with_records
+from headrace.storage.log.compaction.keeping import with_records
 from headrace.wire.batches import (
     DELETE_HORIZON,
     BatchHeader,
@@ -26,8 +26,8 @@ from headrace.wire.batches import (
 )
 from headrace.wire.compression import Compression
 from headrace.wire.records import Record, pack_records
-from tests.interop.kafka_batches import CannotReadError, JavaRecord, KafkaBatches
-from tests.interop.shapes import COMMIT, TIME, Shape, large_records, random_part, random_records, random_shape
+from tests.interop.support.kafka_batches import CannotReadError, JavaRecord, KafkaBatches
+from tests.interop.support.shapes import COMMIT, TIME, Shape, large_records, random_part, random_records, random_shape
 from tests.wire.emptied import PACKED, as_left_by_older
 from tools import kafka_jars
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from headrace.metadata.config_defs import ConfigType, read, written
 from headrace.metadata.config_table import EVERY_TOPIC_DEF
 from headrace.metadata.kafka_configs import TOPIC_FACTS, Fact
-from tests.interop.asking import asked
+from tests.interop.support.asking import asked
 from tools import generate_kafka_configs, kafka_jars
 
 pytestmark = pytest.mark.skipif(kafka_jars.missing_tool() is not None, reason=kafka_jars.missing_tool() or "")

@@ -11,7 +11,7 @@ import pytest
 from kafka import errors
 from kafka.admin import ConfigResource, KafkaAdminClient
 
-from tests.interop.samples import CODECS, DEADLINE_S, MEBIBYTE, Message, messages, odd_messages, topic_name
+from tests.interop.support.samples import CODECS, DEADLINE_S, MEBIBYTE, Message, messages, odd_messages, topic_name
 
 EARLIEST, LATEST, MAX_TIMESTAMP = -2, -1, -3
 

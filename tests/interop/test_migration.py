@@ -10,7 +10,7 @@ import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from tests.interop.samples import DEADLINE_S, topic_name
+from tests.interop.support.samples import DEADLINE_S, topic_name
 from tests.interop.test_confluent import admin, topic
 from tests.interop.test_consumer_groups import COUNT, fill, member
 from tests.threads import joined

@@ -29,8 +29,8 @@ from headrace.metadata.segment_keys import SegmentKey
 from headrace.metadata.segments import SegmentDescriptor, deleted_hash, genesis_hash, published_hash
 from headrace.raft.membership import Membership
 from headrace.raft.messages import SnapshotMark
-from headrace.storage.metadata_log import image_of_snapshot
-from headrace.storage.snapshots import Snapshot
+from headrace.storage.raftlog.metadata_log import image_of_snapshot
+from headrace.storage.raftlog.snapshots import Snapshot
 from headrace.storage.tier.mirror import MirroredTopic, MirrorWriter
 from headrace.storage.tier.reader import Store
 from tests.controller.test_brokers import CLUSTER, KEY, TOPIC, register, with_topic

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from headrace.base.addresses import Address
 from headrace.base.errors import CorruptData
 from headrace.base.limits import REPLICA_SILENCE_MS_MAX
-from headrace.net.copylink import FRAME_BYTES_MAX, CopyLink, open_link
+from headrace.net.peer.copylink import FRAME_BYTES_MAX, CopyLink, open_link
 from headrace.sim.loop import VirtualLoop
 
 ADDRESS = Address("127.0.0.1", 1)

@@ -14,7 +14,7 @@ import pytest
 
 from headrace.base.errors import CorruptData
 from headrace.base.limits import REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX, RESPONSE_QUEUE_BYTES_MAX
-from headrace.net.listener import Answer, Connection, Later, Listener
+from headrace.net.server.listener import Answer, Connection, Later, Listener
 
 BIG_BYTES = RESPONSE_QUEUE_BYTES_MAX // 2
 

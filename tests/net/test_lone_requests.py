@@ -12,10 +12,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from headrace.base.limits import ANSWER_BYTES_PER_TURN_MAX
-from headrace.net.connection import Connection
-from headrace.net.listener import Listener
-from headrace.net.loglimit import LogLimit
-from headrace.net.room import Bounds
+from headrace.net.server.connection import Connection
+from headrace.net.server.listener import Listener
+from headrace.net.server.loglimit import LogLimit
+from headrace.net.server.request_budget import Bounds
 from tests.loops import run
 from tests.net.test_listener import Deferred, Prompt, Script, framed, turns
 

@@ -14,10 +14,10 @@ import structlog
 from headrace.base import limits
 from headrace.base.addresses import Address
 from headrace.base.ids import NO_LINEAGE, BrokerId, ClusterId, Lineage
-from headrace.net import peers as module
-from headrace.net.listener import Listener
-from headrace.net.peerframes import HEADER, Envelope, encode_frame, encoded
-from headrace.net.peers import AddressBook, Peers
+from headrace.net.peer import peers as module
+from headrace.net.peer.peerframes import HEADER, Envelope, encode_frame, encoded
+from headrace.net.peer.peers import AddressBook, Peers
+from headrace.net.server.listener import Listener
 from headrace.raft.messages import AppendRequest, Entry, Heartbeat, Message
 from tests import loops
 from tests.raft.member import peer

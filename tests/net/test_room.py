@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from headrace.base.limits import RESPONSE_QUEUE_BYTES_MAX
-from headrace.net import listener as listener_module
-from headrace.net.listener import Crowd, Listener
-from headrace.net.room import Bounds, Gauge, Room
+from headrace.net.server import listener as listener_module
+from headrace.net.server.listener import Crowd, Listener
+from headrace.net.server.request_budget import Bounds, Gauge, Room
 from tests.net.test_listener import Script, framed, read_frame
 
 KB = 1024

@@ -16,13 +16,14 @@ from headrace.base.errors import UsageError
 from headrace.base.ids import LeaderEpoch, Offset, PartitionIndex
 from headrace.base.limits import AUDIT_MIRROR_TRIES_MAX
 from headrace.metadata.segments import SegmentDescriptor
-from headrace.spark.pipelines import audit_brokers, unmirrored
-from headrace.spark.pipelines.audit_report import document, page, tell
-from headrace.spark.pipelines.auditing import Report, audit
-from headrace.spark.pipelines.examining import Finding, Sequences, _times, break_between, examine, joined
+from headrace.spark.pipelines.audit import brokers as audit_brokers
+from headrace.spark.pipelines.audit import unmirrored
+from headrace.spark.pipelines.audit.auditing import Report, audit
+from headrace.spark.pipelines.audit.examining import Finding, Sequences, _times, break_between, examine, joined
+from headrace.spark.pipelines.audit.report import document, page, tell
 from headrace.spark.pipelines.meter import Lines
 from headrace.spark.pipelines.spec import Audit, parse
-from headrace.storage.log.keeping import Keeping
+from headrace.storage.log.compaction.keeping import Keeping
 from headrace.storage.objects import open_objects
 from headrace.storage.tier.compact import compact_segments
 from headrace.storage.tier.reader import Store

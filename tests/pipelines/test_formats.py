@@ -13,12 +13,12 @@ import pytest
 
 from headrace.base.errors import UsageError
 from headrace.spark import pipelines
-from headrace.spark.follow import Follower
 from headrace.spark.pipelines import materialise
-from headrace.spark.pipelines.materialising import _Run
-from headrace.spark.pipelines.progress import ProgressLog
-from headrace.spark.pipelines.publishing import TakenError, publish, table_format
 from headrace.spark.pipelines.spec import Materialise, parse
+from headrace.spark.pipelines.tables.materialising import _Run
+from headrace.spark.pipelines.tables.progress import ProgressLog
+from headrace.spark.pipelines.tables.publishing import TakenError, publish, table_format
+from headrace.spark.read.follow import Follower
 from headrace.storage.objects import open_objects
 from tests.pipelines.oracle import consumer_rows, delta_listed, differences, iceberg_listed, listed
 from tests.pipelines.test_crash import catalog, fill
@@ -123,7 +123,7 @@ def test_two_that_publish_at_once_add_each_file_once(made: World, spark: Any, tm
 
 def test_a_property_that_was_changed_lets_nobody_add_twice(made: World, spark: Any, tmp_path: Path) -> None:
     """With retries of its own, pyiceberg commits to whatever is there by then."""
-    iceberg = pytest.importorskip("headrace.spark.pipelines.iceberg", exc_type=ImportError)
+    iceberg = pytest.importorskip("headrace.spark.pipelines.tables.iceberg", exc_type=ImportError)
     fill(made, 10, Random(4))
     spec = spec_of(made, tmp_path, "iceberg")
     unpublished(spark, spec)

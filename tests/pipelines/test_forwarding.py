@@ -19,18 +19,18 @@ from hypothesis import strategies as st
 from headrace.base.errors import UsageError
 from headrace.base.limits import REPLAY_ROWS_MAX
 from headrace.net.client.partitioner import partition_of
-from headrace.spark import rows as spark_rows
 from headrace.spark.brokers import Brokers
-from headrace.spark.columns import HEADERS_TYPE
-from headrace.spark.pipelines import forwarding
-from headrace.spark.pipelines.forwarding import Forward, Rows, Sent, forwarded, recall, send
-from headrace.spark.pipelines.pacing import Pace
-from headrace.spark.pipelines.recalling import Recalled
-from headrace.spark.pipelines.replay_log import ConcurrentReplay, Origin, Portion, Replayed, ReplayLog, key_of
-from headrace.spark.pipelines.turns import TriedAgainError, Turn
-from headrace.spark.rows import POSITION
-from headrace.spark.sink import parse_write_options
-from headrace.spark.writing import Producer, Target, find_target
+from headrace.spark.pipelines.replays import forwarding
+from headrace.spark.pipelines.replays.forwarding import Forward, Rows, Sent, forwarded, recall, send
+from headrace.spark.pipelines.replays.log import ConcurrentReplay, Origin, Portion, Replayed, ReplayLog, key_of
+from headrace.spark.pipelines.replays.pacing import Pace
+from headrace.spark.pipelines.replays.recalling import Recalled
+from headrace.spark.pipelines.replays.turns import TriedAgainError, Turn
+from headrace.spark.read.columns import HEADERS_TYPE
+from headrace.spark.write import rows as spark_rows
+from headrace.spark.write.rows import POSITION
+from headrace.spark.write.sink import parse_write_options
+from headrace.spark.write.writing import Producer, Target, find_target
 from headrace.storage.objects import open_objects
 from tests.spark.test_packing import SCHEMA
 from tests.spark.world import TIME, World, consumed, read, world

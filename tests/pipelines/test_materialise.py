@@ -13,12 +13,12 @@ import pytest
 
 from headrace.base.errors import CorruptData, UsageError
 from headrace.spark import options as reading
-from headrace.spark.follow import Follower
 from headrace.spark.pipelines import materialise, planned, state_of, table, vacuum
 from headrace.spark.pipelines.__main__ import main
-from headrace.spark.pipelines.materialising import _Run
 from headrace.spark.pipelines.meter import Meter
-from headrace.spark.pipelines.progress import (
+from headrace.spark.pipelines.spec import Materialise, parse
+from headrace.spark.pipelines.tables.materialising import _Run
+from headrace.spark.pipelines.tables.progress import (
     APPEND,
     BEGIN,
     COMPACT,
@@ -30,10 +30,10 @@ from headrace.spark.pipelines.progress import (
     ProgressLog,
     State,
 )
-from headrace.spark.pipelines.shaping import Shape
-from headrace.spark.pipelines.spec import Materialise, parse
-from headrace.spark.pipelines.tables import _through_objects
-from headrace.spark.plan import Task
+from headrace.spark.pipelines.tables.reading import _through_objects
+from headrace.spark.pipelines.tables.shaping import Shape
+from headrace.spark.read.follow import Follower
+from headrace.spark.read.plan import Task
 from headrace.storage.objects import open_objects
 from headrace.wire.batches import encode_batch
 from headrace.wire.records import Record

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from headrace.base.errors import CorruptData, UsageError
 from headrace.base.limits import OBJECT_SINGLE_BYTES_MAX
 from headrace.base.ports import ObjectMeta
-from headrace.spark.pipelines import progress
-from headrace.spark.pipelines.progress import (
+from headrace.spark.pipelines.tables.progress import (
     APPEND,
     BEGIN,
     COMPACT,
@@ -29,6 +28,7 @@ from headrace.spark.pipelines.progress import (
     State,
     commit_key,
 )
+from headrace.spark.pipelines.tables.reading import progress
 from headrace.storage.disk import LocalDisk
 from headrace.storage.objects import DirectoryObjects, open_objects
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from headrace.spark.pipelines.progress import APPEND, BEGIN, Claim, Commit, State
-from headrace.spark.pipelines.ranges import claims_between, first_claims
-from headrace.spark.positions import Positions, TopicOffsets, is_same, merged
+from headrace.spark.pipelines.tables.progress import APPEND, BEGIN, Claim, Commit, State
+from headrace.spark.pipelines.tables.ranges import claims_between, first_claims
+from headrace.spark.read.positions import Positions, TopicOffsets, is_same, merged
 
 
 def after(state: State, claims: tuple[Claim, ...]) -> State:

@@ -15,9 +15,10 @@ from pyspark.sql import functions as f
 from headrace.base.errors import CorruptData, UsageError
 from headrace.net.client.cluster import UnknownTopicError
 from headrace.spark.pipelines import __main__ as pipelines_main
-from headrace.spark.pipelines import planned_replay, replay, replaying
-from headrace.spark.pipelines.replay_log import REPLAYED, ConcurrentReplay, ReplayLog
-from headrace.spark.pipelines.replaying import Sum
+from headrace.spark.pipelines import planned_replay, replay
+from headrace.spark.pipelines.replays import replaying
+from headrace.spark.pipelines.replays.log import REPLAYED, ConcurrentReplay, ReplayLog
+from headrace.spark.pipelines.replays.replaying import Sum
 from headrace.spark.pipelines.spec import Replay, parse
 from headrace.storage.objects import open_objects
 from tests.pipelines.replayed import fill, law, once, parts, repeats

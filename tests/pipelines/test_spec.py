@@ -10,9 +10,9 @@ import pytest
 from headrace.base.errors import UsageError
 from headrace.base.limits import PIPELINE_BATCH_BYTES, PIPELINE_NICE, REPLAY_BATCH_BYTES
 from headrace.spark.options import EARLIEST, LATEST, Bound, parse_options
-from headrace.spark.pipelines.evolving import ddl, evolved
-from headrace.spark.pipelines.progress import Column
 from headrace.spark.pipelines.spec import Audit, Materialise, Replay, load, parse
+from headrace.spark.pipelines.tables.evolving import ddl, evolved
+from headrace.spark.pipelines.tables.progress import Column
 
 GOOD = """
 pipeline = "materialise"

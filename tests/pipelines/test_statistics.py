@@ -14,14 +14,14 @@ import pytest
 from headrace.base.errors import UsageError
 from headrace.spark.pipelines.__main__ import main
 from headrace.spark.pipelines.meter import Lines
-from headrace.spark.pipelines.retaining import Retention
 from headrace.spark.pipelines.spec import Statistics, parse
-from headrace.spark.pipelines.survey_report import line, page, retained, tell
-from headrace.spark.pipelines.surveying import PartitionCounts, TopicCounts, document, key_text, survey
+from headrace.spark.pipelines.statistics.report import line, page, retained, tell
+from headrace.spark.pipelines.statistics.retaining import Retention
+from headrace.spark.pipelines.statistics.surveying import PartitionCounts, TopicCounts, document, key_text, survey
 from headrace.storage.tier.reader import Store
 from headrace.wire.batches import encode_batch
 from headrace.wire.records import Record
-from tests.promises.load import QUIET
+from tests.promises.support.load import QUIET
 from tests.spark.conftest import StoreBuilder
 from tests.spark.world import consumed, world
 

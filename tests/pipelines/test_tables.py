@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from headrace.base.errors import UsageError
-from headrace.spark.pipelines.progress import APPEND, BEGIN, COMPACT, Claim, Commit, File, ProgressLog, State
-from headrace.spark.pipelines.tables import vacuum
-from headrace.spark.pipelines.writing import TableWriter
+from headrace.spark.pipelines.tables.progress import APPEND, BEGIN, COMPACT, Claim, Commit, File, ProgressLog, State
+from headrace.spark.pipelines.tables.reading import vacuum
+from headrace.spark.pipelines.tables.writing import TableWriter
 from headrace.storage.objects import open_objects
 from tests.pipelines.test_writing import batches, layout, rows
 

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from headrace.spark.pipelines.compacting import merged_group, small_groups
-from headrace.spark.pipelines.progress import File
-from headrace.spark.pipelines.writing import (
+from headrace.spark.pipelines.tables.compacting import merged_group, small_groups
+from headrace.spark.pipelines.tables.progress import File
+from headrace.spark.pipelines.tables.writing import (
     SAMPLE_ROWS,
     Layout,
     TableWriter,

@@ -23,8 +23,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from headrace.wire.messages.find_coordinator import FindCoordinatorRequest
 from tests import loops
 from tests.broker.group_broker import RawClient
-from tests.promises.load import QUIET
-from tests.promises.records import ASKED_EVERY_S, DEADLINE_S, IMPATIENT, OPTIONS
+from tests.promises.support.load import QUIET
+from tests.promises.support.records import ASKED_EVERY_S, DEADLINE_S, IMPATIENT, OPTIONS
 from tests.threads import joined
 from tools.broker_cluster import BrokerCluster
 

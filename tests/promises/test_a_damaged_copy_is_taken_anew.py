@@ -12,14 +12,14 @@ from typing import Final
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from headrace.storage.log.replaced import REPLACED
+from headrace.storage.log.recovery.replaced import REPLACED
 from headrace.wire.messages.metadata import MetadataRequest, MetadataResponsePartition
 from tests import loops
 from tests.broker.data_path import batch, produce
 from tests.broker.group_broker import RawClient
-from tests.promises.load import PARTITIONS, QUIET, PartitionLogs, read_all
-from tests.promises.records import ASKED_EVERY_S
-from tests.promises.replicas import check_replicas
+from tests.promises.support.load import PARTITIONS, QUIET, PartitionLogs, read_all
+from tests.promises.support.records import ASKED_EVERY_S
+from tests.promises.support.replicas import check_replicas
 from tools.broker_cluster import BrokerCluster
 
 TOPIC: Final = "orders"

@@ -20,9 +20,9 @@ import pytest
 
 from tests import loops
 from tests.broker.group_broker import RawClient
-from tests.promises.changes import create
-from tests.promises.records import OPTIONS, Records, under_records
-from tests.promises.volumes import Volume, are_permitted, volume_at
+from tests.promises.support.changes import create
+from tests.promises.support.records import OPTIONS, Records, under_records
+from tests.promises.support.volumes import Volume, are_permitted, volume_at
 from tools.broker_cluster import BrokerCluster
 
 BROKERS: Final = (1, 2, 3)

@@ -19,10 +19,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests import loops
 from tests.interop import java_project
-from tests.promises.load import QUIET, Producer
-from tests.promises.members import KINDS, Members
-from tests.promises.readings import Readings
-from tests.promises.records import IMPATIENT, OPTIONS
+from tests.promises.support.load import QUIET, Producer
+from tests.promises.support.members import KINDS, Members
+from tests.promises.support.readings import Readings
+from tests.promises.support.records import IMPATIENT, OPTIONS
 from tests.promises.test_a_committed_offset_never_falls_back import coordinator
 from tools.broker_cluster import BrokerCluster
 

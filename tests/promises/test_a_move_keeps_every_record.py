@@ -28,8 +28,8 @@ from headrace.wire.messages.list_partition_reassignments import ListPartitionRea
 from headrace.wire.messages.metadata import MetadataRequest
 from tests import loops
 from tests.broker.group_broker import RawClient
-from tests.promises.load import PARTITIONS, QUIET, Producer, Watcher, read_all
-from tests.promises.records import IMPATIENT, OPTIONS
+from tests.promises.support.load import PARTITIONS, QUIET, Producer, Watcher, read_all
+from tests.promises.support.records import IMPATIENT, OPTIONS
 from tests.promises.test_an_acknowledged_write_is_never_lost import check_idempotent
 from tools.broker_cluster import BrokerCluster
 

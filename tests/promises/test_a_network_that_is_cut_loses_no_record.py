@@ -2,7 +2,8 @@
 controller, from all, or one way only, and a follower from its leader.
 
 Clients reach every broker all the time: those that ask many go on with whoever can, and those that ask one only
-(`tests.promises.insiders`) are, where that is on the minority's side, told nothing that the majority contradicts.
+(`tests.promises.support.insiders`) are, where that is on the minority's side, told nothing that the majority
+contradicts.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from tests import loops
-from tests.promises import insiders
-from tests.promises.load import PARTITIONS
-from tests.promises.networks import Cluster, Network, permitted
-from tests.promises.records import OPTIONS, Records, under_records
+from tests.promises.support import insiders
+from tests.promises.support.load import PARTITIONS
+from tests.promises.support.networks import Cluster, Network, permitted
+from tests.promises.support.records import OPTIONS, Records, under_records
 
 BROKERS: Final = (1, 2, 3)
 BEFORE_EACH_CUT: Final = 500

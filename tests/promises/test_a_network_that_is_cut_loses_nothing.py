@@ -2,8 +2,8 @@
 on, and who cannot reach the controller says so with an error that a client retries.
 
 Three real processes under topics that are made and deleted without a pause, through each of them, on a network that is
-cut (`tests.promises.networks`): the controller from the others, one broker from all, two from each other, and one way
-only. The oracle is on the client's side, and after healing every broker tells the same.
+cut (`tests.promises.support.networks`): the controller from the others, one broker from all, two from each other, and
+one way only. The oracle is on the client's side, and after healing every broker tells the same.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any, Final
 from headrace.wire.messages.metadata import MetadataRequest
 from tests import loops
 from tests.broker.group_broker import RawClient
-from tests.promises.changes import DEADLINE_S, Ledger, Writer, controller, told_by
-from tests.promises.networks import Cluster, Network, permitted
+from tests.promises.support.changes import DEADLINE_S, Ledger, Writer, controller, told_by
+from tests.promises.support.networks import Cluster, Network, permitted
 
 BROKERS: Final = (1, 2, 3)
 PATIENCE_MS: Final = 1_000

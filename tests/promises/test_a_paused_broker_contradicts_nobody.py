@@ -3,7 +3,7 @@ goes on as if nothing had been, tells nobody anything that the others' records c
 that both acknowledge.
 
 What it is asked meanwhile, and what it was at, it answers once it is back: those answers, and all others, are judged by
-what clients read afterwards, and by what lies on every replica (`tests.promises.records`).
+what clients read afterwards, and by what lies on every replica (`tests.promises.support.records`).
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Final
 
 from tests import loops
-from tests.promises import insiders
-from tests.promises.load import PARTITIONS
-from tests.promises.records import OPTIONS, Records, under_records
+from tests.promises.support import insiders
+from tests.promises.support.load import PARTITIONS
+from tests.promises.support.records import OPTIONS, Records, under_records
 from tools.broker_cluster import BrokerCluster
 
 BROKERS: Final = 3

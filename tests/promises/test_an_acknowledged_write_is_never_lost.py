@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import confluent_kafka
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.promises.load import PARTITIONS, QUIET, PartitionLogs, Producer, Watcher, read_all, value_of
+from tests.promises.support.load import PARTITIONS, QUIET, PartitionLogs, Producer, Watcher, read_all, value_of
 from tools.broker_process import BrokerProcess
 
 SEED = 20260101

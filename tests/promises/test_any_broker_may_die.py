@@ -3,7 +3,7 @@ acknowledged is there, once, in order, at its offset; clients go on by themselve
 
 Three brokers with three replicas, and five with three or five, two of which have to be in sync; librdkafka, with and
 without idempotence, and Kafka's Java client produce, and a reader follows, through every death. The oracle is on the
-client's side, and what lies on each disk (tests/promises/records.py).
+client's side, and what lies on each disk (tests/promises/support/records.py).
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import pytest
 
 from tests import loops
 from tests.interop import java_project
-from tests.promises import java
-from tests.promises.java import JavaProducer
-from tests.promises.load import PARTITIONS
-from tests.promises.records import IDEMPOTENT, PLAIN, Records, Shape, under_records
+from tests.promises.support import java
+from tests.promises.support.java import JavaProducer
+from tests.promises.support.load import PARTITIONS
+from tests.promises.support.records import IDEMPOTENT, PLAIN, Records, Shape, under_records
 from tools.broker_cluster import BrokerCluster
 
 BEFORE_EACH_DEATH: Final = 500

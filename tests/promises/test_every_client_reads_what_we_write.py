@@ -15,9 +15,10 @@ from typing import Any
 import aiokafka
 import pytest
 
-from headrace.spark.packing import STAMP_HEADERS
-from tests.interop.kafka_batches import CannotReadError, KafkaBatches, Row
-from tests.promises.rewriting import (
+from headrace.spark.write.packing import STAMP_HEADERS
+from tests.interop.support.kafka_batches import CannotReadError, KafkaBatches, Row
+from tests.promises.history.test_sparks_rows_equal_a_consumers import collected
+from tests.promises.support.rewriting import (
     COMPACTED,
     HISTORY,
     INTERNAL,
@@ -30,7 +31,6 @@ from tests.promises.rewriting import (
     unreadable_on_disk,
 )
 from tests.promises.test_files_are_kafkas import FAULT
-from tests.promises.test_sparks_rows_equal_a_consumers import collected
 from tests.spark.world import consumed
 from tests.wire.emptied import unreadable_in
 from tools import kafka_jars

@@ -11,7 +11,7 @@ import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.promises.load import QUIET
+from tests.promises.support.load import QUIET
 from tools import kafka_jars
 from tools.broker_process import BrokerProcess
 

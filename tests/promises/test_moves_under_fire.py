@@ -1,8 +1,8 @@
-"""Promises 1 to 4 and 6 over many moves, with real processes and a verifier (`tests.promises.verifier`): 8 producers
-and 8 consumers, partitions that are handed over through the store, others that are copied, and `__consumer_offsets`,
-moved about by chance while brokers and the store are killed. Nothing is lost, repeated or reordered; committed offsets
-never fall back; the catalogs have no gap and their chains hold; after the death of all brokers every high watermark is
-what it was.
+"""Promises 1 to 4 and 6 over many moves, with real processes and a verifier (`tests.promises.support.verifier`): 8
+producers and 8 consumers, partitions that are handed over through the store, others that are copied, and
+`__consumer_offsets`, moved about by chance while brokers and the store are killed. Nothing is lost, repeated or
+reordered; committed offsets never fall back; the catalogs have no gap and their chains hold; after the death of all
+brokers every high watermark is what it was.
 
 Four brokers, and a store that is a directory or an S3-compatible server. Objects are judged by kafka-python's parser,
 as they lie on the store's disk, and by hashlib.
@@ -30,7 +30,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka.record import MemoryRecords
 
-from headrace.cli import durable_views
+from headrace.cli.work import durable_views
 from headrace.wire.errors import ErrorCode, error_of
 from headrace.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -41,8 +41,8 @@ from headrace.wire.messages.list_partition_reassignments import ListPartitionRea
 from headrace.wire.messages.metadata import MetadataRequest, MetadataResponse
 from tests import loops
 from tests.broker.group_broker import RawClient
-from tests.promises.load import QUIET
-from tests.promises.verifier import (
+from tests.promises.support.load import QUIET
+from tests.promises.support.verifier import (
     Group,
     Lane,
     Member,

@@ -7,8 +7,8 @@ import zlib
 
 import pytest
 
-from tests.promises.load import PartitionLogs
-from tests.promises.readings import Readings, Verdict
+from tests.promises.support.load import PartitionLogs
+from tests.promises.support.readings import Readings, Verdict
 
 LOG: PartitionLogs = {0: {offset: b"%d" % offset for offset in range(30)}}
 

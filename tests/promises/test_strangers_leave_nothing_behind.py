@@ -10,7 +10,7 @@ from typing import Final
 
 import psutil
 
-from tests.promises.strangers import COSTLY_PART, OPTIONS, End, Kind, Stranger, kinds, of_names
+from tests.promises.support.strangers import COSTLY_PART, OPTIONS, End, Kind, Stranger, kinds, of_names
 from tools.broker_process import BrokerProcess
 
 REQUESTS: Final = 150

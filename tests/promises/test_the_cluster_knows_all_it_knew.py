@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from tests import loops
-from tests.promises.changes import DEADLINE_S, Ledger, Writer, controller, told_by
+from tests.promises.support.changes import DEADLINE_S, Ledger, Writer, controller, told_by
 from tools.broker_cluster import BrokerCluster
 
 BROKERS: Final = (1, 2, 3)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from headrace.base.addresses import Address
 from headrace.base.errors import CorruptData
 from headrace.base.ids import ClusterId
-from headrace.net.peerframes import Envelope, decode_envelope, decode_messages, encode_frame, encoded
+from headrace.net.peer.peerframes import Envelope, decode_envelope, decode_messages, encode_frame, encoded
 from headrace.raft.codec import decode_message, encode_message
 from headrace.raft.membership import Membership
 from headrace.raft.messages import (

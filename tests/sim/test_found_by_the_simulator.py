@@ -13,15 +13,15 @@ from typing import TypeVar
 import pytest
 
 from headrace.base.ids import DirectoryId, LeaderEpoch, PartitionIndex, TopicId
-from headrace.broker.identity import claim
+from headrace.broker.home.identity import claim
 from headrace.raft.messages import Entry, HardState
 from headrace.sim.disk import Mount, SimDisk
 from headrace.sim.loop import VirtualLoop
 from headrace.sim.process import Process, ProcessDied
-from headrace.storage.commitlog import open_commit_log
 from headrace.storage.engine import LogConfig, LogIdentity
 from headrace.storage.log.engine import LocalLogEngine
 from headrace.storage.log.partition import LocalLog
+from headrace.storage.raftlog.commitlog import open_commit_log
 from headrace.wire.batches import check_batches, encode_batch
 from headrace.wire.records import Record
 

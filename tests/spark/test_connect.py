@@ -16,8 +16,8 @@ from typing import Any
 import pyspark
 import pytest
 
-from headrace.spark.flights import SHORT_JOB
-from headrace.spark.java import find_java
+from headrace.spark.session import SHORT_JOB
+from headrace.spark.session.java import find_java
 from tests.pipelines import oracle
 
 for _needed in ("grpc", "grpc_status", "google.rpc"):

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from headrace.base.errors import CorruptData, UsageError
 from headrace.base.ports import Buffer
-from headrace.spark import kernel, native
-from headrace.spark.columns import ARROW_TYPES, Columns
-from headrace.spark.native import NativeRows
-from headrace.spark.plain import PlainRows
+from headrace.spark.read import kernel, native
+from headrace.spark.read.columns import ARROW_TYPES, Columns
+from headrace.spark.read.native import NativeRows
+from headrace.spark.read.plain import PlainRows
 from headrace.wire.batches import HEADER_BYTES, BatchHeader, encode_batch, parse_header
 from headrace.wire.records import Record
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import datasource as spark
 
-from headrace.spark.filters import ALL, wanted_by
+from headrace.spark.read.filters import ALL, wanted_by
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 Row = dict[str, Any]

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from headrace.base.errors import UsageError
 from headrace.base.ids import LeaderEpoch, Offset, PartitionIndex
 from headrace.metadata.segments import PartitionCatalog
-from headrace.spark.extent import DataLoss
-from headrace.spark.follow import Follower, Limits, shares
 from headrace.spark.options import parse_options
-from headrace.spark.positions import StreamOffsets, TopicOffsets, formatted, merged, parsed
+from headrace.spark.read.extent import DataLoss
+from headrace.spark.read.follow import Follower, Limits, shares
+from headrace.spark.read.positions import StreamOffsets, TopicOffsets, formatted, merged, parsed
 from headrace.storage.tier.export import ExportSource, export_segment
 from headrace.storage.tier.following import followed
 from headrace.storage.tier.reader import Store

@@ -10,8 +10,8 @@ from typing import Any
 import pyspark
 import pytest
 
-from headrace.spark.home import ARCHIVE, LINKED, home_without_archives, lasting_home, link_home
 from headrace.spark.session import java_pid
+from headrace.spark.session.home import ARCHIVE, LINKED, home_without_archives, lasting_home, link_home
 
 
 def test_workers_take_no_pyspark_out_of_an_archive(spark: Any) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from headrace.base.errors import UsageError
-from headrace.spark.java import SHIM, find_java, java_version
+from headrace.spark.session.java import SHIM, find_java, java_version
 
 
 def fake_java(home: Path, version: str) -> Path:

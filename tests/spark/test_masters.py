@@ -9,7 +9,7 @@ from typing import Any
 
 PROGRAM = """
 import json, sys
-from headrace.spark.flights import SHORT_JOB
+from headrace.spark.session import SHORT_JOB
 from headrace.spark.session import spark_session
 
 master, store = sys.argv[1:]

@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2 as others_murmur2
 from kafka.record import MemoryRecords
 
-from headrace.spark import packkernel, rows
-from headrace.spark.columns import HEADERS_TYPE
-from headrace.spark.packing import Layout, NativePacker, Packed, Stamp
-from headrace.spark.plainpacking import PlainPacker
-from headrace.spark.rows import RowError, chunks
+from headrace.spark.read.columns import HEADERS_TYPE
+from headrace.spark.write import packkernel, rows
+from headrace.spark.write.packing import Layout, NativePacker, Packed, Stamp
+from headrace.spark.write.plainpacking import PlainPacker
+from headrace.spark.write.rows import RowError, chunks
 from headrace.wire.batches import seal_records
 from headrace.wire.compression import Compression
 
@@ -81,7 +81,7 @@ def interpreted() -> Any:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("headrace.spark.kernel.compiled", lambda function: function)
+        patch.setattr("headrace.spark.read.kernel.compiled", lambda function: function)
         spec.loader.exec_module(module)
     return module
 

@@ -10,10 +10,10 @@ import pytest
 
 from headrace.base.errors import UsageError
 from headrace.spark import options as option_values
-from headrace.spark import plan as plans
-from headrace.spark.extent import Sources
 from headrace.spark.options import OPTIONS, parse_options
-from headrace.spark.plan import StorePart, Task, plan_tasks
+from headrace.spark.read import plan as plans
+from headrace.spark.read.extent import Sources
+from headrace.spark.read.plan import StorePart, Task, plan_tasks
 from headrace.storage.tier.reader import Store
 from headrace.wire.batches import encode_batch
 from headrace.wire.records import Record

@@ -19,16 +19,16 @@ from pyarrow import parquet
 
 from headrace.base.ids import Offset, TopicId
 from headrace.base.ports import Objects
-from headrace.cli.durable_views import merge
+from headrace.cli.work.durable_views import merge
 from headrace.net.client.batches import FetchedBatches
 from headrace.net.client.errors import NoBrokerError
 from headrace.spark.brokers import Brokers
-from headrace.spark.columns import Columns
-from headrace.spark.extent import DataLoss, Sources, steady_catalog
-from headrace.spark.filters import ALL, Wanted
 from headrace.spark.options import parse_options
-from headrace.spark.plan import HotPart, Place, StorePart, Task, plan_tasks
-from headrace.spark.reading import TaskReader, UnreachableError
+from headrace.spark.read.columns import Columns
+from headrace.spark.read.extent import DataLoss, Sources, steady_catalog
+from headrace.spark.read.filters import ALL, Wanted
+from headrace.spark.read.plan import HotPart, Place, StorePart, Task, plan_tasks
+from headrace.spark.read.reading import TaskReader, UnreachableError
 from headrace.storage.objects import open_objects
 from headrace.storage.tier.reader import DamagedHistory, Store
 from headrace.wire.batches import (

@@ -16,12 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.base.ids import TopicId
-from headrace.spark import reading, repeats
-from headrace.spark.columns import ARROW_TYPES, Columns
-from headrace.spark.kernel import compiled
-from headrace.spark.packing import Stamp
-from headrace.spark.repeatkernel import begun, ended, mixed
-from headrace.spark.repeats import Kept, KeptKey, NativeMemory, Once, PlainMemory, decoded, without_repeats
+from headrace.spark.read import reading, repeats
+from headrace.spark.read.columns import ARROW_TYPES, Columns
+from headrace.spark.read.kernel import compiled
+from headrace.spark.read.repeatkernel import begun, ended, mixed
+from headrace.spark.read.repeats import Kept, KeptKey, NativeMemory, Once, PlainMemory, decoded, without_repeats
+from headrace.spark.write.packing import Stamp
 from headrace.wire.batches import encode_batch
 from headrace.wire.compression import Compression
 from headrace.wire.records import Record

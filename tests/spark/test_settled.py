@@ -10,7 +10,7 @@ import pytest
 
 ASKED = """
 import resource
-from headrace.spark.settled import KEPT_BYTES, keep_pages
+from headrace.spark.read.settled import KEPT_BYTES, keep_pages
 
 def work():
     return [b"x" * size for _ in range(6)]
@@ -33,7 +33,8 @@ def test_what_is_dropped_is_taken_again_without_new_pages() -> None:
 
 
 def test_what_a_worker_has_imported_is_not_looked_through_again() -> None:
-    asked = "import gc; from headrace.spark.settled import settle; settle(); print(gc.get_freeze_count(), gc.collect())"
+    asked = "import gc; from headrace.spark.read.settled import settle; settle(); "
+    asked += "print(gc.get_freeze_count(), gc.collect())"
     answer = subprocess.run([sys.executable, "-c", asked], check=True, capture_output=True, text=True, timeout=60)
     frozen, found = map(int, answer.stdout.split())
     assert frozen > 1000
@@ -43,7 +44,7 @@ def test_what_a_worker_has_imported_is_not_looked_through_again() -> None:
 def test_what_its_first_task_has_made_is_not_looked_through_again_either() -> None:
     asked = """if True:
         import gc
-        from headrace.spark.settled import settle, settle_first
+        from headrace.spark.read.settled import settle, settle_first
         settle()
         kept, before = [[] for _ in range(10_000)], gc.get_freeze_count()
         settle_first()

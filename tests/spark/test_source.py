@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from headrace.spark import flights
-from headrace.spark.columns import ARROW_TYPES, Columns
+from headrace.cli.demo import job as flights
+from headrace.spark.read.columns import ARROW_TYPES, Columns
+from headrace.spark.results import reason
 from headrace.spark.source import HeadraceDataSource
 from headrace.storage.objects import open_objects
 from headrace.wire.records import Record
@@ -93,7 +94,7 @@ def test_a_damaged_segment_stops_the_job_and_is_named(spark: Any, store: Any) ->
     last_batch = store.rows["orders", 0][-40].offset
     words = f"topic 'orders', partition 0 is damaged at offset {last_batch} in object '{segment.key}'"
     assert words in str(caught.value)
-    assert words in flights.reason(caught.value)
+    assert words in reason(caught.value)
 
 
 def test_permissive_reads_around_damage_and_the_table_says_where(spark: Any, store: Any, tmp_path: Path) -> None:

@@ -16,14 +16,14 @@ import pytest
 from headrace.base.errors import UsageError
 from headrace.base.limits import RECORD_HEADERS_MAX, SPARK_CHUNKS_AHEAD_MAX
 from headrace.net.client.cluster import UnknownTopicError
-from headrace.spark import rows, writing
 from headrace.spark.brokers import Brokers
-from headrace.spark.packing import STAMP_HEADERS, Stamp
-from headrace.spark.rows import RowError
-from headrace.spark.sink import check_columns, parse_write_options
-from headrace.spark.writing import Producer, Tally, Target, TaskWriter, WriteFailed, find_target
+from headrace.spark.write import rows, writing
+from headrace.spark.write.packing import STAMP_HEADERS, Stamp
+from headrace.spark.write.rows import RowError
+from headrace.spark.write.sink import check_columns, parse_write_options
+from headrace.spark.write.writing import Producer, Tally, Target, TaskWriter, WriteFailed, find_target
 from headrace.wire.compression import Compression
-from tests.promises.load import QUIET
+from tests.promises.support.load import QUIET
 from tests.spark.test_packing import SCHEMA
 from tests.spark.world import Row, World, consumed, read, world
 
@@ -239,8 +239,8 @@ def test_a_worker_that_ends_says_nothing(made: World) -> None:
     made.create("ends", 1)
     code = (
         "import pyarrow as pa\n"
-        "from headrace.spark.sink import parse_write_options\n"
-        "from headrace.spark.writing import TaskWriter\n"
+        "from headrace.spark.write.sink import parse_write_options\n"
+        "from headrace.spark.write.writing import TaskWriter\n"
         f"options = parse_write_options({{'bootstrap': '{made.bootstrap}', 'topic': 'ends'}}, streaming=False)\n"
         "print(TaskWriter(options, {}, None).write([pa.RecordBatch.from_pydict({'value': [b'v']})]).records)\n"
     )

@@ -15,10 +15,10 @@ import confluent_kafka
 from headrace.base.ids import PartitionIndex
 from headrace.net.client.admin import Admin
 from headrace.net.client.cluster import Cluster
-from headrace.spark.columns import Columns
-from headrace.spark.extent import Sources
 from headrace.spark.options import parse_options
-from headrace.spark.plan import Task, plan_tasks
+from headrace.spark.read.columns import Columns
+from headrace.spark.read.extent import Sources
+from headrace.spark.read.plan import Task, plan_tasks
 from headrace.storage.tier.reader import Store
 from headrace.testing import BrokerThread
 from headrace.wire.batches import encode_batch
@@ -26,7 +26,7 @@ from headrace.wire.compression import Compression
 from headrace.wire.records import Record
 from tests.broker import data_path
 from tests.broker.group_broker import QUICK, RawClient
-from tests.promises.load import QUIET
+from tests.promises.support.load import QUIET
 
 T = TypeVar("T")
 LOOK_EVERY_S = 0.02
@@ -156,7 +156,7 @@ def consumed(bootstrap: str, topics: Sequence[str]) -> list[Row]:
 
 def read(options: dict[str, str], tasks: Sequence[Task] | None = None, **sources: Any) -> list[Row]:
     """What the data source's tasks give for these options, without Spark, in the order of topic, partition, offset."""
-    from headrace.spark.reading import TaskReader
+    from headrace.spark.read.reading import TaskReader
 
     parsed = parse_options(options, streaming=False)
     if tasks is None:

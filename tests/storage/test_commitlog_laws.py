@@ -18,10 +18,10 @@ from headrace.base.errors import CorruptData, StorageFailure
 from headrace.base.ids import BrokerId, DirectoryId
 from headrace.raft.membership import Membership, Peer
 from headrace.raft.messages import Entry, EntryKind, HardState, SnapshotMark
-from headrace.storage.commitlog import CommitLog, Recovery, open_commit_log, read_commit_log
 from headrace.storage.disk import LocalDisk
-from headrace.storage.snapshots import Snapshot
-from headrace.storage.walframe import FILE_HEADER, FILE_HEADER_1, Frame, encode_frame, scan
+from headrace.storage.raftlog.commitlog import CommitLog, Recovery, open_commit_log, read_commit_log
+from headrace.storage.raftlog.snapshots import Snapshot
+from headrace.storage.raftlog.walframe import FILE_HEADER, FILE_HEADER_1, Frame, encode_frame, scan
 from tests.storage.lossy_disk import LossyDisk, PowerCut
 
 seeds = st.integers(0, 2**32).map(Random)

@@ -17,25 +17,25 @@ import structlog
 from headrace.base.addresses import Address
 from headrace.base.errors import HeadraceError, UsageError
 from headrace.base.ports import Clock, Disk, Lock, Objects, Random
-from headrace.broker.cleaner import CleaningRunner
-from headrace.broker.condition import Descriptors
+from headrace.broker.cluster.driver import MetadataDriver
 from headrace.broker.config import BrokerConfig
-from headrace.broker.identity import Identity, check_memory, claim
-from headrace.broker.joining import identify
-from headrace.broker.lineage import Superseded, check_superseded, note_superseded
-from headrace.broker.metadata import MetadataDriver
+from headrace.broker.home.identity import Identity, check_memory, claim
+from headrace.broker.home.joining import identify
+from headrace.broker.home.lineage import Superseded, check_superseded, note_superseded
+from headrace.broker.home.places import check_places, make_places
+from headrace.broker.partitions.condition import Descriptors
 from headrace.broker.parts import Parts, Ports
-from headrace.broker.places import check_places, make_places
+from headrace.broker.upkeep.cleaner import CleaningRunner
 from headrace.controller.lost_quorum import superseded
 from headrace.metadata.configs import broker_value, check_broker_configs
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.values import Endpoint
-from headrace.net.listener import Listener
-from headrace.net.peers import Peers
+from headrace.net.peer.peers import Peers
+from headrace.net.server.listener import Listener
 from headrace.raft.membership import Membership, Peer
 from headrace.storage.log.engine import LocalLogEngine
-from headrace.storage.log.journal import Journal, JournalSettings
+from headrace.storage.log.journal.journal import Journal, JournalSettings
 
 log = structlog.get_logger(__name__)
 

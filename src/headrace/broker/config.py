@@ -10,7 +10,7 @@ from typing import Final
 from headrace.base.addresses import Address
 from headrace.base.errors import UsageError
 from headrace.base.ids import BrokerId
-from headrace.storage.log.journal import JournalSettings
+from headrace.storage.log.journal.journal import JournalSettings
 
 FIRST_BROKER: Final = BrokerId(1)
 

@@ -12,56 +12,56 @@ from typing import TYPE_CHECKING, Final
 from headrace.base.addresses import Address
 from headrace.base.ids import BrokerId, IncarnationId, ProducerId
 from headrace.base.ports import Clock, Disk, Objects, Random
-from headrace.broker.cleaner import Cleaner, CleaningRunner, Pace, in_thread
-from headrace.broker.condition import Condition, Descriptors
+from headrace.broker.cluster.control import Control
+from headrace.broker.cluster.driver import MetadataDriver
+from headrace.broker.cluster.duties import Duties
+from headrace.broker.cluster.elector import Elector
+from headrace.broker.cluster.growing import Grower
+from headrace.broker.cluster.membership import Membership
 from headrace.broker.config import BrokerConfig
-from headrace.broker.context import Services
-from headrace.broker.control import Control
-from headrace.broker.copying import Copying, Me
-from headrace.broker.deferred import Deadlines
-from headrace.broker.disk_room import DiskRoom
-from headrace.broker.dispatch import Dispatcher
-from headrace.broker.durable_api import DurableApi
-from headrace.broker.duties import Duties
-from headrace.broker.elector import Elector
-from headrace.broker.examiner import Examiner
-from headrace.broker.fetch_sessions import FetchSessions
-from headrace.broker.flusher import Flusher
-from headrace.broker.followers import Followers
-from headrace.broker.forwarding import Forwarder
-from headrace.broker.frontiers import Frontiers
-from headrace.broker.groups import GroupService
-from headrace.broker.growing import Grower
+from headrace.broker.durable.api import DurableApi
+from headrace.broker.durable.history import History
+from headrace.broker.durable.recovering import Recovering
+from headrace.broker.groups.service import GroupService
 from headrace.broker.handlers import ALL
-from headrace.broker.history import History
-from headrace.broker.housekeeper import Housekeeper
-from headrace.broker.identity import Identity
-from headrace.broker.isr import IsrKeeper
-from headrace.broker.membership import Membership
-from headrace.broker.metadata import MetadataDriver
+from headrace.broker.home.identity import Identity
+from headrace.broker.kit.deferred import Deadlines
+from headrace.broker.kit.sampled_rate import Window
+from headrace.broker.kit.tasks import OnBug
 from headrace.broker.metrics.requests import RequestCounts
-from headrace.broker.move_door import MoveDoor
-from headrace.broker.partitions import Partitions
-from headrace.broker.producer_ids import ProducerIdAllocator
-from headrace.broker.quotas import ClientQuotas
-from headrace.broker.read_replicas import ReadReplicas
-from headrace.broker.recovering import Recovering
-from headrace.broker.renewals import Renewals
-from headrace.broker.reporter import Reporter
-from headrace.broker.sampled_rate import Window
-from headrace.broker.tasks import OnBug
-from headrace.broker.throttles import Throttles
+from headrace.broker.moves.door import MoveDoor
+from headrace.broker.partitions.condition import Condition, Descriptors
+from headrace.broker.partitions.disk_room import DiskRoom
+from headrace.broker.partitions.flusher import Flusher
+from headrace.broker.partitions.forwarding import Forwarder
+from headrace.broker.partitions.frontiers import Frontiers
+from headrace.broker.partitions.partitions import Partitions
+from headrace.broker.replication.copying import Copying, Me
+from headrace.broker.replication.followers import Followers
+from headrace.broker.replication.isr import IsrKeeper
+from headrace.broker.replication.renewals import Renewals
+from headrace.broker.replication.throttles import Throttles
+from headrace.broker.requests.context import Services
+from headrace.broker.requests.dispatch import Dispatcher
+from headrace.broker.requests.fetch_sessions import FetchSessions
+from headrace.broker.requests.producer_ids import ProducerIdAllocator
+from headrace.broker.requests.quotas import ClientQuotas
+from headrace.broker.requests.read_replicas import ReadReplicas
 from headrace.broker.tiering import Tiering
+from headrace.broker.upkeep.cleaner import Cleaner, CleaningRunner, Pace, in_thread
+from headrace.broker.upkeep.examiner import Examiner
+from headrace.broker.upkeep.housekeeper import Housekeeper
+from headrace.broker.upkeep.reporter import Reporter
 from headrace.controller.asks import AllocateProducerIds
 from headrace.controller.decision import Refusal
 from headrace.metadata.config_table import RACK_AWARE
 from headrace.metadata.configs import ConfigValue, broker_value
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import MetadataImage
-from headrace.net.listener import Crowd, Listener
-from headrace.net.peerframes import API_KEY as PEERS_API
-from headrace.net.peers import Peers
-from headrace.net.room import Bounds
+from headrace.net.peer.peerframes import API_KEY as PEERS_API
+from headrace.net.peer.peers import Peers
+from headrace.net.server.listener import Crowd, Listener
+from headrace.net.server.request_budget import Bounds
 from headrace.storage.engine import LogEngine
 from headrace.wire.ailments import API_KEY as AILMENTS_API
 from headrace.wire.ailments import State

@@ -40,9 +40,9 @@ def descriptors() -> tuple[int, int]:
 
 
 def tune_interpreter() -> None:
-    """What is there now stays; requests leave no cycles behind (tests/broker/test_no_cycles.py), so that the collector
-    need not come for each few; the loop goes before worker threads. To be called once the broker serves, by the process
-    that is it."""
+    """What is there now stays; requests leave no cycles behind (tests/broker/upkeep/test_no_cycles.py), so that the
+    collector need not come for each few; the loop goes before worker threads. To be called once the broker serves, by
+    the process that is it."""
     gc.enable()
     gc.collect()
     gc.freeze()

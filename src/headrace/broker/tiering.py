@@ -8,17 +8,17 @@ from collections.abc import Callable, Iterator
 from headrace.base.ids import BrokerEpoch, BrokerId
 from headrace.base.limits import STORE_CALLS_AT_ONCE_MAX
 from headrace.base.ports import Clock, Objects
-from headrace.broker.control import Control
-from headrace.broker.exporter import Exporter
-from headrace.broker.history import History
-from headrace.broker.history_keeper import HistoryKeeper
-from headrace.broker.merger import Merger
-from headrace.broker.metadata import MetadataDriver
-from headrace.broker.moves import Moves
-from headrace.broker.partitions import Partitions
-from headrace.broker.store_threads import StoreThreads
-from headrace.broker.sweeper import Sweeper
-from headrace.broker.tasks import OnBug
+from headrace.broker.cluster.control import Control
+from headrace.broker.cluster.driver import MetadataDriver
+from headrace.broker.durable.exporter import Exporter
+from headrace.broker.durable.history import History
+from headrace.broker.durable.history_keeper import HistoryKeeper
+from headrace.broker.durable.merger import Merger
+from headrace.broker.durable.sweeper import Sweeper
+from headrace.broker.kit.store_threads import StoreThreads
+from headrace.broker.kit.tasks import OnBug
+from headrace.broker.moves.service import Moves
+from headrace.broker.partitions.partitions import Partitions
 from headrace.wire.ailments import State
 
 

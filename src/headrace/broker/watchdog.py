@@ -18,7 +18,7 @@ from typing import Final, Self
 
 from headrace.base.limits import LOOP_HELD_MS_MAX, LOOP_STACK_FRAMES_MAX
 from headrace.broker.alarm import Alarm, has_alarms
-from headrace.net.loglimit import LogLimit
+from headrace.net.server.loglimit import LogLimit
 
 LOOP_HELD_SECONDS_MAX: Final = LOOP_HELD_MS_MAX / 1000
 

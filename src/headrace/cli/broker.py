@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from headrace.base.errors import HeadraceError, UsageError
-from headrace.cli import moving
-from headrace.cli.bearing import bearing
 from headrace.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Config, Json, LogLevel, parse_pairs, whole_number
 from headrace.cli.output import print_json, print_line, print_table
+from headrace.cli.work import moving
+from headrace.cli.work.bearing import bearing
 
 if TYPE_CHECKING:
     from headrace.net.client.members import BrokerView, Members
@@ -64,7 +64,7 @@ def run_broker(
     """
     if context.invoked_subcommand is not None:
         return
-    from headrace.cli.serve import serve
+    from headrace.cli.work.serve import serve
 
     if id_ is None or data is None:
         raise UsageError("A broker needs an id and a directory: headrace broker --id 2 --data DIR --join HOST:PORT.")

@@ -35,7 +35,7 @@ def consume(
     json: Json = False,
 ) -> None:
     """Print a topic's records, each value on a line, and go on as new ones come."""
-    from headrace.cli.consuming import Orders, print_records
+    from headrace.cli.work.consuming import Orders, print_records
     from headrace.net.loops import run
 
     if offset is not None and not partition:

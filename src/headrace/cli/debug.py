@@ -20,7 +20,7 @@ def dump_log(
     json: Json = False,
 ) -> None:
     """Print the batches of a log, checked; exit code 1 where one is damaged."""
-    from headrace.cli.dumping import dump_logs
+    from headrace.cli.work.dumping import dump_logs
 
     dump_logs(path, records=records, json=json)
 
@@ -32,7 +32,7 @@ def raft_log(
     json: Json = False,
 ) -> None:
     """Print every write of the commit log as it lies on the disk: terms, votes, entries, and what replaced what."""
-    from headrace.cli.dumping import dump_raft_log
+    from headrace.cli.work.dumping import dump_raft_log
 
     dump_raft_log(directory, json=json)
 
@@ -45,6 +45,6 @@ def metadata(
     json: Json = False,
 ) -> None:
     """Print the cluster metadata that a broker's directory holds."""
-    from headrace.cli.dumping import dump_metadata
+    from headrace.cli.work.dumping import dump_metadata
 
     dump_metadata(directory, events=events, json=json)

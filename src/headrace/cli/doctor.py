@@ -11,12 +11,12 @@ from headrace.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
 from headrace.cli.output import print_json, print_line
 
 if TYPE_CHECKING:
-    from headrace.cli.diagnosis import Finding
+    from headrace.cli.work.diagnosis import Finding
 
 
 def doctor(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json: Json = False) -> None:
     """Say what is wrong with the cluster, or might be better, and what to do. Exits with 1 where anything is wrong."""
-    from headrace.cli.diagnosis import findings
+    from headrace.cli.work.diagnosis import findings
     from headrace.net.loops import run
 
     found = run(findings(bootstrap))

@@ -14,7 +14,7 @@ from headrace.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, whole_numbe
 from headrace.cli.output import note, print_json, print_line, print_table
 
 if TYPE_CHECKING:
-    from headrace.cli.durable_views import History
+    from headrace.cli.work.durable_views import History
 
 T = TypeVar("T")
 
@@ -39,7 +39,7 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
 
 
 def _histories(store: str | None, bootstrap: str, topics: list[str] | None, partition: int | None) -> list[History]:
-    from headrace.cli import durable_views as views
+    from headrace.cli.work import durable_views as views
 
     found = views.mirrored(store, topics or ()) if store is not None else _run(views.known(bootstrap, topics or ()))
     return [each for each in found if partition is None or each.partition == partition]
@@ -47,7 +47,7 @@ def _histories(store: str | None, bootstrap: str, topics: list[str] | None, part
 
 def _to_prove(store: str | None, bootstrap: str, topics: list[str] | None, partition: int | None) -> list[History]:
     """With those that lack a catalog, which a store by itself cannot tell from those without history."""
-    from headrace.cli import durable_views as views
+    from headrace.cli.work import durable_views as views
 
     if store is None:
         found = _histories(None, bootstrap, topics, partition)
@@ -93,7 +93,7 @@ def describe(
     json: Json = False,
 ) -> None:
     """Show the catalog of one partition: its segments, and the hash chain that binds them."""
-    from headrace.cli import durable_views as views
+    from headrace.cli.work import durable_views as views
 
     found = _histories(store, bootstrap, [topic], partition)
     if not found:
@@ -138,7 +138,7 @@ def verify(
 
     Against the cluster's own catalog; with --store against what is mirrored in the store, with no broker.
     """
-    from headrace.cli import durable_views as views
+    from headrace.cli.work import durable_views as views
 
     found = _to_prove(store, bootstrap, topics, partition)
     verdicts = views.verified(found, store) if store is not None else _run(views.verified_of(bootstrap, found))
@@ -182,7 +182,7 @@ def sweep(
 
     Brokers do so by themselves every durable.sweep.interval.ms; what is younger than durable.sweep.grace.ms is kept.
     """
-    from headrace.cli import durable_views as views
+    from headrace.cli.work import durable_views as views
 
     swept = _run(views.sweep(bootstrap, execute=execute))
     if json:
@@ -220,7 +220,7 @@ def merge(
     it has very many keys; --dry-run reads nothing, and does not know what would stay.
     Who reads meanwhile is not disturbed: the objects that are replaced go a minute later.
     """
-    from headrace.cli import durable_views as views
+    from headrace.cli.work import durable_views as views
 
     merged = _run(views.merge(bootstrap, topic, partition, execute=execute))
     if json:
@@ -256,7 +256,7 @@ def recover(
     Only what nobody leads, and none of whose replicas lives. Without --accept-loss it is only said what would be done,
     and what would be lost. A broker that comes back later is no replica any more: its log is set aside, whole.
     """
-    from headrace.cli import recovering
+    from headrace.cli.work import recovering
 
     found = _run(recovering.recover(bootstrap, topic, partition, to, execute=accept_loss))
     for one in found.partitions:

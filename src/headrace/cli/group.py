@@ -14,7 +14,7 @@ from headrace.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, whole_numbe
 from headrace.cli.output import note, print_json, print_line, print_table
 
 if TYPE_CHECKING:
-    from headrace.cli.resetting import Reset, Target
+    from headrace.cli.work.resetting import Reset, Target
     from headrace.net.client.cluster import Cluster
     from headrace.net.client.groups import Groups, GroupView, TopicPartition
 
@@ -146,7 +146,7 @@ def reset_offsets(
     json: Json = False,
 ) -> None:
     """Say where a group that nobody is in shall read on from."""
-    from headrace.cli.resetting import Target, parse_datetime, parse_duration, parse_topics, plan, read_file
+    from headrace.cli.work.resetting import Target, parse_datetime, parse_duration, parse_topics, plan, read_file
 
     given = (to_earliest, to_latest, to_current, *(one is not None for one in (to_offset, to_datetime, by_duration)))
     if sum((*given, shift_by is not None, from_file is not None)) != 1:

@@ -57,7 +57,7 @@ def produce(
     json: Json = False,
 ) -> None:
     """Write each line of a file or of standard input as one record."""
-    from headrace.cli.producing import Orders, write_lines
+    from headrace.cli.work.producing import Orders, write_lines
     from headrace.net.loops import run
 
     if key_separator == "":

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headrace.cli.bearing import bearing, down_of, losses_borne, voters_of
 from headrace.cli.broker import with_members
 from headrace.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, NoBootstrap
 from headrace.cli.output import note, print_json, print_line, print_table
+from headrace.cli.work.bearing import bearing, down_of, losses_borne, voters_of
 
 if TYPE_CHECKING:
     from headrace.net.client.members import BrokerView, Members, MemberView, QuorumView
@@ -79,7 +79,7 @@ def recover(
     those of --bootstrap. A voter that is only cut off, and comes back,
     stops with a sentence that says what to do. Exits with 1 unless it was done.
     """
-    from headrace.cli.lost_quorum import recovered
+    from headrace.cli.work.lost_quorum import recovered
 
     with recovered([each.resolve() for each in data], bootstrap, execute=accept_loss) as found:
         if json:
@@ -102,7 +102,7 @@ def rejoin(
 
     Only after the broker was told so, when it started with --join. It comes back as a learner, with --join.
     """
-    from headrace.cli.lost_quorum import rejoined
+    from headrace.cli.work.lost_quorum import rejoined
 
     kept = rejoined(data.resolve())
     if json:

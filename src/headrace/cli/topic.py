@@ -9,9 +9,9 @@ import typer
 
 from headrace.base.errors import UsageError
 from headrace.base.reading import INT_MAX, natural
-from headrace.cli import moving
 from headrace.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Config, Json, parse_pairs, whole_number
 from headrace.cli.output import print_json, print_line, print_table
+from headrace.cli.work import moving
 
 if TYPE_CHECKING:
     from headrace.net.client.admin import Admin

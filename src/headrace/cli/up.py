@@ -51,11 +51,11 @@ def up(
             raise UsageError("--advertise names one address, --nodes has several: start each with 'headrace broker'.")
         options = ["--log-level", log_level, *(["--json"] if json else [])]
         options += [part for key, value in configs.items() for part in ("--config", f"{key}={value}")]
-        from headrace.cli.supervisor import supervise
+        from headrace.cli.work.supervisor import supervise
 
         supervise(data=data.resolve(), listen=listen, count=nodes, options=options)
         return
-    from headrace.cli.serve import serve
+    from headrace.cli.work.serve import serve
 
     serve(
         data=data.resolve(),

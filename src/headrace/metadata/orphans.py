@@ -14,7 +14,7 @@ the key says                            because
 ======================================  ==========================================================================
 a leader epoch below the partition's    a partition's leader epoch only rises: (2) never holds again
 a start below the catalog's end         the end of a catalog only rises, through deletions too: (3) never holds again
-a topic that was, and is gone           an id is given once: (1) never holds again (`broker.sweeper` sees to it)
+a topic that was, and is gone           an id is given once: (1) never holds again (`broker.durable.sweeper` sees to it)
 anything else                           it may be on its way: kept
 ======================================  ==========================================================================
 

@@ -2,7 +2,7 @@
 
 Promises: `decode_message(encode_message(m)) == m`; whatever is not such a message raises CorruptData and nothing else,
 and is read no further than its own end. What comes out keeps no view of what went in. Who it is from and for stands
-around it (`net.peers`), for many messages at once. Big-endian.
+around it (`net.peer.peers`), for many messages at once. Big-endian.
 """
 
 from __future__ import annotations

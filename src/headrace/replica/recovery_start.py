@@ -78,7 +78,9 @@ def recovery_start(partition: PartitionImage, node: BrokerId, stamped: int | Non
         return Anew(FIRST_OFFSET)
     gives_up = partition.is_unclean and partition.leader == node and partition.assignment_epoch > 0
     if gives_up or partition.is_recovered:  # the latter also where it died before it had made its first log
-        return Anew(FIRST_OFFSET)  # `broker.durable_wins` reads of the store what is to be known where that ends
+        return Anew(
+            FIRST_OFFSET
+        )  # `broker.partitions.durable_wins` reads of the store what is to be known where that ends
     if partition.assignment_epoch == 0 and stamped is None:
         return Anew(FIRST_OFFSET)
     return Offline(LOST)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
-from headrace.storage.log.journal import Journal, JournalRound, Recoverable
+from headrace.storage.log.journal.journal import Journal, JournalRound, Recoverable
 
 
 @dataclass(slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Final
 
-from headrace.storage.log.journal import JournalSettings
+from headrace.storage.log.journal.journal import JournalSettings
 
 JOURNALED: Final = 0.9
 """Share of the runs whose brokers keep a journal."""

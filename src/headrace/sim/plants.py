@@ -15,15 +15,15 @@ from unittest.mock import patch
 from headrace.base.errors import NoRoom
 from headrace.base.ids import Offset
 from headrace.base.ports import Buffer, Disk
-from headrace.broker.parking import Commit
-from headrace.broker.partition import Partition
-from headrace.broker.replica import Replica
-from headrace.storage.log import rounds, scan
+from headrace.broker.kit.parking import Commit
+from headrace.broker.partitions.partition import Partition
+from headrace.broker.partitions.replica import Replica
+from headrace.storage.log import scan
 from headrace.storage.log.contents import Contents
 from headrace.storage.log.engine import Done, LocalRound
 from headrace.storage.log.flush import Ticket
-from headrace.storage.log.journal import Journal, Recoverable
-from headrace.storage.log.rounds import LogKey
+from headrace.storage.log.journal.journal import Journal, Recoverable, rounds
+from headrace.storage.log.journal.rounds import LogKey
 from headrace.wire.batches import BatchHeader, parse_header
 from headrace.wire.errors import ErrorCode
 

@@ -72,7 +72,7 @@ def run(seed: int) -> Outcome:
         guarded(),
         _logs_in(world),
         counted(outcome.journal),
-        patch("headrace.broker.quorum.member.METADATA_EVENTS_PER_SNAPSHOT", EVENTS_PER_SNAPSHOT),
+        patch("headrace.broker.cluster.quorum.member.METADATA_EVENTS_PER_SNAPSHOT", EVENTS_PER_SNAPSHOT),
     ):
         try:
             final = loop.run_until_complete(asyncio.wait_for(_simulate(world, seed), RUN_SECONDS_MAX))

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from headrace.base.errors import UsageError
 from headrace.base.limits import SPARK_REPEATS_WINDOW_MAX, SPARK_TASKS_MAX
 from headrace.base.reading import INT_MAX, is_natural, json_value
-from headrace.spark.columns import Columns
+from headrace.spark.read.columns import Columns
 
 EARLIEST: Final = -2
 LATEST: Final = -1

@@ -48,3 +48,11 @@ def _answers(spark: SparkSession) -> bool:
         return bool(spark.version)
     except Exception:
         return False
+
+
+def reason(error: Exception) -> str:
+    """One sentence of a failure: Spark wraps a worker's exception, or Java's, in many lines."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    ours = [line.partition(": ")[2] for line in lines if line.startswith("headrace.") and ": " in line]
+    causes = [line.removeprefix(": ") for line in lines if line.startswith((": ", "Caused by: "))]
+    return (ours or causes or lines or [type(error).__name__])[0]

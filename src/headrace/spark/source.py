@@ -2,7 +2,7 @@
 
 Promises: the driver fixes the offset range of every partition once; each task reads its part, durable segments straight
 from the store; the rows are those that a Kafka consumer gets for the same offsets. Damage and loss fail the job with a
-text that names topic, partition, offset and object. Rows are written at least once, by `headrace.spark.writers`.
+text that names topic, partition, offset and object. Rows are written at least once, by `headrace.spark.write.writers`.
 Workers import numba only when they read or write.
 """
 
@@ -23,11 +23,11 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from headrace.base.errors import UsageError
-from headrace.spark.columns import Columns
-from headrace.spark.extent import Sources
-from headrace.spark.filters import ALL, wanted_by
 from headrace.spark.options import ReadOptions, parse_options
-from headrace.spark.plan import Task, plan_tasks
+from headrace.spark.read.columns import Columns
+from headrace.spark.read.extent import Sources
+from headrace.spark.read.filters import ALL, wanted_by
+from headrace.spark.read.plan import Task, plan_tasks
 
 
 class HeadraceDataSource(DataSource):
@@ -51,17 +51,17 @@ class HeadraceDataSource(DataSource):
         return kind(options, columns_of(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        from headrace.spark.streaming import HeadraceStreamReader
+        from headrace.spark.read.streaming import HeadraceStreamReader
 
         return HeadraceStreamReader(parse_options(self.options, streaming=True), columns_of(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        from headrace.spark.writers import HeadraceWriter, plan_write
+        from headrace.spark.write.writers import HeadraceWriter, plan_write
 
         return HeadraceWriter(plan_write(self.options, schema, overwrite, streaming=False))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's name
-        from headrace.spark.writers import HeadraceStreamWriter, plan_write
+        from headrace.spark.write.writers import HeadraceStreamWriter, plan_write
 
         return HeadraceStreamWriter(plan_write(self.options, schema, overwrite, streaming=True))
 
@@ -107,8 +107,8 @@ class FilteringReader(HeadraceReader):
 
 def rows_of(options: ReadOptions, columns: Columns, partition: InputPartition) -> Iterator[Any]:
     """In a worker: what its task yields."""
-    from headrace.spark.reading import TaskReader
-    from headrace.spark.settled import settle, settle_first
+    from headrace.spark.read.reading import TaskReader
+    from headrace.spark.read.settled import settle, settle_first
 
     task: Task | None = partition.value
     if task is None:

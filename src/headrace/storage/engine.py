@@ -18,8 +18,8 @@ from headrace.base.ports import Buffer, Space
 from headrace.wire.batches import BatchHeader
 
 if TYPE_CHECKING:
-    from headrace.storage.log.compaction import Cleaning
-    from headrace.storage.log.damage import Examination
+    from headrace.storage.log.compaction.planning import Cleaning
+    from headrace.storage.log.recovery.damage import Examination
 
 NO_GAPS: Final = Offset(0)
 """Compaction never ran: below no offset are there any."""

@@ -16,7 +16,7 @@ from headrace.base.errors import UsageError
 
 if TYPE_CHECKING:
     from headrace.broker.config import BrokerConfig
-    from headrace.broker.nodes import Node
+    from headrace.broker.home.nodes import Node
 
 DURABLE_URL: Final = "durable.url"
 HOST: Final = "127.0.0.1"
@@ -126,7 +126,7 @@ async def cluster(
     as of `broker`; the cluster of a directory has as many brokers as when it was born. Topics have up to three replicas
     unless who makes them says otherwise. Raises HeadraceError where it cannot start."""
     from headrace.base.addresses import Address
-    from headrace.broker.nodes import prepare
+    from headrace.broker.home.nodes import prepare
     from headrace.storage.disk import LocalDisk
 
     with _directory(data) as place:
@@ -152,8 +152,8 @@ def _directory(data: Path | None) -> Iterator[Path]:
 @asynccontextmanager
 async def _served(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
     from headrace.broker.boot import Broker
-    from headrace.broker.cleaner_child import run_in_child
     from headrace.broker.system import SystemClock, system_random
+    from headrace.broker.upkeep.cleaner_child import run_in_child
     from headrace.storage.disk import LocalDisk
     from headrace.storage.objects import open_objects
 

@@ -17,13 +17,13 @@ from headrace.broker.boot import Broker
 from headrace.broker.config import BrokerConfig
 from headrace.broker.metrics.catalog import METRICS, Kind
 from headrace.broker.metrics.requests import OTHER_VERSION, RequestCounts
-from headrace.broker.partition import Partition
+from headrace.broker.partitions.partition import Partition
 from headrace.broker.system import SystemClock, system_random
 from headrace.metadata.configs import check_broker_configs
 from headrace.storage.disk import LocalDisk
 from headrace.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from headrace.wire.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
-from tests.broker import cluster as clusters
+from tests.broker import clusters
 from tests.broker.data_path import batch, create, fetch, produce, produce_request
 from tests.broker.group_broker import QUICK, RawClient, until
 from tests.broker.metrics.exposition import Scrape, ask, scrape

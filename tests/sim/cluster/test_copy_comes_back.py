@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from headrace.storage.log.journal import JournalSettings
+from headrace.storage.log.journal.journal import JournalSettings
 from headrace.wire.apis import ApiKey, api
 from headrace.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,

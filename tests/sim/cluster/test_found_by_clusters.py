@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from typing import Any
 
-from headrace.broker.metadata import SETTINGS
+from headrace.broker.cluster.driver import SETTINGS
 from headrace.sim.client import Client, Lost
 from headrace.sim.cluster.brokers import BrokerPrograms
 from headrace.sim.cluster.clients import APIS
@@ -21,7 +21,7 @@ from headrace.sim.guard import guarded
 from headrace.sim.journals import NONE
 from headrace.sim.loop import VirtualLoop
 from headrace.sim.run import close, garbage_kept
-from headrace.storage.log.journal import JournalSettings
+from headrace.storage.log.journal.journal import JournalSettings
 from headrace.wire.apis import ApiKey, api
 from headrace.wire.messages.remove_raft_voter import RemoveRaftVoterRequest
 

@@ -11,7 +11,7 @@ from headrace.sim.client import Client, Lost
 from headrace.sim.cluster.records.stage import APIS
 from headrace.sim.cluster.world import PORT, address_of
 from headrace.sim.journals import NONE
-from headrace.storage.log.journal import JournalSettings
+from headrace.storage.log.journal.journal import JournalSettings
 from headrace.wire.apis import ApiKey, api
 from headrace.wire.batches import encode_batch
 from headrace.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest

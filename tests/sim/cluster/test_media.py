@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headrace.sim.cluster.records.media import SUFFIX, Media, directory_of, parse
 from headrace.sim.nodes import FileNode
-from headrace.storage.log.journal import JournalSettings
+from headrace.storage.log.journal.journal import JournalSettings
 from tests.sim.cluster.test_found_by_records import NAME, RecordsScript
 
 DIRECTORY = f"{NAME}-0"

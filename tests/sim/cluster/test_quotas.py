@@ -223,7 +223,7 @@ def test_a_batch_of_somewhat_more_than_its_quota_allows_comes_again_and_again(pl
 
 
 def test_a_session_whose_first_answer_was_emptied_takes_no_place(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.broker.fetch_sessions.FETCH_SESSIONS_MAX", 1)
+    monkeypatch.setattr("headrace.broker.requests.fetch_sessions.FETCH_SESSIONS_MAX", 1)
 
     async def work(world: World) -> None:
         await world.produce(world.admin)

@@ -13,7 +13,7 @@ from unittest.mock import patch
 from headrace.base.ids import Offset, PartitionIndex, TopicId
 from headrace.storage.engine import FlushTicket, LogConfig, LogIdentity
 from headrace.storage.log.engine import LocalLogEngine
-from headrace.storage.log.journal import Journal, JournalSettings, Upkeep
+from headrace.storage.log.journal.journal import Journal, JournalSettings, Upkeep
 from headrace.storage.log.partition import LocalLog
 from tests.storage.log.log_world import IDENTITY, ROOT, SMALL
 from tests.storage.log.memory_disk import MemoryDisk

@@ -10,7 +10,7 @@ from headrace.storage.log.partition import LocalLog
 from headrace.wire.batches import encode_batch
 from headrace.wire.records import Record
 from tests.storage.log.log_world import Twin, batch, flush, new_disk, open_log
-from tests.storage.log.test_log_damage import flip
+from tests.storage.log.recovery.test_log_damage import flip
 
 
 def test_a_producer_snapshot_that_waits_for_its_flush_is_read_after_a_cut() -> None:

@@ -15,11 +15,11 @@ from headrace.base.ids import LeaderEpoch, Offset
 from headrace.base.ports import Buffer
 from headrace.storage.log.partition import LocalLog
 from headrace.wire.batches import check_batches
+from tests.storage.log.journal.test_journal import BIG, World
+from tests.storage.log.journal.test_journal_power_cuts import ROOMY
 from tests.storage.log.journal_world import identity_of, inline_workers
 from tests.storage.log.log_world import NOW_MS, batch, read_all
 from tests.storage.log.memory_disk import MemoryFile
-from tests.storage.log.test_journal import BIG, World
-from tests.storage.log.test_journal_power_cuts import ROOMY
 
 OS = replace(ROOMY, fsync=False)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from headrace.broker.context import Handler
 from headrace.broker.handlers import (
     add_raft_voter,
     alter_client_quotas,
@@ -68,6 +67,7 @@ from headrace.broker.handlers import (
     unregister_broker,
     update_features,
 )
+from headrace.broker.requests.context import Handler
 
 ALL: Final[tuple[Handler, ...]] = tuple(
     module.HANDLER

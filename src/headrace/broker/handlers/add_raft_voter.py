@@ -7,8 +7,8 @@ Answered when the change is committed. v0.
 from __future__ import annotations
 
 from headrace.base.ids import BrokerId, DirectoryId
-from headrace.broker.admin import error_of, other_cluster, submitted
-from headrace.broker.context import Handler, RequestContext
+from headrace.broker.requests.admin import error_of, other_cluster, submitted
+from headrace.broker.requests.context import Handler, RequestContext
 from headrace.controller.asks import ChangeVoter
 from headrace.wire.apis import ApiKey
 from headrace.wire.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse

@@ -6,8 +6,8 @@ Quotas of an ip, and of changes that the controller makes (KIP-599), are refused
 
 from __future__ import annotations
 
-from headrace.broker.admin import error_of, submitted
-from headrace.broker.context import Handler, RequestContext
+from headrace.broker.requests.admin import error_of, submitted
+from headrace.broker.requests.context import Handler, RequestContext
 from headrace.controller.asks import AlterQuotas
 from headrace.controller.decision import Refusal
 from headrace.controller.quotas import QuotaAlteration, QuotaOp

@@ -5,8 +5,8 @@ Superseded by IncrementalAlterConfigs, and kept for the clients that have only t
 
 from __future__ import annotations
 
-from headrace.broker.admin import error_of, submitted
-from headrace.broker.context import Handler, RequestContext
+from headrace.broker.requests.admin import error_of, submitted
+from headrace.broker.requests.context import Handler, RequestContext
 from headrace.controller.asks import AlterConfigs
 from headrace.controller.configs import Alteration, AlterOp, ResourceAlteration
 from headrace.controller.decision import Refusal

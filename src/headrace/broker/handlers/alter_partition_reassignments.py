@@ -8,8 +8,8 @@ cancel what is not, NO_REASSIGNMENT_IN_PROGRESS. v1 may forbid another number of
 from __future__ import annotations
 
 from headrace.base.ids import BrokerId, PartitionIndex
-from headrace.broker.admin import error_of, submitted
-from headrace.broker.context import Handler, RequestContext
+from headrace.broker.requests.admin import error_of, submitted
+from headrace.broker.requests.context import Handler, RequestContext
 from headrace.controller.asks import ReassignPartitions
 from headrace.controller.decision import Refusal
 from headrace.controller.reassignments import Reassignment

@@ -8,7 +8,7 @@ directories goes to the last. v2 flexible.
 from __future__ import annotations
 
 from headrace.base.ids import PartitionIndex, TopicPartition
-from headrace.broker.context import Handler, RequestContext
+from headrace.broker.requests.context import Handler, RequestContext
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.alter_replica_log_dirs import (

@@ -5,7 +5,7 @@ To set one is SECURITY_DISABLED; to delete one is RESOURCE_NOT_FOUND, as on Kafk
 
 from __future__ import annotations
 
-from headrace.broker.context import Handler, RequestContext
+from headrace.broker.requests.context import Handler, RequestContext
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.alter_user_scram_credentials import (

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from headrace.broker.context import Handler, RequestContext
+from headrace.broker.requests.context import Handler, RequestContext
 from headrace.metadata.features import FEATURES
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from headrace.broker.context import Handler, RequestContext
 from headrace.broker.handlers.describe_groups import ALL_OPERATIONS
+from headrace.broker.requests.context import Handler, RequestContext
 from headrace.coordinators.groups.consumer.model import (
     NO_PARTITIONS,
     ConsumerGroup,

@@ -5,7 +5,7 @@ v2 flexible; v3 an owner other than who asks.
 
 from __future__ import annotations
 
-from headrace.broker.context import Handler, RequestContext
+from headrace.broker.requests.context import Handler, RequestContext
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.create_delegation_token import CreateDelegationTokenRequest, CreateDelegationTokenResponse

@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 from headrace.base.ids import BrokerId
-from headrace.broker.admin import error_of, submitted
-from headrace.broker.context import Handler, RequestContext
+from headrace.broker.requests.admin import error_of, submitted
+from headrace.broker.requests.context import Handler, RequestContext
 from headrace.controller.asks import CreatePartitions, TopicAnswer
 from headrace.controller.decision import Refusal
 from headrace.controller.topic_changes import NewPartitions

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from headrace.base.ids import BrokerId
-from headrace.broker.admin import error_of, new_topic_id, submitted
-from headrace.broker.context import Handler, RequestContext
+from headrace.broker.requests.admin import error_of, new_topic_id, submitted
+from headrace.broker.requests.context import Handler, RequestContext
 from headrace.controller.asks import CreateTopics, TopicAnswer
 from headrace.controller.decision import Refusal
 from headrace.controller.topics import NewTopic

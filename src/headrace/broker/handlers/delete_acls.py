@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from headrace.broker.context import Handler, RequestContext
 from headrace.broker.handlers.describe_acls import NO_ACLS
+from headrace.broker.requests.context import Handler, RequestContext
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.delete_acls import DeleteAclsFilterResult, DeleteAclsRequest, DeleteAclsResponse

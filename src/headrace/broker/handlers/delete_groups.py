@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 
-from headrace.broker.context import Handler, RequestContext
+from headrace.broker.requests.context import Handler, RequestContext
 from headrace.coordinators.groups.events import Delete, DeleteReply
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode

@@ -4,9 +4,9 @@ Answered once the new start is durable, with it as the low watermark. The offset
 means just that; one below the present start changes nothing. Internal topics belong to their coordinators:
 INVALID_TOPIC_EXCEPTION. POLICY_VIOLATION where the topic's cleanup.policy does not name delete, and where the partition
 is exported to a durable store that still lacks what would go. Of durable history the controller deletes, before the log
-does: the new start is the cluster's, whoever leads. What a leader that is
-alone in sync has appended is first flushed (`broker.visibility`). A `timeout_ms` below REQUEST_WAIT_MS_MIN counts as
-that; where the time is over (REQUEST_TIMED_OUT) the deletion goes on.
+does: the new start is the cluster's, whoever leads. What a leader that is alone in sync has appended is first flushed
+(`broker.requests.visibility`). A `timeout_ms` below REQUEST_WAIT_MS_MIN counts as that; where the time is over
+(REQUEST_TIMED_OUT) the deletion goes on.
 
 v2 flexible.
 """
@@ -18,9 +18,9 @@ from typing import Final
 
 from headrace.base.ids import Offset, PartitionIndex, TopicPartition
 from headrace.base.limits import REQUEST_WAIT_MS_MIN
-from headrace.broker.context import Handler, RequestContext
-from headrace.broker.partition import Partition
-from headrace.broker.visibility import until_own_appends_are_visible
+from headrace.broker.partitions.partition import Partition
+from headrace.broker.requests.context import Handler, RequestContext
+from headrace.broker.requests.visibility import until_own_appends_are_visible
 from headrace.controller.asks import DeleteHistory
 from headrace.metadata.values import TopicImage
 from headrace.wire.apis import ApiKey

@@ -7,8 +7,8 @@ error messages; v6 by id too (KIP-516). `timeout_ms` as in CreateTopics.
 from __future__ import annotations
 
 from headrace.base.ids import NO_TOPIC_ID, TopicId
-from headrace.broker.admin import error_of, submitted
-from headrace.broker.context import Handler, RequestContext
+from headrace.broker.requests.admin import error_of, submitted
+from headrace.broker.requests.context import Handler, RequestContext
 from headrace.controller.asks import DeleteTopics, TopicAnswer
 from headrace.controller.decision import Refusal
 from headrace.controller.topic_changes import TopicRef

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.broker.context import Handler, RequestContext
+from headrace.broker.requests.context import Handler, RequestContext
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from headrace.broker.context import Handler, RequestContext
+from headrace.broker.requests.context import Handler, RequestContext
 from headrace.controller.decision import Refusal
 from headrace.metadata.quotas import IP, KINDS, QuotaEntity
 from headrace.wire.apis import ApiKey

@@ -5,8 +5,8 @@ v1 endpoint types (KIP-919): a broker answers for brokers only; v2 fenced broker
 
 from __future__ import annotations
 
-from headrace.broker.context import Handler, RequestContext
-from headrace.broker.topic_answers import (
+from headrace.broker.requests.context import Handler, RequestContext
+from headrace.broker.requests.topic_answers import (
     CLUSTER_OPERATIONS,
     OPERATIONS_NOT_ASKED_FOR,
     controller_id,

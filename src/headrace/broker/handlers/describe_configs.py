@@ -13,8 +13,8 @@ from collections.abc import Awaitable, Iterable, Sequence
 from typing import Final
 
 from headrace.base.limits import RESOURCES_PER_TURN_MAX
-from headrace.broker.admin import error_of
-from headrace.broker.context import Handler, RequestContext
+from headrace.broker.requests.admin import error_of
+from headrace.broker.requests.context import Handler, RequestContext
 from headrace.controller.configs import ResourceType, named_broker
 from headrace.controller.decision import Refusal
 from headrace.controller.topic_names import topic_name_problem

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from headrace.broker.context import Handler, RequestContext
+from headrace.broker.requests.context import Handler, RequestContext
 from headrace.coordinators.groups.model import Group, GroupState, Member
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from headrace.base.ids import PartitionIndex, TopicPartition
-from headrace.broker.context import Handler, RequestContext
-from headrace.broker.replica import Replica
+from headrace.broker.partitions.replica import Replica
+from headrace.broker.requests.context import Handler, RequestContext
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.describe_log_dirs import (

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from headrace.base.ids import PartitionIndex, TopicPartition
-from headrace.broker.context import Handler, RequestContext
+from headrace.broker.requests.context import Handler, RequestContext
 from headrace.controller.topic_names import topic_name_problem
 from headrace.metadata.values import TopicImage
 from headrace.replica.producer_snapshots import ProducerEntry

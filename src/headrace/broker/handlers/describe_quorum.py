@@ -12,8 +12,8 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from headrace.base.ids import NO_LEADER, BrokerId, PartitionIndex, TopicPartition
-from headrace.broker.admin import submitted
-from headrace.broker.context import Handler, RequestContext
+from headrace.broker.requests.admin import submitted
+from headrace.broker.requests.context import Handler, RequestContext
 from headrace.controller.asks import QuorumView, ReadQuorum, Replica
 from headrace.controller.decision import Refusal
 from headrace.metadata.image import MetadataImage

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from headrace.base.limits import DESCRIBED_PARTITIONS_MAX
-from headrace.broker.context import Handler, RequestContext
-from headrace.broker.topic_answers import TOPIC_OPERATIONS, live_ids, offline_replicas, partition_error
+from headrace.broker.requests.context import Handler, RequestContext
+from headrace.broker.requests.topic_answers import TOPIC_OPERATIONS, live_ids, offline_replicas, partition_error
 from headrace.controller.topic_names import topic_name_problem
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.values import PartitionImage, TopicImage

@@ -5,7 +5,7 @@ An empty id: INVALID_REQUEST, as on Kafka. v0 flexible.
 
 from __future__ import annotations
 
-from headrace.broker.context import Handler, RequestContext
+from headrace.broker.requests.context import Handler, RequestContext
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.describe_transactions import (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from headrace.broker.context import Handler, RequestContext
+from headrace.broker.requests.context import Handler, RequestContext
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.describe_user_scram_credentials import (

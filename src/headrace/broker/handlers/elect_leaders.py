@@ -11,8 +11,8 @@ from __future__ import annotations
 from itertools import groupby
 
 from headrace.base.ids import PartitionIndex
-from headrace.broker.admin import error_of, submitted
-from headrace.broker.context import Handler, RequestContext
+from headrace.broker.requests.admin import error_of, submitted
+from headrace.broker.requests.context import Handler, RequestContext
 from headrace.controller.asks import ElectLeaders
 from headrace.controller.decision import Refusal
 from headrace.controller.leaders import Election, ElectionOutcome, PartitionRef

@@ -10,8 +10,8 @@ from __future__ import annotations
 import structlog
 
 from headrace.base.errors import HeadraceError
-from headrace.broker.context import Handler, RequestContext
-from headrace.broker.metadata import ChangeRefused, NotController
+from headrace.broker.cluster.driver import ChangeRefused, NotController
+from headrace.broker.requests.context import Handler, RequestContext
 from headrace.controller.asks import Answer, decode_ask, encode_answer, encode_leader
 from headrace.controller.decision import Refusal
 from headrace.wire.apis import ApiKey

@@ -4,7 +4,7 @@ Reads go to the high watermark, under read_committed to the last stable offset. 
 first would be over the limits (KIP-74). A request that finds fewer than min_bytes, or than max_bytes where that is
 less, parks until they are visible, its time is up, or a partition changes hands; the connection waits with it, or each
 of many parked fetches would bring a whole answer into memory at once. Where slow readers leave little room for answers
-(`net.room`), less is given than was asked for. Sessions are incremental (KIP-227).
+(`net.server.request_budget`), less is given than was asked for. Sessions are incremental (KIP-227).
 
 What the log does not have any more, and durable history has (KIP-405), is given from memory, or read from the store
 beside the loop: the request waits for it, as it waits for bytes to become visible, and where other partitions have
@@ -29,18 +29,18 @@ from headrace.base.errors import CorruptData, StorageFailure
 from headrace.base.ids import NO_EPOCH, BrokerId, Offset, TopicId, TopicPartition
 from headrace.base.limits import FETCH_BYTES_MAX, HISTORY_LOADS_PER_FETCH_MAX
 from headrace.base.ports import Buffer
-from headrace.broker.context import Handler, RequestContext, Services
-from headrace.broker.current_leaders import told_in_fetch
-from headrace.broker.deferred import Deferred
-from headrace.broker.fetch_sessions import NO_SESSION, FetchPlan, PartitionKey, Wanted
+from headrace.broker.durable.history import HistoryUnavailable, Loading
 from headrace.broker.handlers import plain_fetch
 from headrace.broker.handlers.plain_fetch import READ_COMMITTED, enough
-from headrace.broker.history import HistoryUnavailable, Loading
-from headrace.broker.parking import ParkedFetch
-from headrace.broker.partition import Partition
-from headrace.broker.replica import Replica
+from headrace.broker.kit.deferred import Deferred
+from headrace.broker.kit.parking import ParkedFetch
+from headrace.broker.partitions.partition import Partition
+from headrace.broker.partitions.replica import Replica
+from headrace.broker.requests.context import Handler, RequestContext, Services
+from headrace.broker.requests.current_leaders import told_in_fetch
+from headrace.broker.requests.fetch_sessions import NO_SESSION, FetchPlan, PartitionKey, Wanted
 from headrace.metadata.image import MetadataImage
-from headrace.net.listener import Answer
+from headrace.net.server.listener import Answer
 from headrace.storage.engine import DamagedRange
 from headrace.storage.tier.blocks import Block
 from headrace.wire.apis import Api, ApiKey, api

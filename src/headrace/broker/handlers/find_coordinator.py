@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from headrace.broker.context import Handler, RequestContext
-from headrace.broker.topic_answers import endpoint_of
+from headrace.broker.requests.context import Handler, RequestContext
+from headrace.broker.requests.topic_answers import endpoint_of
 from headrace.controller.decision import Refusal
 from headrace.metadata.image import BrokerImage
 from headrace.wire.apis import ApiKey

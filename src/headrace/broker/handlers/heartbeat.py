@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Final
 
-from headrace.broker.context import Handler, RequestContext, Services, Shortcut
-from headrace.broker.deferred import Deferred
-from headrace.broker.group_answers import Build, Caller, Respond, answered_as_member
-from headrace.broker.group_shard import GroupShard
-from headrace.broker.group_waiters import Told
+from headrace.broker.groups.shard import GroupShard
+from headrace.broker.groups.waiters import Told
 from headrace.broker.handlers import plain_groups
+from headrace.broker.handlers.group_answers import Build, Caller, Respond, answered_as_member
+from headrace.broker.kit.deferred import Deferred
+from headrace.broker.requests.context import Handler, RequestContext, Services, Shortcut
 from headrace.coordinators.groups.events import Heartbeat, HeartbeatReply
 from headrace.wire.apis import ApiKey
 from headrace.wire.codec import new

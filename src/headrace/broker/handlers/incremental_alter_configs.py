@@ -6,8 +6,8 @@ In force when answered. Each resource changes whole or not at all. v1 flexible. 
 
 from __future__ import annotations
 
-from headrace.broker.admin import error_of, submitted
-from headrace.broker.context import Handler, RequestContext
+from headrace.broker.requests.admin import error_of, submitted
+from headrace.broker.requests.context import Handler, RequestContext
 from headrace.controller.asks import AlterConfigs
 from headrace.controller.configs import Alteration, ResourceAlteration
 from headrace.controller.decision import Refusal

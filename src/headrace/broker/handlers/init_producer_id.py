@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from headrace.base.ids import NO_PRODUCER_ID
-from headrace.broker.context import Handler, RequestContext
+from headrace.broker.requests.context import Handler, RequestContext
 from headrace.controller.decision import Refusal
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode

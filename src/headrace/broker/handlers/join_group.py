@@ -16,11 +16,11 @@ from collections.abc import Awaitable
 from typing import Final
 
 from headrace.base.limits import GROUP_NAME_CHARS_MAX, GROUP_REASON_CHARS_MAX, GROUP_SUBSCRIPTION_BYTES_MAX
-from headrace.broker.context import Handler, RequestContext, Services, Shortcut
-from headrace.broker.deferred import Deferred
-from headrace.broker.group_answers import Build, Caller, Respond, answered_as_member
-from headrace.broker.group_waiters import Told
+from headrace.broker.groups.waiters import Told
 from headrace.broker.handlers import plain_groups
+from headrace.broker.handlers.group_answers import Build, Caller, Respond, answered_as_member
+from headrace.broker.kit.deferred import Deferred
+from headrace.broker.requests.context import Handler, RequestContext, Services, Shortcut
 from headrace.coordinators.groups.events import Join, JoinReply
 from headrace.coordinators.groups.model import Protocol
 from headrace.wire.apis import ApiKey

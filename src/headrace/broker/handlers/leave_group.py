@@ -10,10 +10,10 @@ from collections.abc import Awaitable, Sequence
 from typing import Final
 
 from headrace.base.limits import GROUP_REASON_CHARS_MAX
-from headrace.broker.context import Handler, RequestContext
-from headrace.broker.deferred import Deferred
-from headrace.broker.group_answers import answered
-from headrace.broker.group_waiters import Told
+from headrace.broker.groups.waiters import Told
+from headrace.broker.handlers.group_answers import answered
+from headrace.broker.kit.deferred import Deferred
+from headrace.broker.requests.context import Handler, RequestContext
 from headrace.coordinators.groups.events import Leave, Leaver, LeaveReply
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode

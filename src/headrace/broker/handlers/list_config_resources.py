@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from headrace.broker.context import Handler, RequestContext
+from headrace.broker.requests.context import Handler, RequestContext
 from headrace.controller.configs import ResourceType
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode

@@ -6,7 +6,7 @@ counted, as it is for times, -3 the record with the highest timestamp (v7, KIP-7
 UNSUPPORTED_VERSION for a negative one that the version does not know.
 The latest offset is not known (OFFSET_NOT_AVAILABLE, from v5; before, LEADER_NOT_AVAILABLE) until the high watermark
 reaches this epoch's start (KIP-207). KAFKA_STORAGE_ERROR where history would have to be read and cannot be. What a
-leader that is alone in sync has appended is first flushed (`broker.visibility`).
+leader that is alone in sync has appended is first flushed (`broker.requests.visibility`).
 
 v1 the first with one offset per partition; v2 isolation; v4 epochs; v6 flexible; v10 a timeout for look-ups in remote
 storage (KIP-1075), which is not heeded.
@@ -23,10 +23,10 @@ import structlog
 from headrace.base.errors import CorruptData, StorageFailure
 from headrace.base.ids import NO_EPOCH, PartitionIndex, TopicPartition
 from headrace.base.limits import HISTORY_EPOCH_MS_MAX
-from headrace.broker.context import Handler, RequestContext
-from headrace.broker.history import HistoryUnavailable
-from headrace.broker.partition import Partition
-from headrace.broker.visibility import until_own_appends_are_visible
+from headrace.broker.durable.history import HistoryUnavailable
+from headrace.broker.partitions.partition import Partition
+from headrace.broker.requests.context import Handler, RequestContext
+from headrace.broker.requests.visibility import until_own_appends_are_visible
 from headrace.metadata.image import TopicImage
 from headrace.storage.engine import FoundOffset
 from headrace.wire.apis import ApiKey

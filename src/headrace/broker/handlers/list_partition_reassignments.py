@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from headrace.broker.context import Handler, RequestContext
+from headrace.broker.requests.context import Handler, RequestContext
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.values import PartitionImage
 from headrace.wire.apis import ApiKey

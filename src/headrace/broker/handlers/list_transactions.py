@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from headrace.broker.context import Handler, RequestContext
+from headrace.broker.requests.context import Handler, RequestContext
 from headrace.wire.apis import ApiKey
 from headrace.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 

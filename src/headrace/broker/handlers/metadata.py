@@ -14,9 +14,9 @@ from collections.abc import Awaitable, Iterator
 from typing import Final
 
 from headrace.base.ids import NO_TOPIC_ID, BrokerId, TopicId
-from headrace.broker.admin import new_topic_id, submitted
-from headrace.broker.context import Handler, RequestContext
-from headrace.broker.topic_answers import (
+from headrace.broker.requests.admin import new_topic_id, submitted
+from headrace.broker.requests.context import Handler, RequestContext
+from headrace.broker.requests.topic_answers import (
     CLUSTER_OPERATIONS,
     OPERATIONS_NOT_ASKED_FOR,
     TOPIC_OPERATIONS,

@@ -6,7 +6,7 @@ than consumers; GROUP_ID_NOT_FOUND where there is no such group. What was not co
 
 from __future__ import annotations
 
-from headrace.broker.context import Handler, RequestContext
+from headrace.broker.requests.context import Handler, RequestContext
 from headrace.coordinators.groups.events import DeleteOffsets, DeleteOffsetsReply
 from headrace.coordinators.groups.model import NamedPartition
 from headrace.wire.apis import ApiKey

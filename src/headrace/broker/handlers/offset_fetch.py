@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Iterable, Sequence
 from typing import Final
 
 from headrace.base.ids import NO_TOPIC_ID, TopicId
-from headrace.broker.context import Handler, RequestContext
+from headrace.broker.requests.context import Handler, RequestContext
 from headrace.coordinators.groups.model import Commit, Group, NamedPartition, topic_matches
 from headrace.coordinators.groups.offsets import NO_COMMIT, lookup
 from headrace.metadata.image import MetadataImage

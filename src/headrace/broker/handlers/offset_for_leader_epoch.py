@@ -9,8 +9,8 @@ Answers the largest epoch not above the asked one, and the offset at which it en
 from __future__ import annotations
 
 from headrace.base.ids import LeaderEpoch, PartitionIndex, TopicPartition
-from headrace.broker.context import Handler, RequestContext
-from headrace.broker.history import HistoryUnavailable
+from headrace.broker.durable.history import HistoryUnavailable
+from headrace.broker.requests.context import Handler, RequestContext
 from headrace.metadata.image import TopicImage
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode

@@ -12,14 +12,14 @@ from uuid import UUID
 
 from headrace.base.ids import LeaderEpoch, Offset, TopicId
 from headrace.base.limits import PLACES_REMEMBERED_MAX
-from headrace.broker.context import Services, Shortcut
-from headrace.broker.group_answers import PlainAnswer
-from headrace.broker.group_shard import GroupShard
-from headrace.broker.group_waiters import Told
+from headrace.broker.groups.shard import GroupShard
+from headrace.broker.groups.waiters import Told
+from headrace.broker.handlers.group_answers import PlainAnswer
+from headrace.broker.requests.context import Services, Shortcut
 from headrace.coordinators.groups.events import CommitOffsets, CommitReply, NewOffset
 from headrace.coordinators.groups.model import NamedPartition
 from headrace.metadata.image import MetadataImage
-from headrace.net.listener import Answer, Connection
+from headrace.net.server.listener import Answer, Connection
 from headrace.wire.apis import ApiKey
 from headrace.wire.codec import new
 from headrace.wire.errors import ErrorCode

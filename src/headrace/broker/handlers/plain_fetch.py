@@ -15,14 +15,14 @@ from headrace.base.errors import CorruptData, StorageFailure
 from headrace.base.ids import Offset, PartitionIndex, TopicId, TopicPartition
 from headrace.base.limits import FETCH_BYTES_MAX, PLACES_REMEMBERED_MAX
 from headrace.base.ports import Buffer
-from headrace.broker.context import Services, Shortcut
-from headrace.broker.deferred import Deferred
-from headrace.broker.history import HistoryUnavailable
-from headrace.broker.parking import ParkedFetch
-from headrace.broker.partition import Partition
-from headrace.broker.replica import Replica
+from headrace.broker.durable.history import HistoryUnavailable
+from headrace.broker.kit.deferred import Deferred
+from headrace.broker.kit.parking import ParkedFetch
+from headrace.broker.partitions.partition import Partition
+from headrace.broker.partitions.replica import Replica
+from headrace.broker.requests.context import Services, Shortcut
 from headrace.metadata.image import MetadataImage
-from headrace.net.listener import Answer, Connection
+from headrace.net.server.listener import Answer, Connection
 from headrace.storage.tier.blocks import Block
 from headrace.wire.errors import ErrorCode
 from headrace.wire.plain_fetch import (

@@ -11,11 +11,11 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from headrace.base.ports import Buffer
-from headrace.broker.context import Services, Shortcut
-from headrace.broker.group_answers import Build, Caller, PlainAnswer, Respond
-from headrace.broker.group_shard import GroupShard
-from headrace.broker.group_waiters import Told
-from headrace.net.listener import Answer, Connection
+from headrace.broker.groups.shard import GroupShard
+from headrace.broker.groups.waiters import Told
+from headrace.broker.handlers.group_answers import Build, Caller, PlainAnswer, Respond
+from headrace.broker.requests.context import Services, Shortcut
+from headrace.net.server.listener import Answer, Connection
 from headrace.wire.apis import ApiKey
 from headrace.wire.plain_groups import PlainHeader, PlainRequest
 

@@ -13,11 +13,11 @@ from uuid import UUID
 
 from headrace.base.ids import NO_OFFSET, Offset, PartitionIndex, TopicId
 from headrace.base.limits import PLACES_REMEMBERED_MAX, REQUEST_WAIT_MS_MIN
-from headrace.broker.context import Services, Shortcut
-from headrace.broker.current_leaders import MOVED, told_in_produce
-from headrace.broker.partition import Partition
-from headrace.broker.replica import Refusal
-from headrace.net.listener import Answer, Connection, Later
+from headrace.broker.partitions.partition import Partition
+from headrace.broker.partitions.replica import Refusal
+from headrace.broker.requests.context import Services, Shortcut
+from headrace.broker.requests.current_leaders import MOVED, told_in_produce
+from headrace.net.server.listener import Answer, Connection, Later
 from headrace.storage.engine import Appended
 from headrace.wire.apis import Api, ApiKey, api
 from headrace.wire.codec import new

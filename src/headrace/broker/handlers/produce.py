@@ -21,13 +21,13 @@ from headrace.base.errors import HeadraceError
 from headrace.base.ids import NO_OFFSET, Offset, PartitionIndex, TopicId, TopicPartition
 from headrace.base.limits import REQUEST_WAIT_MS_MIN
 from headrace.base.ports import Buffer
-from headrace.broker.context import Handler, RequestContext
-from headrace.broker.current_leaders import told_in_produce
-from headrace.broker.deferred import Deferred
-from headrace.broker.forwarding import Forwarded
 from headrace.broker.handlers.plain_produce import ACKS_ALL, shortcuts
-from headrace.broker.partition import Partition
-from headrace.broker.replica import Refusal
+from headrace.broker.kit.deferred import Deferred
+from headrace.broker.partitions.forwarding import Forwarded
+from headrace.broker.partitions.partition import Partition
+from headrace.broker.partitions.replica import Refusal
+from headrace.broker.requests.context import Handler, RequestContext
+from headrace.broker.requests.current_leaders import told_in_produce
 from headrace.storage.engine import Appended
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode

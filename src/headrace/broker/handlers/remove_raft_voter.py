@@ -6,8 +6,8 @@ Answered when the change is committed; the last voter is refused. v0.
 from __future__ import annotations
 
 from headrace.base.ids import BrokerId, DirectoryId
-from headrace.broker.admin import error_of, other_cluster, submitted
-from headrace.broker.context import Handler, RequestContext
+from headrace.broker.requests.admin import error_of, other_cluster, submitted
+from headrace.broker.requests.context import Handler, RequestContext
 from headrace.controller.asks import ChangeVoter
 from headrace.wire.apis import ApiKey
 from headrace.wire.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse

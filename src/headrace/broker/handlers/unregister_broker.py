@@ -6,8 +6,8 @@ Refused while it runs, and while it has the only in-sync copy of a partition. v0
 from __future__ import annotations
 
 from headrace.base.ids import BrokerId
-from headrace.broker.admin import error_of, submitted
-from headrace.broker.context import Handler, RequestContext
+from headrace.broker.requests.admin import error_of, submitted
+from headrace.broker.requests.context import Handler, RequestContext
 from headrace.controller.asks import RemoveBroker
 from headrace.wire.apis import ApiKey
 from headrace.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse

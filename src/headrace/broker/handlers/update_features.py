@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from headrace.broker.context import Handler, RequestContext
+from headrace.broker.requests.context import Handler, RequestContext
 from headrace.metadata.features import update_problem
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode

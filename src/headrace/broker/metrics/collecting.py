@@ -23,19 +23,19 @@ from prometheus_client.core import (
 
 from headrace.base.ids import NO_LEADER, BrokerId
 from headrace.base.limits import METRICS_PARTITIONS_PER_TURN_MAX
-from headrace.broker.condition import Condition
-from headrace.broker.disk_room import DiskRoom
-from headrace.broker.flusher import Flusher
-from headrace.broker.metadata import MetadataDriver
+from headrace.broker.cluster.driver import MetadataDriver
 from headrace.broker.metrics.catalog import METRICS, Kind
 from headrace.broker.metrics.requests import BOUNDS_MS, RequestCounts, Times, api_name
-from headrace.broker.partition import Partition
-from headrace.broker.partitions import Partitions
-from headrace.broker.quotas import ClientQuotas
-from headrace.broker.replica import Replica
+from headrace.broker.partitions.condition import Condition
+from headrace.broker.partitions.disk_room import DiskRoom
+from headrace.broker.partitions.flusher import Flusher
+from headrace.broker.partitions.partition import Partition
+from headrace.broker.partitions.partitions import Partitions
+from headrace.broker.partitions.replica import Replica
+from headrace.broker.requests.quotas import ClientQuotas
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import MetadataImage
-from headrace.net.room import Gauge
+from headrace.net.server.request_budget import Gauge
 from headrace.wire.ailments import KINDS
 from headrace.wire.errors import error_of
 

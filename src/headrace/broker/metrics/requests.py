@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
-from headrace.net.connection import Answer, Connection, Later, Serve
+from headrace.net.server.connection import Answer, Connection, Later, Serve
 from headrace.wire.apis import ApiKey
 
 BOUNDS_MS: Final = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000)

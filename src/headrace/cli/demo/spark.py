@@ -36,8 +36,8 @@ class SparkReport:
 def run_spark(
     *, store_url: str, topic: str, out: Path, expect: Path, picture: Path, log: Path, screen: Screen
 ) -> SparkReport:
-    """Run `headrace.spark.flights` over the store to its end. Raises HeadraceError where it does not report."""
-    command = [sys.executable, "-m", "headrace.spark.flights", "--store", store_url, "--topic", topic]
+    """Run `headrace.cli.demo.job` over the store to its end. Raises HeadraceError where it does not report."""
+    command = [sys.executable, "-m", "headrace.cli.demo.job", "--store", store_url, "--topic", topic]
     command += ["--out", str(out), "--expect", str(expect), "--picture", str(picture)]
     report = SparkReport()
     with (

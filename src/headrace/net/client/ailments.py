@@ -7,7 +7,7 @@ import asyncio
 from headrace.base.addresses import Address
 from headrace.base.errors import CorruptData
 from headrace.base.limits import AILMENTS_TIMEOUT_MS
-from headrace.net.copylink import open_link
+from headrace.net.peer.copylink import open_link
 from headrace.wire.ailments import REQUEST, Report, decode_report
 
 

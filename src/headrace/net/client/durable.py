@@ -12,7 +12,7 @@ from headrace.base.addresses import Address
 from headrace.base.errors import CorruptData
 from headrace.base.limits import DURABLE_TIMEOUT_MS, SWEEP_ASK_EVERY_MS
 from headrace.net.client.errors import ConnectionLostError
-from headrace.net.copylink import CopyLink, open_link
+from headrace.net.peer.copylink import CopyLink, open_link
 from headrace.wire.durable import CATALOG, MERGE, RECOVER, SUMMARIES, SWEEP, decode_answer, encode_request
 
 

@@ -14,7 +14,7 @@ from headrace.base.errors import CorruptData
 from headrace.base.limits import MOVES_ASK_TIMEOUT_MS
 from headrace.net.client.cluster import Cluster
 from headrace.net.client.errors import ClientError
-from headrace.net.copylink import open_link
+from headrace.net.peer.copylink import open_link
 from headrace.wire.moves import (
     LIST,
     MEASURE,

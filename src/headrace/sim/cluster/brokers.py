@@ -12,13 +12,13 @@ from headrace.base.ids import BrokerId
 from headrace.base.ports import Objects
 from headrace.broker.boot import Broker
 from headrace.broker.config import BrokerConfig
-from headrace.broker.identity import FILE_NAME, born, encode
+from headrace.broker.home.identity import FILE_NAME, born, encode
 from headrace.sim.clock import SimClock
 from headrace.sim.cluster.host import DATA, Host, Program
 from headrace.sim.cluster.world import PORT, address_of
 from headrace.sim.disk import Mount
 from headrace.sim.journals import NONE
-from headrace.storage.log.journal import JournalSettings
+from headrace.storage.log.journal.journal import JournalSettings
 
 CONFIGS: Final[Mapping[str, str]] = {"offsets.topic.num.partitions": "1"}
 

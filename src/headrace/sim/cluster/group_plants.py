@@ -15,13 +15,13 @@ from weakref import WeakKeyDictionary
 import immutables
 
 from headrace.base.ids import PartitionIndex, TopicPartition
-from headrace.broker import membership
-from headrace.broker.duties import Duties
-from headrace.broker.group_shard import GroupShard
-from headrace.broker.group_writes import Entry, batch
-from headrace.broker.groups import OFFSETS_TOPIC, GroupService
-from headrace.broker.lease import Lease
-from headrace.broker.settling import Settling
+from headrace.broker.cluster import membership
+from headrace.broker.cluster.duties import Duties
+from headrace.broker.cluster.settling import Settling
+from headrace.broker.groups.service import OFFSETS_TOPIC, GroupService
+from headrace.broker.groups.shard import GroupShard
+from headrace.broker.groups.writes import Entry, batch
+from headrace.broker.kit.lease import Lease
 from headrace.controller.asks import Heartbeat
 from headrace.controller.decision import Refusal
 from headrace.coordinators.groups import offsets, rebalance

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
 from typing import Any, Final
 
-from headrace.broker.metadata import MetadataDriver
+from headrace.broker.cluster.driver import MetadataDriver
 from headrace.raft.membership import AddLearner, Change, Demote, Membership, Peer, Promote, Remove
 from headrace.sim.cluster.host import Host
 from headrace.sim.cluster.judges import Judge

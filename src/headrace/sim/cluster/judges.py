@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 from unittest.mock import patch
 
-from headrace.broker.metadata import MetadataDriver
+from headrace.broker.cluster.driver import MetadataDriver
 from headrace.metadata.image import MetadataImage
 from headrace.raft.core import Raft
 from headrace.raft.events import Event, Ready

@@ -15,9 +15,9 @@ from unittest.mock import patch
 
 from headrace.base.ids import LAST_OFFSET, Offset, TopicPartition
 from headrace.base.ports import Buffer
-from headrace.broker import sweeper
-from headrace.broker.merger import Make, Merger
-from headrace.broker.replica import Replica
+from headrace.broker.durable import sweeper
+from headrace.broker.durable.merger import Make, Merger
+from headrace.broker.partitions.replica import Replica
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.orphans import is_orphan
 from headrace.metadata.segment_keys import SegmentKey

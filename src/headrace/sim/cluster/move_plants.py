@@ -14,14 +14,15 @@ from unittest.mock import patch
 
 from headrace.base.ids import LeaderEpoch, TopicId, TopicPartition
 from headrace.base.ports import Buffer, Objects
-from headrace.broker import exporter, partitions
-from headrace.broker.durable_wins import wins
-from headrace.broker.exporter import Exporter
-from headrace.broker.gate import Gate
-from headrace.broker.handing_over import UNKNOWN, Owner
-from headrace.broker.metadata import MetadataDriver
-from headrace.broker.opening import Begun, Opener, Wanted
-from headrace.broker.partition import Partition
+from headrace.broker.cluster.driver import MetadataDriver
+from headrace.broker.durable import exporter
+from headrace.broker.durable.exporter import Exporter
+from headrace.broker.moves.handing_over import UNKNOWN, Owner
+from headrace.broker.partitions.durable_wins import wins
+from headrace.broker.partitions.gate import Gate
+from headrace.broker.partitions.opening import Begun, Opener, Wanted
+from headrace.broker.partitions.partition import Partition
+from headrace.broker.partitions.partitions import partitions
 from headrace.controller import moves
 from headrace.controller.asks import (
     FailTarget,

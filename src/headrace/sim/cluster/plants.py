@@ -15,10 +15,10 @@ from unittest.mock import patch
 
 from headrace.base.ids import NO_LEADER
 from headrace.base.ports import Disk, File
-from headrace.broker.duties import Duties
-from headrace.broker.identity import FILE_NAME
-from headrace.broker.metadata import MetadataDriver
-from headrace.broker.quorum import member
+from headrace.broker.cluster.driver import MetadataDriver
+from headrace.broker.cluster.duties import Duties
+from headrace.broker.cluster.quorum import member
+from headrace.broker.home.identity import FILE_NAME
 from headrace.controller.decision import Decision
 from headrace.metadata.image import MetadataImage
 from headrace.raft.core import Raft
@@ -26,9 +26,9 @@ from headrace.raft.leading import Leadership
 from headrace.raft.membership import Membership
 from headrace.raft.messages import AppendAnswer, Entry, HardState, Message, SnapshotMark
 from headrace.sim.cluster.host import DATA, Host
-from headrace.storage import commitlog, snapshots
-from headrace.storage.commitlog import CommitLog, Recovery
-from headrace.storage.walframe import encode_frame
+from headrace.storage.raftlog import commitlog, snapshots
+from headrace.storage.raftlog.commitlog import CommitLog, Recovery
+from headrace.storage.raftlog.walframe import encode_frame
 
 
 @contextmanager

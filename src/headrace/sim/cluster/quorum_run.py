@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Final
 
 from headrace.base.ids import BrokerEpoch, BrokerId, ProducerId
-from headrace.broker.metadata import SETTINGS, MetadataDriver
+from headrace.broker.cluster.driver import SETTINGS, MetadataDriver
 from headrace.controller.decision import Decision
 from headrace.metadata.events import ProducerIdsAllocated
 from headrace.metadata.image import MetadataImage

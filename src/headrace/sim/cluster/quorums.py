@@ -14,9 +14,9 @@ from typing import Any, Final, TypeVar
 from headrace.base.addresses import Address
 from headrace.base.errors import StorageFailure
 from headrace.base.ids import BrokerId, ClusterId, DirectoryId
-from headrace.broker.metadata import ChangeRefused, MetadataDriver, MetadataStopped, NotController, OutcomeUnknown
-from headrace.net.listener import Listener
-from headrace.net.peers import Peers
+from headrace.broker.cluster.driver import ChangeRefused, MetadataDriver, MetadataStopped, NotController, OutcomeUnknown
+from headrace.net.peer.peers import Peers
+from headrace.net.server.listener import Listener
 from headrace.raft.membership import Membership, Peer
 from headrace.sim.clock import SimClock
 from headrace.sim.cluster.host import DATA, Gone, Host, Program

@@ -13,12 +13,12 @@ from unittest.mock import patch
 from weakref import WeakKeyDictionary
 
 from headrace.base.ids import BrokerId, DirectoryId, Offset, TopicPartition
-from headrace.broker import followers
-from headrace.broker.copying import Source
-from headrace.broker.following import FollowerPartition
-from headrace.broker.parking import CommitParking
-from headrace.broker.partition import Partition
-from headrace.broker.partitions import Partitions
+from headrace.broker.kit.parking import CommitParking
+from headrace.broker.partitions.following import FollowerPartition
+from headrace.broker.partitions.partition import Partition
+from headrace.broker.partitions.partitions import Partitions
+from headrace.broker.replication import followers
+from headrace.broker.replication.copying import Source
 from headrace.controller import brokers, elections, growth, renewals
 from headrace.metadata.events import IsrChanged, LeaderChanged, MetadataEvent
 from headrace.metadata.image import MetadataImage
@@ -26,8 +26,8 @@ from headrace.metadata.values import PartitionImage, TopicImage
 from headrace.replica.follower import Position
 from headrace.replica.leader import AdvanceHighWatermark, Effects, Leader
 from headrace.storage.engine import PartitionLog
-from headrace.storage.log.journal import Journal
-from headrace.storage.log.rounds import LogKey
+from headrace.storage.log.journal.journal import Journal
+from headrace.storage.log.journal.rounds import LogKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.replica_fetch import Flushed
 

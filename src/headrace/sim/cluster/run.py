@@ -74,7 +74,7 @@ def run_cluster(seed: int) -> ClusterOutcome:
 
 @contextmanager
 def _small_snapshots() -> Iterator[None]:
-    with patch("headrace.broker.quorum.member.METADATA_EVENTS_PER_SNAPSHOT", EVENTS_PER_SNAPSHOT):
+    with patch("headrace.broker.cluster.quorum.member.METADATA_EVENTS_PER_SNAPSHOT", EVENTS_PER_SNAPSHOT):
         yield
 
 

@@ -12,10 +12,10 @@ is its checkpoint, `forwarding` and `recalling` what its workers do, `pacing` it
 history.
 """
 
-from headrace.spark.pipelines.materialising import Outcome, Planned, materialise, planned
 from headrace.spark.pipelines.merging import compact
-from headrace.spark.pipelines.replaying import planned_replay, replay
-from headrace.spark.pipelines.tables import state_of, table, vacuum
+from headrace.spark.pipelines.replays.replaying import planned_replay, replay
+from headrace.spark.pipelines.tables.materialising import Outcome, Planned, materialise, planned
+from headrace.spark.pipelines.tables.reading import state_of, table, vacuum
 
 __all__ = [
     "Outcome",

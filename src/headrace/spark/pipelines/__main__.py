@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING
 from headrace.base.errors import HeadraceError, UsageError
 from headrace.spark.pipelines.meter import Meter, meter, size_text
 from headrace.spark.pipelines.spec import Audit, Compact, Materialise, Replay, Spec, Statistics, load
+from headrace.spark.results import reason
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from headrace.spark.pipelines.materialising import Planned
+    from headrace.spark.pipelines.tables.materialising import Planned
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -51,7 +52,7 @@ def run(spec: Spec, arguments: argparse.Namespace, telling: Meter) -> int:
     if not isinstance(spec, Materialise):
         return run_report(spec, arguments, telling)
     if arguments.dry_run:
-        from headrace.spark.pipelines.materialising import planned
+        from headrace.spark.pipelines.tables.materialising import planned
 
         tell_ranges(spec, planned(spec, backfill=arguments.backfill), telling)
         return 0
@@ -63,15 +64,15 @@ def run_report(spec: Audit | Statistics, arguments: argparse.Namespace, telling:
     if spec.html is not None and find_spec("matplotlib") is None:
         raise UsageError("Key html of section [report] needs matplotlib: pip install matplotlib, or leave it out.")
     if isinstance(spec, Statistics):
-        from headrace.spark.pipelines.survey_report import tell as tell_survey
-        from headrace.spark.pipelines.surveying import survey
+        from headrace.spark.pipelines.statistics.report import tell as tell_survey
+        from headrace.spark.pipelines.statistics.surveying import survey
 
         found = survey(lambda: session_of(spec), spec, dry_run=arguments.dry_run, meter=telling)
         if not arguments.dry_run:
             tell_survey(found, spec, telling)
         return 0
-    from headrace.spark.pipelines.audit_report import tell
-    from headrace.spark.pipelines.auditing import audit
+    from headrace.spark.pipelines.audit.auditing import audit
+    from headrace.spark.pipelines.audit.report import tell
 
     report = audit(lambda: session_of(spec), spec, dry_run=arguments.dry_run, meter=telling)
     tell(report, spec, telling)
@@ -95,7 +96,7 @@ def refuse_backfill(arguments: argparse.Namespace) -> None:
 
 
 def run_replay(spec: Replay, arguments: argparse.Namespace, telling: Meter) -> int:
-    from headrace.spark.pipelines.replaying import planned_replay, replay
+    from headrace.spark.pipelines.replays.replaying import planned_replay, replay
 
     refuse_backfill(arguments)
     if arguments.dry_run:
@@ -120,7 +121,7 @@ def stopped_by_sigterm() -> Event:
 
 
 def run_materialise(spec: Materialise, arguments: argparse.Namespace, telling: Meter) -> int:
-    from headrace.spark.pipelines.materialising import materialise
+    from headrace.spark.pipelines.tables.materialising import materialise
 
     stop = stopped_by_sigterm()
     outcome = materialise(lambda: session_of(spec), spec, backfill=arguments.backfill, meter=telling, stop=stop)
@@ -152,8 +153,7 @@ def tell_ranges(spec: Materialise | Replay, ranges: Sequence[Planned], telling: 
 
 
 def session_of(spec: Spec) -> SparkSession:
-    from headrace.spark.flights import SHORT_JOB
-    from headrace.spark.session import make_way, spark_session
+    from headrace.spark.session import SHORT_JOB, make_way, spark_session
 
     quick = {"spark.sql.catalogImplementation": SHORT_JOB["spark.sql.catalogImplementation"]}
     settings = {**quick, **spec.spark.settings}
@@ -163,13 +163,6 @@ def session_of(spec: Spec) -> SparkSession:
     if spec.spark.master.startswith("local"):
         make_way(session, spec.spark.nice, spare_processors=spec.spark.spare_processors)
     return session
-
-
-def reason(error: Exception) -> str:
-    """One sentence of what Spark wraps in many lines."""
-    from headrace.spark.flights import reason as first
-
-    return first(error)
 
 
 def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:

@@ -20,9 +20,9 @@ from headrace.net.client.durable import DurableLink
 from headrace.net.client.errors import ClientError
 from headrace.net.client.members import Members
 from headrace.spark.brokers import Brokers
-from headrace.spark.extent import PartitionRange, Sources
 from headrace.spark.pipelines.meter import Meter, size_text
 from headrace.spark.pipelines.spec import Compact
+from headrace.spark.read.extent import PartitionRange, Sources
 from headrace.spark.results import collected
 
 if TYPE_CHECKING:

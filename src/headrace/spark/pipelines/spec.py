@@ -24,7 +24,7 @@ from headrace.base.limits import (
     STATISTICS_TOP_MAX,
 )
 from headrace.spark.options import STREAM_OPTIONS, ReadOptions, parse_options
-from headrace.spark.sink import WriteOptions, parse_write_options
+from headrace.spark.write.sink import WriteOptions, parse_write_options
 
 MATERIALISE: Final = "materialise"
 AUDIT: Final = "audit"

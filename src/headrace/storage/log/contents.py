@@ -17,11 +17,11 @@ from headrace.base.errors import CorruptData
 from headrace.base.limits import READ_POSITIONS_REMEMBERED_MAX
 from headrace.base.ports import Disk
 from headrace.storage.engine import Damage, LogConfig
-from headrace.storage.log.again import Again
 from headrace.storage.log.appending import Placed
 from headrace.storage.log.files import SegmentFiles
-from headrace.storage.log.newest import Newest
-from headrace.storage.log.reading import cut, first_batch
+from headrace.storage.log.reading.cutting import cut, first_batch
+from headrace.storage.log.reading.newest import Newest
+from headrace.storage.log.reading.repeat_reads import Again
 from headrace.storage.log.scan import headers_in
 from headrace.storage.log.segment import RELATIVE_OFFSET_MAX, Segment
 from headrace.wire.batches import HEADER_BYTES, LENGTH_END, BatchHeader, mend_emptied

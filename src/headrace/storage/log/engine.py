@@ -27,7 +27,6 @@ from headrace.storage.engine import (
     StampMismatch,
     UpkeepWork,
 )
-from headrace.storage.log.again import Question
 from headrace.storage.log.checkpoints import (
     Stamp,
     decode_stamp,
@@ -38,15 +37,16 @@ from headrace.storage.log.checkpoints import (
 )
 from headrace.storage.log.files import SegmentFiles
 from headrace.storage.log.flush import Ticket
-from headrace.storage.log.journal import Journal, JournalRound, Recoverable, Upkeep
+from headrace.storage.log.journal.journal import Journal, JournalRound, Recoverable, Upkeep
+from headrace.storage.log.journal.rounds import LogKey
 from headrace.storage.log.names import CHECKPOINT, DELETED, STAMP, STRAY, key_of, out_of_use, partition_name
 from headrace.storage.log.partition import LocalLog
-from headrace.storage.log.recovery import Recovered, Recovery, recover
+from headrace.storage.log.reading.cache_budget import Room
+from headrace.storage.log.reading.repeat_reads import Question
+from headrace.storage.log.recovery.opening import Recovered, Recovery, recover
+from headrace.storage.log.recovery.replaced import BEGUN_ANEW, finish_begun_anew
+from headrace.storage.log.recovery.salvage import salvage
 from headrace.storage.log.removal import Removal
-from headrace.storage.log.replaced import BEGUN_ANEW, finish_begun_anew
-from headrace.storage.log.rooms import Room
-from headrace.storage.log.rounds import LogKey
-from headrace.storage.log.salvage import salvage
 
 FIRST_OFFSET: Final = Offset(0)
 

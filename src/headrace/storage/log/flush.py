@@ -18,11 +18,11 @@ from headrace.base.ids import Offset
 from headrace.base.ports import Disk
 from headrace.storage.engine import NO_GAPS
 from headrace.storage.log.checkpoints import Checkpoint, encode_checkpoint, sync_file, write_file
-from headrace.storage.log.compaction import Note
+from headrace.storage.log.compaction.planning import Note
 from headrace.storage.log.files import SegmentFiles
-from headrace.storage.log.journal import Journal, JournalEntry
+from headrace.storage.log.journal.journal import Journal, JournalEntry
+from headrace.storage.log.journal.rounds import LogKey
 from headrace.storage.log.names import CHECKPOINT, EPOCHS, SNAPSHOT, STAMP, numbered, segment_paths
-from headrace.storage.log.rounds import LogKey
 from headrace.storage.log.segment import Segment
 
 

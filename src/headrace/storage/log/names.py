@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from headrace.storage.engine import LogIdentity
-from headrace.storage.log.rounds import LogKey
+from headrace.storage.log.journal.rounds import LogKey
 
 LOG: Final = ".log"
 INDEX: Final = ".index"

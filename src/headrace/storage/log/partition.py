@@ -28,8 +28,7 @@ from headrace.storage.engine import (
     SegmentInfo,
     held_locally,
 )
-from headrace.storage.log import lookups, retention
-from headrace.storage.log.again import Again, Question
+from headrace.storage.log import retention
 from headrace.storage.log.appending import Placed, place, place_in_time, place_verbatim
 from headrace.storage.log.checkpoints import (
     Checkpoint,
@@ -43,17 +42,20 @@ from headrace.storage.log.checkpoints import (
     write_file,
     write_seal,
 )
-from headrace.storage.log.compaction import Cleaning, Compaction
+from headrace.storage.log.compaction.planning import Cleaning, Compaction
 from headrace.storage.log.contents import Contents
-from headrace.storage.log.damage import Examination, write_damages
 from headrace.storage.log.epochs import LeaderEpochs
 from headrace.storage.log.files import SegmentFiles
 from headrace.storage.log.flush import Ticket, Unsynced
-from headrace.storage.log.journal import Journal, JournalEntry
+from headrace.storage.log.journal.journal import Journal, JournalEntry
 from headrace.storage.log.names import CHECKPOINT, EPOCHS, SEALED, SNAPSHOT, STAMP, key_of, numbered, segment_paths
-from headrace.storage.log.newest import Newest
-from headrace.storage.log.recovery import Recovered
-from headrace.storage.log.replaced import (
+from headrace.storage.log.reading.cache_budget import Room
+from headrace.storage.log.reading.cutting import lookups
+from headrace.storage.log.reading.newest import Newest
+from headrace.storage.log.reading.repeat_reads import Again, Question
+from headrace.storage.log.recovery.damage import Examination, write_damages
+from headrace.storage.log.recovery.opening import Recovered
+from headrace.storage.log.recovery.replaced import (
     REPLACED,
     Mark,
     drop_replaced,
@@ -62,7 +64,6 @@ from headrace.storage.log.replaced import (
     keeps_replaced,
     mark_begun_anew,
 )
-from headrace.storage.log.rooms import Room
 from headrace.storage.log.segment import Segment
 from headrace.storage.log.snapshots import ProducerSnapshots
 from headrace.wire.batches import BatchHeader, CorruptBatch, mend_emptied

@@ -14,8 +14,8 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from headrace.base.limits import DURABLE_SEGMENT_BYTES_MAX, HISTORY_DELETE_GRACE_MS
-from headrace.broker import history_keeper, merger, sweeper
-from headrace.broker.control import Control
+from headrace.broker.cluster.control import Control
+from headrace.broker.durable import history_keeper, merger, sweeper
 from headrace.controller.asks import Ask, ReplaceSegments
 from headrace.metadata.segment_keys import SegmentKey
 from headrace.sim.cluster.asking import asked

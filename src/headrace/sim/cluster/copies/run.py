@@ -16,7 +16,7 @@ from unittest.mock import patch
 
 from headrace.base.errors import UsageError
 from headrace.base.ids import PartitionIndex, TopicId, TopicPartition
-from headrace.broker.following import FollowerPartition
+from headrace.broker.partitions.following import FollowerPartition
 from headrace.sim.cluster.copies.judge import CopiesJudge
 from headrace.sim.cluster.copies.merging import Merging
 from headrace.sim.cluster.copies.nemesis import CopiesNemesis

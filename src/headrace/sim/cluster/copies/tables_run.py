@@ -23,7 +23,7 @@ from headrace.sim.cluster.records.run import play
 from headrace.sim.cluster.run import ClusterOutcome
 from headrace.sim.history import PartitionKey
 from headrace.sim.process import Process
-from headrace.storage.log.compaction import Cleaning, Compaction
+from headrace.storage.log.compaction.planning import Cleaning, Compaction
 from headrace.wire.apis import api
 
 

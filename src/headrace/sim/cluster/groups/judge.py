@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
-from headrace.broker.groups import OFFSETS_TOPIC
+from headrace.broker.groups.service import OFFSETS_TOPIC
 from headrace.sim.cluster.records.judge import Glimpse, RecordsJudge
 from headrace.sim.cluster.world import ClusterWorld
 from headrace.sim.history import PartitionKey

@@ -15,7 +15,7 @@ from unittest.mock import patch
 
 from headrace.base.limits import OBJECT_PART_BYTES, OBJECT_SINGLE_BYTES_MAX
 from headrace.base.ports import Objects
-from headrace.broker.control import Control
+from headrace.broker.cluster.control import Control
 from headrace.controller.asks import Ask, SealMove
 from headrace.sim.cluster.brokers import BrokerPrograms
 from headrace.sim.cluster.host import Host
@@ -31,7 +31,7 @@ from headrace.sim.cluster.records.run import RecordsRun, play
 from headrace.sim.cluster.run import ClusterOutcome
 from headrace.sim.history import PartitionKey
 from headrace.storage import remote
-from headrace.storage.log.journal import JournalSettings
+from headrace.storage.log.journal.journal import JournalSettings
 from headrace.wire.apis import api
 from headrace.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig
 

@@ -17,7 +17,7 @@ from headrace.base.errors import CorruptData
 from headrace.sim.cluster.host import DATA
 from headrace.sim.disk import SimDisk
 from headrace.sim.nodes import DirectoryNode, FileNode, Node
-from headrace.storage.log.rounds import Head, LogKey, rounds_in
+from headrace.storage.log.journal.rounds import Head, LogKey, rounds_in
 from headrace.wire.batches import HEADER_BYTES, LENGTH_END, check_batch, parse_header
 
 SUFFIX: Final = ".log"

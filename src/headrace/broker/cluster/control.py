@@ -1,0 +1,273 @@
+"""One road to the controller: `submit` what is to be changed, wherever the controller is.
+
+Here it is decided at once; elsewhere it is carried there in an Envelope over one pipelined connection. Promises: what
+`submit` returns rests on what is committed, and this broker has replayed it by then, so that whoever asked finds it
+here; every wait ends (CONTROLLER_WAIT_MS_MAX); while nobody is the controller, it is waited for, and then refused with
+an error that a client retries; what may not be done twice is never sent twice. Source: KIP-590.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from itertools import count
+from typing import Final, TypeVar
+
+import structlog
+
+from headrace.base.addresses import Address
+from headrace.base.errors import HeadraceError, StorageFailure
+from headrace.base.ids import BrokerId
+from headrace.base.limits import (
+    CONTROLLER_BACKOFF_MS,
+    CONTROLLER_BACKOFF_MS_MAX,
+    CONTROLLER_LINKS_MAX,
+    CONTROLLER_WAIT_MS_MAX,
+    FORWARDED_BYTES_MAX,
+)
+from headrace.broker.cluster.driver import ChangeRefused, MetadataDriver, MetadataStopped, NotController
+from headrace.broker.cluster.duties import Duties
+from headrace.controller.asks import (
+    AlterConfigs,
+    Answer,
+    Ask,
+    CreatePartitions,
+    CreateTopics,
+    DeleteTopics,
+    Heartbeat,
+    decode_answer,
+    decode_leader,
+    encode_ask,
+)
+from headrace.controller.decision import Refusal
+from headrace.metadata.delta import ImageDelta
+from headrace.net.client.connection import Connection, connect
+from headrace.net.client.errors import ClientError, ConnectionLostError
+from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
+
+R = TypeVar("R")
+log = structlog.get_logger(__name__)
+
+CARRIED_OUT: Final = (CreateTopics, DeleteTopics, CreatePartitions, AlterConfigs)
+"""Asks of clients, who may come at once for what they asked for: logs are opened and closed before the answer."""
+NOT_DONE: Final = (NotController, ChangeRefused)
+"""Nothing was done, and it may be asked again."""
+
+
+class Control:
+    """One per broker. `address_of` says where a broker is reached, where that is known; `others` whom to ask while no
+    leader is known; `settled` waits until what was replayed is carried out here."""
+
+    def __init__(
+        self,
+        *,
+        metadata: MetadataDriver,
+        duties: Duties,
+        address_of: Callable[[BrokerId], Address | None],
+        others: Callable[[], Sequence[Address]],
+        settled: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._metadata = metadata
+        self._duties = duties
+        self._address_of = address_of
+        self._others = others
+        self._turn = 0
+        self._settled = settled
+        self._links = Links()
+        self._changed = asyncio.Event()
+        """Who leads the quorum has changed since it was last cleared."""
+        self._replayed: list[tuple[int, int, asyncio.Future[None]]] = []
+        """A heap: who waits for the entry at an index to be replayed here."""
+        self._number = count()
+        metadata.subscribe(self._on_delta)
+        metadata.on_leader(self._changed.set)
+        metadata.on_controller(lambda _: self._changed.set())
+
+    async def submit(self, ask: Ask[R], *, wait_ms: int = CONTROLLER_WAIT_MS_MAX) -> R | Refusal:
+        """The answer, once committed and carried out here; NOT_CONTROLLER, on which a client asks again, where there
+        is no controller for so long; REQUEST_TIMED_OUT where it is not known what became of it."""
+        unsure = False
+        if self._metadata.is_controller:
+            try:
+                result: R | Refusal = await self._duties.answer(ask)
+            except MetadataStopped as error:
+                return no_controller(str(error))
+            except NOT_DONE:
+                pass
+            except HeadraceError as error:
+                if not ask.REPEATABLE or isinstance(error, StorageFailure):  # others may have it, and commit it
+                    return _unknown(str(error))
+                unsure = True
+            else:
+                if isinstance(ask, CARRIED_OUT):
+                    await self._settled()
+                return result
+        return await self._submit_elsewhere(ask, wait_ms, unsure=unsure)
+
+    async def _submit_elsewhere(self, ask: Ask[R], wait_ms: int, *, unsure: bool) -> R | Refusal:
+        """`unsure`: an earlier try may have done it."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + wait_ms / 1000
+        backoff_ms = CONTROLLER_BACKOFF_MS
+        hint: Address | None = None
+        data = encode_ask(self._duties.cluster_id, ask)
+        if len(data) > FORWARDED_BYTES_MAX:
+            message = f"A request of {len(data)} bytes is too large to be carried to the controller: split it."
+            return Refusal(ErrorCode.POLICY_VIOLATION, message)
+        while True:
+            self._changed.clear()
+            followed = hint is not None
+            try:
+                answer, hint = await self._try(ask, data, hint, deadline)
+            except MetadataStopped as error:
+                return _unknown(str(error)) if unsure else no_controller(str(error))
+            except (_NotSent, ChangeRefused) as error:
+                reason, answer, hint = str(error), None, None
+            except HeadraceError as error:
+                if not ask.REPEATABLE or isinstance(error, StorageFailure):
+                    return _unknown(str(error))
+                reason, answer, hint, unsure = str(error), None, None, True
+            else:
+                reason = "no broker is the controller now"
+            if answer is not None:
+                replayed = await self._wait_until_replayed(answer.index, deadline)
+                if not replayed and isinstance(ask, Heartbeat) and not ask.stopping:
+                    return no_controller("What was decided has not come here yet.")
+                if isinstance(ask, CARRIED_OUT):
+                    await self._settled()
+                return answer.result
+            if hint is not None and not followed:
+                continue
+            hint = None  # two brokers that take each other for the controller are not asked in turns
+            left = deadline - loop.time() - backoff_ms / 1000
+            if left <= 0:  # what is sent at the very end has no time to be answered, and may be done
+                return _unknown(reason) if unsure else no_controller(f"{reason.rstrip('.')}: ask again.")
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), backoff_ms / 1000)
+            backoff_ms = min(2 * backoff_ms, CONTROLLER_BACKOFF_MS_MAX)
+
+    async def _try(
+        self, ask: Ask[R], data: bytes, hint: Address | None, deadline: float
+    ) -> tuple[Answer[R] | None, Address | None]:
+        """One try: an answer, or nothing and perhaps whom to ask then. Raises HeadraceError."""
+        if self._metadata.is_controller:
+            try:
+                result = await self._duties.answer(ask)
+                return Answer(index=self._metadata.image.index, result=result), None
+            except NotController:
+                return None, None
+        address = hint if hint is not None else self._whom_to_ask()
+        if address is None:
+            return None, None
+        response = await self._links.ask(address, data, deadline)
+        if response.error_code == ErrorCode.NOT_CONTROLLER:
+            told = decode_leader(response.response_data or b"")
+            return None, Address(*told) if told not in (None, address, hint) else None
+        if response.error_code != ErrorCode.NONE:
+            raise ConnectionLostError(f"{address} could not answer what was carried to it.")
+        return decode_answer(ask, response.response_data or b""), None
+
+    def _whom_to_ask(self) -> Address | None:
+        """The leader where one is known; else another broker each time, for it may know."""
+        leader = self._metadata.leader
+        if leader is not None:
+            return None if leader == self._metadata.me else self._address_of(leader.node)
+        others = self._others()
+        self._turn += 1
+        return others[self._turn % len(others)] if others else None
+
+    # until it is replayed here
+
+    async def _wait_until_replayed(self, index: int, deadline: float) -> bool:
+        """Whether it was, before the time is over: what was decided stands, whether or not this broker has heard."""
+        if self._metadata.image.index >= index:
+            return True
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[None] = loop.create_future()
+        heapq.heappush(self._replayed, (index, next(self._number), done))
+        with suppress(TimeoutError):
+            await asyncio.wait_for(done, max(0, deadline - loop.time()))
+        return self._metadata.image.index >= index
+
+    def _on_delta(self, delta: ImageDelta) -> None:
+        while self._replayed and self._replayed[0][0] <= delta.after.index:
+            _, _, done = heapq.heappop(self._replayed)
+            if not done.done():
+                done.set_result(None)
+
+    async def stop(self) -> None:
+        await self._links.close()
+
+
+class _NotSent(HeadraceError):  # noqa: N818 - a state
+    """It did not reach the other broker."""
+
+
+class Links:
+    """A connection to each broker that was asked lately, made when it is asked. Asks are pipelined."""
+
+    def __init__(self) -> None:
+        self._links: dict[Address, asyncio.Task[Connection]] = {}
+
+    async def ask(self, address: Address, data: bytes, deadline: float) -> EnvelopeResponse:
+        """Raises _NotSent, and ClientError where it is not known whether it was received."""
+        try:
+            connection = await asyncio.shield(self._connecting(address, deadline))
+        except ClientError as error:
+            raise _NotSent(str(error)) from error
+        request = EnvelopeRequest(request_data=data, request_principal=None, client_host_address=b"")
+        response = await connection.request(ApiKey.ENVELOPE, request, version=0, timeout_ms=_left_ms(deadline))
+        assert isinstance(response, EnvelopeResponse)
+        return response
+
+    def _connecting(self, address: Address, deadline: float) -> asyncio.Task[Connection]:
+        known = self._links.pop(address, None)
+        if known is None or (known.done() and not _is_open(known)):
+            opening = connect(address, client_id="headrace-broker", timeout_ms=_left_ms(deadline))
+            known = asyncio.ensure_future(opening)
+            known.add_done_callback(_is_open)  # looked at, though nobody may wait for it any more
+            while len(self._links) >= CONTROLLER_LINKS_MAX:
+                self._drop(next(iter(self._links)))
+        self._links[address] = known
+        return known
+
+    def _drop(self, address: Address) -> None:
+        link = self._links.pop(address)
+        if not link.done():
+            link.cancel()
+        elif _is_open(link):
+            link.result().abort()
+
+    async def close(self) -> None:
+        links = list(self._links.values())
+        for address in list(self._links):
+            self._drop(address)
+        await asyncio.gather(*links, return_exceptions=True)
+
+
+def _left_ms(deadline: float) -> int:
+    return max(1, int((deadline - asyncio.get_running_loop().time()) * 1000))
+
+
+def _is_open(link: asyncio.Task[Connection]) -> bool:
+    return link.done() and not link.cancelled() and link.exception() is None and link.result().is_open
+
+
+def check_accepted(refusal: Refusal | None) -> None:
+    """Raises HeadraceError, with the sentence that the controller gave."""
+    if refusal is not None:
+        raise HeadraceError(refusal.message)
+
+
+def no_controller(reason: str) -> Refusal:
+    """An error that a client retries."""
+    return Refusal(ErrorCode.NOT_CONTROLLER, reason)
+
+
+def _unknown(reason: str) -> Refusal:
+    message = f"Whether it was done is not known ({reason.rstrip('.')}): look, then ask again."
+    return Refusal(ErrorCode.REQUEST_TIMED_OUT, message)

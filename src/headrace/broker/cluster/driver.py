@@ -1,0 +1,447 @@
+"""The driver of the spine: carries a decision to the quorum's log, and the committed image to everyone who reads it.
+
+Promises: `image` is committed state and is swapped by one assignment; a decision is made by the active controller
+alone and sees every decision before it, also those still on their way; `submit` returns only once what it returns
+rests on committed state, and after every subscriber here has seen it; the deltas that a subscriber is given add up to
+`image`. On a failed disk nothing more is written, everyone waiting is told, and `on_fatal` is called once, to stop the
+process. Never decides and never changes state but by a commit; never waits for the disk on the event loop.
+Source of its duties: docs/decisions/0016.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final, TypeVar
+
+import structlog
+
+from headrace.base import limits
+from headrace.base.errors import StorageFailure
+from headrace.base.ids import Lineage
+from headrace.base.limits import METADATA_PROPOSALS_MAX
+from headrace.base.ports import Clock, Disk, Random
+from headrace.broker.cluster.quorum.applying import Applier, Subscriber
+from headrace.broker.cluster.quorum.errors import ChangeRefused as ChangeRefused
+from headrace.broker.cluster.quorum.errors import ChangeTooLarge as ChangeTooLarge
+from headrace.broker.cluster.quorum.errors import MetadataStopped as MetadataStopped
+from headrace.broker.cluster.quorum.errors import NotController as NotController
+from headrace.broker.cluster.quorum.errors import OutcomeUnknown as OutcomeUnknown
+from headrace.broker.cluster.quorum.member import QuorumMember, learn_addresses, learn_lineage
+from headrace.broker.cluster.quorum.pending import Pending, Proposal
+from headrace.broker.cluster.quorum.reading import Reading
+from headrace.broker.cluster.quorum.status import QuorumStatus, Watch
+from headrace.broker.cluster.quorum.transport import NoTransport, Transport
+from headrace.controller.decision import Decision
+from headrace.metadata.codec import encode_events, encode_line
+from headrace.metadata.events import MetadataEvent, PartitionsAdded, TopicCreated
+from headrace.metadata.image import MetadataImage
+from headrace.raft.events import Propose, ProposeChange, Transfer
+from headrace.raft.membership import Change, Membership, Peer
+from headrace.raft.messages import Entry, Message
+from headrace.raft.state import Settings
+
+T = TypeVar("T")
+OnController = Callable[[bool], None]
+log = structlog.get_logger(__name__)
+
+_INLINE_WEIGHT: Final = 200
+"""Events and partitions up to which entries are encoded in one turn of the loop: about a millisecond."""
+SETTINGS: Final = Settings(election_ticks=limits.RAFT_ELECTION_TICKS, heartbeat_ticks=limits.RAFT_HEARTBEAT_TICKS)
+
+
+class MetadataDriver:
+    """Cluster state on this node, and its part in the quorum. To be used from one event loop."""
+
+    def __init__(
+        self,
+        *,
+        disk: Disk,
+        directory: Path,
+        me: Peer,
+        random: Random,
+        voters: Membership | None = None,
+        transport: Transport | None = None,
+        clock: Clock | None = None,
+        on_fatal: Callable[[Exception], None] | None = None,
+        settings: Settings = SETTINGS,
+        tick_ms: int = limits.RAFT_TICK_MS,
+    ) -> None:
+        """`directory`: the commit log's own. `voters`: those that the cluster was born with, the same at every start
+        (an empty membership: this node joins, and waits to be told); None: this node alone. `transport`: None: there
+        is nobody else. `clock`: for `quorum`'s times. `on_fatal`: called on the loop, once, when nothing can be
+        committed any more; the process is to stop."""
+        self._disk = disk
+        self._directory = directory
+        self._me = me
+        self._born = Membership(frozenset((me,))) if voters is None else voters
+        self._on_fatal = on_fatal
+        self._patience_seconds = 2 * settings.election_ticks * tick_ms / 1000
+        self._applier = Applier(own=self._own, on_progress=self._on_progress, on_failure=self._fail)
+        self._watch = Watch(None if clock is None else clock.now_ms)
+        self._reading = Reading(lambda context: self._member.ask_read(context), self._not_controller)
+        self._member = QuorumMember(
+            me=me,
+            random=random,
+            settings=settings,
+            tick_ms=tick_ms,
+            transport=transport or NoTransport(),
+            applier=self._applier,
+            reading=self._reading,
+            after_step=self._after_step,
+            on_message=self._on_message,
+            on_failure=self._fail,
+        )
+        self._applier.subscribe(partial(learn_addresses, transport or NoTransport()))
+        self._applier.subscribe(partial(learn_lineage, transport or NoTransport()))
+        self._pending: Pending | None = None
+        self._turn = asyncio.Lock()
+        self._encoding: asyncio.Future[None] | None = None
+        """Of what is decided and not yet pending; done when it is, or is decided anew."""
+        self._room = asyncio.Semaphore(METADATA_PROPOSALS_MAX)
+        self._flushing: asyncio.Handle | None = None
+        self._on_controller: list[OnController] = []
+        self._on_leader: list[Callable[[], None]] = []
+        self._known_leader: Peer | None = None
+        self._led_by: tuple[Peer, float] | None = None
+        """The last other leader, and when it was last heard, in the loop's time."""
+        self._progress = asyncio.Event()
+        self._failure: Exception | None = None
+        self._started = self._stopping = False
+
+    # what anyone may ask
+
+    @property
+    def image(self) -> MetadataImage:
+        """The committed image. Read it once per request."""
+        return self._applier.image
+
+    @property
+    def failure(self) -> Exception | None:
+        """Why nothing can be committed any more; None while all is well."""
+        return self._failure
+
+    @property
+    def me(self) -> Peer:
+        return self._me
+
+    @property
+    def leader(self) -> Peer | None:
+        """Of the quorum, as far as this node knows."""
+        return self._member.core.leader
+
+    def leader_before(self) -> tuple[Peer, float] | None:
+        """The last leader that was another node, and the seconds since it was last heard here."""
+        if self._led_by is None:
+            return None
+        peer, heard_at = self._led_by
+        return peer, asyncio.get_running_loop().time() - heard_at
+
+    @property
+    def term(self) -> int:
+        return self._member.core.term
+
+    @property
+    def membership(self) -> Membership:
+        """The newest in the log, committed or not."""
+        return self._member.core.membership
+
+    @property
+    def is_controller(self) -> bool:
+        """Whether it decides: it leads, and knows all that was decided before."""
+        return self._pending is not None
+
+    @property
+    def lineage(self) -> Lineage | None:
+        """Of this node's log; None where that is empty, and it waits to be given one."""
+        is_blank = not self._member.core.log.last_index and not self.membership.voters
+        return None if is_blank else self.image.lineage
+
+    def quorum(self) -> QuorumStatus:
+        return self._watch.describe(self._member.core)
+
+    def subscribe(self, subscriber: Subscriber) -> None:
+        """Have every later delta given to `subscriber`, on the loop, right after the image was swapped and before
+        `submit` returns. A subscriber that raises is a bug, and fatal."""
+        self._applier.subscribe(subscriber)
+
+    def on_controller(self, callback: OnController) -> None:
+        """Have it called, on the loop, with True when this node becomes the active controller, and with False when it
+        ceases to be. It is not to call back into the driver; a task may."""
+        self._on_controller.append(callback)
+
+    def on_leader(self, callback: Callable[[], None]) -> None:
+        """Have it called, on the loop, when another leader, or none, is known here. As `on_controller`."""
+        self._on_leader.append(callback)
+
+    async def reached(self, index: int) -> None:
+        """Wait until the image is at `index` or behind it. Raises StorageFailure, MetadataStopped."""
+        while self.image.index < index:
+            self._check_running()
+            await self._progress.wait()
+
+    async def read_barrier(self) -> None:
+        """Wait until the image holds all that was committed anywhere before this call. Raises NotController."""
+        self._check_active()
+        index = await self._reading.confirmed()
+        await self.reached(index)
+
+    # life
+
+    async def start(self) -> None:
+        """Recover the commit log, replay what is known to be committed, and give subscribers all of it as one delta
+        from the empty image; the only voter elects itself. Raises CorruptData and StorageFailure."""
+        await self._member.start(self._disk, self._directory, self._born)
+        if self._failure is not None:
+            raise self._failure
+        self._started = True
+        self._after_step()
+
+    async def stop(self) -> None:
+        """Commit what was submitted, as far as others let it be committed in time, then close the log. Idempotent."""
+        if not self._started or self._stopping:
+            return
+        self._stopping = True
+        if self._failure is None:
+            self._flush()
+            last = self._pending.last_done if self._pending is not None else None
+            if last is not None:
+                patience = None if self._member.is_alone else limits.RAFT_STOP_MS_MAX / 1000
+                await asyncio.wait([last], timeout=patience)
+        self._member.halt()
+        self._lose_control(OutcomeUnknown, OutcomeUnknown)
+        self._reading.drop(_stopped)
+        self._tell_progress()
+        await self._member.stop()
+
+    def _check_running(self) -> None:
+        if self._failure is not None:
+            raise StorageFailure(f"The metadata can not be changed any more: {self._failure}") from self._failure
+        if self._stopping or not self._started:
+            raise _stopped()
+
+    def _check_active(self) -> Pending:
+        self._check_running()
+        if self._pending is None:
+            raise self._not_controller()
+        return self._pending
+
+    def _not_controller(self) -> NotController:
+        leader = self.leader
+        return NotController(None if leader is None or leader == self._me else leader.node)
+
+    # the controller
+
+    async def submit(self, decide: Callable[[MetadataImage], Decision[T]]) -> T:
+        """Decide on the newest state, commit the events, and return the decision's result.
+
+        Returns once the state that was decided on, and the events, are committed and published. Raises NotController
+        where this node does not decide (nothing was done), OutcomeUnknown where it ceased to meanwhile, ChangeRefused
+        where too much is under way, ChangeTooLarge where it can never be made, StorageFailure where the disk failed
+        (whether the events are on it is then unknown), MetadataStopped after `stop`.
+        """
+        async with self._room:
+            async with self._turn:
+                pending = self._check_active()
+                decision, done = await self._decided(pending, decide)
+            if done is None:
+                await self._confirm(pending)
+            else:
+                await asyncio.shield(done)
+            return decision.result
+
+    async def _decided(
+        self, pending: Pending, decide: Callable[[MetadataImage], Decision[T]]
+    ) -> tuple[Decision[T], asyncio.Future[None] | None]:
+        """Decide; and what to wait for, where that has events. Once more where what it rests on was refused while they
+        were encoded."""
+        while True:
+            image = pending.image
+            decision = decide(image)
+            if not decision.events:
+                return decision, None
+            data = await self._encoded(decision.events)
+            if self._check_active() is not pending:
+                raise self._not_controller()
+            if pending.image is image:
+                break
+        if len(data) > limits.METADATA_ENTRY_BYTES_MAX:
+            raise ChangeTooLarge(len(data))
+        done = pending.decide(decision.events, data)
+        if self._flushing is None:  # others of this turn of the loop go with it
+            self._flushing = asyncio.get_running_loop().call_soon(self._flush)
+        return decision, done
+
+    async def _encoded(self, events: Sequence[MetadataEvent]) -> bytes:
+        self._encoding = encoding = asyncio.get_running_loop().create_future()
+        try:
+            return await _encode(events)
+        finally:  # whoever waits goes on after whoever has called this
+            self._encoding = None
+            encoding.set_result(None)
+
+    def _flush(self) -> None:
+        """Propose what was decided."""
+        if self._flushing is not None:
+            self._flushing.cancel()
+            self._flushing = None
+        pending = self._pending
+        data = pending.take_unproposed() if pending is not None else ()
+        if pending is None or not data:
+            return
+        refusal = self._member.advance(Propose(data)).refusal
+        if refusal is not None and self._pending is pending:
+            pending.drop_last(len(data), lambda: ChangeRefused(refusal))
+        self._after_step()
+
+    async def confirmed(self) -> None:
+        """Return once all that was seen or decided here before this call, pending or committed, may be told: it is
+        committed and replayed, and this was the controller after it was seen. Raises as `submit` does where nothing was
+        done."""
+        if self._encoding is not None:
+            await asyncio.shield(self._encoding)
+        await self._confirm(self._check_active())
+
+    async def _confirm(self, pending: Pending) -> None:
+        try:
+            if pending.last_done is not None:
+                await asyncio.shield(pending.last_done)
+        except OutcomeUnknown:  # of what others wait for; who only looked has done nothing
+            raise self._not_controller() from None
+        if not self._member.is_alone:
+            await self.read_barrier()
+
+    async def change(self, change: Change) -> None:
+        """Change the membership, and return once that is committed. Raises as `submit` does."""
+        async with self._turn:
+            pending = self._check_active()
+            self._flush()
+            if self._check_active() is not pending:
+                raise self._not_controller()
+            refusal = self._member.advance(ProposeChange(change)).refusal
+            if refusal is not None:
+                raise ChangeRefused(refusal)
+            done = pending.note_membership()
+            self._after_step()
+        await asyncio.shield(done)
+
+    async def transfer(self, target: Peer) -> bool:
+        """Hand the leadership over; whether that was done. Raises NotController, ChangeRefused."""
+        async with self._turn:
+            self._check_active()
+            self._flush()
+            refusal = self._member.step(Transfer(target)).refusal
+            if refusal is not None:
+                raise ChangeRefused(refusal)
+        try:
+            async with asyncio.timeout(self._patience_seconds):
+                while self._member.core.leads:
+                    await self._progress.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def _own(self, entry: Entry) -> Proposal | None:
+        pending = self._pending
+        return pending.take(entry.index) if pending is not None and pending.term == entry.term else None
+
+    def _take_control(self) -> None:
+        core = self._member.core
+        assert core.log.last_index == self.image.index, "nothing is appended before it decides"
+        self._pending = Pending(self.image, core.term)
+        if not self._member.is_alone:
+            log.info("this broker is the controller", broker_id=self._me.node, epoch=core.term)
+        self._tell_controller(active=True)
+
+    def _lose_control(self, error: Callable[[], Exception], unproposed: Callable[[], Exception]) -> None:
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            pending.drop_all(error, unproposed)
+            if not self._member.is_alone:
+                log.info("this broker is not the controller any more", broker_id=self._me.node, epoch=pending.term)
+            self._tell_controller(active=False)
+
+    def _tell_controller(self, *, active: bool) -> None:
+        for callback in self._on_controller:
+            callback(active)
+
+    # the quorum
+
+    def leader_died(self, peer: Peer, term: int) -> None:
+        """The process of that term's leader is plainly dead: it is not waited for."""
+        self._member.leader_died(peer, term)
+
+    def give_up(self, error: Exception) -> None:
+        """What this node has of the metadata counts no more: nothing is decided here from now on, and `on_fatal` is
+        called."""
+        self._fail(error)
+
+    def _on_message(self, message: Message) -> None:
+        if message.source == self._member.core.leader:
+            self._led_by = (message.source, asyncio.get_running_loop().time())
+        self._watch.on_message(self._member.core, message)
+
+    def _after_step(self) -> None:
+        """Whether this node decides now, and whether it still does."""
+        core, pending = self._member.core, self._pending
+        if core.leader != self._known_leader:
+            self._known_leader = core.leader
+            for callback in self._on_leader:
+                callback()
+        if pending is not None and (not core.leads or core.term != pending.term):
+            self._lose_control(OutcomeUnknown, self._not_controller)
+            self._tell_progress()
+        may_decide = self._pending is None and self._started and not self._stopping and self._failure is None
+        if may_decide and core.has_committed_own and self.image.index == core.log.commit_index:
+            self._take_control()
+
+    def _on_progress(self) -> None:
+        """Something was applied."""
+        self._tell_progress()
+        self._member.on_applied()
+
+    def _tell_progress(self) -> None:
+        self._progress.set()
+        self._progress = asyncio.Event()
+
+    def _fail(self, error: Exception) -> None:
+        """Nothing more is committed. Everyone waiting is told, and whoever runs the process."""
+        if self._failure is not None:
+            return
+        self._failure = error
+        log.critical("the metadata can not be changed any more", error=str(error) or repr(error))
+
+        def failed() -> StorageFailure:
+            return StorageFailure(str(error))
+
+        self._member.halt()
+        self._lose_control(failed, failed)
+        self._reading.drop(failed)
+        self._tell_progress()
+        if self._on_fatal is not None:
+            self._on_fatal(error)
+
+
+def _stopped() -> MetadataStopped:
+    return MetadataStopped("This broker is stopping: ask another one, or again after it has started.")
+
+
+async def _encode(events: Sequence[MetadataEvent]) -> bytes:
+    """Many small events in several turns of the loop, for a thread beside it would hold the interpreter longer than
+    each of these; what is large by itself in a worker thread."""
+    if max(map(_weight, events)) > _INLINE_WEIGHT:
+        return await asyncio.get_running_loop().run_in_executor(None, encode_events, events)
+    lines, weight = list[bytes](), 0
+    for event in events:
+        weight += _weight(event)
+        if weight > _INLINE_WEIGHT:
+            await asyncio.sleep(0)
+            weight = _weight(event)
+        lines.append(encode_line(event))
+    return b"".join(lines)
+
+
+def _weight(event: MetadataEvent) -> int:
+    return 1 + len(event.partitions) if isinstance(event, TopicCreated | PartitionsAdded) else 1

@@ -1,0 +1,420 @@
+"""What the active controller does besides deciding: answers what brokers ask, keeps their sessions, grows the quorum.
+
+Promises: every change goes through `MetadataDriver.submit`; nothing is decided while this node does not lead; what is
+told, heartbeats and refusals too, rests on what is committed and was the newest when it was seen; a broker is fenced
+for silence, or at once where its process is plainly dead, never for this node's own pauses. Sources: KIP-631, KIP-853;
+DESIGN "Birth, identity, membership".
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, replace
+from functools import partial
+from typing import Any, Final, TypeVar
+
+import structlog
+
+from headrace.base.errors import HeadraceError
+from headrace.base.ids import BrokerEpoch, BrokerId, ClusterId, PartitionIndex, TopicId, TopicPartition
+from headrace.base.limits import (
+    CLOCK_DIFFERENCE_MS_MAX,
+    RAFT_ELECTION_TICKS,
+    RAFT_TICK_MS,
+    REPLACED_SESSION_PART_MAX,
+)
+from headrace.base.ports import Clock
+from headrace.broker.cluster.driver import ChangeRefused, MetadataDriver, NotController
+from headrace.broker.cluster.quorum.errors import ChangeTooLarge
+from headrace.broker.cluster.quorum.status import QuorumStatus
+from headrace.broker.cluster.settling import Settling
+from headrace.broker.kit.tasks import OnBug, started
+from headrace.controller.asks import (
+    Ask,
+    ChangeVoter,
+    Command,
+    Heartbeat,
+    LeaveIsr,
+    QuorumView,
+    ReadQuorum,
+    RegisterBroker,
+    RemoveBroker,
+    Replica,
+    Setting,
+)
+from headrace.controller.brokers import refused_registration, register_broker, remove_broker
+from headrace.controller.decision import Decision, Refusal, stale
+from headrace.controller.lost_quorum import other_lineage
+from headrace.controller.sessions import Sessions
+from headrace.controller.voters import outlook, promotable, withhold_vote, wrongly_withheld
+from headrace.metadata.configs import broker_value
+from headrace.metadata.image import MetadataImage
+from headrace.raft.membership import AddLearner, Demote, Peer, Promote, Remove
+from headrace.raft.membership import Refusal as QuorumRefusal
+from headrace.wire.ailments import State
+from headrace.wire.errors import ErrorCode
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+TICKS_PER_SESSION: Final = 6
+REPLACED_AFTER_S_MAX: Final = 2 * RAFT_ELECTION_TICKS * RAFT_TICK_MS / 1000
+"""Silence of a controller that counts for the one that replaces it. What went before may have been this node's own."""
+FINAL: Final = (QuorumRefusal.LAST_VOTER, QuorumRefusal.NO_LIVE_QUORUM)
+"""What no second try changes: somebody has to."""
+
+
+class Duties:
+    """One per broker; at work only while its node is the active controller."""
+
+    def __init__(
+        self,
+        *,
+        node: BrokerId,
+        cluster_id: ClusterId,
+        configs: Mapping[str, str],
+        metadata: MetadataDriver,
+        clock: Clock,
+        has_store: bool = False,
+        on_bug: OnBug,
+    ) -> None:
+        self.cluster_id = cluster_id
+        self._node = node
+        self._metadata = metadata
+        self._clock = clock
+        self._on_bug = on_bug
+        self._setting = Setting(configs, node, has_store)
+        self._session_s = broker_value(metadata.image, configs, "broker.session.timeout.ms").number() / 1000
+        self._voters = broker_value(metadata.image, configs, "controller.voters").number()
+        self._sessions: Sessions | None = None
+        """Of this leadership; None: there is none."""
+        self._settling = Settling(metadata)
+        """Of the last leadership."""
+        self._joining = asyncio.Lock()
+        """One change of the quorum at a time."""
+        self._voting = asyncio.Lock()
+        """One reason for it at a time: what an operator asks for is noted and done before learners are looked at."""
+        self._ticks: asyncio.Task[None] | None = None
+        self._hasty: dict[BrokerId, asyncio.Task[None]] = {}
+        """Fencings of the dead that are under way: a death may be told more than once, and counts once."""
+        self._seen_dead: dict[BrokerId, tuple[BrokerEpoch, float]] = {}
+        """Incarnations whose process was seen dead before this node was the controller, and when: what is longer ago
+        than a session was told by others too, where it was true."""
+        self._heard: dict[BrokerId, Sequence[State]] = {}
+        self._full: set[BrokerId] = set()
+        """Brokers that told, with their last heartbeat to this node, that their disk is full."""
+        metadata.on_controller(self._on_controller)
+        if metadata.is_controller:
+            self._on_controller(True)
+
+    def stop(self) -> None:
+        """The node stops."""
+        self._on_controller(False)
+
+    # the leadership
+
+    def _on_controller(self, active: bool) -> None:
+        if self._ticks is not None:
+            self._ticks.cancel()
+        self._sessions = self._ticks = None
+        self._full, self._heard = set(), {}
+        if active:
+            now = self._clock.monotonic()
+            self._settling = Settling(self._metadata)
+            self._sessions = sessions = Sessions(timeout_s=self._session_s, me=self._node, now=now)
+            if (before := self._metadata.leader_before()) is not None:
+                self._go_on_with(sessions, *before, now)
+            self._ticks = started(self._tick(sessions), "controller's sessions", self._on_bug)
+            seen, self._seen_dead = self._seen_dead, {}
+            for broker, (epoch, seen_at) in seen.items():
+                known = self._metadata.image.brokers.get(broker)
+                if known is not None and known.epoch == epoch and now - seen_at <= self._session_s:
+                    self.on_peer_dead(broker)
+
+    def _go_on_with(self, sessions: Sessions, peer: Peer, silent_s: float, now: float) -> None:
+        """The session of the controller before this one goes on: it was heard here, not long before it was replaced."""
+        known = self._metadata.image.brokers.get(peer.node)
+        if known is not None and known.directory_id == peer.directory:
+            silent_s = min(silent_s, REPLACED_AFTER_S_MAX, self._session_s * REPLACED_SESSION_PART_MAX)
+            sessions.heard(known.id, known.epoch, now - silent_s)
+
+    async def _tick(self, sessions: Sessions) -> None:
+        while self._sessions is sessions:
+            try:
+                for broker, epoch in sessions.tick(self._metadata.image, self._clock.monotonic()):
+                    silent = partial(self._is_silent, sessions, broker)
+                    await self._fence(broker, epoch, f"it was silent for {self._session_s:g} s", still=silent)
+                await self._settling.go_on()
+                await self._readmit()
+                await self.grow()
+            except HeadraceError as error:
+                log.info("the controller's work is put off", reason=str(error))
+            await asyncio.sleep(sessions.wait_s(self._clock.monotonic(), self._session_s / TICKS_PER_SESSION))
+
+    def on_peer_dead(self, broker: BrokerId) -> None:
+        """Its process is plainly dead, as seen from here. Of the controller this is often seen first; where another
+        died with it, who follows it as the controller may never have been connected to that as a voter, but may have
+        copied from it."""
+        known = self._metadata.image.brokers.get(broker)
+        if self._sessions is None:
+            if known is not None:
+                self._seen_dead[broker] = known.epoch, self._clock.monotonic()
+        elif broker not in self._hasty:
+            task = started(self._fence_dead(self._sessions, broker), "fencing of a dead broker", self._on_bug)
+            self._hasty[broker] = task
+            task.add_done_callback(lambda _: self._hasty.pop(broker))
+
+    async def _fence_dead(self, sessions: Sessions, broker: BrokerId) -> None:
+        try:
+            if (dead := sessions.died(self._metadata.image, broker, self._clock.monotonic())) is not None:
+                await self._fence(*dead, "its process is dead")
+        except HeadraceError as error:
+            log.info("a dead broker is left to its session", broker_id=broker, reason=str(error))
+
+    def _is_silent(self, sessions: Sessions, broker: BrokerId) -> bool:
+        return not sessions.has(broker, self._clock.monotonic())
+
+    async def _fence(
+        self, broker: BrokerId, epoch: BrokerEpoch, reason: str, *, still: Callable[[], bool] = lambda: True
+    ) -> None:
+        known = self._metadata.image.brokers.get(broker)
+        if known is not None and known.epoch == epoch and await self._settling.fence(known, still=still) is None:
+            log.warning("broker fenced", broker_id=broker, reason=reason)
+
+    async def _readmit(self) -> None:
+        """Every live broker has the log: also one that came back in the middle of its own removal."""
+        members = {member.peer for member in self._metadata.quorum().members}
+        for broker in self._metadata.image.live_brokers():
+            peer = Peer(broker.id, broker.directory_id)
+            if peer not in members:
+                await self._change(AddLearner(peer))
+                return
+
+    async def grow(self) -> None:
+        """Promote a learner where there are fewer voters than there shall be. Waits for no operator's change."""
+        if self._voting.locked():
+            return
+        async with self._voting:
+            image, view = self._metadata.image, self._view()
+            for broker_id in wrongly_withheld(image, view):
+                await self._metadata.submit(partial(withhold_vote, broker_id=broker_id, withheld=False))
+            for learner in promotable(image, view, self._voters):
+                if await self._change(Promote(Peer(learner.broker_id, learner.directory_id))) is None:
+                    return
+
+    # what is asked
+
+    async def answer(self, ask: Ask[Any]) -> Any:
+        """The result or a Refusal, once it rests on what is committed. Raises NotController, and HeadraceError where
+        nothing can be committed or it is not known whether it was."""
+        sessions = self._sessions
+        if sessions is None:
+            leader = self._metadata.leader
+            raise NotController(None if leader is None else leader.node)
+        if isinstance(ask, LeaveIsr) and ask.for_room:
+            ask = replace(ask, partitions=tuple(key for key in ask.partitions if self._others_have_room(ask, key)))
+        match ask:
+            case Command():
+                try:
+                    return await self._metadata.submit(partial(ask.decide, setting=self._setting))
+                except ChangeTooLarge as error:
+                    return Refusal(ErrorCode.POLICY_VIOLATION, str(error))
+                except ChangeRefused as error:
+                    return _not_done(str(error))
+            case Heartbeat():
+                return await self._on_heartbeat(sessions, ask)
+            case RegisterBroker():
+                return await self._register(sessions, ask)
+            case RemoveBroker():
+                return await self._remove(ask)
+            case ChangeVoter():
+                return await self._change_voter(ask)
+            case ReadQuorum():
+                view = self._view()
+                return await self._confirmed(replace(view, outlook=outlook(self._metadata.image, view, self._voters)))
+            case _:
+                raise AssertionError(f"nobody answers {type(ask).__name__}")
+
+    def _others_have_room(self, ask: LeaveIsr, key: tuple[TopicId, PartitionIndex]) -> bool:
+        """Whether another one in sync has told of no full disk: else leadership would go round."""
+        known = self._metadata.image.partition(TopicPartition(*key))
+        others = () if known is None else known.isr
+        return any(each != ask.broker_id and each not in self._full for each in others)
+
+    async def _confirmed(self, seen: T) -> T:
+        """What was seen just now, once it may be told: this node may have been deposed and not know it, and what it
+        has decided may never be committed. Raises NotController."""
+        await self._metadata.confirmed()
+        return seen
+
+    async def _register(self, sessions: Sessions, ask: RegisterBroker) -> BrokerEpoch | Refusal:
+        if ask.cluster_id != self.cluster_id:
+            return register_refusal(ask.cluster_id, self.cluster_id, ask.broker_id)
+        if (strange := other_lineage(self._metadata.image, ask.broker_id, ask.lineage)) is not None:
+            return await self._confirmed(strange)
+        wanted: dict[str, Any] = {
+            field.name: getattr(ask, field.name) for field in fields(ask) if field.name != "lineage"
+        }
+        wanted["in_session"] = sessions.has(ask.broker_id, self._clock.monotonic())
+
+        def at_once(image: MetadataImage) -> bool:
+            """A broker that is alone need not ask to be unfenced, for it decides itself."""
+            alone = ask.broker_id == self._node and set(image.brokers) <= {self._node}
+            return alone and self._settling.may_come_at_once(ask.broker_id)
+
+        def decide(image: MetadataImage) -> Decision[BrokerEpoch | Refusal]:
+            wanted["in_session"] = sessions.has(ask.broker_id, self._clock.monotonic())  # it may have been heard since
+            return register_broker(image, **wanted, unfenced=at_once(image))
+
+        if (refusal := refused_registration(self._metadata.image, **wanted)) is not None:
+            return await self._confirmed(refusal)  # and nothing is changed for it
+        peer = Peer(ask.broker_id, ask.directory_id)
+        is_member = any(member.peer == peer for member in self._metadata.quorum().members)
+        if not is_member and (problem := await self._change(AddLearner(peer))) is not None:
+            return problem
+        if not at_once(self._metadata.image):
+            await self._settling.make_way(ask)
+        epoch = await self._metadata.submit(decide)
+        if not isinstance(epoch, Refusal):
+            sessions.heard(ask.broker_id, epoch, self._clock.monotonic())
+        return epoch
+
+    async def _on_heartbeat(self, sessions: Sessions, ask: Heartbeat) -> bool | Refusal:
+        known = self._metadata.image.brokers.get(ask.broker_id)
+        if known is None or known.epoch != ask.broker_epoch:
+            return await self._confirmed(stale(ask.broker_id, ask.broker_epoch))
+        sessions.heard(ask.broker_id, ask.broker_epoch, self._clock.monotonic())
+        (self._full.add if ask.is_full else self._full.discard)(ask.broker_id)
+        self._note_states(ask)
+        if ask.stopping and not known.fenced:
+            refusal = await self._settling.fence(known)
+            log.info("broker stops", broker_id=ask.broker_id)
+            return False if refusal is None else refusal
+        if ask.ready and not ask.stopping and known.fenced:
+            refusal = await self._settling.unfence(known)
+            if refusal is not None:
+                return refusal
+            log.info("broker unfenced", broker_id=ask.broker_id)
+            return True
+        return await self._standing(ask)
+
+    def _note_states(self, ask: Heartbeat) -> None:
+        """What is wrong with it, and its clock, as far as that can be seen from here."""
+        broker, known = ask.broker_id, self._heard.get(ask.broker_id, ())
+        states = [state for state in ask.states if state.kind != "clock"]
+        differs_ms = ask.clock_ms - self._clock.now_ms() if ask.clock_ms else 0
+        if abs(differs_ms) > CLOCK_DIFFERENCE_MS_MAX:
+            text = (
+                f"its clock and that of the controller, broker {self._node}, are {abs(differs_ms) / 1000:.0f} s apart"
+            )
+            todo = "set the clocks by NTP: retention, and records' times, go by them"
+            states.append(State(kind="clock", text=text, todo=todo))
+            if not any(state.kind == "clock" for state in known):
+                log.warning("the clocks of two brokers differ", broker_id=broker, what=text, todo=todo)
+        if states:
+            self._heard[broker] = states
+        else:
+            self._heard.pop(broker, None)
+
+    @property
+    def heard(self) -> Mapping[BrokerId, Sequence[State]]:
+        """What registered brokers told to be wrong with them, with their last heartbeats; empty where this node is not
+        the controller."""
+        known = self._metadata.image.brokers
+        return {} if self._sessions is None else {key: said for key, said in self._heard.items() if key in known}
+
+    async def _standing(self, ask: Heartbeat) -> bool | Refusal:
+        """Whether the broker is unfenced, by all that was decided by now. Its lease rests on this: nobody else decided
+        until its heartbeat was sent, and whoever decides from now on knows that it was heard."""
+        await self._metadata.confirmed()
+        known = self._metadata.image.brokers.get(ask.broker_id)
+        if known is None or known.epoch != ask.broker_epoch:
+            return stale(ask.broker_id, ask.broker_epoch)
+        return not known.fenced
+
+    async def _remove(self, ask: RemoveBroker) -> Refusal | None:
+        decide = partial(remove_broker, broker_id=ask.broker_id)
+        refusal = decide(self._metadata.image).result
+        if refusal is not None:
+            return await self._confirmed(refusal)
+        refusal = await self._settling.release(ask.broker_id)
+        if refusal is not None:
+            return refusal
+        for member in self._metadata.quorum().members:
+            if member.peer.node == ask.broker_id:
+                problem = await self._change(Remove(member.peer))
+                if problem is not None:
+                    return problem
+        return await self._metadata.submit(decide)
+
+    async def _change_voter(self, ask: ChangeVoter) -> Refusal | None:
+        for member in self._metadata.quorum().members:
+            peer = member.peer
+            if peer.node == ask.broker_id and ask.directory_id in (None, peer.directory):
+                if member.is_voter == ask.voter:
+                    what = "is a voter" if ask.voter else "is no voter"
+                    code = ErrorCode.DUPLICATE_VOTER if ask.voter else ErrorCode.VOTER_NOT_FOUND
+                    return await self._confirmed(Refusal(code, f"Broker {ask.broker_id} {what} already."))
+                return await self._change_vote(peer, voter=ask.voter)
+        message = f"Broker {ask.broker_id} is no member of the quorum, or has another directory: see 'headrace quorum'."
+        return await self._confirmed(Refusal(ErrorCode.VOTER_NOT_FOUND, message))
+
+    async def _change_vote(self, peer: Peer, *, voter: bool) -> Refusal | None:
+        """As an operator asked. A demotion is noted first, else the broker would be promoted at once; where the change
+        is refused, or its controller dies with it, the note goes again (`grow`)."""
+        async with self._voting:
+            if not voter:
+                await self._metadata.submit(partial(withhold_vote, broker_id=peer.node, withheld=True))
+            refusal = await self._change(Promote(peer) if voter else Demote(peer))
+            if voter == (refusal is None):
+                await self._metadata.submit(partial(withhold_vote, broker_id=peer.node, withheld=False))
+            return refusal
+
+    def _view(self) -> QuorumView:
+        return _view(self._metadata.quorum())
+
+    async def _change(self, change: AddLearner | Promote | Demote | Remove) -> Refusal | None:
+        """Change the quorum; why it was not, as words. Raises where it is not known whether it was."""
+        async with self._joining:
+            try:
+                await self._metadata.change(change)
+            except ChangeRefused as error:
+                if error.refusal not in FINAL:
+                    return _not_done(str(error))
+                return await self._confirmed(Refusal(ErrorCode.INVALID_REQUEST, str(error)))
+        log.info("the quorum was changed", change=type(change).__name__, broker_id=change.peer.node)
+        return None
+
+
+def register_refusal(theirs: ClusterId, ours: ClusterId, broker_id: BrokerId) -> Refusal:
+    """A directory of another cluster."""
+    return Refusal(
+        ErrorCode.INCONSISTENT_CLUSTER_ID,
+        f"The data directory of broker {broker_id} belongs to cluster {theirs}, but this is {ours}: start it with "
+        "another directory, or name addresses of its own cluster.",
+    )
+
+
+def _not_done(reason: str) -> Refusal:
+    """Nothing was done, and the same may be asked again: as where nobody is the controller."""
+    return Refusal(ErrorCode.NOT_CONTROLLER, reason)
+
+
+def _view(status: QuorumStatus) -> QuorumView:
+    return QuorumView(
+        leader=BrokerId(-1) if status.leader is None else status.leader.node,
+        epoch=status.epoch,
+        high_watermark=status.high_watermark,
+        replicas=tuple(
+            Replica(
+                broker_id=member.peer.node,
+                directory_id=member.peer.directory,
+                voter=member.is_voter,
+                log_end_offset=member.log_end,
+                last_fetch_ms=member.last_fetch_ms,
+                last_caught_up_ms=member.last_caught_up_ms,
+            )
+            for member in sorted(status.members, key=lambda member: member.peer)
+        ),
+    )

@@ -1,0 +1,191 @@
+"""Has one broker go on where the quorum was lost: on its disk, while all brokers are stopped.
+
+Promises: nothing is written unless somebody accepts the loss, the directories that are named hold no majority of the
+voters, and no broker of the cluster answers; of several directories the one with the longest log is what the cluster
+goes on with (by term, then index: a log that was committed further wins, as in an election). That broker alone votes in
+the lineage that begins; all others come back as learners, those that were named without more ado. Killed anywhere, a
+directory holds the old state or the new one. Never proves that who does not answer is gone: a voter that is only cut
+off goes on. Sources: etcd's `--force-new-cluster` and its follow-ups, the fencing of decision 0050. Blocking, but for
+`probe`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from headrace.base.addresses import Address
+from headrace.base.errors import UsageError
+from headrace.base.ids import NO_LEADER, BrokerId, Lineage
+from headrace.base.limits import QUORUM_PROBE_MS, QUORUM_RECOVERY_EPOCHS, QUORUM_RECOVERY_INDEXES
+from headrace.base.ports import Disk, Random
+from headrace.broker.home import identity, lineage
+from headrace.broker.home.joining import cluster_at
+from headrace.controller.lost_quorum import recovered, superseded
+from headrace.metadata.image import MetadataImage
+from headrace.net.client.errors import ClientError
+from headrace.raft.membership import Membership, Peer
+from headrace.raft.messages import EntryKind, HardState, SnapshotMark
+from headrace.storage.raftlog.commitlog import open_commit_log, read_commit_log
+from headrace.storage.raftlog.metadata_log import events_of, image_of_snapshot, snapshot_lines
+from headrace.storage.raftlog.recovery import Recovery
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remains:
+    """What is left of one broker's metadata. Entries that it does not know to be committed count as committed."""
+
+    data: Path
+    identity: identity.Identity
+    membership: Membership
+    term: int
+    """Of the last entry."""
+    index: int
+    """Of the last entry."""
+    image: MetadataImage
+
+    @property
+    def peer(self) -> Peer:
+        return Peer(self.identity.broker_id, self.identity.directory_id)
+
+    @property
+    def length(self) -> tuple[int, int]:
+        """What makes a log the longest."""
+        return self.term, self.index
+
+
+def examine(disk: Disk, data: Path) -> Remains:
+    """Read it; nothing is changed. Raises UsageError, CorruptData, StorageFailure."""
+    known = identity.read(disk, data)
+    born = Membership(frozenset(Peer(voter.broker_id, voter.directory_id) for voter in known.voters))
+    if not disk.exists(data / lineage.METADATA):
+        raise UsageError(f"{data} holds no metadata: name another broker's directory.")
+    found = read_commit_log(disk, data / lineage.METADATA, born=born)
+    image = image_of_snapshot(found.snapshot)
+    for entry in found.entries:
+        image = image.replay(events_of(entry), index=entry.index)
+    if not image.cluster_id:
+        raise UsageError(f"{data} holds no metadata yet: name another broker's directory.")
+    term = found.entries[-1].term if found.entries else found.mark.term
+    return Remains(
+        data=data,
+        identity=known,
+        membership=_membership(found),
+        term=term,
+        index=found.last_index,
+        image=image,
+    )
+
+
+def _membership(found: Recovery) -> Membership:
+    changes = [entry for entry in found.entries if entry.kind is EntryKind.MEMBERSHIP]
+    return Membership.decoded(changes[-1].data) if changes else found.mark.membership
+
+
+def longest(remains: Sequence[Remains]) -> Remains:
+    """Of one cluster and one lineage. Raises UsageError where they are not."""
+    best = max(remains, key=lambda one: (one.image.lineage.number, *one.length, -one.identity.broker_id))
+    for one in remains:
+        if one.identity.cluster_id != best.identity.cluster_id:
+            raise UsageError(
+                f"{one.data} is of cluster {one.identity.cluster_id}, {best.data} of {best.identity.cluster_id}: name "
+                "directories of one cluster."
+            )
+        if one is not best and one.identity.broker_id == best.identity.broker_id:
+            raise UsageError(
+                f"{one.data} and {best.data} are both of broker {one.identity.broker_id}: name one of them."
+            )
+        if one.image.lineage != best.image.lineage:
+            raise UsageError(
+                f"{one.data} follows another recovery of the quorum than {best.data}: leave it out; its broker is "
+                "told, once it is started with --join, how it comes back."
+            )
+    return best
+
+
+def check_lost(best: Remains, remains: Sequence[Remains], living: Mapping[BrokerId, Address]) -> None:
+    """Raises UsageError where the quorum is not lost, or a broker runs. `living`: those that answer."""
+    voters = {peer.node for peer in best.membership.voters}
+    here = {one.identity.broker_id for one in remains if one.peer in best.membership.voters}
+    there = voters & (here | living.keys())
+    if len(there) >= best.membership.quorum:
+        names = ", ".join(map(str, sorted(there)))
+        raise UsageError(
+            f"The quorum is not lost: of its {len(voters)} voters {names} are there, and {best.membership.quorum} are "
+            "enough: start them."
+        )
+    if living:
+        who = ", ".join(str(address) for _, address in sorted(living.items()))
+        raise UsageError(f"The cluster is not stopped: {who} answers. Stop every broker first.")
+
+
+async def probe(best: Remains, remains: Sequence[Remains], others: Sequence[Address] = ()) -> dict[BrokerId, Address]:
+    """Other brokers of the cluster that answer, and where; under NO_LEADER, one that answers at one of `others`."""
+    here = {one.identity.broker_id for one in remains}
+    known = [
+        *((NO_LEADER, *address) for address in others),
+        *((voter.broker_id, voter.host, voter.port) for voter in best.identity.voters),
+        *((broker.id, at.host, at.port) for broker in best.image.brokers.values() for at in broker.endpoints),
+    ]
+    asked = sorted({(node, Address(host, port)) for node, host, port in known if node not in here and host and port})
+    answers = await asyncio.gather(*(_answers(address, best.identity.cluster_id) for _, address in asked))
+    return {node: address for (node, address), lives in zip(asked, answers, strict=True) if lives}
+
+
+async def _answers(address: Address, cluster_id: str) -> bool:
+    with suppress(ClientError, TimeoutError, OSError):
+        async with asyncio.timeout(QUORUM_PROBE_MS / 1000):
+            return await cluster_at(address) == cluster_id
+    return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovered:
+    """What was done."""
+
+    lineage: Lineage
+    kept: Path
+    """Where the metadata of before lies."""
+    offline: int
+    """Partitions that nobody leads before a lost broker comes back, or somebody accepts more loss."""
+
+
+def go_on(disk: Disk, best: Remains, remains: Sequence[Remains], *, random: Random, now_ms: int) -> Recovered:
+    """The broker of `best` votes alone, in a lineage of its own; the others of `remains` are to join it. All are
+    claimed, and `check_lost` has passed. Raises CorruptData, StorageFailure."""
+    begins = Lineage(best.image.lineage.number + 1, str(identity.new_directory_id(random)))
+    survivors = {one.identity.broker_id for one in remains}
+    index = best.index + QUORUM_RECOVERY_INDEXES
+    image = recovered(
+        best.image, survivors=survivors, lineage=begins, by=best.identity.broker_id, at_ms=now_ms, index=index
+    )
+    kept = _install(disk, best, image)
+    for other in remains:
+        if other.data != best.data:
+            lineage.note_superseded(disk, other.data, superseded(begins))
+            lineage.rejoin(disk, other.data)
+    offline = sum(survivors.isdisjoint(partition.isr) for _, partition in image.all_partitions())
+    return Recovered(lineage=begins, kept=kept, offline=offline)
+
+
+def _install(disk: Disk, best: Remains, image: MetadataImage) -> Path:
+    """One rename is the difference between before and after. The log of before keeps second names beside."""
+    born = Membership(frozenset(Peer(voter.broker_id, voter.directory_id) for voter in best.identity.voters))
+    directory = best.data / lineage.METADATA
+    log, found = open_commit_log(disk, directory, born=born)
+    try:
+        kept = lineage.unused(disk, best.data, f"{lineage.METADATA}.lost")
+        disk.make_directory(kept)
+        for name in disk.list_directory(directory):
+            disk.link(directory / name, kept / name)
+        disk.sync_directory(kept)
+        disk.sync_directory(best.data)
+        term = max(found.hard_state.term, best.term) + QUORUM_RECOVERY_EPOCHS
+        mark = SnapshotMark(image.index, term, Membership(frozenset((best.peer,))))
+        log.replace(HardState(term), mark, snapshot_lines(replace(image, index=image.index)))
+    finally:
+        log.close()
+    return kept

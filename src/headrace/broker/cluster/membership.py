@@ -1,0 +1,288 @@
+"""This broker's place in the cluster: it registers, says that it lives, and takes its leave.
+
+Promises: a process is one incarnation, and serves nothing before it has replayed its own registration; it is `ready`
+only once it is unfenced; where another process takes its place, or it is removed, it stops by itself and says so; that
+the controller does not hear it is told within a heartbeat of the end of its session. A broker that is told to stop goes
+on for a moment where followers are about to be in sync with what it leads: brokers may be started anew one after the
+other. Never decides: the controller does. Sources: KIP-631; DESIGN "Birth, identity, membership".
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from itertools import islice
+
+import structlog
+
+from headrace.base.errors import HeadraceError, UsageError
+from headrace.base.ids import BrokerEpoch, BrokerId, IncarnationId, TopicPartition
+from headrace.base.limits import (
+    LEAVE_WAIT_MS_MAX,
+    PARTITIONS_SEARCHED_PER_TURN_MAX,
+    REGISTRATION_PATIENCE_MS,
+    REGISTRATION_TOLD_MS,
+    STATES_TOLD_MAX,
+    SUCCESSORS_WAIT_MS_MAX,
+)
+from headrace.broker.cluster.control import Control
+from headrace.broker.cluster.driver import MetadataDriver
+from headrace.broker.home.identity import Identity
+from headrace.broker.home.lineage import Superseded
+from headrace.broker.kit.lease import Lease, lease_s
+from headrace.broker.kit.tasks import OnBug, started
+from headrace.controller.asks import Heartbeat, RegisterBroker
+from headrace.controller.decision import Refusal
+from headrace.metadata.delta import ImageDelta
+from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
+from headrace.metadata.values import BrokerImage, Endpoint
+from headrace.wire.ailments import State
+from headrace.wire.errors import ErrorCode
+
+log = structlog.get_logger(__name__)
+
+
+class Membership:
+    """One per process. `follow` is given the image from this process's own registration on, `on_end` the reason where
+    another has taken its place; `on_contact` is told, every heartbeat, whether the controller heard one within the last
+    session."""
+
+    def __init__(
+        self,
+        *,
+        identity: Identity,
+        incarnation: IncarnationId,
+        metadata: MetadataDriver,
+        control: Control,
+        interval_s: float,
+        session_s: float,
+        lag_max_s: float,
+        on_contact: Callable[[bool], None],
+        follow: Callable[[ImageDelta], None],
+        is_full: Callable[[], bool],
+        states: Callable[[], Sequence[State]],
+        now_ms: Callable[[], int],
+        on_end: OnBug,
+    ) -> None:
+        self.epoch = BrokerEpoch(-1)
+        self._identity = identity
+        self._incarnation = incarnation
+        self._metadata = metadata
+        self._control = control
+        self._interval_s = interval_s
+        self._session_s = session_s
+        self.lease = Lease(lease_s(session_s, lag_max_s), self._beat)
+        self._on_contact = on_contact
+        self._follow = follow
+        self._is_full = is_full
+        self._states = states
+        self._now_ms = now_ms
+        self._on_end = on_end
+        self._changed = asyncio.Event()
+        """The image has, since it was last cleared."""
+        self._registered = asyncio.Event()
+        """This process's registration is in the image."""
+        self._over = False
+        self._beats: asyncio.Task[None] | None = None
+        self._contact: asyncio.Task[None] | None = None
+        self._heard_at = 0.0
+        """When the last heartbeat that was taken was sent, in the loop's time."""
+        self._lacking: dict[BrokerId, tuple[str, ...]] = {}
+        metadata.subscribe(self._on_delta)
+
+    async def register(self, endpoints: Sequence[Endpoint], rack: str | None) -> None:
+        """Become this broker's incarnation, and wait until that is replayed here, however long it takes to find a
+        controller. Raises UsageError where it cannot be, Superseded where its metadata counts no more."""
+        identity = self._identity
+        ask = RegisterBroker(
+            cluster_id=identity.cluster_id,
+            broker_id=identity.broker_id,
+            directory_id=identity.directory_id,
+            incarnation=self._incarnation,
+            endpoints=tuple(endpoints),
+            rack=rack,
+            lineage=None if self._metadata.lineage is None else str(self._metadata.lineage),
+        )
+        told, loop = False, asyncio.get_running_loop()
+        patience_ends_at = loop.time() + REGISTRATION_PATIENCE_MS / 1000
+        while isinstance(epoch := await self._control.submit(ask), Refusal):
+            if epoch.code is ErrorCode.INCONSISTENT_CLUSTER_ID:
+                raise UsageError(epoch.message)
+            if epoch.code is ErrorCode.INCONSISTENT_VOTER_SET:
+                raise Superseded(epoch.message)
+            if epoch.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION:
+                if loop.time() >= patience_ends_at:
+                    raise UsageError(epoch.message)
+                await asyncio.sleep(self._interval_s / 10)  # the other one may be dead, and not yet missed
+            if (failure := self._metadata.failure) is not None:
+                raise failure
+            if not told:
+                log.warning("waiting to be registered", reason=epoch.message)
+            told = True
+        while not self._registered.is_set():
+            try:
+                async with asyncio.timeout(REGISTRATION_TOLD_MS / 1000):
+                    await self._registered.wait()
+            except TimeoutError:
+                known = self._metadata.image.index
+                log.warning("registered, and waits for the quorum's log to tell", known_to=known)
+
+    async def become_ready(self) -> None:
+        """The logs are open: have this broker unfenced, and keep it so."""
+        while not self.is_unfenced and not self._over:
+            answer = await self._beat()
+            if answer is not True and not self.is_unfenced:
+                await asyncio.sleep(self._interval_s / 10)
+        self._heard_at = asyncio.get_running_loop().time()
+        self._beats = started(self._keep_beating(), "heartbeats", self._on_end)
+        self._contact = started(self._watch_contact(), "contact with the controller", self._on_end)
+
+    @property
+    def is_unfenced(self) -> bool:
+        known = self._mine(self._metadata.image)
+        return known is not None and not known.fenced
+
+    async def leave(self) -> None:
+        """Have others lead what they can, before this broker stops; and decide, where it was the controller."""
+        await self._await_successors()
+        self._over = True
+        self.lease.end()
+        for task in (self._beats, self._contact):
+            if task is not None:
+                task.cancel()
+        image = self._metadata.image
+        others = [broker.id for broker in image.live_brokers() if broker.id != self._identity.broker_id]
+        if not others or not self.is_unfenced:
+            return
+        beat = self._heartbeat(stopping=True)
+        answer = await self._control.submit(beat, wait_ms=LEAVE_WAIT_MS_MAX)
+        if isinstance(answer, Refusal):
+            log.warning("stops without having taken its leave", reason=answer.message)
+        if self._metadata.is_controller:
+            await self._hand_over(others)
+
+    async def _await_successors(self) -> None:
+        """What nobody else could lead by now has followers that come to be in sync soon, or not."""
+        is_alone = len(self._metadata.image.live_brokers()) < 2
+        waiting = [] if is_alone or not self.is_unfenced else await self._without_successor()
+        if not waiting:
+            return
+        log.info("waits for followers to be in sync before it stops", partitions=len(waiting))
+        try:
+            async with asyncio.timeout(SUCCESSORS_WAIT_MS_MAX / 1000):
+                while self.is_unfenced and (waiting := list(filter(self._lacks_successor, waiting))):
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError:
+            log.warning("stops while nobody else can lead what it leads", partitions=len(waiting))
+
+    async def _without_successor(self) -> list[TopicPartition]:
+        """Looked for in turns of the loop, for there may be very many."""
+        everywhere, found = self._metadata.image.all_partitions(), list[TopicPartition]()
+        while some := list(islice(everywhere, PARTITIONS_SEARCHED_PER_TURN_MAX)):
+            ours = (
+                TopicPartition(topic.id, one.index) for topic, one in some if one.leader == self._identity.broker_id
+            )
+            found += filter(self._lacks_successor, ours)
+            await asyncio.sleep(0)
+        return found
+
+    def _lacks_successor(self, place: TopicPartition) -> bool:
+        """Whether this broker leads it, another one that lives copies it, and none that lives is in sync."""
+        me, image = self._identity.broker_id, self._metadata.image
+        partition = image.partition(place)
+        if partition is None or partition.leader != me:
+            return False
+        others = (image.brokers.get(broker) for broker in partition.replicas if broker != me)
+        live = {known.id for known in others if known is not None and not known.fenced}
+        return bool(live.difference(partition.removing)) and live.isdisjoint(partition.isr)
+
+    async def _hand_over(self, others: Sequence[BrokerId]) -> None:
+        members = self._metadata.quorum().members
+        voters = [member for member in members if member.is_voter and member.peer.node in others]
+        if not voters:
+            return
+        try:
+            await self._metadata.transfer(max(voters, key=lambda member: member.log_end).peer)
+        except HeadraceError as error:
+            log.info("the controller's work was not handed over", reason=str(error))
+
+    # telling the controller
+
+    def _heartbeat(self, *, stopping: bool = False) -> Heartbeat:
+        return Heartbeat(
+            broker_id=self._identity.broker_id,
+            broker_epoch=self.epoch,
+            ready=not stopping,
+            stopping=stopping,
+            is_full=self._is_full(),
+            states=tuple(self._states())[:STATES_TOLD_MAX],
+            clock_ms=self._now_ms(),
+        )
+
+    async def _beat(self) -> bool | Refusal:
+        asked_at = asyncio.get_running_loop().time()
+        answer = await self._control.submit(
+            self._heartbeat(), wait_ms=max(1, int(min(self._interval_s, self._session_s) * 1000))
+        )
+        if not isinstance(answer, Refusal):
+            self._heard_at = max(self._heard_at, asked_at)
+            self.lease.extend(asked_at)
+        return answer
+
+    async def _keep_beating(self) -> None:
+        pause_s = self._interval_s
+        while not self._over:
+            await asyncio.sleep(pause_s)
+            answer = await self._beat()
+            pause_s = self._interval_s
+            if isinstance(answer, Refusal):
+                log.info("a heartbeat was not taken", reason=answer.message)
+                pause_s /= 10  # there is a lease to lose
+
+    async def _watch_contact(self) -> None:
+        """A heartbeat that is on its way may take its time: this does not wait for it."""
+        while not self._over:
+            await asyncio.sleep(self._interval_s)
+            self._on_contact(asyncio.get_running_loop().time() - self._heard_at < self._session_s)
+
+    # following the image
+
+    def _mine(self, image: MetadataImage) -> BrokerImage | None:
+        """This broker, where the process that registered last is this one."""
+        known = image.brokers.get(self._identity.broker_id)
+        return known if known is not None and known.incarnation == self._incarnation else None
+
+    def _on_delta(self, delta: ImageDelta) -> None:
+        mine = self._mine(delta.after)
+        self._look_at_listeners(delta)
+        self._changed.set()
+        if self._registered.is_set():
+            self._follow(delta)
+            if mine is None and not self._over:
+                self._over = True
+                self._on_end(HeadraceError(self._why_over(delta.after)))
+        elif mine is not None:
+            self.epoch = mine.epoch
+            self._registered.set()
+            self._follow(ImageDelta(EMPTY_IMAGE, delta.after))
+
+    def _why_over(self, image: MetadataImage) -> str:
+        broker_id = self._identity.broker_id
+        if broker_id in image.brokers:
+            return f"Another process has registered as broker {broker_id}: choose another id for one of them."
+        return f"Broker {broker_id} was removed from the cluster: start it again where it shall come back."
+
+    def _look_at_listeners(self, delta: ImageDelta) -> None:
+        """A broker without a listener that others have cannot be reached by their clients: told once."""
+        if delta.before.brokers == delta.after.brokers:
+            return
+        lacking = delta.after.missing_listeners()
+        for broker, names in lacking.items():
+            if self._lacking.get(broker) != names:
+                log.error(
+                    "a broker lacks listeners that others have; its clients by those cannot reach it",
+                    broker_id=broker,
+                    listeners=list(names),
+                )
+        self._lacking = lacking

@@ -1,0 +1,1 @@
+"""Durable history: its export, its retention, its merging, and reads from it."""

@@ -1,0 +1,215 @@
+"""Tells of durable history, sweeps the store, merges segments and has partitions recovered, for `headrace durable`
+(`wire.durable`). Loop-only.
+
+Promises: an answer comes at once and is bounded; what is long comes in parts, each true of the image of its moment. A
+sweep, a merge, or a recovery, that is asked for goes on beside, one of each at a time, and is asked after until it is
+done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import asdict
+from itertools import islice
+from typing import Any, Generic, TypeVar
+
+from headrace.base.errors import CorruptData
+from headrace.base.ids import BrokerId, Offset, PartitionIndex, TopicId, TopicPartition
+from headrace.base.limits import DURABLE_ENTRIES_TOLD_MAX, DURABLE_SUMMARIES_TOLD_MAX
+from headrace.base.ports import Buffer
+from headrace.base.reading import uuid_of
+from headrace.broker.durable.merger import Merged, Merger
+from headrace.broker.durable.recovering import Recovered, Recovering
+from headrace.broker.durable.sweeper import Sweep, Sweeper
+from headrace.broker.kit.tasks import OnBug, started
+from headrace.controller.recovery import RecoveryWish
+from headrace.metadata.image import MetadataImage
+from headrace.metadata.segments import CatalogEntry, PartitionCatalog
+from headrace.storage.tier.mirror import MirroredState
+from headrace.wire import durable
+from headrace.wire.durable import decode_request, encode_answer
+
+T = TypeVar("T")
+
+
+class Work(Generic[T]):
+    """Of one kind, one at a time, each under the name that who asked for it gave it. Loop-only."""
+
+    def __init__(self, what: str, on_bug: OnBug) -> None:
+        self._what = what
+        self._on_bug = on_bug
+        self._asked: str | None = None
+        """The name of the last."""
+        self._task: asyncio.Task[None] | None = None
+        self.result: T | None = None
+        """Of the last; None: it was ended before it was through."""
+
+    def is_over(self, name: str, begin: Callable[[], Coroutine[Any, Any, T]]) -> bool:
+        """Whether what has that name is; where it was not asked for before, it is begun as soon as it can be."""
+        if self._task is not None and not self._task.done():
+            return False
+        if self._asked == name:
+            return True
+        self._asked, self.result = name, None
+        self._task = started(self._run(begin()), self._what, self._on_bug)
+        return False
+
+    async def _run(self, work: Coroutine[Any, Any, T]) -> None:
+        self.result = await work
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+
+class DurableApi:
+    """One per broker. `sweeper`: None while there is no durable store."""
+
+    def __init__(
+        self,
+        *,
+        image: Callable[[], MetadataImage],
+        sweeper: Callable[[], Sweeper | None],
+        merger: Callable[[], Merger | None],
+        recovering: Recovering | None,
+        on_bug: OnBug,
+    ) -> None:
+        self._image = image
+        self._sweeper = sweeper
+        self._merger = merger
+        self._recovering = recovering
+        self._sweeps = Work[Sweep]("a sweep that was asked for", on_bug)
+        self._merges = Work[Merged]("a merge that was asked for", on_bug)
+        self._recoveries = Work[Recovered]("a recovery that was asked for", on_bug)
+
+    def serve(self, frame: memoryview, _: object) -> list[Buffer]:
+        """Raises CorruptData."""
+        request = decode_request(frame)
+        try:
+            match request.get("op"):
+                case durable.SUMMARIES:
+                    return [encode_answer(self._summaries(str(request["after"])))]
+                case durable.CATALOG:
+                    key = TopicPartition(
+                        TopicId(uuid_of(request["topic_id"])), PartitionIndex(int(request["partition"]))
+                    )
+                    return [encode_answer(self._catalog(key, int(request["from"])))]
+                case durable.SWEEP:
+                    return [encode_answer(self._sweep(str(request["id"]), execute=request["execute"] is True))]
+                case durable.MERGE:
+                    topic_id, wanted = TopicId(uuid_of(request["topic_id"])), request["partition"]
+                    wanted = None if wanted is None else int(wanted)
+                    below = None if request.get("below") is None else Offset(int(request["below"]))
+                    execute = request["execute"] is True
+
+                    def work(merger: Merger) -> Coroutine[Any, Any, Merged]:
+                        return merger.merge(topic_id, wanted, execute=execute, below=below)
+
+                    return [encode_answer(self._merge(str(request["id"]), work))]
+                case durable.RECOVER:
+                    name, execute = str(request["id"]), request["execute"] is True
+                    return [encode_answer(self._recover(name, _recovery_wish(request), execute=execute))]
+        except (KeyError, TypeError, ValueError) as error:
+            raise CorruptData(f"a question about durable history is malformed: {error!r}") from error
+        raise CorruptData("a question about durable history is of no known kind")
+
+    def _summaries(self, after: str) -> dict[str, Any]:
+        """Of partitions with history, of topics whose names come behind `after`, whole topics at a time."""
+        image, topics, count = self._image(), list[dict[str, Any]](), 0
+        names = image.topic_names()
+        for name in (name for name in names if name > after):
+            if count >= DURABLE_SUMMARIES_TOLD_MAX:
+                break
+            topic = image.topics[image.topic_ids[name]]
+            catalogs = (
+                (each.index, image.catalog.get(TopicPartition(topic.id, each.index))) for each in topic.partitions
+            )
+            parts = [_summary(index, catalog) for index, catalog in catalogs if catalog is not None]
+            topics.append(
+                {"topic": name, "topic_id": str(topic.id), "count": len(topic.partitions), "partitions": parts}
+            )
+            count += len(topic.partitions)
+        more = bool(topics) and topics[-1]["topic"] != names[-1]
+        return {
+            "cluster_id": image.cluster_id,
+            "topics": topics,
+            "more": more,
+            "has_store": self._sweeper() is not None,
+        }
+
+    def _catalog(self, key: TopicPartition, start: int) -> dict[str, Any]:
+        """Entries from the one on that starts at `start`; -1: from the first."""
+        image = self._image()
+        catalog = image.durable(key)
+        state = MirroredState.of(catalog, image.index)
+        entries = [entry.to_json() for entry in islice(_from(catalog, start), DURABLE_ENTRIES_TOLD_MAX)]
+        return {"state": state.to_json(), "entries": entries}
+
+    def _sweep(self, asked: str, *, execute: bool) -> dict[str, Any]:
+        sweeper = self._sweeper()
+        if sweeper is None:
+            return {"done": True, "has_store": False}
+        if not self._sweeps.is_over(asked, lambda: sweeper.sweep(execute=execute)):
+            return {"done": False}
+        swept = self._sweeps.result or Sweep(problems=["The sweep was ended before it was through."])
+        return {
+            "done": True,
+            "has_store": True,
+            "strays": [stray._asdict() for stray in swept.strays],
+            "count": swept.count,
+            "bytes": swept.bytes,
+            "removed": swept.removed,
+            "removed_bytes": swept.removed_bytes,
+            "problems": swept.problems,
+        }
+
+    def _merge(self, asked: str, work: Callable[[Merger], Coroutine[Any, Any, Merged]]) -> dict[str, Any]:
+        merger = self._merger()
+        if merger is None:
+            return {"done": True, "has_store": False}
+        if not self._merges.is_over(asked, lambda: work(merger)):
+            return {"done": False}
+        merged = self._merges.result or Merged(problems=["The merge was ended before it was through."])
+        return {"done": True, "has_store": True, **asdict(merged)}
+
+    def _recover(self, asked: str, wish: RecoveryWish, *, execute: bool) -> dict[str, Any]:
+        recovering = self._recovering
+        if recovering is None:
+            return {"done": True, "has_store": False}
+        if not self._recoveries.is_over(asked, lambda: recovering.recover(wish, execute=execute)):
+            return {"done": False}
+        found = self._recoveries.result or Recovered(error="It was ended before it was through: ask again.")
+        return {"done": True, "has_store": True, **asdict(found)}
+
+    async def stop(self) -> None:
+        for work in (self._sweeps, self._merges, self._recoveries):
+            await work.stop()
+
+
+def _recovery_wish(request: dict[str, Any]) -> RecoveryWish:
+    """Raises KeyError, TypeError, ValueError."""
+    partition, to = request["partition"], request["to"]
+    return RecoveryWish(
+        topic=str(request["topic"]),
+        partitions=() if partition is None else (PartitionIndex(int(partition)),),
+        to=None if to is None else BrokerId(int(to)),
+    )
+
+
+def _summary(index: PartitionIndex, catalog: PartitionCatalog) -> dict[str, int]:
+    return {
+        "partition": index,
+        "segments": len(catalog.entries),
+        "start_offset": catalog.readable_start,
+        "end_offset": catalog.end_offset,
+        "bytes": catalog.batch_bytes,
+    }
+
+
+def _from(catalog: PartitionCatalog, start: int) -> Iterator[CatalogEntry]:
+    if start < 0:
+        yield from catalog
+    elif Offset(start) in catalog.entries:
+        yield from catalog.above(Offset(start - 1))

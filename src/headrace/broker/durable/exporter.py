@@ -1,0 +1,538 @@
+"""Ships closed segments to the durable store: object first, then the event, then the mirror.
+
+Promises: what the catalog names is in the store, whole and synced; only whole batches below the high watermark are
+exported, each offset once; a crash leaves at worst an object that nothing refers to. A store that fails is tried
+again, with a pause that doubles up to a limit, and holds nothing else up. Never decides: the controller does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import islice
+from weakref import WeakKeyDictionary, WeakSet
+
+import structlog
+
+from headrace.base.errors import CorruptData, HeadraceError, without_frames
+from headrace.base.ids import Offset, PartitionIndex, TopicId, TopicPartition
+from headrace.base.limits import (
+    DURABLE_SEGMENT_BYTES_MAX,
+    EXPORT_READ_BYTES,
+    EXPORT_RETRY_MS_MAX,
+    EXPORT_RETRY_MS_MIN,
+    EXPORT_STOP_MS_MAX,
+    EXPORT_TICK_MS,
+    EXPORT_WITNESSES_MAX,
+    EXPORTED_PRODUCERS_BYTES_MAX,
+)
+from headrace.base.ports import Buffer, Clock, Objects
+from headrace.broker.cluster.control import Control
+from headrace.broker.cluster.driver import MetadataDriver
+from headrace.broker.kit.store_threads import StoreThreads
+from headrace.broker.kit.tasks import OnBug, started
+from headrace.broker.partitions.condition import listed
+from headrace.broker.partitions.partition import Partition
+from headrace.broker.partitions.partitions import Partitions
+from headrace.controller.asks import PublishSegment
+from headrace.controller.moves import Tail
+from headrace.metadata.delta import ImageDelta
+from headrace.metadata.image import MetadataImage
+from headrace.metadata.segments import PartitionCatalog, SegmentDescriptor
+from headrace.metadata.values import TopicImage
+from headrace.replica.producers import ProducerStates
+from headrace.storage.engine import PartitionLog
+from headrace.storage.tier.blocks import read_footer
+from headrace.storage.tier.export import ExportSource, export_segment
+from headrace.storage.tier.mirror import MirroredTopic, MirrorWriter
+from headrace.storage.tier.producers import producers_after, producers_of
+from headrace.wire.ailments import State
+from headrace.wire.batches import parse_header
+
+log = structlog.get_logger(__name__)
+
+
+class Exporter:
+    """One per broker that has a durable store. One segment at a time."""
+
+    def __init__(
+        self,
+        *,
+        partitions: Partitions,
+        metadata: MetadataDriver,
+        control: Control,
+        objects: Objects,
+        threads: StoreThreads,
+        clock: Clock,
+        bytes_per_second: int,
+        on_bug: OnBug,
+    ) -> None:
+        self._partitions = partitions
+        self._metadata = metadata
+        self._control = control
+        self._objects = objects
+        self._in_thread = threads.run
+        self._clock = clock
+        self._bytes_per_second = bytes_per_second
+        self._rest_until = 0.0
+        """Until then what was exported last takes all of that, in monotonic seconds."""
+        self._last: TopicPartition | None = None
+        """Whose turn it was last."""
+        self._on_bug = on_bug
+        self._mirror = MirrorWriter(objects, cluster_id=metadata.image.cluster_id)
+        self._mirrored: dict[TopicPartition, PartitionCatalog] = {}
+        self._doubted: set[TopicPartition] = set()
+        """Those whose mirror is looked at again, though this broker wrote it."""
+        self._failing: str | None = None
+        """What the last look at all partitions failed with."""
+        self._missing: WeakSet[PartitionLog] = WeakSet()
+        """Those whose last object the store lacked, of which it was told."""
+        self._stuck: WeakSet[PartitionLog] = WeakSet()
+        """Those of whose damage it was told."""
+        self._turns: WeakKeyDictionary[PartitionLog, asyncio.Lock] = WeakKeyDictionary()
+        """Held by who exports of that log."""
+        self._gapped: WeakSet[PartitionLog] = WeakSet()
+        """Those that have gaps behind what was exported, of which it was told."""
+        self._differing: WeakSet[PartitionLog] = WeakSet()
+        """Those that are not what was exported, of which it was told."""
+        self._task: asyncio.Task[None] | None = None
+        self._stopping = asyncio.Event()
+        self._told: OrderedDict[TopicPartition, tuple[str, str]] = OrderedDict()
+        """What the footers say of producers that were written last, with the keys of their objects."""
+        self._told_bytes = 0
+        self._deleted: dict[TopicId, MirroredTopic] = {}
+        """Topics that are gone from the image and not yet marked so in the mirror."""
+        metadata.subscribe(self._on_delta)
+
+    def start(self) -> None:
+        self._task = started(self._run(), "exporter", self._on_bug)
+
+    async def stop(self) -> None:
+        """Finish the segment under way, if the store lets us soon enough; cut off, it leaves at worst an unreferenced
+        object, or a mirror that the next start repairs."""
+        self._stopping.set()
+        if self._task is not None:
+            await asyncio.wait([self._task], timeout=EXPORT_STOP_MS_MAX / 1000)
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def _run(self) -> None:
+        pause_ms = EXPORT_TICK_MS
+        while not self._stopping.is_set():
+            failure = await self._pass()
+            if failure is None:
+                pause_ms, self._failing = EXPORT_TICK_MS, None
+            else:
+                self._failing = str(failure)
+                pause_ms = min(max(2 * pause_ms, EXPORT_RETRY_MS_MIN), EXPORT_RETRY_MS_MAX)
+                log.warning("durable export failed; it is tried again", reason=str(failure), retry_ms=pause_ms)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), pause_ms / 1000)
+
+    async def _pass(self) -> Exception | None:
+        """Export what is closed, and close what has been open for too long. The last failure, where there was one;
+        it does not keep other partitions from their turn."""
+        failure = await self._mark_deleted()
+        for partition in self._by_turns():
+            if self._stopping.is_set():
+                break
+            if partition.topic_partition in self._metadata.image.moves:
+                continue  # whoever moves it exports it
+            try:
+                async with self.turn_of(partition):
+                    await self._mirror_up(partition)
+                    if not partition.is_exported:
+                        self._tell_gaps(partition)
+                    elif not self._is_stuck(partition):
+                        await self._export_all(partition)
+                self._missing.discard(partition.log)
+            except FileNotFoundError as error:
+                self._tell_missing(partition, error)
+                failure = error
+            except CorruptData as error:
+                failure = self._on_corrupt(partition, error) or failure
+            except (HeadraceError, OSError) as error:
+                failure = error
+        return failure
+
+    def _by_turns(self) -> list[Partition]:
+        """All of them, those first that come after the one which was exported last."""
+        partitions = list(self._partitions)
+        keys = [partition.topic_partition for partition in partitions]
+        after = keys.index(self._last) + 1 if self._last in keys else 0
+        return partitions[after:] + partitions[:after]
+
+    def turn_of(self, partition: Partition) -> asyncio.Lock:
+        """Held by who moves the head of its history."""
+        return self._turns.setdefault(partition.log, asyncio.Lock())
+
+    async def export_next(self, partition: Partition, bytes_max: int) -> int:
+        """For a move: one durable segment of what is committed and not exported, of the open segment too; its bytes, 0
+        where there is nothing. Raises HeadraceError, OSError."""
+        stored = await self.store_next(partition, bytes_max)
+        if stored is None:
+            return 0
+        await self.publish(partition, stored.descriptor, stored.previous_hash)
+        await self.mirror_up(partition)
+        return stored.descriptor.batch_bytes
+
+    async def store_next(self, partition: Partition, bytes_max: int) -> Tail | None:
+        """The same, in the store and not published yet. None: there is nothing. Raises HeadraceError, OSError."""
+        async with self.turn_of(partition):
+            if not partition.is_exported or self._is_stuck(partition):
+                raise HeadraceError("Its log cannot be exported: durable.enable is off, or it differs from history.")
+            start = self._next_start(partition)
+            if start >= partition.last_stable_offset:
+                return None
+            await self._look_for_others(partition)
+            chunks = await self._read(partition, start, partition.last_stable_offset, bytes_max)
+            stored = await self._store(partition, chunks)
+            if stored is None:
+                raise HeadraceError("Its topic is gone, or there is nothing that could be read.")
+            return stored
+
+    def states(self) -> Iterator[State]:
+        """Partitions whose export waits for somebody, and a store that cannot be written to."""
+        stuck = {*self._stuck, *self._missing, *self._gapped, *self._differing}
+        names = [
+            f"{each.topic}-{each.topic_partition.partition}"
+            for each in (self._partitions if stuck else ())
+            if each.log in stuck and (each.settings.durable and not self._is_well(each))
+        ]
+        if names:
+            text = f"the durable export of {len(names)} partitions that it leads is stuck ({listed(names)})"
+            todo = "its log says why of each, and what to do; what is not exported is not deleted"
+            yield State(kind="export stuck", text=text, todo=todo)
+        if self._failing is not None:
+            text = f"its durable exports fail, and are tried again ({self._failing})"
+            yield State(kind="export stuck", text=text, todo="see that the store (durable.url) is there, and has room")
+
+    def _is_well(self, partition: Partition) -> bool:
+        """Of those that were told of: whether what was said of it is over."""
+        log = partition.log
+        return not (
+            (log in self._stuck and log.damages)
+            or log in self._missing
+            or (log in self._gapped and not partition.is_exported)
+            or (log in self._differing and partition.differs_from is not None)
+        )
+
+    def _is_stuck(self, partition: Partition) -> bool:
+        if partition.log in self._stuck and partition.log.damages:
+            return True
+        differs_from = partition.differs_from
+        if differs_from is None:
+            return False
+        if partition.log not in self._differing:
+            self._differing.add(partition.log)
+            log.error(
+                "durable export of a partition has stopped: its log is not what was exported, and nothing from there "
+                "on is deleted; copy what is to be kept to another topic, or set durable.enable=false for the topic",
+                topic=partition.topic,
+                partition=partition.topic_partition.partition,
+                offset=differs_from,
+            )
+        return True
+
+    def _on_corrupt(self, partition: Partition, error: CorruptData) -> CorruptData | None:
+        """Durable history has no gap, so it ends before damage until the log is sound again; None where that is known
+        to be the reason."""
+        partition.on_unreadable(error, self._next_start(partition))
+        if not partition.log.damages:
+            return error
+        if partition.log not in self._stuck:
+            self._stuck.add(partition.log)
+            log.error(
+                "durable export of a partition ends before damage, and nothing behind it is deleted: put back a sound "
+                "copy of the file and restart the broker, or set durable.enable=false for the topic",
+                topic=partition.topic,
+                partition=partition.topic_partition.partition,
+                reason=str(error),
+            )
+        return None
+
+    def _tell_missing(self, partition: Partition, error: FileNotFoundError) -> None:
+        if partition.log not in self._missing:
+            self._missing.add(partition.log)
+            log.error(
+                "durable export of a partition waits, and what is not exported is not deleted: the store lacks what "
+                "was put there last; see that it is the right one (durable.url), and is mounted, put the object back, "
+                "or set durable.enable=false for the topic",
+                topic=partition.topic,
+                partition=partition.topic_partition.partition,
+                reason=str(error),
+            )
+
+    def _tell_gaps(self, partition: Partition) -> None:
+        """Where that is why it is not exported."""
+        if partition.settings.durable and partition.log not in self._gapped:
+            self._gapped.add(partition.log)
+            log.error(
+                "a partition is not exported: its log was compacted above the end of its durable history, which has no "
+                "gaps; copy what is to be there to another topic, or set durable.enable=false for the topic",
+                topic=partition.topic,
+                partition=partition.topic_partition.partition,
+                gaps_below=partition.log.gaps_below,
+                history_end=self._catalog(partition, self._metadata.image).next_offset,
+            )
+
+    def _next_start(self, partition: Partition) -> Offset:
+        catalog = self._catalog(partition, self._metadata.image)
+        return Offset(max(catalog.next_offset, partition.log.log_start_offset))
+
+    def _on_delta(self, delta: ImageDelta) -> None:
+        for before, after in delta.changed_topics():
+            if before is not None and after is None:
+                self._deleted[before.id] = _mirrored(before, delta.after, deleted=True)
+
+    async def _mark_deleted(self) -> Exception | None:
+        """Tell the mirror's readers which topics are gone; their objects are swept later."""
+        for topic_id, topic in list(self._deleted.items()):
+            for index in range(topic.partitions):
+                self._forget(TopicPartition(topic_id, PartitionIndex(index)))
+            try:
+                await self._in_thread(partial(self._mirror.write_topic, topic))
+            except (HeadraceError, OSError) as error:
+                return without_frames(error)
+            del self._deleted[topic_id]
+        return None
+
+    def _forget(self, key: TopicPartition) -> None:
+        self._mirrored.pop(key, None)
+        self._doubted.discard(key)
+
+    async def _export_all(self, partition: Partition) -> None:
+        self._roll_if_late(partition)
+        while not self._stopping.is_set() and (span := self._next_span(partition)) is not None:
+            if not partition.is_exported:
+                return  # it was switched off meanwhile, and may be compacted from now on
+            if self._clock.monotonic() < self._rest_until:
+                return
+            self._last = partition.topic_partition
+            if not await self._export(partition, *span):
+                return  # the partition or its topic is gone
+
+    def _roll_if_late(self, partition: Partition) -> None:
+        lag_ms = partition.settings.durable_lag_ms_max
+        since_ms = partition.open_since_ms
+        if lag_ms >= 0 and since_ms is not None and self._clock.now_ms() - since_ms >= lag_ms:
+            partition.roll()
+
+    def _catalog(self, partition: Partition, image: MetadataImage) -> PartitionCatalog:
+        return image.durable(partition.topic_partition)
+
+    def _next_span(self, partition: Partition) -> tuple[Offset, Offset] | None:
+        """The next offsets to export, from one closed segment; None where there are none."""
+        catalog = self._catalog(partition, self._metadata.image)
+        start = catalog.next_offset
+        for segment in partition.log.closed_segments():
+            if segment.next_offset > start and segment.next_offset <= partition.last_stable_offset:
+                return Offset(max(start, segment.base_offset, partition.log.log_start_offset)), segment.next_offset
+        return None
+
+    async def _export(self, partition: Partition, start: Offset, end: Offset) -> bool:
+        """Object, event, mirror. False where there is nothing to export any more."""
+        await self._look_for_others(partition)
+        chunks = await self._read(partition, start, end, DURABLE_SEGMENT_BYTES_MAX)
+        stored = await self._store(partition, chunks)
+        if stored is None:
+            return False
+        await self.publish(partition, stored.descriptor, stored.previous_hash)
+        await self._mirror_up(partition)
+        return True
+
+    async def _store(self, partition: Partition, chunks: Sequence[Buffer]) -> Tail | None:
+        """The object alone. None where there is nothing to export any more."""
+        image = self._metadata.image
+        topic = image.topic_by_id(partition.topic_partition.topic_id)
+        if topic is None or not chunks:
+            return None
+        start = Offset(parse_header(chunks[0]).base_offset)
+        told = await self._producers(partition, self._catalog(partition, image), start, chunks)
+        source = ExportSource(
+            cluster_id=image.cluster_id,
+            topic_id=topic.id,
+            topic=topic.name,
+            partition=partition.topic_partition.partition,
+            leader_epoch=partition.leader_epoch,
+            start_offset=start,
+            limit_offset=partition.last_stable_offset,
+            producers=told,
+        )
+        descriptor = await self._in_thread(partial(export_segment, self._objects, source, chunks))
+        self._rest_until = self._clock.monotonic() + descriptor.object_bytes / self._bytes_per_second
+        self._keep_told(partition.topic_partition, descriptor, told)
+        head = self._catalog(partition, self._metadata.image).head  # retention may have moved it meanwhile
+        return Tail(descriptor=descriptor, previous_hash=head)
+
+    async def _read(self, partition: Partition, start: Offset, end: Offset, bytes_max: int) -> Sequence[Buffer]:
+        """Whole batches of [start, end), up to so many bytes or one batch more, a little at a time."""
+        chunks: list[Buffer] = []
+        size = 0
+        while partition.log.log_start_offset <= start < end and size < bytes_max:
+            chunk = partition.log.read(start, EXPORT_READ_BYTES, end, at_least_one=True)
+            if not chunk:
+                break
+            chunks.append(bytes(chunk))
+            size += len(chunk)
+            start = _end_of(chunk)
+            await asyncio.sleep(0)
+        return chunks
+
+    async def _producers(
+        self, partition: Partition, catalog: PartitionCatalog, start: Offset, chunks: Sequence[Buffer]
+    ) -> str:
+        """What the footer of these batches says, which begin at `start`: on from the footer before, or, where that does
+        not say, from what is left of what was known there."""
+        last, before = catalog.last, None
+        if last is not None:
+            object_key, told = self._told.get(partition.topic_partition, ("", ""))
+            is_kept = object_key == last.descriptor.key
+            before = await self._in_thread(
+                partial(self._told_before, last.descriptor, told)
+                if is_kept
+                else partial(self._told_producers, last.descriptor)
+            )
+        if before is None:
+            before = partition.producers.as_of(start)
+        return await self._in_thread(partial(producers_after, before, chunks, known=partition.producers.ids))
+
+    def _keep_told(self, key: TopicPartition, descriptor: SegmentDescriptor, told: str) -> None:
+        _, before = self._told.pop(key, ("", ""))
+        self._told[key] = descriptor.key, told
+        self._told_bytes += len(told) - len(before)
+        while self._told_bytes > EXPORTED_PRODUCERS_BYTES_MAX and len(self._told) > 1:
+            _, (_, gone) = self._told.popitem(last=False)
+            self._told_bytes -= len(gone)
+
+    def _told_before(self, segment: SegmentDescriptor, told: str) -> ProducerStates | None:
+        """As `_told_producers`, where they are remembered. In a worker thread."""
+        is_whole = self._objects.size(segment.key) == segment.object_bytes
+        return producers_of(told) if is_whole else self._told_producers(segment)
+
+    def _told_producers(self, segment: SegmentDescriptor) -> ProducerStates | None:
+        """In a worker thread. Raises FileNotFoundError: a store that lacks what was put there last is not mounted, or
+        is another one, and nothing more is put there."""
+        try:
+            return producers_of(read_footer(self._objects, segment).producers)
+        except (CorruptData, EOFError) as error:
+            log.error(
+                "durable history is damaged, and goes on: see to the object", object=segment.key, reason=str(error)
+            )
+            return None
+
+    async def _look_for_others(self, partition: Partition) -> None:
+        """Before the first object of a partition: as `_told_producers`, by the last ones of some others that are
+        exported."""
+        image = self._metadata.image
+        if self._catalog(partition, image).last is not None:
+            return
+        exported = (catalog.last for key, catalog in image.catalog.items() if _is_exported(key, image))
+        keys = [last.descriptor.key for last in islice(filter(None, exported), EXPORT_WITNESSES_MAX)]
+        if keys:
+            await self._in_thread(partial(self._look_for, keys))
+
+    def _look_for(self, keys: Sequence[str]) -> None:
+        """Any of them. In a worker thread. Raises FileNotFoundError."""
+        for key in keys:
+            with contextlib.suppress(FileNotFoundError):
+                self._objects.size(key)
+                return
+        raise FileNotFoundError(errno.ENOENT, "what other partitions have put in the store is not there", keys[0])
+
+    async def publish(self, partition: Partition, descriptor: SegmentDescriptor, previous_hash: str) -> None:
+        """The event. Raises HeadraceError."""
+        key = partition.topic_partition
+        refusal = await self._control.submit(
+            PublishSegment(
+                topic_id=key.topic_id,
+                partition=key.partition,
+                leader_epoch=partition.leader_epoch,
+                descriptor=descriptor,
+                previous_hash=previous_hash,
+                log_start_offset=partition.log.log_start_offset,
+            )
+        )
+        if refusal is not None:
+            raise HeadraceError(f"Partition {key.partition} of topic '{partition.topic}': {refusal.message}")
+        log.info(
+            "durable segment published",
+            topic=partition.topic,
+            partition=key.partition,
+            start_offset=descriptor.start_offset,
+            end_offset=descriptor.end_offset,
+            bytes=descriptor.object_bytes,
+        )
+
+    def look_again(self, key: TopicPartition) -> None:
+        """At the mirror of a partition: a leader that was deposed may have written it late."""
+        if key in self._mirrored:
+            self._doubted.add(key)
+
+    async def mirror_up(self, partition: Partition) -> None:
+        """Readers of the store are shown what the image has of it by now. Raises HeadraceError, OSError."""
+        async with self.turn_of(partition):
+            await self._mirror_up(partition)
+
+    async def _mirror_up(self, partition: Partition) -> None:
+        """Bring the mirror up to the image, where it is behind (after a crash, at the first look)."""
+        key = partition.topic_partition
+        image = self._metadata.image
+        topic, catalog = image.topic_by_id(key.topic_id), self._catalog(partition, image)
+        known = self._mirrored.get(key)
+        is_known = known is not None and _mark(known) == _mark(catalog) and key not in self._doubted
+        if topic is None or catalog.end_offset < 0 or is_known:
+            return
+        self._doubted.discard(key)
+        try:
+            await self._in_thread(lambda: self._write_mirror(topic, key, catalog, known, image))
+        except (HeadraceError, OSError):
+            self._doubted.add(key)
+            raise
+        self._mirrored[key] = catalog
+
+    def _write_mirror(
+        self,
+        topic: TopicImage,
+        key: TopicPartition,
+        catalog: PartitionCatalog,
+        known: PartitionCatalog | None,
+        image: MetadataImage,
+    ) -> None:
+        """In a worker thread."""
+        self._mirror.write_topic(_mirrored(topic, image))
+        self._mirror.write_partition(key.topic_id, key.partition, catalog, image.index, known=known)
+
+
+def _mark(catalog: PartitionCatalog) -> tuple[str, Offset]:
+    return catalog.head, catalog.log_start_offset
+
+
+def _mirrored(topic: TopicImage, image: MetadataImage, *, deleted: bool = False) -> MirroredTopic:
+    return MirroredTopic(
+        cluster_id=image.cluster_id,
+        topic_id=topic.id,
+        name=topic.name,
+        partitions=len(topic.partitions),
+        deleted=deleted,
+        raft_index=image.index,
+    )
+
+
+def _is_exported(key: TopicPartition, image: MetadataImage) -> bool:
+    """Unless it was switched off for its topic, as where that is in another store."""
+    topic = image.topic_by_id(key.topic_id)
+    return topic is not None and topic.configs.get("durable.enable") != "false"
+
+
+def _end_of(chunk: Buffer) -> Offset:
+    """The offset after the last batch of a buffer of whole batches."""
+    end, at = Offset(0), 0
+    while at < len(chunk):
+        header = parse_header(chunk, at)
+        end, at = Offset(header.next_offset), at + header.size
+    return end

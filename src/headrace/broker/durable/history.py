@@ -1,0 +1,317 @@
+"""Durable history, as this broker's clients read it: blocks of durable segments, in memory for a while.
+
+Promises: nothing is read on the event loop, and nobody there waits for the store; a block is read once for all who want
+it, by a few threads that do nothing else; what is given out was proven (`storage.tier.blocks`); memory is bounded by
+`durable.cache.bytes`, and by what is under way. A store that fails is told of once, and asked again after a pause.
+Loop-only, but for the reads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+from functools import partial
+from typing import Final, NamedTuple, TypeAlias, TypeVar
+
+import structlog
+
+from headrace.base.errors import CorruptData, HeadraceError, StorageFailure
+from headrace.base.ids import NO_EPOCH, LeaderEpoch, Offset, TopicPartition
+from headrace.base.limits import (
+    HISTORY_FAILURES_REMEMBERED_MAX,
+    HISTORY_READ_AHEAD_BLOCKS,
+    HISTORY_READS_AT_ONCE_MAX,
+    HISTORY_READS_WAITING_MAX,
+    HISTORY_RETRY_MS,
+)
+from headrace.base.ports import Clock, Objects
+from headrace.broker.kit.store_threads import StoreThreads
+from headrace.metadata.segments import PartitionCatalog, SegmentDescriptor
+from headrace.storage.engine import EpochEnd, FoundOffset
+from headrace.storage.tier.blocks import Block, Plan, epoch_at, first_at_or_after, highest_from, read_block, read_plan
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+Name: TypeAlias = tuple[str, int]
+"""A block: its object's key, and its number there."""
+FIRST_LOOK: Final = -1
+"""Instead of a number: the segment's footer, and what block is wanted first."""
+
+
+class HistoryUnavailable(StorageFailure):
+    """Durable history cannot be read now, or is damaged."""
+
+
+class Loaded(NamedTuple):
+    plan: Plan
+    number: int
+    block: Block
+
+
+Loading: TypeAlias = asyncio.Future[Loaded]
+
+
+class Cache:
+    """What was read last, up to so many bytes; one thing of any size."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._kept: OrderedDict[Name, tuple[Plan | Block, int]] = OrderedDict()
+        self.size = 0
+        """Bytes."""
+
+    def get(self, name: Name) -> Plan | Block | None:
+        found = self._kept.get(name)
+        if found is None:
+            return None
+        self._kept.move_to_end(name)
+        return found[0]
+
+    def put(self, name: Name, thing: Plan | Block, size: int) -> None:
+        if (known := self._kept.pop(name, None)) is not None:
+            self.size -= known[1]
+        self._kept[name] = (thing, size)
+        self.size += size
+        while self.size > self._bytes_max and len(self._kept) > 1:
+            _, (_, gone) = self._kept.popitem(last=False)
+            self.size -= gone
+
+
+class History:
+    """One per broker that has a durable store."""
+
+    def __init__(self, objects: Objects, *, cache_bytes: int, clock: Clock) -> None:
+        self._objects = objects
+        self._clock = clock
+        self._cache = Cache(cache_bytes)
+        self._flights: dict[Name, Loading] = {}
+        self._failures: OrderedDict[str, tuple[str, float]] = OrderedDict()
+        """By object: why, and when it may be asked again, in monotonic seconds. Not the exception: raised for reader
+        after reader, it would hold the frames of all of them."""
+        self._told: set[str] = set()
+        """Whose damage was told, while it lasts."""
+        self._is_out = False
+        """The store has failed, and was not read since."""
+        self._threads = StoreThreads(HISTORY_READS_AT_ONCE_MAX, "history")
+
+    def stop(self) -> None:
+        """Nothing is read any more; what is under way is not waited for."""
+        self._threads.stop()
+
+    @property
+    def cached_bytes(self) -> int:
+        return self._cache.size
+
+    # blocks
+
+    def find(self, key: TopicPartition, catalog: PartitionCatalog, offset: int) -> Block | Loading | None:
+        """The block that holds `offset`, where it is in memory; else its reading, which goes on whoever waits; None:
+        too much waits to be read. Raises HistoryUnavailable."""
+        segment = _holding(catalog, offset)
+        plan = self._plan(segment)
+        number = FIRST_LOOK if plan is None else plan.block_of(offset)
+        block = None if plan is None else self._cache.get((segment.key, number))
+        if plan is not None and isinstance(block, Block):
+            self._read_ahead(key, catalog, plan, number)
+            return block
+        self._check_failures(segment.key)
+        return self._load(segment, plan, number, offset)
+
+    def _plan(self, segment: SegmentDescriptor) -> Plan | None:
+        found = self._cache.get((segment.key, FIRST_LOOK))
+        return found if isinstance(found, Plan) else None
+
+    def _load(self, segment: SegmentDescriptor, plan: Plan | None, number: int, offset: int) -> Loading | None:
+        name = (segment.key, number)
+        if (flight := self._flights.get(name)) is not None:
+            return flight
+        if len(self._flights) >= HISTORY_READS_WAITING_MAX:
+            return None
+        work = partial(_load, self._objects, segment, plan, offset)
+        flight = self._flights[name] = self._threads.run(work)
+        flight.add_done_callback(partial(self._on_loaded, name))
+        return flight
+
+    def _on_loaded(self, name: Name, flight: Loading) -> None:
+        """Before anybody else is told."""
+        del self._flights[name]
+        if flight.cancelled():
+            return
+        if (error := flight.exception()) is not None:
+            self._on_failure(name[0], error)
+            return
+        self._on_success(name[0])
+        plan, number, block = flight.result()
+        if name[1] == FIRST_LOOK:
+            self._cache.put(name, plan, len(plan.footer.index) * _INDEX_ENTRY_BYTES)
+        self._cache.put((name[0], number), block, len(block.data))
+
+    def _read_ahead(self, key: TopicPartition, catalog: PartitionCatalog, plan: Plan, number: int) -> None:
+        """One thread is left for those who wait."""
+        segment = plan.segment
+        for _ in range(HISTORY_READ_AHEAD_BLOCKS):
+            number += 1
+            if number == len(plan.starts):
+                following = catalog.entries.get(segment.next_offset)
+                if following is None:
+                    return
+                segment = following.descriptor
+                known, number = self._plan(segment), 0
+                if known is None:
+                    number = FIRST_LOOK
+                else:
+                    plan = known
+            is_idle = len(self._flights) < HISTORY_READS_AT_ONCE_MAX - 1
+            if self._cache.get((segment.key, number)) is None and is_idle and segment.key not in self._failures:
+                if number == FIRST_LOOK:
+                    self._load(segment, None, number, segment.start_offset)
+                else:
+                    self._load(segment, plan, number, plan.footer.index[plan.starts[number]].base_offset)
+            if number == FIRST_LOOK:
+                return
+
+    # failures
+
+    def _check_failures(self, key: str) -> None:
+        known = self._failures.get(key)
+        if known is not None and self._clock.monotonic() < known[1]:
+            raise HistoryUnavailable(known[0])
+
+    def _on_failure(self, key: str, error: BaseException) -> None:
+        is_damage = isinstance(error, (CorruptData, EOFError, FileNotFoundError))
+        if not is_damage and not isinstance(error, (HeadraceError, OSError)):
+            log.error("durable history cannot be read: a mistake of ours", object=key, exc_info=error)
+        elif is_damage and key not in self._told:
+            if len(self._told) >= HISTORY_FAILURES_REMEMBERED_MAX:
+                self._told.clear()
+            self._told.add(key)
+            log.error(
+                "durable history is damaged: fetches of it are answered with KAFKA_STORAGE_ERROR, all else is served; "
+                "put back a sound copy of the object, or let consumers seek behind it",
+                object=key,
+                reason=str(error),
+            )
+        elif not is_damage and not self._is_out:
+            self._is_out = True
+            log.error(
+                "durable history cannot be read, and is asked for again: see that the store (durable.url) can be "
+                "reached; what is on this broker is served meanwhile",
+                object=key,
+                reason=str(error),
+            )
+        told = f"Object '{key}' of durable history cannot be read: {error}"
+        self._failures.pop(key, None)
+        self._failures[key] = (told, self._clock.monotonic() + HISTORY_RETRY_MS / 1000)
+        if len(self._failures) > HISTORY_FAILURES_REMEMBERED_MAX:
+            self._failures.popitem(last=False)
+
+    def _on_success(self, key: str) -> None:
+        self._failures.pop(key, None)
+        self._told.discard(key)
+        if self._is_out:
+            self._is_out = False
+            log.info("durable history can be read again")
+
+    # what is asked of a whole history. All raise HistoryUnavailable.
+
+    async def epoch_at(self, key: TopicPartition, catalog: PartitionCatalog, offset: Offset) -> LeaderEpoch:
+        """Of the batch that holds `offset`."""
+        plan = await self._plan_of(_holding(catalog, offset))
+        return epoch_at(plan.footer, offset)
+
+    async def end_of_epoch(self, catalog: PartitionCatalog, epoch: LeaderEpoch, local_start: Offset) -> EpochEnd:
+        """The largest epoch not above `epoch`, which is older than any of the log from `local_start` on, and where it
+        ended. Where history has none so old, it is said to have ended where history begins, as Kafka does."""
+        count = catalog.entries.count(0, local_start - 1)
+        low, high = 0, count
+        while low < high:  # the first segment that holds a later epoch
+            middle = (low + high) // 2
+            plan = await self._plan_of(catalog.entries.at(middle).descriptor)
+            if plan.footer.leader_epochs[-1].leader_epoch > epoch:
+                high = middle
+            else:
+                low = middle + 1
+        found, end = NO_EPOCH, local_start
+        if low > 0:
+            before = await self._plan_of(catalog.entries.at(low - 1).descriptor)
+            found = LeaderEpoch(before.footer.leader_epochs[-1].leader_epoch)
+        if low < count:
+            plan = await self._plan_of(catalog.entries.at(low).descriptor)
+            for begun, start in plan.footer.leader_epochs:
+                if begun > epoch:
+                    end = Offset(start)
+                    break
+                found = LeaderEpoch(begun)
+        end = max(min(end, local_start), catalog.readable_start)
+        return EpochEnd(epoch if found == NO_EPOCH else found, end)
+
+    async def first_at_or_after(
+        self, catalog: PartitionCatalog, timestamp: int, local_start: Offset
+    ) -> FoundOffset | None:
+        """The first record below `local_start` whose time is at least `timestamp`."""
+        start = catalog.readable_start
+        for begin, last_ms in catalog.entries.times():
+            if begin >= local_start:
+                break
+            if last_ms >= timestamp:
+                segment = catalog.entries[Offset(begin)].descriptor
+                plan = await self._plan_of(segment)
+                found = await self._read(segment.key, partial(first_at_or_after, self._objects, plan, timestamp, start))
+                if found is not None:
+                    return found if found.offset < local_start else None
+        return None
+
+    async def highest(self, catalog: PartitionCatalog, local_start: Offset) -> FoundOffset | None:
+        """The first record below `local_start` with the highest time there; None where none has one."""
+        start, top, where = catalog.readable_start, -1, None
+        for begin, highest in catalog.entries.times():
+            if begin >= local_start:
+                break
+            if begin < start:
+                segment = catalog.entries[Offset(begin)].descriptor
+                plan = await self._plan_of(segment)
+                highest = await self._read(segment.key, partial(highest_from, self._objects, plan, start))
+            if highest > top:
+                top, where = highest, begin
+        if where is None:
+            return None
+        segment = catalog.entries[Offset(where)].descriptor
+        plan = await self._plan_of(segment)
+        found = await self._read(segment.key, partial(first_at_or_after, self._objects, plan, top, start))
+        return None if found is None or found.offset >= local_start else found
+
+    async def _plan_of(self, segment: SegmentDescriptor) -> Plan:
+        if (plan := self._plan(segment)) is not None:
+            return plan
+        plan = await self._read(segment.key, partial(read_plan, self._objects, segment))
+        self._cache.put((segment.key, FIRST_LOOK), plan, len(plan.footer.index) * _INDEX_ENTRY_BYTES)
+        return plan
+
+    async def _read(self, key: str, work: Callable[[], T]) -> T:
+        self._check_failures(key)
+        try:
+            found = await self._threads.run(work)
+        except (HeadraceError, OSError, EOFError) as error:
+            self._on_failure(key, error)
+            raise HistoryUnavailable(self._failures[key][0]) from error
+        self._on_success(key)
+        return found
+
+
+_INDEX_ENTRY_BYTES: Final = 256
+"""In memory, about."""
+
+
+def _load(objects: Objects, segment: SegmentDescriptor, plan: Plan | None, offset: int) -> Loaded:
+    """In a thread."""
+    plan = plan or read_plan(objects, segment)
+    number = plan.block_of(offset)
+    return Loaded(plan, number, read_block(objects, plan, number))
+
+
+def _holding(catalog: PartitionCatalog, offset: int) -> SegmentDescriptor:
+    found = catalog.entries.holding(offset)
+    assert found is not None, "a catalog has no gap"
+    return found.descriptor

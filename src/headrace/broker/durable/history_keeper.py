@@ -1,0 +1,286 @@
+"""Retention of durable history: what is past `retention.*` leaves the catalog, and the objects of what has left it, or
+was replaced there, go after a grace period. So does what lies below a log of which compaction has left nothing there.
+
+Promises: the event comes first and the object later, so that no catalog names what is not there, and whoever reads by
+an older image still finds it; a crash in between leaves an object that nothing refers to. Only the leader asks, and the
+controller decides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import partial
+from itertools import islice
+from typing import NamedTuple
+
+import structlog
+
+from headrace.base.errors import HeadraceError
+from headrace.base.ids import Offset, TopicId, TopicPartition
+from headrace.base.limits import (
+    HISTORY_DELETE_GRACE_MS,
+    HISTORY_DOOMED_MAX,
+    HISTORY_STOP_MS_MAX,
+    SEGMENTS_DELETED_AT_ONCE_MAX,
+)
+from headrace.base.ports import Clock, Objects
+from headrace.broker.cluster.control import Control
+from headrace.broker.kit.store_threads import StoreThreads
+from headrace.broker.kit.tasks import OnBug, started
+from headrace.broker.partitions.partition import Partition
+from headrace.broker.partitions.partitions import Partitions
+from headrace.controller.asks import DeleteHistory
+from headrace.metadata.delta import ImageDelta
+from headrace.metadata.segments import PartitionCatalog, SegmentDescriptor
+from headrace.storage.engine import LogConfig, PartitionLog
+from headrace.storage.tier.mirror import MirroredState, read_state
+from headrace.wire.errors import ErrorCode
+
+log = structlog.get_logger(__name__)
+
+
+class Doomed(NamedTuple):
+    """An object that is to be deleted."""
+
+    due: float
+    """From when on nobody reads it any more, in monotonic seconds."""
+    object_key: str
+    partition: TopicPartition
+    next_offset: Offset
+    """Behind what it holds."""
+    start_offset: Offset
+    raft_index: int
+    """Of the commit log's entry by which it had left."""
+    is_replaced: bool
+    is_seen: bool = False
+    """That the mirror names it no more, a grace ago."""
+
+
+class HistoryKeeper:
+    """One per broker that has a durable store."""
+
+    def __init__(
+        self,
+        *,
+        partitions: Partitions,
+        control: Control,
+        objects: Objects,
+        threads: StoreThreads,
+        clock: Clock,
+        interval_ms: int,
+        has_topic: Callable[[TopicId], bool],
+        look_again: Callable[[TopicPartition], object],
+        on_bug: OnBug,
+    ) -> None:
+        """`has_topic`: whether the image has it. `look_again`: at the mirror of a partition, for another may have
+        written it."""
+        self._has_topic = has_topic
+        self._look_again = look_again
+        self._partitions = partitions
+        self._control = control
+        self._objects = objects
+        self._in_thread = threads.run
+        self._clock = clock
+        self._interval_s = interval_ms / 1000
+        self._on_bug = on_bug
+        self._doomed: deque[Doomed] = deque()
+        """Objects that left the catalog."""
+        self._stopping = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = started(self._run(), "retention of durable history", self._on_bug)
+
+    async def stop(self) -> None:
+        """An object whose deletion is under way goes; those that are still to go stay, and nothing refers to them."""
+        self._stopping.set()
+        if self._task is not None:
+            await asyncio.wait([self._task], timeout=HISTORY_STOP_MS_MAX / 1000)
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    def on_delta(self, delta: ImageDelta) -> None:
+        """What leaves a catalog is deleted by who leads the partition then."""
+        before, after = delta.before.catalog, delta.after.catalog
+        if before is after:
+            return
+        topic_ids = delta.after.topics.keys() if delta.topic_ids is None else delta.topic_ids
+        for topic_id in topic_ids:
+            topic = delta.after.topics.get(topic_id)
+            for partition in () if topic is None else topic.partitions:
+                key = TopicPartition(topic_id, partition.index)
+                known, now = before.get(key), after.get(key)
+                if known is None or now is None or known is now:
+                    continue
+                if isinstance(self._partitions.role(key), Partition):
+                    self._doom(key, known.entries.gone(now.entries), now, delta.after.index)
+
+    def _doom(self, key: TopicPartition, gone: Iterable[SegmentDescriptor], now: PartitionCatalog, index: int) -> None:
+        due = self._clock.monotonic() + HISTORY_DELETE_GRACE_MS / 1000
+        for descriptor in gone:
+            if len(self._doomed) < HISTORY_DOOMED_MAX:
+                replaced = now.entries.holding(descriptor.start_offset) is not None
+                start, end = descriptor.start_offset, descriptor.next_offset
+                self._doomed.append(Doomed(due, descriptor.key, key, end, start, index, replaced))
+
+    async def _run(self) -> None:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), self._interval_s)
+                return
+            await self._apply_all()
+            await self._delete_objects()
+
+    async def _apply_all(self) -> None:
+        """What one partition cannot keeps no other from its turn."""
+        for partition in list(self._partitions):
+            try:
+                await self._apply_retention(partition)
+            except (HeadraceError, OSError) as error:
+                log.warning(
+                    "retention of durable history failed; it is tried again",
+                    topic=partition.topic,
+                    partition=partition.topic_partition.partition,
+                    reason=str(error),
+                )
+
+    async def _apply_retention(self, partition: Partition) -> None:
+        history = partition.history
+        if history is None or partition.availability is not ErrorCode.NONE:
+            return
+        start = history.log_start_offset
+        was_replaced = partition.is_read_alone and partition.log.knows_gaps
+        if partition.is_exported and was_replaced and partition.differs_from is None:
+            start = min(partition.log.log_start_offset, history.next_offset)  # what lies below was replaced, or deleted
+        if partition.settings.delete:
+            start = max(start, _retained_from(partition, history, self._clock.now_ms()))
+        if start <= history.log_start_offset:
+            return
+        key = partition.topic_partition
+        refusal = await self._control.submit(
+            DeleteHistory(
+                topic_id=key.topic_id,
+                partition=key.partition,
+                leader_epoch=partition.leader_epoch,
+                log_start_offset=start,
+            )
+        )
+        if refusal is None:
+            log.info(
+                "durable history past its retention is deleted",
+                topic=partition.topic,
+                partition=key.partition,
+                log_start_offset=start,
+            )
+
+    async def _delete_objects(self) -> None:
+        """Those that the mirror names no more. One that cannot be deleted waits behind the others."""
+        mirrored: dict[TopicPartition, MirroredState | None] = {}
+        for _ in range(len(self._doomed)):
+            if self._doomed[0].due > self._clock.monotonic() or self._stopping.is_set():
+                return
+            doomed = self._doomed[0]
+            role = self._partitions.role(doomed.partition)
+            catalog = role.history if isinstance(role, Partition) else None
+            if (catalog is None and doomed.is_replaced) or not self._has_topic(doomed.partition.topic_id):
+                self._doomed.popleft()  # who leads it now sweeps it, or the controller, where its topic is gone
+                continue
+            try:
+                is_deleted = await self._in_thread(partial(self._delete, doomed, catalog, mirrored))
+            except (HeadraceError, OSError) as error:
+                is_deleted = False
+                log.warning(
+                    "an object of the durable store is not deleted yet", object=doomed.object_key, reason=str(error)
+                )
+            self._doomed.popleft()
+            if is_deleted:
+                continue
+            self._look_again(doomed.partition)
+            due = self._clock.monotonic() + HISTORY_DELETE_GRACE_MS / 1000
+            self._doomed.append(doomed._replace(due=due, is_seen=is_deleted is None))
+
+    def _delete(
+        self, doomed: Doomed, catalog: PartitionCatalog | None, mirrored: dict[TopicPartition, MirroredState | None]
+    ) -> bool | None:
+        """In a worker thread. False: the mirror still names it; None: it does not, and has to be asked again, for what
+        was replaced is still history, and a leader that was deposed may write late. `mirrored`: what is known of it."""
+        key = doomed.partition
+        if key not in mirrored:
+            mirrored[key] = read_state(self._objects, key.topic_id, key.partition)
+        state = mirrored[key]
+        if state is None or not _is_forgotten(state, doomed, catalog):
+            return False
+        stands = None if catalog is None else catalog.entries.holding(doomed.start_offset)
+        if stands is not None:
+            there = self._objects.size(stands.descriptor.key)
+            if stands.descriptor.key == doomed.object_key or there != stands.descriptor.object_bytes:
+                return False
+            if not doomed.is_seen:
+                return None
+        self._objects.delete(doomed.object_key)
+        return True
+
+
+def _is_forgotten(state: MirroredState, doomed: Doomed, catalog: PartitionCatalog | None) -> bool:
+    """Whether the mirror does not name it; where another leader wrote that, it may be as new at a lower index."""
+    is_new = state.raft_index >= doomed.raft_index or (catalog is not None and state.head == catalog.head)
+    return is_new or state.log_start_offset >= doomed.next_offset
+
+
+def retained_from(history: PartitionCatalog, config: LogConfig, bytes_above: int, now_ms: int) -> Offset:
+    """Where history is to begin: behind the segments whose records are all older than `retention_ms`, and those without
+    which the partition still holds `retention_bytes`; of very many behind as many as are deleted at once.
+    `bytes_above`: of what is not exported yet."""
+    size = history.batch_bytes + bytes_above
+    start = history.log_start_offset
+    for entry in islice(history, SEGMENTS_DELETED_AT_ONCE_MAX):
+        segment = entry.descriptor
+        is_old = config.retention_ms >= 0 and 0 <= segment.last_timestamp_ms < now_ms - config.retention_ms
+        is_surplus = config.retention_bytes >= 0 and size - segment.batch_bytes >= config.retention_bytes
+        if not (is_old or is_surplus):
+            break
+        size -= segment.batch_bytes
+        start = segment.next_offset
+    return start
+
+
+def _retained_from(partition: Partition, history: PartitionCatalog, now_ms: int) -> Offset:
+    """As `retained_from`. A log that was compacted, and is read by itself, holds less than history of the same records,
+    or more: for its size only that goes of which either has too much."""
+    held = partition.log
+    config, above = held.config, bytes_above(held, history)
+    if not partition.keeps_all or partition.start_offset < held.log_start_offset:
+        return retained_from(history, config, above, now_ms)
+    by_age = retained_from(history, replace(config, retention_bytes=-1), above, now_ms)
+    by_size = retained_from(history, replace(config, retention_ms=-1), above, now_ms)
+    return max(by_age, min(by_size, surplus_end(held)))
+
+
+def surplus_end(partition_log: PartitionLog) -> Offset:
+    """Behind the closed segments without which the log still holds `retention_bytes`."""
+    size, end = partition_log.size_bytes, partition_log.log_start_offset
+    for segment in partition_log.closed_segments():
+        size -= segment.size
+        if size < partition_log.config.retention_bytes:
+            break
+        end = segment.next_offset
+    return end
+
+
+def bytes_above(partition_log: PartitionLog, history: PartitionCatalog) -> int:
+    """Bytes of the log that are not exported yet. Of a segment that is exported in part, the rest counts; less of it
+    where a durable one begins below that and ends in it: rather too much is kept."""
+    exported = {
+        segment.base_offset: segment.size
+        for segment in partition_log.closed_segments()
+        if segment.next_offset <= history.next_offset
+    }
+    size = partition_log.size_bytes - sum(exported.values())
+    base = next((each for each in partition_log.segments if each not in exported), history.next_offset)
+    if base < history.next_offset:
+        size -= sum(entry.descriptor.batch_bytes for entry in history.reaching(base))
+    return max(0, size)

@@ -1,0 +1,56 @@
+"""One partition of the offsets topic is read: records are decoded in worker threads, some at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from headrace.base.errors import CorruptData
+from headrace.base.ids import Offset
+from headrace.base.limits import GROUP_LOAD_BYTES
+from headrace.base.ports import Buffer
+from headrace.broker.partitions.partition import Partition
+from headrace.coordinators.groups.replay import Replay
+from headrace.wire.batches import check_batch, decode_pairs, iterate_headers
+from headrace.wire.errors import ErrorCode
+
+
+async def committed(partition: Partition, end: Offset) -> ErrorCode:
+    """NONE once all below `end` is; else why it will not be told here."""
+    outcome = _Outcome(asyncio.get_running_loop().create_future())
+    partition.park_commit(end, outcome)
+    return await outcome.future
+
+
+class _Outcome:
+    """`Commit`, for one that awaits it."""
+
+    def __init__(self, future: asyncio.Future[ErrorCode]) -> None:
+        self.future = future
+
+    def on_outcome(self, error: ErrorCode) -> None:
+        if not self.future.done():
+            self.future.set_result(error)
+
+
+async def read(partition: Partition, end: Offset, replay: Replay, is_over: Callable[[], bool]) -> None:
+    """What lies below `end` into `replay`, until it `is_over`. Raises CorruptData or OSError."""
+    loop, at = asyncio.get_running_loop(), partition.log.log_start_offset
+    while at < end and not is_over():
+        data = partition.read(at, GROUP_LOAD_BYTES, committed_only=False, at_least_one=True)
+        if not data and partition.log.is_compacted:
+            break  # nothing is left up to the end
+        at = await loop.run_in_executor(None, _replay, replay, data, at)
+
+
+def _replay(replay: Replay, data: Buffer, at: Offset) -> Offset:
+    """In a worker thread: whole batches of the log into `replay`. The offset that follows them."""
+    if not data:
+        raise CorruptData(f"The offsets topic cannot be read at offset {at}.")
+    view = memoryview(data)
+    for position, header in iterate_headers(data):
+        check_batch(data, position, compacted=True)
+        at = Offset(header.last_offset + 1)
+        for key, value in () if header.is_control else decode_pairs(view[position : position + header.size]):
+            replay.apply(key or b"", value)
+    return at

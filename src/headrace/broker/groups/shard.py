@@ -1,0 +1,450 @@
+"""One partition of the offsets topic and the groups that it keeps: the driver of the group machine.
+
+Promises: the machine's effects are carried out in its order; a record counts only once it is committed by the acks=all
+rule; nothing is answered before the log was read to its end. Where the fate of an append is in doubt (the leadership
+ended, the disk failed) the whole shard is given up: who waits is told to look again, and the log says what happened.
+Loop-only, save that records are decoded in worker threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+from typing import Any, TypeVar, assert_never
+
+import structlog
+
+from headrace.base.ids import Offset, TopicId
+from headrace.base.limits import GROUP_REASON_CHARS_MAX, GROUP_TICK_PUT_OFF_MS, GROUPS_PER_SHARD_MAX
+from headrace.base.ports import Clock
+from headrace.broker.groups.gathering import Gathering, as_one, halves, rounds
+from headrace.broker.groups.loading import committed, read
+from headrace.broker.groups.subscriptions import LargeSubscriptions, SubscriptionRoom
+from headrace.broker.groups.sweeps import forgetting, sweep
+from headrace.broker.groups.timers import GroupTimers, elapsed_ms
+from headrace.broker.groups.waiters import Told, Waiter, Waiters
+from headrace.broker.groups.writes import IN_DOUBT, Entry, Settled, batch, entry, told_as
+from headrace.broker.kit.lease import Lease
+from headrace.broker.kit.tasks import OnBug
+from headrace.broker.partitions.partition import Partition
+from headrace.broker.partitions.replica import Refusal
+from headrace.coordinators.groups.commits import CommitWriter
+from headrace.coordinators.groups.consumer.heartbeats import ConsumerHeartbeat
+from headrace.coordinators.groups.consumer.model import Topics
+from headrace.coordinators.groups.events import (
+    Again,
+    Append,
+    CommitOffsets,
+    Commits,
+    Effect,
+    Event,
+    Expire,
+    Heard,
+    Heartbeat,
+    Join,
+    OffsetCommitted,
+    PutOff,
+    Rebalancing,
+    Reply,
+    Sync,
+    Tick,
+    Together,
+    Wake,
+    WriteRefused,
+)
+from headrace.coordinators.groups.machine import step
+from headrace.coordinators.groups.membership import KEEPS_SESSION, answered
+from headrace.coordinators.groups.model import Group, GroupConfig, GroupState, Moment
+from headrace.coordinators.groups.replay import Replay
+from headrace.wire.apis import EncodeError
+from headrace.wire.errors import ErrorCode
+from headrace.wire.walking import UNWALKED
+
+log = structlog.get_logger(__name__)
+
+_Gathered = TypeVar("_Gathered", CommitOffsets, ConsumerHeartbeat)
+_GATHERED = (CommitOffsets, ConsumerHeartbeat)
+_PARKED = (Join, Sync)
+"""Who asks these waits for other members."""
+
+
+class GroupShard:
+    """See the module. `partition` is led here as long as the shard lives; `on_lost` is told when it no longer is.
+    `config_of`: what holds for a group now, by its name; `config`: where it has nothing of its own."""
+
+    def __init__(
+        self,
+        partition: Partition,
+        *,
+        config: GroupConfig,
+        config_of: Callable[[str], GroupConfig],
+        clock: Clock,
+        topics: Callable[[], Topics],
+        lease: Lease,
+        room: SubscriptionRoom,
+        on_lost: Callable[[GroupShard], None],
+        on_bug: OnBug,
+    ) -> None:
+        self.partition = partition
+        self.groups: dict[str, Group] = {}
+        self.loaded = False
+        self.lost = False
+        self._config_of = config_of
+        self._clock = clock
+        self._topics = topics
+        self._lease = lease
+        self._room = room
+        self._large = LargeSubscriptions(room)
+        self._sweeps_to_put_off = 0
+        self._on_lost = on_lost
+        self._on_bug = on_bug
+        self._loop = asyncio.get_running_loop()
+        self._waiters = Waiters(config.offsets_commit_timeout_ms)
+        self._events: deque[tuple[str, Event]] = deque()
+        self._working = False
+        self._gathering = False
+        self._entries: list[Entry] = []
+        """To be written next, together: of several groups while they decide about what was gathered."""
+        self._gathered = Gathering()
+        """Of this turn of the loop."""
+        self._heard: dict[str, dict[str, int]] = {}
+        """Of groups whose members' heartbeats were answered since anything else happened to them: when, by member."""
+        self._commit_writer = CommitWriter()
+        self._timers = GroupTimers(self._wake)
+        self._end = Offset(0)
+        """All that is to be loaded lies below."""
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether another may coordinate these groups by now, as far as is known here."""
+        return self.partition.has_followers and not self._lease.is_held
+
+    # asking
+
+    def ask(self, group_id: str, build: Callable[[int], Event]) -> asyncio.Future[Told]:
+        """Put a request to a group. `build` is given the waiter's number and makes the event."""
+        future: asyncio.Future[Told] = self._loop.create_future()
+        self.put(group_id, build, future)
+        return future
+
+    def put(self, group_id: str, build: Callable[[int], Event], waiting: Waiter) -> None:
+        """As `ask`, for who brings somebody to be told."""
+        waiter = self._waiters.number()
+        event = build(waiter)
+        if not self._room.has_room(event, self.groups.get(group_id)):
+            waiting.set_result(ErrorCode.GROUP_MAX_SIZE_REACHED)
+            return
+        if isinstance(event, _GATHERED):
+            self._waiters.await_disk(waiter, waiting)
+            self.gather(group_id, event)
+            return
+        if isinstance(event, _PARKED) and self._has_others_to_wait_for(group_id, event):
+            self._waiters.add(waiter, waiting, parked=True)
+            self.gather(group_id, event)
+            return
+        self._decide_gathered()  # what came before goes before
+        if self.lost:  # with it: what is not there any more says nothing of a group
+            waiting.set_result(ErrorCode.NOT_COORDINATOR)
+            return
+        if self._is_one_too_many(group_id, event):
+            waiting.set_result(ErrorCode.POLICY_VIOLATION)
+            return
+        self._waiters.add(waiter, waiting, parked=isinstance(event, _PARKED))
+        try:
+            self.send(group_id, event)
+        except Exception:
+            self._waiters.forget(waiter)
+            raise
+        if not waiting.done() and not self._waiters.is_parked(waiter):
+            self._waiters.await_disk(waiter, waiting)
+
+    def _has_others_to_wait_for(self, group_id: str, event: Join | Sync) -> bool:
+        """Whether it is one of many that a classic group waits for, so that the end of the turn is soon enough. Not the
+        leader's SyncGroup, for which all wait."""
+        group = self.groups.get(group_id)
+        if group is None or event.member_id not in group.members:
+            return False
+        if isinstance(event, Join):
+            return group.state is GroupState.PREPARING
+        return group.state is GroupState.COMPLETING and event.member_id != group.leader
+
+    def beat(self, group_id: str, heartbeat: Heartbeat) -> ErrorCode | None:
+        """What a heartbeat of a classic group is answered, at once: the group is told of it with what happens to it
+        next. None: nothing is done, and it is to be `put`."""
+        group = self.groups.get(group_id)
+        if group is None or group.consumer is not None or self._working:
+            return None
+        error = answered(group, heartbeat)
+        if error in KEEPS_SESSION:
+            heard = self._heard.get(group_id)
+            if heard is None:
+                heard = self._heard[group_id] = {}
+            heard[heartbeat.member_id] = elapsed_ms(self._loop.time())
+        return error
+
+    def registered(self, waiting: Waiter) -> int:
+        """A number for one who will wait for the disk, for `gather`."""
+        waiter = self._waiters.number()
+        self._waiters.await_disk(waiter, waiting)
+        return waiter
+
+    def _is_one_too_many(self, group_id: str, event: Event) -> bool:
+        """Whether there is no room for the group that this would make. What makes none is answered as ever."""
+        if group_id in self.groups or len(self.groups) < GROUPS_PER_SHARD_MAX:
+            return False
+        made, _ = step(group_id, None, event, self._now(), self._config_of(group_id), self._topics())
+        return made is not None
+
+    def send(self, group_id: str, event: Event) -> None:
+        """One event for one group; those that it leads to follow before this returns. None where all is lost."""
+        if self.lost:
+            return
+        self._events.append((group_id, event))
+        self._work()
+
+    def _work(self) -> None:
+        if self._working:
+            return
+        self._working = True
+        try:
+            while self._events:
+                self._step(*self._events.popleft())
+        finally:
+            self._working = False
+
+    def _step(self, group_id: str, event: Event) -> None:
+        heard = self._heard.pop(group_id, None)
+        if heard is not None:
+            event = Together((Heard(heard), event))
+        before, config = self.groups.get(group_id), self._config_of(group_id)
+        after, effects = step(group_id, before, event, self._now(), config, self._topics())
+        self._large.on_step(group_id, event, before, after)
+        if after is None:
+            self.groups.pop(group_id, None)
+            self._timers.disarm(group_id)
+        else:
+            self.groups[group_id] = after
+        for effect in effects:
+            self._carry_out(group_id, effect)
+
+    def _now(self) -> Moment:
+        return Moment(monotonic_ms=elapsed_ms(self._loop.time()), wall_ms=self._clock.now_ms())
+
+    # carrying out
+
+    def _carry_out(self, group_id: str, effect: Effect) -> None:
+        match effect:
+            case Reply(waiter=waiter, reply=reply):
+                self._waiters.answer(waiter, reply)
+            case Append():
+                self._append(group_id, effect)
+            case Wake(at_ms=at_ms):
+                self._timers.arm(group_id, at_ms)
+            case Again(heartbeats=heartbeats):
+                self._events.extendleft((group_id, half) for half in reversed(halves(heartbeats)))
+            case Rebalancing(reason=reason):
+                told = reason[:GROUP_REASON_CHARS_MAX].rstrip(": ")
+                log.info("a group rebalances", group=group_id, reason=told)
+            case _:
+                assert_never(effect)
+
+    def _append(self, group_id: str, append: Append) -> None:
+        """At once, but for commits that came with others, which are appended with those, in one batch."""
+        if self.lost:
+            return
+        try:
+            self._entries.append(entry(group_id, append, self._commit_writer))
+        except EncodeError as error:
+            log.warning("a group's record cannot be written", group=group_id, reason=str(error))
+            self._refuse(group_id, append.write, ErrorCode.INVALID_REQUEST)
+            return
+        if not (self._gathering and isinstance(append.records[0], OffsetCommitted)):
+            self._write_entries()
+
+    def gather(self, group_id: str, event: CommitOffsets | Join | Sync | ConsumerHeartbeat) -> None:
+        """Have it decided with those that come in the same turn of the loop."""
+        if not self._gathered.has_room(group_id, event):
+            self._decide_gathered()
+        if self.lost:
+            return  # with those who were gathered: all were told
+        if self._gathered.is_empty:
+            self._loop.call_soon(self._end_turn)
+        self._gathered.add(group_id, event)
+
+    def _end_turn(self) -> None:
+        try:
+            self._decide_gathered()
+        except Exception as error:
+            self._on_bug(error)
+
+    def _decide_gathered(self) -> None:
+        """Have the groups decide, commits first, of which all that are taken are one batch. What comes while they do,
+        from who was just answered, is for the next turn."""
+        if self._gathered.is_empty or self._working:
+            return
+        gathered = self._gathered.take()
+        self._gathering = True
+        try:
+            for group_id, commits in gathered.commits.items():
+                taken = self._with_room(group_id, commits)
+                if taken:
+                    self.send(group_id, Commits(tuple(taken)))
+        finally:
+            self._gathering = False
+        self._write_entries()
+        for group_id, requests in gathered.requests.items():
+            self.send(group_id, requests[0] if len(requests) == 1 else Together(tuple(requests)))
+        for group_id, heartbeats in gathered.heartbeats.items():
+            for together in rounds(heartbeats):
+                self._hear(group_id, together)
+
+    def _hear(self, group_id: str, heartbeats: Sequence[ConsumerHeartbeat]) -> None:
+        """Members of one group, all different. Not where another may let sessions end that this prolongs."""
+        if self.is_in_doubt:
+            for heartbeat in heartbeats:
+                self._waiters.answer(heartbeat.waiter, ErrorCode.NOT_COORDINATOR)
+            return
+        taken = self._with_room(group_id, heartbeats)
+        if taken:
+            self.send(group_id, as_one(taken))
+
+    def _with_room(self, group_id: str, events: Sequence[_Gathered]) -> list[_Gathered]:
+        """Those for whose group there is room; the others are told that there is none."""
+        taken = []
+        for event in events:
+            if self._is_one_too_many(group_id, event):
+                self._waiters.answer(event.waiter, ErrorCode.POLICY_VIOLATION)
+            else:
+                taken.append(event)
+        return taken
+
+    def _write_entries(self) -> None:
+        entries, self._entries = self._entries, []
+        if entries:
+            self._write(entries)
+
+    def _write(self, entries: list[Entry]) -> None:
+        """In one batch."""
+        if self.lost:
+            return
+        now_ms = self._clock.now_ms()
+        outcome = self.partition.append(batch(entries, now_ms), needs_isr=True, walked=UNWALKED)
+        if not isinstance(outcome, Refusal):
+            self.partition.park_commit(outcome.end, Settled(self, entries))
+        elif self.partition.lacks_room and self.partition.availability is ErrorCode.NONE:
+            for group_id, write, _ in entries:  # which is told for all partitions together
+                self._refuse(group_id, write, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        elif outcome.error in IN_DOUBT:
+            self.lose()
+        elif outcome.error is ErrorCode.MESSAGE_TOO_LARGE and len(entries) > 1:
+            for one in entries:  # it may be but one of them
+                self._write([one])
+        else:
+            for group_id, write, _ in entries:
+                log.warning("a group's record was refused", group=group_id, reason=outcome.message)
+                self._refuse(group_id, write, told_as(outcome.error))
+
+    def _refuse(self, group_id: str, write: int, error: ErrorCode) -> None:
+        """To be known before anything else is decided of the group."""
+        self._events.appendleft((group_id, WriteRefused(write=write, error=error)))
+        self._work()
+
+    def _wake(self, group_id: str) -> None:
+        group = self.groups.get(group_id)
+        if self.partition.availability is not ErrorCode.NONE:
+            self.lose()
+        elif group is not None and group.consumer is not None and self._prolongs_nothing:
+            self._timers.arm(group_id, elapsed_ms(self._loop.time()) + GROUP_TICK_PUT_OFF_MS)
+        else:
+            self._decide_gathered()  # whoever was heard in this turn is not silent
+            self.send(group_id, Tick())
+
+    @property
+    def _prolongs_nothing(self) -> bool:
+        """Heartbeats of consumer groups are not taken, or were not and that is not yet made up for: nobody's session
+        ends for it."""
+        return self.is_in_doubt or self._sweeps_to_put_off > 0
+
+    def put_off(self, lapse_s: float) -> Coroutine[Any, Any, None]:
+        """The lease is held again after so long, which no member is to pay for. No session ends from now on until what
+        this gives back is done."""
+        self._sweeps_to_put_off += 1
+        return self._put_off(PutOff(by_ms=math.ceil(lapse_s * 1000)))
+
+    async def _put_off(self, event: PutOff) -> None:
+        try:
+            await sweep(self, lambda group: event if group.consumer is not None else None)
+        finally:
+            self._sweeps_to_put_off -= 1
+
+    # the end
+
+    def lose(self) -> None:
+        """Nothing here counts any more. Idempotent."""
+        if self.lost:
+            return
+        self.lost, self.loaded = True, False  # who is answered now may ask for more at once
+        self._events.clear()
+        self._gathered.take()
+        self._heard.clear()
+        self._entries.clear()
+        self.groups.clear()
+        self._large.clear()
+        self._timers.close()
+        self._waiters.close(ErrorCode.NOT_COORDINATOR)
+        self._on_lost(self)
+
+    def refuse_parked(self) -> None:
+        """The broker stops: whoever waits for other members is sent elsewhere; what is being written is awaited."""
+        self._waiters.answer_parked(ErrorCode.NOT_COORDINATOR)
+
+    # loading
+
+    async def ready(self) -> None:
+        """Until all that the log held when this was asked is committed, for which others may be missing: what is not
+        could yet be lost. Or the shard is."""
+        self._end = self.partition.log.log_end_offset
+        if await committed(self.partition, self._end) is not ErrorCode.NONE:
+            self.lose()
+
+    async def load(self) -> None:
+        """Read what is `ready`. Raises CorruptData or OSError where it cannot be read."""
+        replay = Replay(lambda group_id: self._config_of(group_id).consumer)
+        await read(self.partition, self._end, replay, lambda: self.lost)
+        if replay.is_empty:  # of 50 partitions most may be: no thread has to say so
+            groups = {}
+        else:
+            grace_ms = math.ceil(self._lease.seconds * 1000) if self.partition.has_followers else 0
+            groups = await self._loop.run_in_executor(None, replay.groups, self._now(), grace_ms)
+        if replay.passed_over:
+            log.warning("records of the offsets topic were passed over", records=replay.passed_over, **self._name)
+        if not self.lost:
+            self._take_up(groups)
+
+    def _take_up(self, groups: dict[str, Group]) -> None:
+        self.groups = groups
+        self.loaded = True
+        for group in self.groups.values():
+            self._large.note(group.id, group)
+            due = group.earliest_deadline_ms()
+            if due is not None:
+                self._timers.arm(group.id, due)
+        if self.groups:
+            log.info("groups loaded", groups=len(self.groups), **self._name)
+
+    @property
+    def _name(self) -> dict[str, object]:
+        return {"topic": self.partition.topic, "partition": self.partition.topic_partition.partition}
+
+    # sweeps
+
+    async def expire(self) -> None:
+        """Look at every group for what has outlived its retention."""
+        await sweep(self, lambda _: Expire())
+
+    async def keep_topics(self, exist: Callable[[TopicId], bool]) -> None:
+        """Forget what was committed for topics that are no more."""
+        await sweep(self, partial(forgetting, exist=exist))

@@ -1,0 +1,82 @@
+"""Which cluster a broker comes to: its directory's, a new one, or the one that answers at the addresses to join.
+
+Promises: with addresses to join, nothing is ever born: it is waited until one of them answers; a directory of another
+cluster is refused, and the sentence says so. Source: DESIGN "Birth, identity, membership".
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import structlog
+
+from headrace.base.addresses import Address
+from headrace.base.errors import UsageError
+from headrace.base.ids import BrokerId, ClusterId
+from headrace.base.limits import JOIN_BACKOFF_MS, JOIN_BACKOFF_MS_MAX, JOIN_TIMEOUT_MS
+from headrace.base.ports import Disk, Random
+from headrace.broker.home.identity import Identity, joining, load, load_or_create, write
+from headrace.net.client.connection import connect
+from headrace.net.client.errors import ClientError, RefusedError
+from headrace.wire.apis import ApiKey
+from headrace.wire.messages.describe_cluster import DescribeClusterRequest
+
+log = structlog.get_logger(__name__)
+
+
+async def identify(disk: Disk, data: Path, broker_id: BrokerId, random: Random, join: Sequence[Address]) -> Identity:
+    """The identity of this directory, which is claimed already. Waits for as long as nobody answers where an empty one
+    is to join a cluster. Raises UsageError."""
+    loop = asyncio.get_running_loop()
+    if not join:
+        return await loop.run_in_executor(None, load_or_create, disk, data, broker_id, random)
+    found = await loop.run_in_executor(None, load, disk, data, broker_id)
+    if found is not None:
+        theirs = await _first_answer(join)
+        if theirs is not None and theirs[1] != found.cluster_id:
+            raise UsageError(
+                f"The data directory {data} belongs to cluster {found.cluster_id}, but {theirs[0]} to {theirs[1]}: "
+                "choose an empty directory, or name addresses of its own cluster."
+            )
+        return found
+    made = joining(random, await _wait_for_answer(join), broker_id)
+    await loop.run_in_executor(None, write, disk, data, made)
+    return made
+
+
+async def _wait_for_answer(join: Sequence[Address]) -> ClusterId:
+    backoff_ms, told = JOIN_BACKOFF_MS, False
+    while (answer := await _first_answer(join)) is None:
+        if not told:
+            log.warning("waiting for a broker of the cluster to join", join=[str(address) for address in join])
+        told = True
+        await asyncio.sleep(backoff_ms / 1000)
+        backoff_ms = min(2 * backoff_ms, JOIN_BACKOFF_MS_MAX)
+    return answer[1]
+
+
+async def _first_answer(join: Sequence[Address]) -> tuple[Address, ClusterId] | None:
+    """Who answers first, in turn, and of which cluster it is; None where nobody does."""
+    for address in join:
+        try:
+            if cluster_id := await cluster_at(address):
+                return address, cluster_id
+        except ClientError as error:
+            log.debug("no answer", address=str(address), reason=str(error))
+    return None
+
+
+async def cluster_at(address: Address) -> ClusterId | None:
+    """The cluster that the broker there belongs to; None where it was not born yet. Raises ClientError."""
+    connection = await connect(address, client_id="headrace-broker", timeout_ms=JOIN_TIMEOUT_MS)
+    try:
+        response = await connection.request(
+            ApiKey.DESCRIBE_CLUSTER, DescribeClusterRequest(), timeout_ms=JOIN_TIMEOUT_MS
+        )
+    except RefusedError:
+        return None
+    finally:
+        await connection.close()
+    return ClusterId(response.cluster_id) if response.cluster_id else None

@@ -1,0 +1,81 @@
+"""A broker whose metadata is from before the quorum was recovered by force: it stops, remembers why, and can come back.
+
+Promises: a broker that was told of a later lineage never serves again with what it has of the metadata, in this process
+or the next; its metadata is set aside only after it was told so, for a member of the lineage that holds would forget
+how it voted; the partitions' logs, and the directory's id, stay. Interrupted anywhere, `rejoin` is done or can be
+asked for again. Blocking.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from headrace.base.errors import UsageError
+from headrace.base.ports import Disk
+from headrace.broker.home import identity
+from headrace.storage.raftlog.commitlog import open_commit_log
+
+FILE_NAME: Final = "superseded.json"
+METADATA: Final = "metadata"
+
+
+class Superseded(UsageError):  # noqa: N818 - a state
+    """The quorum was recovered without this broker. The text says what to do."""
+
+
+def note_superseded(disk: Disk, data: Path, reason: str) -> None:
+    """For the next start."""
+    identity.write_durably(disk, data / FILE_NAME, json.dumps({"reason": reason}, indent=1) + "\n")
+
+
+def check_superseded(disk: Disk, data: Path) -> None:
+    """Raises Superseded where an earlier process was told so."""
+    path = data / FILE_NAME
+    if not disk.exists(path):
+        return
+    file = disk.open(path)
+    try:
+        reason = json.loads(file.read(0, file.size()))["reason"]
+    except (ValueError, KeyError, TypeError):
+        reason = f"{path} says that this broker's metadata counts no more: 'headrace quorum rejoin --data {data}'."
+    finally:
+        file.close()
+    raise Superseded(str(reason))
+
+
+def rejoin(disk: Disk, data: Path) -> Path | None:
+    """Set the metadata of a superseded broker aside, so that it joins again, as a learner: where it lies now; None
+    where an earlier try had done that. The directory is claimed. Raises UsageError."""
+    if not disk.exists(data / FILE_NAME):
+        raise UsageError(
+            f"Nothing in {data} says that its metadata is superseded: start the broker with --join and an address of "
+            "the recovered cluster, so that it is told, before it rejoins."
+        )
+    known = identity.read(disk, data)
+    identity.write(disk, data, replace(known, voters=()))
+    kept = set_aside(disk, data) if disk.exists(data / METADATA) else None
+    log, _ = open_commit_log(disk, data / METADATA)
+    log.close()
+    disk.sync_directory(data)
+    disk.remove(data / FILE_NAME)
+    disk.sync_directory(data)
+    return kept
+
+
+def set_aside(disk: Disk, data: Path) -> Path:
+    """Rename the metadata; where to."""
+    kept = unused(disk, data, f"{METADATA}.superseded")
+    disk.rename(data / METADATA, kept)
+    disk.sync_directory(data)
+    return kept
+
+
+def unused(disk: Disk, data: Path, name: str) -> Path:
+    """A name that nothing has yet."""
+    number = 1
+    while disk.exists(data / f"{name}-{number}"):
+        number += 1
+    return data / f"{name}-{number}"

@@ -1,0 +1,1 @@
+"""Small tools of the event loop and of threads that every room uses."""

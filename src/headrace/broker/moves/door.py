@@ -1,0 +1,158 @@
+"""Serves what commands ask about moves (`wire.moves`): which are under way, and to have partitions moved.
+
+Promises: what is asked of the controller is answered with its refusal, or a sentence, where it is not done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from headrace.base.ids import BrokerId, PartitionIndex, TopicPartition
+from headrace.base.ports import Buffer
+from headrace.broker.cluster.control import Control
+from headrace.broker.moves.handing_over import bytes_from
+from headrace.broker.moves.service import Moves, Phase
+from headrace.broker.partitions.partition import Partition
+from headrace.broker.partitions.partitions import Partitions
+from headrace.controller.asks import MovePartitions
+from headrace.controller.decision import Refusal
+from headrace.controller.moving import MoveWish
+from headrace.metadata.image import MetadataImage
+from headrace.net.server.connection import Connection
+from headrace.wire.moves import (
+    LIST,
+    MEASURE,
+    AskedView,
+    FinishedView,
+    MoveAnswer,
+    MoveRequest,
+    MoveView,
+    decode_request,
+    encode_answer,
+)
+
+
+class MoveDoor:
+    """One per broker. `moves` are there only with a store."""
+
+    def __init__(
+        self,
+        *,
+        node: BrokerId,
+        image: Callable[[], MetadataImage],
+        partitions: Partitions,
+        control: Control,
+        moves: Callable[[], Moves | None],
+    ) -> None:
+        self._node = node
+        self._image = image
+        self._partitions = partitions
+        self._control = control
+        self._moves = moves
+
+    def serve(self, frame: memoryview, connection: Connection) -> list[Buffer] | Asked:
+        """One frame. Raises CorruptData."""
+        request = decode_request(frame)
+        if request.kind == LIST:
+            return [encode_answer(self._under_way())]
+        if request.kind == MEASURE:
+            return [encode_answer(self._measured(request))]
+        return Asked(asyncio.ensure_future(self._ask(request)), connection)
+
+    def _under_way(self) -> MoveAnswer:
+        image, moves = self._image(), self._moves()
+        found = []
+        for key, move in sorted(image.moves.items(), key=lambda item: item[0]):
+            is_source = moves is not None and move.source == self._node and move.state is None
+            phase = Phase.COPYING if move.state is None else Phase.RECOVERING
+            found.append(
+                MoveView(
+                    topic=image.topics[key.topic_id].name,
+                    partition=key.partition,
+                    source=move.source,
+                    target=move.target,
+                    phase=(moves.phase(key) if moves is not None and is_source else phase).value,
+                    bytes_left=moves.bytes_left(key) if moves is not None and is_source else -1,
+                    obstacle="" if moves is None else moves.obstacle(key),
+                )
+            )
+        finished = [] if moves is None else list(moves.finished)
+        return MoveAnswer(
+            moves=tuple(found),
+            finished=tuple(
+                FinishedView(
+                    topic=image.topics[one.key.topic_id].name,
+                    partition=one.key.partition,
+                    source=one.source,
+                    offset=one.last_committed_offset + 1,
+                    pause_ms=one.pause_ms,
+                )
+                for one in finished
+                if one.key.topic_id in image.topics
+            ),
+        )
+
+    def _measured(self, request: MoveRequest) -> MoveAnswer:
+        image = self._image()
+        topic = None if request.topic is None else image.topic(request.topic)
+        found = []
+        for known in () if topic is None else topic.partitions:
+            assert topic is not None
+            key = TopicPartition(topic.id, known.index)
+            role = self._partitions.role(key)
+            if isinstance(role, Partition) and (not request.partitions or known.index in request.partitions):
+                left = bytes_from(role.log, image.durable(key).next_offset)
+                found.append(MoveView(topic.name, known.index, self._node, -1, "", left, ""))
+        return MoveAnswer(moves=tuple(found))
+
+    async def _ask(self, request: MoveRequest) -> MoveAnswer:
+        wish = MoveWish(
+            topic=request.topic,
+            partitions=tuple(PartitionIndex(each) for each in request.partitions),
+            broker=None if request.broker is None else BrokerId(request.broker),
+            to=None if request.to is None else BrokerId(request.to),
+            bytes_per_second=request.bytes_per_second,
+        )
+        outcomes = await self._control.submit(MovePartitions(wish=wish, validate_only=request.dry_run))
+        if isinstance(outcomes, Refusal):
+            return MoveAnswer(error=outcomes.message)
+        return MoveAnswer(
+            asked=tuple(
+                AskedView(
+                    topic=one.topic,
+                    partition=one.partition,
+                    source=one.source,
+                    target=one.target,
+                    is_handed_over=one.is_handed_over,
+                    refusal="" if one.refusal is None else one.refusal.message,
+                )
+                for one in outcomes
+            )
+        )
+
+
+class Asked:
+    """A `Later`: the controller is asked."""
+
+    pipelined: ClassVar[bool] = False
+
+    def __init__(self, task: asyncio.Task[MoveAnswer], connection: Connection) -> None:
+        self._task = task
+        self._connection = connection
+
+    def done(self) -> bool:
+        return self._task.done()
+
+    def cancel(self) -> object:
+        return self._task.cancel()
+
+    def add_done_callback(self, callback: Callable[[Any], object], /) -> None:
+        self._task.add_done_callback(lambda _: callback(self))
+
+    def answer(self) -> list[Buffer] | None:
+        if self._task.cancelled() or self._task.exception() is not None:
+            self._connection.abort()
+            return None
+        return [encode_answer(self._task.result())]

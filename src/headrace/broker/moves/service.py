@@ -1,0 +1,196 @@
+"""Hand-overs of partitions, as the brokers that they are between carry them out (DESIGN section 4).
+
+Every step begins with what the image says, so that a restart of any broker goes on; `handing_over` has the owner's
+steps, `taking_over` the target's. Promises: a step that fails is tried again, with a pause that doubles up to a limit,
+for as long as the image wants it. Never decides: the controller does. Loop-only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from enum import Enum
+
+import structlog
+
+from headrace.base.errors import HeadraceError
+from headrace.base.ids import BrokerEpoch, BrokerId, TopicPartition
+from headrace.base.limits import MOVE_RETRY_MS_MAX, MOVE_RETRY_MS_MIN
+from headrace.base.ports import Clock
+from headrace.broker.cluster.control import Control
+from headrace.broker.durable.exporter import Exporter
+from headrace.broker.durable.history import History
+from headrace.broker.kit.tasks import OnBug, started
+from headrace.broker.moves.handing_over import Owner, told
+from headrace.broker.moves.taking_over import Finished, Target
+from headrace.broker.partitions.partition import Partition
+from headrace.broker.partitions.partitions import Partitions
+from headrace.metadata.delta import ImageDelta
+from headrace.metadata.image import MetadataImage
+from headrace.metadata.moves import Move
+from headrace.metadata.values import PartitionImage
+
+log = structlog.get_logger(__name__)
+
+
+class Phase(Enum):
+    """Where a move is, as people are told."""
+
+    COPYING = "pre-copy"
+    PROVING = "waiting for the target"
+    SEALING = "seal"
+    RECOVERING = "recover"
+
+
+class Moves:
+    """One per broker that has a durable store."""
+
+    def __init__(
+        self,
+        *,
+        node: BrokerId,
+        broker_epoch: Callable[[], BrokerEpoch],
+        image: Callable[[], MetadataImage],
+        partitions: Partitions,
+        control: Control,
+        exporter: Exporter,
+        history: History,
+        clock: Clock,
+        on_bug: OnBug,
+    ) -> None:
+        self._node = node
+        self._image = image
+        self._partitions = partitions
+        self._on_bug = on_bug
+        self.owner = Owner(
+            node=node,
+            broker_epoch=broker_epoch,
+            image=image,
+            partitions=partitions,
+            control=control,
+            exporter=exporter,
+            clock=clock,
+        )
+        self.target = Target(
+            node=node,
+            broker_epoch=broker_epoch,
+            image=image,
+            partitions=partitions,
+            control=control,
+            history=history,
+            clock=clock,
+        )
+        self._tasks: dict[TopicPartition, asyncio.Task[None]] = {}
+        self._changed: dict[TopicPartition, asyncio.Event] = {}
+        """Set when what the image says of a move, or of brokers, has changed."""
+        self._stopping = False
+        self._obstacles: dict[TopicPartition, str] = {}
+        """Why a step failed last, as it was told."""
+
+    def start(self) -> None:
+        self._look()
+
+    async def stop(self) -> None:
+        """What is under way is cut off; the next start goes on with it."""
+        self._stopping = True
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    @property
+    def finished(self) -> deque[Finished]:
+        """What this broker has taken over lately."""
+        return self.target.finished
+
+    def obstacle(self, key: TopicPartition) -> str:
+        """Why the last step of a move failed; empty: it did not."""
+        return self._obstacles.get(key, "")
+
+    def phase(self, key: TopicPartition) -> Phase:
+        """Of a move that is under way."""
+        move = self._image().moves[key]
+        if move.state is not None:
+            return Phase.RECOVERING
+        if key in self.owner.sealing:
+            return Phase.SEALING
+        partition = self._partitions.role(key)
+        is_copied = isinstance(partition, Partition) and not self.owner.is_to_copy(partition)
+        return Phase.PROVING if is_copied else Phase.COPYING
+
+    def bytes_left(self, key: TopicPartition) -> int:
+        """That this broker has still to export of it."""
+        partition = self._partitions.role(key)
+        return self.owner.bytes_left(partition) if isinstance(partition, Partition) else 0
+
+    # following the image
+
+    def on_delta(self, delta: ImageDelta) -> None:
+        if not delta.after.moves and not self._tasks:
+            return
+        everything = delta.topic_ids is None or delta.before.brokers != delta.after.brokers
+        for key, changed in self._changed.items():
+            if everything or key.topic_id in (delta.topic_ids or ()):
+                changed.set()
+        self._look()
+
+    def _look(self) -> None:
+        for key, move in self._image().moves.items():
+            if key not in self._tasks and not self._stopping and self._concerns(key, move):
+                self._changed[key] = asyncio.Event()
+                self._tasks[key] = started(self._tend(key), "a move of a partition", self._on_bug)
+
+    def _concerns(self, key: TopicPartition, move: Move) -> bool:
+        """Whether this broker has anything to do in it now, or soon."""
+        known = self._image().partition(key)
+        assert known is not None, "a move is of a partition"
+        if move.state is None and move.source == self._node:
+            return known.leader == self._node
+        return move.target == self._node
+
+    async def _tend(self, key: TopicPartition) -> None:
+        pause_ms = MOVE_RETRY_MS_MIN
+        changed = self._changed[key]
+        while not self._stopping:
+            changed.clear()
+            known = self._image().partition(key)
+            if known is None or known.move is None or not self._concerns(key, known.move):
+                break
+            try:
+                is_done = await self._step(key, known, known.move)
+            except (HeadraceError, OSError, TimeoutError) as error:
+                self._tell(key, known, error)
+                pause_ms = min(2 * pause_ms, MOVE_RETRY_MS_MAX)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(changed.wait(), pause_ms / 1000)
+                continue
+            pause_ms = MOVE_RETRY_MS_MIN
+            self._obstacles.pop(key, None)
+            if not is_done:  # a role may change without the image
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(changed.wait(), MOVE_RETRY_MS_MAX / 1000)
+        self._obstacles.pop(key, None)
+        self.owner.forget(key)
+        self.target.forget(key)
+        del self._tasks[key], self._changed[key]
+
+    def _tell(self, key: TopicPartition, known: PartitionImage, error: Exception) -> None:
+        reason = told(error)
+        if self._obstacles.get(key) != reason:
+            self._obstacles[key] = reason
+            log.warning("a move is tried again", topic=self._name(key), partition=known.index, reason=reason)
+
+    def _name(self, key: TopicPartition) -> str:
+        topic = self._image().topics.get(key.topic_id)
+        return str(key.topic_id) if topic is None else topic.name
+
+    async def _step(self, key: TopicPartition, known: PartitionImage, move: Move) -> bool:
+        """Whether the next may be taken at once; else something has to change first."""
+        if move.state is not None:
+            return await self.target.finish(key, known, move.source, move.state)
+        if move.source == self._node:
+            return await self.owner.hand_over(key, move, self._changed[key])
+        return await self.target.prove(key, move)

@@ -1,0 +1,148 @@
+"""The target's part of a move: proves that it reads the store, and, once its log is there and durable, finishes.
+
+Promises: it asks to finish only where its log is open, empty and durable, and begins where the owner's ended. A log
+that cannot be opened is tried again, and after six tries another broker is to go on. Never decides: the controller
+does. Loop-only.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+import structlog
+
+from headrace.base.errors import HeadraceError
+from headrace.base.ids import BrokerEpoch, BrokerId, LeaderEpoch, Offset, TopicPartition
+from headrace.base.limits import MOVE_OPENINGS_TRIED_MAX, MOVES_REMEMBERED_MAX
+from headrace.base.ports import Clock
+from headrace.broker.cluster.control import Control, check_accepted
+from headrace.broker.durable.history import History
+from headrace.broker.partitions.partition import Partition
+from headrace.broker.partitions.partitions import Partitions
+from headrace.broker.partitions.replica import Replica
+from headrace.controller.asks import FailTarget, FinishMove, ProveMove
+from headrace.metadata.image import MetadataImage
+from headrace.metadata.moves import Move, StorageStateSealed
+from headrace.metadata.values import PartitionImage
+
+log = structlog.get_logger(__name__)
+
+
+class Finished(NamedTuple):
+    """A move that this broker has taken over."""
+
+    key: TopicPartition
+    source: BrokerId
+    last_committed_offset: Offset
+    pause_ms: int
+    """From the owner's last accepted record to the first that could be accepted here, by both brokers' wall clocks."""
+
+
+class Target:
+    """One per broker that has a durable store."""
+
+    def __init__(
+        self,
+        *,
+        node: BrokerId,
+        broker_epoch: Callable[[], BrokerEpoch],
+        image: Callable[[], MetadataImage],
+        partitions: Partitions,
+        control: Control,
+        history: History,
+        clock: Clock,
+    ) -> None:
+        self._node = node
+        self._broker_epoch = broker_epoch
+        self._image = image
+        self._partitions = partitions
+        self._control = control
+        self._history = history
+        self._clock = clock
+        self._failures: dict[TopicPartition, tuple[LeaderEpoch, int]] = {}
+        """How often a log that is to be taken over could not be opened, and in which epoch."""
+        self.finished: deque[Finished] = deque(maxlen=MOVES_REMEMBERED_MAX)
+
+    def forget(self, key: TopicPartition) -> None:
+        """Its move is over."""
+        self._failures.pop(key, None)
+
+    async def prove(self, key: TopicPartition, move: Move) -> bool:
+        """Read what the owner has exported, where there is anything."""
+        catalog = self._image().durable(key)
+        if not catalog.entries or move.proven_by == self._broker_epoch():
+            return False
+        await self._history.epoch_at(key, catalog, catalog.end_offset)
+        ask = ProveMove(
+            topic_id=key.topic_id, partition=key.partition, broker_id=self._node, broker_epoch=self._broker_epoch()
+        )
+        check_accepted(await self._control.submit(ask))
+        return False
+
+    async def finish(
+        self, key: TopicPartition, known: PartitionImage, source: BrokerId, state: StorageStateSealed
+    ) -> bool:
+        """The log is open, and durable where the owner's ended."""
+        seen_ms = self._since(state)
+        await self._partitions.settled()
+        if key in self._partitions.offline:
+            await self._partitions.open_again(key)
+        role = self._partitions.role(key)
+        if (problem := _unable(role, self._partitions.offline.get(key))) is not None:
+            await self._count_failure(key, known, problem)
+        if not isinstance(role, Partition) or not role.takes_over or role.leader_epoch != known.leader_epoch:
+            return False
+        recovered_ms = self._since(state)
+        ask = FinishMove(
+            topic_id=key.topic_id,
+            partition=key.partition,
+            leader_epoch=known.leader_epoch,
+            broker_id=self._node,
+            broker_epoch=self._broker_epoch(),
+        )
+        check_accepted(await self._control.submit(ask))
+        pause_ms = self._since(state)
+        self.finished.append(Finished(key, source, state.last_committed_offset, pause_ms))
+        log.info(
+            "partition taken over",
+            topic=role.topic,
+            partition=key.partition,
+            source=source,
+            offset=state.next_offset,
+            seen_ms=seen_ms,
+            recovered_ms=recovered_ms,
+            pause_ms=pause_ms,
+        )
+        return True
+
+    def _since(self, state: StorageStateSealed) -> int:
+        """Milliseconds since the owner took its last record."""
+        return max(0, self._clock.now_ms() - state.timestamp_ms)
+
+    async def _count_failure(self, key: TopicPartition, known: PartitionImage, problem: str) -> None:
+        """Tried too often, another is to go on. Raises HeadraceError: it is tried again here until then."""
+        epoch, tries = self._failures.get(key, (known.leader_epoch, 0))
+        tries = tries + 1 if epoch == known.leader_epoch else 1
+        self._failures[key] = known.leader_epoch, tries
+        if tries >= MOVE_OPENINGS_TRIED_MAX:
+            ask = FailTarget(
+                topic_id=key.topic_id,
+                partition=key.partition,
+                leader_epoch=known.leader_epoch,
+                broker_id=self._node,
+                broker_epoch=self._broker_epoch(),
+            )
+            if (refusal := await self._control.submit(ask)) is not None:
+                problem = f"{problem} Another broker cannot go on: {refusal.message}"
+        raise HeadraceError(problem)
+
+
+def _unable(role: Replica | None, offline: str | None) -> str | None:
+    """Why a log that is to be taken over cannot be, as a sentence; None where it can, or is not open yet."""
+    if role is None:
+        return offline
+    if role.log.read_only is not None:
+        return f"The log that is to be taken over is for reading only: {role.log.read_only}."
+    return "The disk of the log that is to be taken over has failed." if role.has_failed or role.log.failed else None

@@ -1,0 +1,1 @@
+"""The partitions of this broker: each opens a log, leads or follows, and takes and serves batches."""

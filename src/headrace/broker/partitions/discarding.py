@@ -1,0 +1,98 @@
+"""Files of logs that are gone: removed a little at a time, beside all else.
+
+Promises: nothing waits for it, neither another log that is to be opened nor anybody's sync for long; what a stop leaves
+goes in the next life, a little at a time too; what cannot be removed is told once, keeps nothing else from going, and
+is tried again. Loop-only, but for the removing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+import structlog
+
+from headrace.base.limits import DELETED_PAUSE_MS, DELETED_RETRY_MS
+from headrace.broker.kit.tasks import OnBug, started
+from headrace.broker.partitions.opening import in_thread
+from headrace.storage.engine import LogEngine, LogRemoval
+
+log = structlog.get_logger(__name__)
+
+
+class Discarding:
+    """One per engine."""
+
+    def __init__(self, engine: LogEngine, on_bug: OnBug) -> None:
+        self._engine = engine
+        self._on_bug = on_bug
+        self._left: deque[LogRemoval] = deque()
+        self._failed: set[Path] = set()
+        """Of those, what could not be removed when it was tried last."""
+        self._told: set[Path] = set()
+        """Of those, what was told of."""
+        self._task: asyncio.Task[None] | None = None
+        self._news = asyncio.Event()
+        self._is_over = False
+
+    def add(self, directories: Iterable[Path]) -> None:
+        """What `LogEngine.begin_delete` has left, or an earlier life."""
+        if self._is_over:
+            return
+        self._left.extend(map(self._engine.removal, directories))
+        self._news.set()
+        if self._left and (self._task is None or self._task.done()):
+            self._task = started(self._run(), "removing of logs that are gone", self._on_bug)
+
+    async def stop(self) -> None:
+        """The part that is under way is removed yet."""
+        self._is_over = True
+        self._news.set()
+        if self._task is not None:
+            await asyncio.wait([self._task])
+
+    async def _run(self) -> None:
+        while self._left and not self._is_over:
+            removal = self._left[0]
+            if await self._goes_whole(removal):
+                self._left.popleft()
+            elif len(self._failed) < len(self._left):
+                await asyncio.sleep(DELETED_PAUSE_MS / 1000)
+            else:
+                await self._rest()
+
+    async def _goes_whole(self, removal: LogRemoval) -> bool:
+        """Whether this part was the last. Where it failed, others have their turn first."""
+        try:
+            is_gone = await in_thread(removal.some)
+        except OSError as error:
+            self._on_failed(removal.directory, error)
+            self._left.rotate(-1)
+            return False
+        self._failed.discard(removal.directory)
+        if is_gone:
+            self._told.discard(removal.directory)
+        return is_gone
+
+    def _on_failed(self, directory: Path, error: OSError) -> None:
+        self._failed.add(directory)
+        if directory not in self._told:
+            self._told.add(directory)
+            log.warning(
+                "files of a log that is gone cannot be removed yet; they are tried again",
+                directory=str(directory),
+                reason=str(error),
+            )
+
+    async def _rest(self) -> None:
+        """Nothing can be removed: until there is something else, or all is tried again."""
+        if self._is_over:
+            return
+        self._news.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(DELETED_RETRY_MS / 1000):
+                await self._news.wait()
+        self._failed.clear()

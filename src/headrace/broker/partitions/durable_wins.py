@@ -1,0 +1,202 @@
+"""Durable history wins: what becomes of a log whose broker is to lead, where the catalog says more or otherwise.
+
+What was exported was committed, and whoever reads history is given it, so an offset below its end, the durable
+frontier, may not be given again. A leader elected cleanly has all that was committed, and keeps its log; only after an
+unclean election, or a loss of what was not flushed, is there something to decide. Whether any before the present one
+was unclean, the image does not tell; but a log that ends below the frontier lacks what was committed, so nothing that
+counts was ever acknowledged above its end, and nothing else says as much:
+
+| the log, against the frontier F (the catalog's end + 1) | done before it leads |
+|---|---|
+| nothing was ever exported | kept |
+| for reading only, or failed | kept: nothing is appended to it |
+| it ends below F, and history can be read | gives way: begun at F, with what it had set aside |
+| it ends below F, and the store cannot be read, or lacks an object (not mounted, another one) | not led; tried again |
+| it ends below F, and this broker has no store | not led |
+| it ends below F, and history is damaged, or does not tell its producers | gives way, with the producers it knows |
+| it ends at F or above, and its record before F is of another epoch than history's | kept, but no more exported |
+| it ends at F or above | kept |
+
+That is so with `durable.enable=false` too: what the catalog has stays history. Nothing of a log that gives way is
+deleted, for it may be the only copy of what somebody was acknowledged, should the catalog be wrong: it stays in a
+directory beside it (`storage.log.recovery.replaced`). The new log's high watermark starts at F (`Partitions`); its
+producers are those of the last segment's footer. While the store does not give that, the partition is not led: a
+producer's batch from below F, sent again, would be appended once more. Where the segment is damaged there is nothing to
+wait for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Final, NamedTuple
+
+import structlog
+
+from headrace.base.errors import HeadraceError
+from headrace.base.ids import NO_EPOCH, LeaderEpoch, Offset, TopicPartition
+from headrace.base.limits import FRONTIER_LEADER_RETRY_MS_MAX, HISTORY_RETRY_MS
+from headrace.broker.kit.tasks import OnBug, started
+from headrace.broker.partitions.frontiers import DAMAGE, Frontiers
+from headrace.broker.partitions.opening import in_thread
+from headrace.metadata.segments import PartitionCatalog
+from headrace.replica.producers import ProducerStates
+from headrace.storage.engine import PartitionLog
+from headrace.storage.tier.frontier import NotTold
+
+log = structlog.get_logger(__name__)
+
+STORE: Final = "the store (durable.url) can be reached, is the right one, and has all of its objects"
+NO_STORE: Final = "set it as on the other brokers and restart, or let a broker lead that has it"
+
+
+def wins(catalog: PartitionCatalog | None, partition_log: PartitionLog) -> bool:
+    """Whether the log is to give way to history before it is led. See the module."""
+    if catalog is None or partition_log.read_only is not None or partition_log.failed:
+        return False
+    return partition_log.log_end_offset < catalog.next_offset
+
+
+def agrees(catalog: PartitionCatalog, partition_log: PartitionLog) -> bool:
+    """Whether the log is known to go on from history: it begins at its end or above, or has its last record, and with
+    that all before it (KIP-101)."""
+    if partition_log.log_start_offset >= catalog.next_offset:
+        return True
+    last = catalog.last
+    if last is None or last.descriptor.last_epoch == NO_EPOCH or partition_log.log_end_offset < catalog.next_offset:
+        return False
+    return partition_log.epoch_at(last.descriptor.end_offset) == last.descriptor.last_epoch
+
+
+class Found(NamedTuple):
+    """Where a leader's log is to begin."""
+
+    offset: Offset
+    epoch: LeaderEpoch
+    """Of the record before it; -1: not known."""
+    producers: ProducerStates | None
+    """As of there; None: history does not tell."""
+
+
+class DurableWins:
+    """Carries that out: one per broker, whether or not it has a durable store. Loop-only."""
+
+    def __init__(self, on_bug: OnBug) -> None:
+        self.frontiers: Frontiers | None = None
+        """None: there is no store here, and nothing can be read of it."""
+        self.wanted: Callable[[TopicPartition], PartitionCatalog | None] = lambda _: None
+        """The history of a partition that is to be led here; None where it is not, any more."""
+        self.again: Callable[[TopicPartition], None] = lambda _: None
+        """Told of a partition whose beginning is known now: it is to be given its role."""
+        self._on_bug = on_bug
+        self._found: dict[TopicPartition, tuple[str, Found]] = {}
+        """Of those that wait for their role, with the head of the catalog that it was read by."""
+        self._reading: dict[TopicPartition, asyncio.Task[None]] = {}
+        self.waits: dict[TopicPartition, str] = {}
+        """Why those are not led that are to be: history cannot be read. A clause that says what to do."""
+
+    def stop(self) -> None:
+        for task in self._reading.values():
+            task.cancel()
+        self._reading.clear()
+
+    def forget(self, key: TopicPartition) -> None:
+        """It is not held here any more."""
+        self._found.pop(key, None)
+        self.waits.pop(key, None)
+        if (reading := self._reading.pop(key, None)) is not None:
+            reading.cancel()
+
+    async def begin_anew(
+        self, key: TopicPartition, catalog: PartitionCatalog, partition_log: PartitionLog, known: ProducerStates
+    ) -> ProducerStates | None:
+        """Its producers, once the log has given way; None: where it is to begin is still to be read, and `again` is
+        told then. `known`: its producers now. No flush of the log is under way. Raises StorageFailure."""
+        head, found = self._found.pop(key, (None, None))
+        if found is None or head != catalog.head:
+            self._read(key)
+            return None
+        offset, epoch, told = found
+        producers = _still_true(known, catalog, partition_log) if told is None else told
+        was = (partition_log.log_start_offset, partition_log.log_end_offset)
+        snapshot = producers.snapshot() if len(producers) else b""
+        kept_in = await in_thread(partial(partition_log.give_way, offset, epoch=epoch, producers=snapshot))
+        log.error(
+            "a leader's log gave way to durable history, which goes on above its end: what it had is set aside, and "
+            "what was neither exported nor is held by another broker is nowhere else",
+            log=partition_log.directory.name,
+            log_start=was[0],
+            log_end=was[1],
+            frontier=offset,
+            kept_in=None if kept_in is None else str(kept_in),
+        )
+        return producers
+
+    def _read(self, key: TopicPartition) -> None:
+        if self.frontiers is None:
+            if key not in self.waits:
+                self.waits[key] = NO_STORE
+                log.error(
+                    "a partition is not led: its log ends below durable history, and this broker has no durable store "
+                    f"(durable.url); {NO_STORE}",
+                    topic_id=str(key.topic_id),
+                    partition=key.partition,
+                )
+        elif key not in self._reading:
+            self._reading[key] = started(self._look(key, self.frontiers), "reading of a durable frontier", self._on_bug)
+
+    async def _look(self, key: TopicPartition, frontiers: Frontiers) -> None:
+        """Until it is read, or nobody needs it any more."""
+        pause_ms = HISTORY_RETRY_MS
+        while (catalog := self.wanted(key)) is not None:
+            try:
+                offset, epoch, producers = await frontiers.read(catalog)
+                self._found[key] = catalog.head, Found(offset, epoch, producers)
+                break
+            except DAMAGE as error:
+                self._found[key] = catalog.head, _without_producers(key, catalog, error)
+                break
+            except (HeadraceError, OSError) as error:
+                is_told = key in self.waits
+                self.waits[key] = f"see that {STORE} ({error})"
+                if not is_told:
+                    log.error(
+                        "a partition is not led: its log ends below durable history, and that cannot be read; see that "
+                        + STORE,
+                        topic_id=str(key.topic_id),
+                        partition=key.partition,
+                        frontier=catalog.next_offset,
+                        reason=str(error),
+                    )
+                await asyncio.sleep(pause_ms / 1000)
+                pause_ms = min(2 * pause_ms, FRONTIER_LEADER_RETRY_MS_MAX)
+        del self._reading[key]
+        self.waits.pop(key, None)
+        if key in self._found:
+            self.again(key)
+
+
+def _without_producers(key: TopicPartition, catalog: PartitionCatalog, error: Exception) -> Found:
+    problem = (
+        "a leader's log begins behind durable history that does not tell its producers"
+        if isinstance(error, NotTold)
+        else "a leader's log begins behind damaged durable history"
+    )
+    log.error(
+        f"{problem}: those are known that its log knew before, and a batch that another one sends again is appended "
+        "once more",
+        topic_id=str(key.topic_id),
+        partition=key.partition,
+        frontier=catalog.next_offset,
+        reason=str(error),
+    )
+    epoch = NO_EPOCH if catalog.last is None else catalog.last.descriptor.last_epoch
+    return Found(catalog.next_offset, epoch, None)
+
+
+def _still_true(known: ProducerStates, catalog: PartitionCatalog, partition_log: PartitionLog) -> ProducerStates:
+    """What a log that ends below history says of producers, but of what is seen not to be in history: to recognise that
+    would be to acknowledge what is lost."""
+    differs_from = catalog.differs_from(partition_log.epochs)
+    return known.as_of(partition_log.log_end_offset if differs_from is None else differs_from)

@@ -1,0 +1,181 @@
+"""Group commit: one sync at a time over every log that has something unsynced; what comes meanwhile shares the next.
+
+Promises: nothing is called durable that was written after its sync was asked for; the event loop never syncs.
+A failed sync is reported to its partition once and never tried again. Whatever nobody waits for comes after the
+answers: between the last append and its sync, and between that and its answer, the loop does nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from headrace.base.limits import LOGS_FLUSHED_AT_ONCE_MAX
+from headrace.broker.kit.gathering import Gathering
+from headrace.storage.engine import FlushRound, FlushTicket, Outcomes, UpkeepWork
+
+
+class Flushable(Protocol):
+    """A partition, as the flusher sees it. Loop-only."""
+
+    def begin_flush(self) -> FlushTicket | None:
+        """What is to be synced now, or None where nothing is."""
+
+    def finish_flush(self, ticket: FlushTicket, failure: OSError | None) -> None:
+        """The sync ended; with `failure`, what it covered is in doubt for ever."""
+
+    def write_out(self) -> object:
+        """Give the log's own file what only the engine's journal may have yet. Before the next flush begins."""
+
+
+class Rounds(Protocol):
+    """The engine, as the flusher sees it (`storage.engine.LogEngine`)."""
+
+    def begin_round(self, tickets: Sequence[FlushTicket]) -> FlushRound: ...
+    def end_round(self, ended: FlushRound) -> None: ...
+    def begin_upkeep(self) -> UpkeepWork | None: ...
+    def end_upkeep(self, ended: UpkeepWork) -> None: ...
+
+
+class Flusher:
+    """One per broker, for all its partitions. `on_bug` is told where taking up or ending a sync raises, which is a
+    mistake of ours: everybody would wait for ever."""
+
+    def __init__(self, engine: Rounds, on_bug: Callable[[BaseException], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._engine = engine
+        self._on_bug = on_bug
+        self._dirty: dict[Flushable, None] = {}
+        self._running = False
+        self._broken = False
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._rounds: list[asyncio.Future[None]] = []
+        self._answered: Sequence[tuple[Flushable, FlushTicket]] | None = None
+        """The round that is over, but for what nobody waits for."""
+        self._upkeep: asyncio.Future[None] | None = None
+        self._gathering = Gathering(self._loop)
+        self.rounds = 0
+        """Syncs that are over."""
+        self.seconds = 0.0
+        """What they took, all together."""
+        self._began = 0.0
+
+    def request(self, partition: Flushable) -> None:
+        """The partition has something to sync. It hears of the outcome through `finish_flush`."""
+        if self._broken:
+            return
+        self._dirty[partition] = None
+        self._gathering.arrived()
+        if not self._running:
+            self._running = True
+            self._idle.clear()
+            self._gather()
+
+    async def idle(self) -> None:
+        """Wait until nothing is left to sync, and the engine's upkeep is done."""
+        await self._idle.wait()
+        self._work(self._tidy_up)
+        if self._upkeep is not None:
+            await asyncio.wait([self._upkeep])
+
+    async def round_over(self) -> None:
+        """Wait until the sync that is under way now, if any, is over, and nothing of it is left to be written: whoever
+        waits may cut or close a log in a worker thread."""
+        if self._running:
+            over = self._loop.create_future()
+            self._rounds.append(over)
+            await over
+        self._work(self._tidy_up)
+
+    def _work(self, step: Callable[[], None]) -> None:
+        """After a mistake of ours nothing more is synced, and so nothing more acknowledged; those who wait for quiet
+        are let go, so that the broker can stop."""
+        if self._broken:
+            return
+        try:
+            step()
+        except Exception as error:
+            self._give_up(error)
+
+    def _give_up(self, mistake: Exception) -> None:
+        self._broken = True
+        self._rest()
+        self._on_bug(mistake)
+
+    def _gather(self) -> None:
+        self._gathering.begin(self._begin)
+
+    def _begin(self) -> None:
+        self._work(self._start)
+
+    def _start(self) -> None:
+        self._tidy_up()
+        self._gathering.begun()
+        dirty, self._dirty = self._dirty, {}
+        if len(dirty) > LOGS_FLUSHED_AT_ONCE_MAX:
+            all_dirty = list(dirty)
+            dirty = dict.fromkeys(all_dirty[:LOGS_FLUSHED_AT_ONCE_MAX])
+            self._dirty = dict.fromkeys(all_dirty[LOGS_FLUSHED_AT_ONCE_MAX:])
+        work = [(partition, ticket) for partition in dirty if (ticket := partition.begin_flush()) is not None]
+        if not work:
+            self._gather() if self._dirty else self._rest()
+            return
+        together = self._engine.begin_round([ticket for _, ticket in work])
+        self._began = self._loop.time()
+        together.begin(lambda outcomes: self._work(lambda: self._finish(work, together, outcomes)))
+
+    def _finish(
+        self,
+        work: Sequence[tuple[Flushable, FlushTicket]],
+        together: FlushRound,
+        outcomes: Outcomes,
+    ) -> None:
+        found = outcomes()
+        self.rounds += 1
+        self.seconds += self._loop.time() - self._began
+        self._engine.end_round(together)
+        for (partition, ticket), failure in zip(work, found, strict=True):
+            partition.finish_flush(ticket, failure)
+        self._answered = work
+        self._loop.call_soon(self._loop.call_soon, self._work, self._tidy_up)  # once the answers have left
+        self._end_round()
+        self._gathering.answered()
+        if self._dirty:
+            self._gather()
+        else:
+            self._rest()
+
+    def _tidy_up(self) -> None:
+        """What the answers of the last round did not wait for."""
+        if self._answered is None:
+            return
+        answered, self._answered = self._answered, None
+        for partition, _ in answered:
+            partition.write_out()
+        self._keep_up()
+
+    def _keep_up(self) -> None:
+        """Let the engine do what it has to do for itself, beside the rounds."""
+        if (upkeep := self._engine.begin_upkeep()) is not None:
+            self._upkeep = self._loop.run_in_executor(None, upkeep.run)
+            self._upkeep.add_done_callback(lambda done: None if done.cancelled() else self._kept_up(upkeep, done))
+
+    def _kept_up(self, upkeep: UpkeepWork, done: asyncio.Future[None]) -> None:
+        try:
+            done.result()
+            self._engine.end_upkeep(upkeep)
+        except Exception as error:
+            self._give_up(error)
+
+    def _rest(self) -> None:
+        self._running = False
+        self._idle.set()
+        self._end_round()
+
+    def _end_round(self) -> None:
+        over, self._rounds = self._rounds, []
+        for waiter in over:
+            if not waiter.done():
+                waiter.set_result(None)

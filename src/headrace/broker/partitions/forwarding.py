@@ -1,0 +1,399 @@
+"""Batches that come to a broker which leads a partition no more, or not yet, for it is handed over.
+
+The old owner carries them to the new one, once that may write, in the order in which they came, and goes on with it
+for a while; the new one keeps what comes before its log is open. Promises: nothing is carried but what idempotent
+producers send, for by its sequence the new owner sees what is overtaken, or comes twice; what others send waits until
+the new owner may write, and is refused then, so that its first try there succeeds. An answer is the new owner's; what
+was carried and not answered is told as timed out, for it may be written. What is carried goes out in the order in which
+it came, and once one is refused for want of room, so is all that comes after it; while anything may be carried, the new
+owner has those send again who have overtaken others. All that waits is bounded in bytes and time. Loop-only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final, NamedTuple, Protocol, TypeAlias
+
+from headrace.base.addresses import Address
+from headrace.base.ids import BrokerId, Offset, TopicPartition
+from headrace.base.limits import (
+    CARRIED_ANSWER_MS_MAX,
+    CARRIED_BYTES_MAX,
+    CARRIED_LATE_MS_MAX,
+    CARRIED_MS_MAX,
+    CARRIED_QUIETLY_MS,
+    CARRIED_WAIT_MS_MAX,
+    CLIENT_REQUESTS_IN_FLIGHT_MAX,
+    PARKED_BATCHES_BYTES_MAX,
+    PARKED_BATCHES_MAX,
+)
+from headrace.base.ports import Buffer
+from headrace.broker.kit.tasks import OnBug, started
+from headrace.broker.partitions.replica import Refusal
+from headrace.metadata.delta import ImageDelta
+from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
+from headrace.metadata.moves import Move
+from headrace.net.client.connection import Connection, connect
+from headrace.net.client.errors import ClientError, ConnectionLostError
+from headrace.storage.engine import Appended
+from headrace.wire.apis import ApiKey
+from headrace.wire.batches import HEADER_BYTES, parse_header
+from headrace.wire.errors import ErrorCode, error_of
+from headrace.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from headrace.wire.plain_produce import TOPIC_ID_VERSION
+from headrace.wire.validation import RecordFault
+
+
+class Forwarded(NamedTuple):
+    """What the new owner says of a batch that it has taken."""
+
+    base_offset: Offset
+    log_append_time_ms: int
+    log_start_offset: Offset
+    tells: bool = True
+    """Whether the answer is to tell who leads now."""
+
+
+Done: TypeAlias = Callable[[Appended | Forwarded | Refusal], None]
+"""Told what became of a batch."""
+Forward: TypeAlias = Callable[[TopicPartition, Buffer, bool, Done], bool]
+"""(partition, batch, needs_isr, done): whether it is taken, and `done` will be told. Else it is to be refused."""
+
+LEFT: Final = Refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, "The partition is handed over; retry.")
+LOST: Final = Refusal(
+    ErrorCode.REQUEST_TIMED_OUT, "The batch was carried to the new leader, which has not answered: retry."
+)
+
+
+class Takes(Protocol):
+    """A partition that is led here."""
+
+    def take(self, records: Buffer, *, needs_isr: bool, done: Done) -> None: ...
+
+
+class _Batch(NamedTuple):
+    records: bytes
+    needs_isr: bool
+    done: Done
+    producer: int
+    is_late: bool
+    """It came when the new owner could write already."""
+
+
+class Forwarder:
+    """One per broker. `address_of` says where another broker is reached, where that is known."""
+
+    def __init__(
+        self,
+        *,
+        node: BrokerId,
+        image: Callable[[], MetadataImage],
+        address_of: Callable[[BrokerId], Address | None],
+        on_bug: OnBug,
+    ) -> None:
+        self.node = node
+        self.image = image
+        self.address_of = address_of
+        self.on_bug = on_bug
+        self.waiting_bytes = 0
+        """Of all partitions."""
+        self._heirs: dict[TopicPartition, _Heir] = {}
+        self.working: set[_Heir] = set()
+        """Those too that take nothing more, and wait for answers."""
+        self._is_stopping = False
+
+    def on_delta(self, delta: ImageDelta) -> None:
+        """To be told before roles change."""
+        if delta.before is EMPTY_IMAGE or self._is_stopping:
+            return  # who has just started was nobody's leader
+        for key, move in delta.after.moves.items():
+            if move.state is not None and self._is_new_to_it(delta.before.moves.get(key), move):
+                self._begin(key, move)
+        for heir in list(self._heirs.values()):
+            heir.news.set()
+
+    def _is_new_to_it(self, before: Move | None, move: Move) -> bool:
+        """Whether this broker was the owner until now, or is it from now on."""
+        was_sealed = before is not None and before.state is not None
+        if move.target == self.node:
+            return not was_sealed or before is None or before.target != self.node
+        return move.source == self.node and not was_sealed
+
+    def _begin(self, key: TopicPartition, move: Move) -> None:
+        earlier = self._heirs.pop(key, None)
+        self._heirs[key] = heir = _Heir(self, key, move.target)
+        heir.begin()
+        if earlier is not None:
+            earlier.hand_to(heir)
+
+    def take(self, key: TopicPartition, records: Buffer, needs_isr: bool, done: Done) -> bool:
+        """`Forward`."""
+        heir = self._heirs.get(key)
+        return heir is not None and heir.takes(records, needs_isr=needs_isr, done=done)
+
+    def on_led(self, key: TopicPartition, partition: Takes) -> None:
+        """Its log is open here: what came before goes there first."""
+        if (heir := self._heirs.pop(key, None)) is not None:
+            heir.hand_to(partition)
+
+    def forget(self, key: TopicPartition, heir: _Heir) -> None:
+        if self._heirs.get(key) is heir:
+            del self._heirs[key]
+
+    async def stop(self) -> None:
+        """What waits is refused; what is on its way is waited for."""
+        self._is_stopping = True
+        heirs = list(self.working)
+        for heir in heirs:
+            heir.end()
+        await asyncio.gather(*(heir.over() for heir in heirs))
+
+
+class _Heir:
+    """Whoever is to have one partition's batches: another broker, or this one, once its log is open."""
+
+    def __init__(self, forwarder: Forwarder, key: TopicPartition, target: BrokerId) -> None:
+        self._forwarder = forwarder
+        self._key = key
+        self._target = target
+        self._queue: deque[_Batch] = deque()
+        self._asked: set[asyncio.Task[None]] = set()
+        """On their way, in order."""
+        self._bytes = 0
+        """Of both."""
+        self._connection: Connection | None = None
+        """Made for the first batch."""
+        self._may_write = False
+        """The target may."""
+        self._producers: Counter[int] = Counter()
+        """How many batches of each are here."""
+        self._tells_all = False
+        """It is time for all of them to go."""
+        self._is_full = False
+        """One was refused for want of room, and none that comes behind it is to overtake it."""
+        self._is_over = False
+        """Nothing is taken any more."""
+        self.news = asyncio.Event()
+        """Set when the image is another, or there is more to carry."""
+        self._task: asyncio.Task[None] | None = None
+
+    def begin(self) -> None:
+        work = self._keep() if self._target == self._forwarder.node else self._carry()
+        self._task = started(work, "batches of a partition that is handed over", self._forwarder.on_bug)
+        self._forwarder.working.add(self)
+        self._task.add_done_callback(lambda _: self._forwarder.working.discard(self))
+
+    def take(self, records: Buffer, *, needs_isr: bool, done: Done) -> None:
+        """As `Takes`: what is not taken is refused."""
+        if not self.takes(records, needs_isr=needs_isr, done=done):
+            done(LEFT)
+
+    def takes(self, records: Buffer, *, needs_isr: bool, done: Done) -> bool:
+        """Whether it is taken, and `done` will be told."""
+        producer = producer_of(records)
+        if self._is_over or (self._may_write and producer < 0):
+            return False
+        self._is_full = self._is_full or not self._has_room(len(records))
+        if self._is_full:
+            return False
+        batch = _Batch(bytes(records), needs_isr, done, producer, self._may_write)
+        self._count(batch, 1)
+        self._queue.append(batch)
+        self.news.set()
+        return True
+
+    def _has_room(self, size: int) -> bool:
+        if len(self._queue) + len(self._asked) >= PARKED_BATCHES_MAX or self._bytes + size > PARKED_BATCHES_BYTES_MAX:
+            return False
+        return self._forwarder.waiting_bytes + size <= CARRIED_BYTES_MAX
+
+    def _count(self, batch: _Batch, by: int) -> None:
+        self._bytes += by * len(batch.records)
+        self._forwarder.waiting_bytes += by * len(batch.records)
+        self._producers[batch.producer] += by
+        if not self._producers[batch.producer]:
+            del self._producers[batch.producer]
+
+    # here
+
+    async def _keep(self) -> None:
+        """Until `hand_to`, or for so long."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CARRIED_WAIT_MS_MAX / 1000):
+                while not self._is_over:
+                    self.news.clear()
+                    await self.news.wait()
+        self.end()
+
+    # elsewhere
+
+    async def _carry(self) -> None:
+        try:
+            async with asyncio.timeout(CARRIED_WAIT_MS_MAX / 1000):
+                while not await self._finished():
+                    pass
+            self._may_write = True
+            self._refuse_unsequenced()
+            await self._send_for(CARRIED_QUIETLY_MS)
+            self._tells_all = True
+            await self._send_for(CARRIED_MS_MAX - CARRIED_QUIETLY_MS)
+            if self._asked:  # what comes meanwhile waits behind these
+                await asyncio.wait(self._asked)
+        except (ClientError, TimeoutError):
+            pass  # clients find the way themselves
+        finally:
+            self.end()
+            if self._connection is not None:
+                self._connection.abort()
+
+    async def _connected(self) -> Connection:
+        """Raises ClientError, and TimeoutError where nobody knows the way."""
+        if self._connection is None:
+            address = self._forwarder.address_of(self._target)
+            if address is None:
+                raise TimeoutError
+            self._connection = await connect(address, client_id="headrace-broker", timeout_ms=CARRIED_WAIT_MS_MAX)
+        return self._connection
+
+    async def _finished(self) -> bool:
+        """Whether the target may write; waits for news else. Raises ClientError, and TimeoutError where it never
+        will."""
+        self.news.clear()
+        known = self._forwarder.image().partition(self._key)
+        if self._is_over or known is None or known.leader != self._target:
+            raise TimeoutError
+        if not known.is_sealed:
+            return True
+        if self._queue and self._connection is None:
+            await self._connected()
+        else:
+            await self.news.wait()
+        return False
+
+    def _refuse_unsequenced(self) -> None:
+        refused = [batch for batch in self._queue if batch.producer < 0]
+        self._queue = deque(batch for batch in self._queue if batch.producer >= 0)
+        for batch in refused:
+            self._settle(batch, LEFT)
+
+    async def _send_for(self, time_ms: int) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(time_ms / 1000):
+                await self._send_all()
+
+    async def _send_all(self) -> None:
+        """Until it is over. Raises ClientError, TimeoutError."""
+        while not self._is_over:
+            self.news.clear()
+            if self._target_is_gone:
+                self.end()
+                self._break()
+            elif self._queue and len(self._asked) < CLIENT_REQUESTS_IN_FLIGHT_MAX:
+                connection = await self._connected()
+                await connection.writable()
+                if self._queue:
+                    self._send(connection)
+            else:
+                await self.news.wait()
+
+    @property
+    def _target_is_gone(self) -> bool:
+        """Whether it is known that it will not answer."""
+        known = self._forwarder.image().brokers.get(self._target)
+        return known is None or known.fenced
+
+    def _break(self) -> None:
+        """What is on its way is told as lost."""
+        if self._connection is not None:
+            self._connection.abort()
+
+    def _send(self, connection: Connection) -> None:
+        """The first that waits, now: so they go out in the order in which they came. Raises ConnectionLostError."""
+        batch = self._queue[0]
+        data = PartitionProduceData(self._key.partition, batch.records)
+        request = ProduceRequest(
+            acks=-1 if batch.needs_isr else 1,
+            timeout_ms=CARRIED_ANSWER_MS_MAX,
+            topic_data=(TopicProduceData(topic_id=self._key.topic_id, partition_data=(data,)),),
+        )
+        answer = connection.post(ApiKey.PRODUCE, request, version=TOPIC_ID_VERSION)
+        self._queue.popleft()
+        asked = asyncio.get_running_loop().create_task(self._answered(answer, batch))
+        self._asked.add(asked)
+        asked.add_done_callback(self._on_answered)
+
+    def _on_answered(self, asked: asyncio.Task[None]) -> None:
+        self._asked.discard(asked)
+        self.news.set()
+
+    async def _answered(self, answer: asyncio.Future[ProduceResponse], batch: _Batch) -> None:
+        outcome: Forwarded | Refusal = LOST
+        try:
+            async with asyncio.timeout((CARRIED_ANSWER_MS_MAX + CARRIED_LATE_MS_MAX) / 1000):
+                outcome = _outcome(await answer, tells=self._tells(batch))
+        except TimeoutError:
+            self._break()
+        except ConnectionLostError:
+            pass
+        finally:
+            self._settle(batch, outcome)
+
+    def _tells(self, batch: _Batch) -> bool:
+        """Whether its producer is to go to the new leader now. librdkafka waits for a second where it was never there,
+        and has anything else in flight: at first it is told in a moment when it has nothing, as far as is known here,
+        and has sent what had gathered while the partition was handed over."""
+        return self._tells_all or (batch.is_late and self._producers[batch.producer] == 1)
+
+    # ending
+
+    def _settle(self, batch: _Batch, outcome: Forwarded | Refusal) -> None:
+        self._count(batch, -1)
+        batch.done(outcome)
+
+    def end(self) -> None:
+        """What is not on its way is refused."""
+        for batch in self._close():
+            batch.done(LEFT)
+
+    def hand_to(self, partition: Takes) -> None:
+        """What is not on its way goes there."""
+        for batch in self._close():
+            partition.take(batch.records, needs_isr=batch.needs_isr, done=batch.done)
+
+    def _close(self) -> list[_Batch]:
+        """Nothing more is taken. What is on its way is still waited for."""
+        self._is_over = True
+        self._forwarder.forget(self._key, self)
+        batches, self._queue = list(self._queue), deque()
+        for batch in batches:
+            self._count(batch, -1)
+        self.news.set()
+        return batches
+
+    async def over(self) -> None:
+        """Nothing is on its way on return. It has ended."""
+        if self._task is not None:
+            await asyncio.wait([self._task])
+
+
+def producer_of(records: Buffer) -> int:
+    """The idempotent producer that has sent it; -1: none."""
+    if len(records) < HEADER_BYTES:
+        return -1
+    header = parse_header(records)
+    return header.producer_id if header.base_sequence >= 0 else -1
+
+
+def _outcome(response: ProduceResponse, *, tells: bool) -> Forwarded | Refusal:
+    (topic,) = response.responses
+    (part,) = topic.partition_responses
+    if part.error_code != ErrorCode.NONE:
+        error = error_of(part.error_code)
+        faults = tuple(
+            RecordFault(fault.batch_index, fault.batch_index_error_message or "") for fault in part.record_errors
+        )
+        return Refusal(error, part.error_message or error.message, faults)
+    return Forwarded(Offset(part.base_offset), part.log_append_time_ms, Offset(part.log_start_offset), tells)

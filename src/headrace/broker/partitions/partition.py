@@ -1,0 +1,676 @@
+"""One partition that this broker leads: its log, its leader core and its producers, joined.
+
+Promises: an append is acknowledged at acks=all only when the high watermark has passed it, with enough replicas in
+sync; readers see nothing at or above it; followers are given what is appended, flushed or not, and count by what they
+have flushed. A failed disk takes the partition offline at once, and all that waited is told so. Loop-only, but for the
+sync of a FlushTicket.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Final, Protocol, Unpack, assert_never
+
+from headrace.base.errors import StorageFailure
+from headrace.base.ids import BrokerEpoch, BrokerId, LeaderEpoch, Offset, PartitionEpoch
+from headrace.base.limits import CARRIED_UNTIL_MS_MAX
+from headrace.base.ports import Buffer
+from headrace.broker.kit.parking import Commit, CommitParking, FlushParking
+from headrace.broker.partitions.forwarding import Done, Forward
+from headrace.broker.partitions.gate import Gate
+from headrace.broker.partitions.overtaking import Overtaking
+from headrace.broker.partitions.repacking import Overflow, Repacker, RepackLine, Result, Unsound, Wanted
+from headrace.broker.partitions.replica import FULL, Common, Refusal, Replica
+from headrace.broker.partitions.turned_away import TurnedAway
+from headrace.broker.partitions.validating import refusal_of, walked_at_once, walked_or_refused, wanted_of_worker
+from headrace.metadata.values import PartitionImage
+from headrace.replica.leader import AdvanceHighWatermark, Effect, Effects, Leader, ProposeIsr
+from headrace.replica.producers import ACCEPT, Refuse
+from headrace.storage.engine import Appended
+from headrace.wire.batches import (
+    CONTROL,
+    HEADER_BYTES,
+    LENGTH_END,
+    LOG_APPEND_TIME,
+    TRANSACTIONAL,
+    BatchHeader,
+    CorruptBatch,
+    InvalidBatch,
+    Repacked,
+    check_batch,
+    parse_header,
+    with_newest_time,
+)
+from headrace.wire.errors import ErrorCode
+from headrace.wire.validation import Broken
+from headrace.wire.walking import UNWALKED, Walked
+
+
+class Tail(Protocol):
+    """One follower's fetching, as the partition sees it."""
+
+    def on_appended(self, partition: Partition) -> None:
+        """There is more to copy."""
+
+    def on_news(self, partition: Partition) -> None:
+        """The high watermark, or the log's start, has risen, or damage was found in the log."""
+
+    def on_epoch_end(self, partition: Partition) -> None:
+        """The epoch is over; it is not watched any more."""
+
+
+Propose = Callable[["Partition", ProposeIsr], None]
+"""Told of an ISR that the controller is to be asked for."""
+
+UNUSUAL: Final = CONTROL | TRANSACTIONAL | LOG_APPEND_TIME
+"""Attributes of batches that a broker refuses, of clients, or most of the time."""
+OVERTAKEN: Final = "Send again what was sent before this batch, or was refused."
+
+
+class Partition(Replica):
+    """See the module. Made by `Partitions` when this broker becomes the leader; `close` ends the epoch."""
+
+    def __init__(
+        self,
+        *,
+        leader: Leader,
+        repacker: Repacker,
+        propose: Propose,
+        forward: Forward = lambda *_: False,
+        takes_over: bool = False,
+        is_unclean: bool = False,
+        **common: Unpack[Common],
+    ) -> None:
+        """`takes_over`: it is handed over to this broker, and nothing may be written before the move is finished.
+        `is_unclean`: it was elected so in this epoch, and what it lacks is lost.
+        `forward`: who may take what comes once it is handed over to another."""
+        super().__init__(**common)
+        self._leader = leader
+        self._gate = Gate(takes_over=takes_over)
+        self._propose = propose
+        self._forward = forward
+        self._commits = CommitParking()
+        self._flushes = FlushParking()
+        self._line = RepackLine(repacker)
+        self._visible_bytes = 0
+        self._flushing_bytes = 0
+        self._flushed: deque[tuple[Offset, int]] = deque()
+        """Flushed ends that the high watermark has not reached, and the bytes appended below each."""
+        self._tails: dict[Tail, None] = {}
+        self._visible: _Visible | None = None
+        """The last that readers of the end wait for."""
+        self._overtaking = Overtaking()
+        self._turned_away = TurnedAway()
+        if not is_unclean:
+            self._overtaking.begin(self._clock.monotonic())
+        self._taken_over_at: float | None = None
+        """When the last hand-over to this broker was finished, as long as batches may be carried to it."""
+        self._doubted_at: Offset | None = None
+        """The high watermark when it was last doubted; None: it is not (see `doubt`)."""
+        self._heed_seal()
+
+    # what is known
+
+    @property
+    def leader_epoch(self) -> LeaderEpoch:
+        return self._leader.epoch
+
+    @property
+    def high_watermark(self) -> Offset:
+        return self._leader.high_watermark
+
+    @property
+    def visible_end(self) -> Offset:
+        return self._leader.high_watermark
+
+    @property
+    def latest_is_known(self) -> bool:
+        """Whether the high watermark has reached this epoch's start (KIP-207)."""
+        return self._leader.epoch_is_committed
+
+    def check_epoch(self, believed: int) -> ErrorCode:
+        """A client's idea of the leader epoch (-1: none) against ours (KIP-320)."""
+        if self._ended is not ErrorCode.NONE:
+            return self._ended
+        if believed in (-1, self._leader.epoch):
+            return ErrorCode.NONE
+        return ErrorCode.FENCED_LEADER_EPOCH if believed < self._leader.epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
+
+    # appending
+
+    def append(self, records: Buffer, *, needs_isr: bool, walked: Walked | None = None) -> Appended | Refusal:
+        """Append one batch, as a client sent it but for its highest time, which is that of its records. `needs_isr`:
+        refuse below min.insync.replicas (acks=all). `walked`: what its records say, where they were checked; else they
+        are checked here, however long that takes."""
+        if self._ended is not ErrorCode.NONE:
+            return Refusal(self._ended, "The partition is not served here; refresh metadata and retry.")
+        if not self._gate.is_open:
+            return Refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, "The partition is handed over; retry.")
+        if self._share.left < 0:
+            self._room.lack(self)
+            return self._turn_away(records, Refusal(ErrorCode.KAFKA_STORAGE_ERROR, FULL))
+        if self.log.read_only is not None:
+            return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, f"The partition is for reading only: {self.log.read_only}")
+        if needs_isr and self._leader.in_sync < self.settings.min_insync_replicas:
+            if self._doubted_at is not None:
+                return Refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, "Others may lead it now; refresh metadata and retry.")
+            text = f"{self._leader.in_sync} in-sync replicas are fewer than min.insync.replicas="
+            text += f"{self.settings.min_insync_replicas}."
+            return self._turn_away(records, Refusal(ErrorCode.NOT_ENOUGH_REPLICAS, text))
+        if len(records) > self.settings.max_message_bytes:
+            return Refusal(
+                ErrorCode.MESSAGE_TOO_LARGE,
+                f"The batch of {len(records)} bytes is over max.message.bytes={self.settings.max_message_bytes}.",
+            )
+        now_ms = self._clock.now_ms()
+        header = self._sound(records)
+        if isinstance(header, Refusal):
+            return header
+        if walked is None:
+            checked = walked_or_refused(records, self.settings, now_ms)
+            if isinstance(checked, Refusal):
+                return checked
+            walked = checked
+        if walked is UNWALKED:
+            if problem := self._time_problem(header, now_ms):
+                return Refusal(ErrorCode.INVALID_TIMESTAMP, problem)
+        elif header.max_timestamp != walked.newest_timestamp and self.settings.times is not None:
+            records, header = with_newest_time(records, header, walked.newest_timestamp)
+        verdict = self.producers.check(header)
+        if verdict is ACCEPT:
+            if self._taken_over_at is not None and self._may_lack_others(header):
+                return Refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, OVERTAKEN)
+            if self._turned_away and self._turned_away.awaits_another(header, self._clock.monotonic()):
+                return Refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, OVERTAKEN)
+            return self._append(records, header, now_ms, needs_flush=needs_isr)
+        if isinstance(verdict, Refuse):
+            if verdict.error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and self._has_overtaken(header):
+                return Refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, OVERTAKEN)
+            return Refusal(verdict.error, verdict.message)
+        self._overtaking.on_duplicate(header.producer_id, self._clock.monotonic())
+        if not needs_isr and (refusal := self.write_out()):
+            return refusal
+        time_ms = verdict.timestamp if self.settings.times is None else -1
+        return Appended(verdict.base_offset, Offset(verdict.last_offset + 1), time_ms)
+
+    def _turn_away(self, records: Buffer, refusal: Refusal) -> Refusal:
+        """What a producer that is not known sends after these is not to be taken before they are."""
+        if len(records) >= HEADER_BYTES:
+            header = parse_header(records)
+            if self.producers.last_offset(header.producer_id) is None:
+                self._turned_away.note(header, self._clock.monotonic())
+        return refusal
+
+    def _has_overtaken(self, header: BatchHeader) -> bool:
+        """Whether batches that its producer sent before this one, the first of it here, may have come too early, or are
+        still carried here."""
+        if not self.producers.skips(header):
+            return False
+        if self._awaits_carried:
+            return True
+        producer_id = header.producer_id
+        last = self.producers.last_offset(producer_id)
+        is_first = last is not None and last < self._leader.start_offset
+        return is_first and self._overtaking.may_be(producer_id, self._clock.monotonic())
+
+    def _may_lack_others(self, header: BatchHeader) -> bool:
+        """Whether the batch may go on from others that are still carried here, for it is not its producer's first, and
+        nothing is known of that producer. Where it was forgotten long ago, it is let in once nothing is carried."""
+        is_first = header.producer_id < 0 or header.base_sequence == 0
+        return not is_first and self.producers.last_offset(header.producer_id) is None and self._awaits_carried
+
+    @property
+    def _awaits_carried(self) -> bool:
+        """Whether the owner before this one may carry batches here that came before those which come now."""
+        if self._taken_over_at is None:
+            return False
+        if self._clock.monotonic() >= self._taken_over_at + CARRIED_UNTIL_MS_MAX / 1000:
+            self._taken_over_at = None
+        return self._taken_over_at is not None
+
+    def examine(self, records: Buffer) -> Walked | None:
+        """What the records of a batch say which `append` may take at once: it then does what `take` does. None where
+        the partition is not served, the batch has to wait for others or for a worker, or its records are refused."""
+        if self._line.is_empty and self._ended is ErrorCode.NONE and self._gate.is_open:
+            return walked_at_once(records, self.settings, self._clock.now_ms())
+        return None
+
+    def take(self, records: Buffer, *, needs_isr: bool, done: Done) -> None:
+        """Append one batch of a client, in the codec that the topic wants, behind those taken before it. `done` is told
+        of it: now, or, where this or an earlier batch is to be unpacked, or the partition is handed over, later."""
+        if self._is_taken_on(records, needs_isr, done):
+            return
+        if self._line.is_empty:
+            if self._is_held_up:
+                kept = bytes(records)
+                self._wait(partial(self.take, kept, needs_isr=needs_isr, done=done), len(kept), done)
+                return
+            walked = self.examine(records)
+            if walked is not None or self._turn(records) is None:
+                done(self.append(records, needs_isr=needs_isr, walked=walked))
+                return
+        kept = bytes(records)
+        self._line.join(kept, lambda: self._turn(kept), partial(self._on_turn, kept, needs_isr, done))
+
+    def _is_taken_on(self, records: Buffer, needs_isr: bool, done: Done) -> bool:
+        """Whether it is somebody else's now, for this leadership is over."""
+        is_over = self._ended is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return is_over and self._forward(self.topic_partition, records, needs_isr, done)
+
+    @property
+    def _is_held_up(self) -> bool:
+        """Whether what is to be written has to wait for the end of a hand-over."""
+        return not self._gate.is_open and self._ended is ErrorCode.NONE
+
+    def _wait(self, again: Callable[[], None], size: int, done: Done) -> None:
+        if not self._gate.park(again, size):
+            done(Refusal(ErrorCode.REQUEST_TIMED_OUT, "Too much waits until the partition is handed over; retry."))
+
+    def _on_turn(self, kept: bytes, needs_isr: bool, done: Done, result: Result) -> None:
+        if self._is_held_up:
+            self._wait(partial(self.take, kept, needs_isr=needs_isr, done=done), len(kept), done)
+        else:
+            done(self._append_turn(result, needs_isr))
+
+    def _turn(self, records: Buffer) -> Wanted | None:
+        """What a worker is to do with the batch whose turn it is; None where it is to be refused, or to wait."""
+        if not self.is_open or isinstance(self._sound(records), Refusal):
+            return None
+        return wanted_of_worker(records, self.settings, self._clock.now_ms())
+
+    # handing over
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it takes records."""
+        return self._gate.is_open and self._ended is ErrorCode.NONE
+
+    @property
+    def takes_over(self) -> bool:
+        """Whether it is handed over to this broker, and may not be written to yet."""
+        return self._gate.takes_over
+
+    def _heed_seal(self) -> None:
+        """A seal that was proposed in this epoch before a crash may be committed yet; one of an earlier epoch was
+        refused."""
+        if self.log.sealed_in == self._leader.epoch:
+            self._gate.is_stopped = self._gate.is_proposed = True
+        elif self.log.sealed_in is not None:
+            self._forget_seal()
+
+    def _forget_seal(self) -> None:
+        self.log.forget_seal()
+        if self.log.needs_flush:
+            self._flusher.request(self)
+
+    def unpacked(self) -> asyncio.Future[None] | None:
+        """Done once the batch that is being unpacked is: of a partition that has stopped, all wait at the gate then, in
+        the order in which they came. None: there is no such batch."""
+        return self._line.over()
+
+    def stop_writing(self) -> None:
+        """Take no records any more, to seal what there is. Those that come wait: until `go_on_writing`, or until this
+        epoch ends."""
+        self._gate.is_stopped = True
+
+    def go_on_writing(self) -> None:
+        """The seal was not proposed."""
+        self._gate.resume()
+        self._forget_seal()
+
+    def propose_seal(self) -> None:
+        """The seal is about to be proposed: from now on nothing is written in this leader epoch."""
+        assert self._gate.is_stopped, "what is sealed is all there is"
+        self._gate.is_proposed = True
+
+    def _append_turn(self, result: Result, needs_isr: bool) -> Appended | Refusal:
+        if isinstance(result, Overflow):
+            return Refusal(ErrorCode.REQUEST_TIMED_OUT, "Too many batches wait to be unpacked; retry.")
+        if isinstance(result, Unsound):
+            return Refusal(ErrorCode.INVALID_RECORD, result.reason)
+        if isinstance(result, Broken):
+            return refusal_of(result)
+        if not isinstance(result, Repacked):
+            return self.append(result, needs_isr=needs_isr)
+        return self.append(result.batch, needs_isr=needs_isr, walked=result.records)
+
+    def _append(self, records: Buffer, header: BatchHeader, now_ms: int, *, needs_flush: bool) -> Appended | Refusal:
+        try:
+            appended = self.log.append(records, [(0, header)], leader_epoch=self._leader.epoch, now_ms=now_ms)
+        except (OSError, StorageFailure) as error:
+            return self._turn_away(records, self._failed(error))
+        refusal = None if needs_flush else self.write_out()
+        if self.open_since_ms is None:
+            self.open_since_ms = now_ms
+        self.producers.on_appended(header, appended.base_offset, now_ms)
+        self._appended_bytes += len(records)
+        self._share.left -= len(records)
+        if self._appended_bytes >= self._snapshot_at_bytes:
+            self.snapshot_producers()
+        for tail in self._tails:  # first: what goes to another broker and back takes longer than our own sync
+            tail.on_appended(self)
+        self._after_write()
+        return refusal or appended
+
+    def _after_write(self) -> None:
+        """Under `flush.policy=os` the log counts as flushed at once, and the flusher only keeps house."""
+        if self.log.needs_flush:
+            self._flusher.request(self)
+        if self.log.flushed_end == self.log.log_end_offset:
+            self._on_durable(self.log.flushed_end, self._appended_bytes)
+
+    def _sound(self, records: Buffer) -> BatchHeader | Refusal:
+        """Exactly one batch, of any size, whose header is sound and a client's; or why not."""
+        try:
+            header = check_batch(records, 0, len(records))
+        except InvalidBatch as error:
+            return Refusal(ErrorCode.INVALID_RECORD, str(error))
+        except CorruptBatch as error:
+            return Refusal(ErrorCode.CORRUPT_MESSAGE, str(error))
+        if LENGTH_END + header.batch_length != len(records):
+            return Refusal(ErrorCode.INVALID_RECORD, "A produce request carries exactly one batch per partition.")
+        if header.base_offset != 0:
+            return Refusal(ErrorCode.INVALID_RECORD, f"A client's batch begins at offset 0, not {header.base_offset}.")
+        if header.producer_id >= 0 and header.base_sequence < 0:
+            return Refusal(ErrorCode.INVALID_RECORD, "A batch of an idempotent producer has a sequence number.")
+        if header.attributes & UNUSUAL and (refusal := self._unusual(header)):
+            return refusal
+        return header
+
+    def _time_problem(self, header: BatchHeader, now_ms: int) -> str | None:
+        """Of a batch whose records are not looked at."""
+        bounds = self.settings.times
+        return bounds.problem(header.base_timestamp, header.max_timestamp, now_ms) if bounds is not None else None
+
+    def _unusual(self, header: BatchHeader) -> Refusal | None:
+        if header.is_control:
+            return Refusal(ErrorCode.INVALID_RECORD, "Clients may not write control batches.")
+        if header.is_transactional:
+            return Refusal(ErrorCode.INVALID_TXN_STATE, "Transactions are not supported yet.")
+        if header.is_log_append_time and self.settings.times is not None:
+            return Refusal(ErrorCode.INVALID_TIMESTAMP, "Only a broker may say that a batch bears log append time.")
+        return None
+
+    def park_commit(self, end: Offset, waiter: Commit) -> None:
+        """Tell `waiter` once everything below `end` is committed; at once where it is."""
+        if end <= self._leader.high_watermark:
+            waiter.on_outcome(ErrorCode.NONE)
+        else:
+            self._commits.park(end, waiter)
+
+    def own_appends_visible(self) -> asyncio.Future[None] | None:
+        """Done once what is appended by now is committed, or never will be, where only this broker's own disk keeps it
+        from that: nobody else is in sync. One for all who ask meanwhile. None: nothing is appended above the high
+        watermark, or others are to flush it too."""
+        if self._ended is not ErrorCode.NONE or self.log.read_only is not None or len(self._leader.isr_ends) > 1:
+            return None
+        end = self.log.log_end_offset
+        if end <= self._leader.high_watermark:
+            return None
+        if self._visible is None or self._visible.end < end or self._visible.done.done():
+            self._visible = _Visible(end)
+            self._commits.park(end, self._visible)
+        return self._visible.done
+
+    @property
+    def parked_commits(self) -> int:
+        """Appends that wait to be committed."""
+        return len(self._commits)
+
+    def lead(self, partition: PartitionImage) -> None:
+        """Go on leading, under a new epoch or with other replicas. What waits to be committed belongs to the old epoch
+        and fails; what waits to be written is written in the new one."""
+        if partition.leader_epoch == self._leader.epoch:
+            self._note_end_of_takeover(partition)
+            isr, epoch, replicas = partition.isr, partition.partition_epoch, partition.replicas
+            self._leader, effects = self._leader.on_isr(isr, epoch, replicas)
+            self._carry_out_all(effects)
+            if self._gate.takes_over and not partition.is_sealed and not partition.is_unclean:
+                self._overtaking.begin(self._clock.monotonic())  # before what waits is written
+            self._gate.on_image(takes_over=partition.is_sealed)
+            return
+        self._commits.refuse_all(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self.log.assign_epoch(partition.leader_epoch)
+        self._leader = Leader.elected(
+            node=self._leader.node,
+            epoch=partition.leader_epoch,
+            isr=partition.isr,
+            flushed_end=self.log.flushed_end,
+            high_watermark=self._leader.high_watermark,
+            log_end=self.log.log_end_offset,
+            partition_epoch=partition.partition_epoch,
+            replicas=partition.replicas,
+            now=self._clock.monotonic(),
+        )
+        self.wake_readers()
+        self._tell_tails_of_the_end()
+        if partition.is_unclean:
+            self._overtaking.end()
+        elif not self._gate.is_open:
+            self._overtaking.begin(self._clock.monotonic())
+        self._note_end_of_takeover(partition)
+        self._gate.on_epoch(takes_over=partition.is_sealed)
+        self._heed_seal()
+
+    def _note_end_of_takeover(self, partition: PartitionImage) -> None:
+        if self._gate.takes_over and not partition.is_sealed:
+            self._taken_over_at = self._clock.monotonic()
+
+    # followers
+
+    def on_follower(
+        self,
+        replica: BrokerId,
+        broker_epoch: BrokerEpoch,
+        flushed_end: Offset,
+        readable_from: Offset,
+        *,
+        may_join: bool,
+    ) -> None:
+        """A follower, whose log goes on as ours does up to its end, has flushed so much. See `Leader.on_fetch`."""
+        leader, effects = self._leader.on_fetch(
+            replica,
+            broker_epoch,
+            flushed_end=flushed_end,
+            log_end=self.log.log_end_offset,
+            now=self._clock.monotonic(),
+            may_join=may_join,
+            readable_from=readable_from,
+        )
+        self._leader = leader
+        self._carry_out_all(effects)
+
+    def on_liveness(self, replica: BrokerId, *, may_join: bool) -> None:
+        """See `Leader.on_liveness`."""
+        self._leader, effects = self._leader.on_liveness(replica, may_join=may_join)
+        self._carry_out_all(effects)
+
+    def read_tail(self, offset: Offset, bytes_max: int, *, at_least_one: bool) -> Buffer:
+        """Whole batches from `offset` to the log's end, for a follower. Raises as `read`."""
+        return self.log.read(offset, bytes_max, self.log.log_end_offset, at_least_one=at_least_one)
+
+    def watch_tail(self, tail: Tail) -> None:
+        """Tell `tail` of appends, of what else it is to know, and of the end of this epoch."""
+        self._tails[tail] = None
+
+    def unwatch_tail(self, tail: Tail) -> None:
+        self._tails.pop(tail, None)
+
+    def on_damage(self) -> None:
+        """Also followers are to know, at once: nobody leaves the ISR for a leader that has damaged the same."""
+        super().on_damage()
+        self._tell_tails()
+
+    def _tell_tails(self) -> None:
+        """Of what is news to them."""
+        for tail in self._tails:
+            tail.on_news(self)
+
+    def throttles(self, replica: BrokerId) -> bool:
+        """Whether what that follower copies from here is limited (KIP-73): never while it is in sync."""
+        throttled = self.settings.throttled_leaders
+        if not (throttled.all or throttled.some) or replica in self._leader.isr:
+            return False
+        return throttled.holds(self.topic_partition.partition, self._leader.node)
+
+    @property
+    def standings(self) -> Leader:
+        """Who is in sync, and how far each follower is."""
+        return self._leader
+
+    @property
+    def has_followers(self) -> bool:
+        """Whether other brokers are to hold it."""
+        return len(self._leader.replicas) > 1
+
+    def check_followers(self, lag_max_s: float, heard_at: Mapping[BrokerId, float]) -> None:
+        """Have those taken out of the ISR that have not caught up for so long."""
+        self._leader, effects = self._leader.on_time(
+            self._clock.monotonic(), lag_max_s, log_end=self.log.log_end_offset, heard_at=heard_at
+        )
+        self._carry_out_all(effects)
+
+    def doubt(self) -> None:
+        """The controller has not heard this broker for a session, so others may lead by now. What the whole ISR has is
+        acknowledged all the same; who waits in vain, or is refused for want of replicas, is told to look for another
+        leader. Called again and again, until `trust`."""
+        if self._doubted_at == self.high_watermark:
+            self._commits.refuse_all(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self._doubted_at = self.high_watermark
+
+    def trust(self) -> None:
+        """The controller hears this broker."""
+        self._doubted_at = None
+
+    def propose_again(self) -> None:
+        """Some time has passed since a proposal was refused."""
+        self._leader, effects = self._leader.on_pause_over()
+        self._carry_out_all(effects)
+
+    def on_isr_refused(self, leader_epoch: LeaderEpoch, partition_epoch: PartitionEpoch) -> None:
+        """What was proposed in this epoch, on that partition epoch, will never be."""
+        if leader_epoch == self._leader.epoch:
+            self._leader, effects = self._leader.on_refused(partition_epoch)
+            self._carry_out_all(effects)
+
+    def on_isr_doubted(self, leader_epoch: LeaderEpoch, partition_epoch: PartitionEpoch) -> None:
+        """See `Leader.on_doubted`."""
+        if leader_epoch == self._leader.epoch:
+            self._leader, effects = self._leader.on_doubted(partition_epoch)
+            self._carry_out_all(effects)
+
+    # keeping house
+
+    def delete_records(self, before: Offset, waiter: Commit) -> None:
+        """Move the log's start up to `before`, which is at most the high watermark, and tell `waiter` once that is
+        durable. Where the start lies there already, only durability is awaited."""
+        assert before <= self.high_watermark, "the caller answers OFFSET_OUT_OF_RANGE"
+        if self.log.read_only is not None:
+            waiter.on_outcome(ErrorCode.KAFKA_STORAGE_ERROR)
+            return
+        try:
+            if before > self.log.log_start_offset:
+                self.snapshot_producers()  # with their batches, recovery would lose what these say of them
+            self.log.delete_records_before(before)
+            self._tell_tails()
+        except (OSError, StorageFailure) as error:
+            self._fail(error)
+        if self._ended is not ErrorCode.NONE:
+            waiter.on_outcome(self._ended)
+            return
+        needs_flush = self.log.needs_flush
+        self._flushes.park(waiter, needs_flush=needs_flush)
+        if needs_flush:
+            self._flusher.request(self)
+
+    # flushing
+
+    def _before_flush(self) -> None:
+        self._flushing_bytes = self._appended_bytes
+
+    def _on_flush_begun(self) -> None:
+        self._flushes.begin()
+
+    def _on_flush_done(self, flushed_end: Offset) -> None:
+        self._flushes.finish()
+        self._on_durable(flushed_end, self._flushing_bytes)
+
+    def _on_durable(self, end: Offset, appended_bytes: int) -> None:
+        if self._flushed or len(self._leader.isr_ends) > 1:
+            self._flushed.append((end, appended_bytes))
+        self._leader, effects = self._leader.on_flushed(end)
+        for effect in effects:
+            self._carry_out(effect, appended_bytes)
+
+    def _carry_out_all(self, effects: Effects) -> None:
+        for effect in effects:
+            self._carry_out(effect, self._visible_bytes)
+
+    def _carry_out(self, effect: Effect, appended_bytes: int) -> None:
+        match effect:
+            case AdvanceHighWatermark(offset=offset):
+                enough = self._leader.in_sync >= self.settings.min_insync_replicas
+                self._commits.wake_below(
+                    offset, ErrorCode.NONE if enough else ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+                )
+                if self._flushed:
+                    appended_bytes = self._bytes_below(offset)
+                visible, self._visible_bytes = appended_bytes - self._visible_bytes, appended_bytes
+                self._tell_watchers(max(visible, 1))
+                self._tell_tails()
+            case ProposeIsr():
+                self._propose(self, effect)
+            case _:
+                assert_never(effect)
+
+    def _bytes_below(self, offset: Offset) -> int:
+        """Appended below the last flush that the high watermark has reached: it may be a little above that."""
+        found = self._visible_bytes
+        while self._flushed and self._flushed[0][0] <= offset:
+            found = self._flushed.popleft()[1]
+        return found
+
+    # reading
+
+    def check_position(self, offset: Offset, believed: int) -> ErrorCode:
+        """As `Replica`, the log's end included. Where that end is not the true one, nobody is told that there is
+        nothing at it or above it."""
+        if (believed != -1 or self._ended is not ErrorCode.NONE) and (error := self.check_epoch(believed)):
+            return error
+        log = self.log
+        if log.read_only is not None and offset >= log.log_end_offset:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        if self.begins_at <= offset <= log.log_end_offset:
+            return ErrorCode.NONE
+        return ErrorCode.NONE if self.is_in_history(offset) else ErrorCode.OFFSET_OUT_OF_RANGE
+
+    # ending
+
+    def end(self, error: ErrorCode) -> None:
+        super().end(error)
+        self._commits.refuse_all(error)
+        self._flushes.refuse_all(error)
+        self._tell_tails_of_the_end()
+        self._gate.release()
+
+    def _tell_tails_of_the_end(self) -> None:
+        tails, self._tails = self._tails, {}
+        for tail in tails:
+            tail.on_epoch_end(self)
+
+
+class _Visible:
+    """`Commit`, for readers of the end: whatever the outcome, their wait is over."""
+
+    __slots__ = ("done", "end")
+
+    def __init__(self, end: Offset) -> None:
+        self.end = end
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def on_outcome(self, error: ErrorCode) -> None:
+        if not self.done.done():
+            self.done.set_result(None)

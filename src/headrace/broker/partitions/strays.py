@@ -1,0 +1,97 @@
+"""Logs that a broker finds in its directory when it starts, and that are not its any more: their topic was deleted, or
+their partition went elsewhere, while it was away or just before it died.
+
+Promises: nothing is touched that this broker holds, or keeps for who takes it over, nor what was written under another
+directory's id. What an earlier owner has left goes: the image says that a later assignment has begun since, with all
+that was acknowledged. One that began with durable history alone lacks what that did not have: what was there before it
+is set aside, for it may be all that there is of it. Whatever
+else is not held here is set aside under another name, whole, for an operator to remove, as Kafka does with its strays
+(`LogManager.isStrayKraftReplica`). It is not deleted, though the image is a committed one and newer than all that was
+ever written here, for it has this process's own registration: where an operator has put back an older copy of the
+metadata directory, that image does not know of what came later, and these logs are all that there is of it.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from headrace.base.errors import HeadraceError
+from headrace.base.ids import BrokerId, DirectoryId, TopicPartition
+from headrace.broker.partitions.opening import in_thread
+from headrace.metadata.image import MetadataImage
+from headrace.metadata.values import PartitionImage
+from headrace.storage.engine import LogEngine, LogIdentity
+
+log = structlog.get_logger(__name__)
+
+TOLD_MAX: Final = 20
+"""Of the directories that are set aside, so many are named in one line."""
+
+
+class Strays:
+    """One per engine."""
+
+    def __init__(self, engine: LogEngine, node: BrokerId, directory_id: DirectoryId) -> None:
+        self._engine = engine
+        self._node = node
+        self._directory_id = directory_id
+
+    async def clear(self, image: MetadataImage) -> list[Path]:
+        """Once, before any log is opened. `image`: has this process's own registration. What
+        `LogEngine.begin_delete` has left."""
+        return await in_thread(partial(self._clear, image))
+
+    def _clear(self, image: MetadataImage) -> list[Path]:
+        """In a worker thread."""
+        try:
+            found = self._engine.identities()
+        except OSError as error:
+            log.warning("logs that are not held here any more were not looked for", reason=str(error))
+            return []
+        left, kept = [], []
+        for identity in found:
+            if identity.directory_id != self._directory_id or self._is_kept(identity, image):
+                continue
+            try:
+                if self._engine.stamped(identity) != identity:
+                    continue  # under its name is another log: this is a copy that somebody has made of one
+                if self._is_left_behind(identity, image):
+                    left.append(self._engine.begin_delete(identity))
+                else:
+                    kept.append(self._engine.set_aside(identity))
+            except (OSError, HeadraceError) as error:
+                log.warning("a log that is not held here any more is left", log=str(identity), reason=str(error))
+        if kept:
+            log.warning(
+                "logs that are not held here any more are set aside; remove them where nobody needs them",
+                count=len(kept),
+                kept_in=[str(directory) for directory in kept[:TOLD_MAX]],
+            )
+        return [directory for directory in left if directory is not None]
+
+    def _is_kept(self, identity: LogIdentity, image: MetadataImage) -> bool:
+        """Whether it is held here, or was sealed here and is kept until the move is finished."""
+        partition = _partition(identity, image)
+        return partition is not None and (self._node in partition.replicas or partition.left_by == self._node)
+
+    def _is_left_behind(self, identity: LogIdentity, image: MetadataImage) -> bool:
+        """Whether the partition has been handed over since this log was its, and nothing was given up since."""
+        partition = _partition(identity, image)
+        if partition is None or may_hold_more(identity, image):
+            return False
+        return identity.assignment_epoch < partition.assignment_epoch
+
+
+def may_hold_more(identity: LogIdentity, image: MetadataImage) -> bool:
+    """Whether the partition has been recovered from durable history alone since this log was its: what was acknowledged
+    above that may be nowhere else."""
+    partition = _partition(identity, image)
+    return partition is not None and identity.assignment_epoch < partition.recovered_epoch
+
+
+def _partition(identity: LogIdentity, image: MetadataImage) -> PartitionImage | None:
+    return image.partition(TopicPartition(identity.topic_id, identity.partition))

@@ -1,0 +1,1 @@
+"""Replication: followers copy from leaders, and leaders propose in-sync replicas."""

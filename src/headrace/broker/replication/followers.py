@@ -1,0 +1,589 @@
+"""The leader's side of copying: where each follower stands in all that is led here, and what there is for it.
+
+A follower says once where it stands in a partition, and from then on is sent all that is appended; each of its frames
+that wants an answer gets one, as soon as there is anything. Promises: what a follower says counts only in the leader
+epoch, and for the process of the follower, that it was said in; nothing waits for anybody's clock; what is sent and not
+yet flushed there is bounded by the follower, which asks for no more. Loop-only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
+
+import structlog
+
+from headrace.base.errors import CorruptData, StorageFailure
+from headrace.base.ids import NO_EPOCH, NO_OFFSET, BrokerId, ClusterId, LeaderEpoch, Offset, TopicPartition
+from headrace.base.limits import (
+    REPLICA_ANSWER_BYTES_MAX,
+    REPLICA_BEGINNINGS_MAX,
+    REPLICA_IDLE_MS,
+    REPLICA_NEWS_MS_MAX,
+    REPLICA_TOLD_MAX,
+)
+from headrace.base.ports import Buffer, Clock
+from headrace.broker.kit.deferred import Deferred
+from headrace.broker.kit.gathering import Gathering
+from headrace.broker.kit.tasks import OnBug, started
+from headrace.broker.partitions.opening import in_thread
+from headrace.broker.partitions.partition import Partition
+from headrace.broker.partitions.partitions import Partitions
+from headrace.broker.replication.throttles import BrokerThrottle
+from headrace.metadata.delta import ImageDelta
+from headrace.metadata.image import MetadataImage
+from headrace.net.server.connection import Answer, Connection
+from headrace.replica.follower import diverges, is_older_than_all
+from headrace.storage.engine import DamagedRange, EpochEnd
+from headrace.wire.batches import end_of, parse_header
+from headrace.wire.errors import ErrorCode
+from headrace.wire.replica_fetch import (
+    Copied,
+    Flushed,
+    Placed,
+    ReplicaFetch,
+    Who,
+    decode_request,
+    decode_who,
+    encode_answer,
+)
+
+log = structlog.get_logger(__name__)
+
+NOWHERE: Final = EpochEnd(NO_EPOCH, Offset(-1))
+NO_SUCH_EPOCH: Final = LeaderEpoch(-2)
+"""In an answer: the leader's log has nothing so old."""
+SESSION: Final = "follower"
+"""Under which a connection keeps its session."""
+
+
+class Place(NamedTuple):
+    """Where a follower stands in one partition."""
+
+    partition: Partition
+    generation: int
+    next_offset: Offset
+    """What it is to be sent next."""
+
+
+class Beginner(NamedTuple):
+    """A follower of one partition that is to begin anew."""
+
+    placed: Placed
+    partition: Partition
+    begin: Offset
+
+
+class FollowerSession:
+    """One connection of one process of one follower."""
+
+    def __init__(self, who: Who, begins: bytes, services: Followers) -> None:
+        """`begins`: as all of its frames do."""
+        self.begins = begins
+        self.replica = who.replica
+        self.broker_epoch = who.broker_epoch
+        self.heard_at = 0.0
+        """When it last said anything, in monotonic seconds."""
+        self._followers = services
+        self._loop = asyncio.get_running_loop()
+        self._places: dict[TopicPartition, Place] = {}
+        self._placed_as: dict[int, TopicPartition] = {}
+        """The same by generation, which is the follower's name for them."""
+        self._ready: dict[TopicPartition, None] = {}
+        """Of which there is more to send; what was served last goes to the back."""
+        self._throttled: dict[TopicPartition, None] = {}
+        """Of which there is more to send, once the throttle lets us."""
+        self._news: dict[TopicPartition, None] = {}
+        """Whose high watermark, or start, has risen since it was told, or whose damage was found."""
+        self._told: dict[TopicPartition, Copied] = {}
+        """To be told once, whatever else: refusals and divergences."""
+        self._beginning: dict[TopicPartition, Beginner] = {}
+        """Those that are to begin anew, and are told once their producers are put together."""
+        self._begun: set[TopicPartition] = set()
+        """Of these, those in `_told`."""
+        self._encoder: asyncio.Task[None] | None = None
+        self._gathering = Gathering(self._loop)
+        self._is_behind = False
+        """There was more to send than the last answer had room for."""
+        self._waiting: Waiting | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._pause: asyncio.TimerHandle | None = None
+        """Until there is room in the throttle."""
+
+    # what the follower says
+
+    def on_frame(self, frame: ReplicaFetch, image: MetadataImage, *, may_join: bool) -> Waiting | None:
+        """The answer that it wants, if any, to come. `may_join`: as `_may_join` of the image."""
+        self.heard_at = self._followers.clock.monotonic()
+        for generation in frame.forgotten:
+            if (key := self._placed_as.get(generation)) is not None:
+                self._forget(key)
+        for placed in frame.placed:
+            self._place(placed, image)
+            if len(self._told) + len(self._beginning) > REPLICA_TOLD_MAX:
+                raise CorruptData(f"broker {self.replica} wants no answer, and places more than it can be told of")
+        for flushed in frame.flushed:
+            self._on_flushed(flushed, may_join=may_join)
+        if self._throttled:
+            self._look_at_throttled()
+        if not frame.wants_answer:
+            return None
+        self.answer_now()
+        self._gathering.answered()
+        waiting = self._waiting = Waiting(self, min(frame.bytes_max, REPLICA_ANSWER_BYTES_MAX))
+        if self._told or self._is_behind:
+            self.answer_now()
+        elif self._ready:
+            self._answer_soon()
+        else:
+            self._timer = self._loop.call_later(REPLICA_IDLE_MS / 1000, self.answer_now)
+            if self._news:
+                self._hurry()
+        return waiting
+
+    def _may_join(self, image: MetadataImage) -> bool:
+        broker = image.brokers.get(self.replica)
+        return broker is not None and not broker.fenced and broker.epoch == self.broker_epoch
+
+    def on_liveness(self, image: MetadataImage) -> None:
+        """It may have been fenced, or unfenced."""
+        may_join = self._may_join(image)
+        for place in self._places.values():
+            place.partition.on_liveness(self.replica, may_join=may_join)
+
+    def _place(self, placed: Placed, image: MetadataImage) -> None:
+        key = placed.key
+        refused = self._sent_in_vain(placed)
+        self._forget(key)
+        if placed.generation in self._placed_as:
+            raise CorruptData(f"broker {self.replica} places two partitions as {placed.generation}")
+        found = self._followers.partitions.find(key, image)
+        if not isinstance(found, Partition):
+            self._tell(placed, found)
+            return
+        if error := found.check_epoch(placed.leader_epoch):
+            self._tell(placed, error)
+            return
+        if self.replica not in found.standings.replicas:  # as far as is known here: it asks again
+            self._tell(placed, ErrorCode.UNKNOWN_LEADER_EPOCH)
+            return
+        if refused:  # once examined, it is known to be damaged, and whoever is sound may lead
+            found.on_unreadable(CorruptData("a follower could not take what it was sent"), placed.log_end)
+        our_log = found.log
+        our_start = our_log.log_start_offset
+        older = is_older_than_all(
+            placed.last_epoch,
+            placed.log_end,
+            start=our_start,
+            start_epoch=our_log.epoch_at(our_start),
+            epoch_before=our_log.epoch_at(Offset(our_start - 1)),
+        )
+        if older and found.start_offset < our_start:  # else all that it has below our start is deleted everywhere
+            self._tell_begin(placed, found)
+            return
+        ours = our_log.end_offset_for_epoch(placed.last_epoch) if placed.last_epoch >= 0 else NOWHERE
+        if diverges(ours, placed.last_epoch, placed.log_end):
+            if our_log.read_only is None:
+                self._tell(placed, ErrorCode.NONE, found, ours)
+            else:  # what was flushed here is gone: it may be what the follower has
+                self._tell(placed, ErrorCode.KAFKA_STORAGE_ERROR)
+            return
+        next_offset = placed.log_end
+        if not our_log.log_start_offset <= next_offset <= our_log.log_end_offset:
+            begin = self._begin_of(found)
+            if isinstance(begin, ErrorCode):
+                self._tell(placed, begin)
+                return
+            if next_offset != begin:
+                self._tell_begin(placed, found)
+                return
+            next_offset = our_log.log_start_offset
+        self._places[key] = Place(found, placed.generation, next_offset)
+        self._placed_as[placed.generation] = key
+        found.watch_tail(self)
+        self._news[key] = None
+        if next_offset < our_log.log_end_offset:
+            self._ready[key] = None
+        may_join = self._may_join(image)
+        end, readable_from = placed.flushed_end, placed.readable_from
+        found.on_follower(self.replica, self.broker_epoch, end, readable_from, may_join=may_join)
+
+    def _tell_begin(self, placed: Placed, partition: Partition) -> None:
+        """It is to drop what it has, and begin where our log does."""
+        begin = self._begin_of(partition)
+        if isinstance(begin, ErrorCode):
+            self._tell(placed, begin)
+        elif partition.log.read_only is not None:  # what was flushed here is gone: it may be what the follower has
+            self._tell(placed, ErrorCode.KAFKA_STORAGE_ERROR)
+        else:
+            self._begin_anew(placed, partition, begin)
+
+    def _begin_anew(self, placed: Placed, partition: Partition, begin: Offset) -> None:
+        """It is to begin there, and told of the producers from before: they are put together in a worker thread."""
+        if not len(partition.producers):
+            self._tell(placed, ErrorCode.OFFSET_OUT_OF_RANGE, partition, begin=begin)
+            return
+        self._beginning[placed.key] = Beginner(placed, partition, begin)
+        self._encode_soon()
+
+    def _encode_soon(self) -> None:
+        if self._encoder is None and self._beginning and len(self._begun) < REPLICA_BEGINNINGS_MAX:
+            self._encoder = started(self._encode(), "producers for copies", self._followers.on_bug)
+
+    async def _encode(self) -> None:
+        """One after the other, as long as few of them wait to be taken: each may be large."""
+        while self._beginning and len(self._begun) < REPLICA_BEGINNINGS_MAX:
+            key, beginner = next(iter(self._beginning.items()))
+            known = beginner.partition.producers.as_of(beginner.begin)
+            snapshot = await in_thread(known.snapshot) if len(known) else b""
+            if self._beginning.get(key) is not beginner:
+                continue  # it stands elsewhere now
+            del self._beginning[key]
+            placed, partition, begin = beginner
+            if error := partition.check_epoch(placed.leader_epoch):  # who leads no more has nobody drop anything
+                self._tell(placed, error)
+                self.answer_now()
+                continue
+            self._begun.add(key)
+            self._tell(placed, ErrorCode.OFFSET_OUT_OF_RANGE, partition, begin=begin, records=snapshot)
+            self.answer_now()
+        self._encoder = None
+
+    def _sent_in_vain(self, placed: Placed) -> bool:
+        """Whether it stands below what it was sent on this connection, in this epoch, and has not said that it copies
+        no more: as one does that finds the bytes damaged."""
+        known = self._places.get(placed.key)
+        return (
+            known is not None
+            and placed.log_end < known.next_offset
+            and placed.log_end < known.partition.log.log_end_offset
+        )
+
+    def _begin_of(self, partition: Partition) -> Offset | ErrorCode:
+        """Where a copy begins: below the log's start, where that is in the middle of a batch, for that comes whole."""
+        start = partition.log.log_start_offset
+        try:
+            first = partition.read_tail(start, 1, at_least_one=True)
+        except (CorruptData, StorageFailure, OSError) as error:
+            return partition.on_unreadable(error, start)
+        return min(Offset(parse_header(first).base_offset), start) if first else start
+
+    def _on_flushed(self, flushed: Flushed, *, may_join: bool) -> None:
+        key = self._placed_as.get(flushed.generation)
+        if key is None:
+            return  # it was said of an epoch, or a log, that is over
+        place = self._places[key]
+        if flushed.flushed_end > place.next_offset:
+            raise CorruptData(f"broker {self.replica} has flushed what it was not sent")
+        end, readable_from = flushed.flushed_end, flushed.readable_from
+        place.partition.on_follower(self.replica, self.broker_epoch, end, readable_from, may_join=may_join)
+
+    def _forget(self, key: TopicPartition) -> None:
+        """It is not copied any more, or stands elsewhere now."""
+        self._beginning.pop(key, None)
+        self._begun.discard(key)
+        self._told.pop(key, None)
+        self._ready.pop(key, None)
+        self._throttled.pop(key, None)
+        self._news.pop(key, None)
+        if (place := self._places.pop(key, None)) is not None:
+            del self._placed_as[place.generation]
+            place.partition.unwatch_tail(self)
+            place.partition.on_liveness(self.replica, may_join=False)  # who copies no more is not waited for
+
+    def _tell(
+        self,
+        placed: Placed,
+        error: ErrorCode,
+        partition: Partition | None = None,
+        diverging: EpochEnd | None = None,
+        *,
+        begin: Offset | None = None,
+        records: bytes = b"",
+    ) -> None:
+        """`begin`: where its log is to begin; the leader's start, unless that is said. `records`: with what."""
+        start = Offset(-1) if partition is None else partition.start_offset
+        epoch, end = NOWHERE if diverging is None else diverging
+        if diverging is not None and epoch < 0:
+            epoch = NO_SUCH_EPOCH
+        if begin is not None and partition is not None:
+            start, epoch = begin, partition.log.epoch_at(Offset(begin - 1))
+        row = Copied(placed.generation, error, NO_OFFSET, start, epoch, end, Offset(0), NO_OFFSET, None, records)
+        self._told[placed.key] = row
+
+    # what there is for it
+
+    def take(self, bytes_max: int) -> list[Copied]:
+        """All that there is to be told now, within so many bytes, but for one first batch of any size."""
+        self._gathering.begun()
+        rows: list[Copied] = []
+        size = self._take_told(rows, bytes_max)
+        for key in list(self._ready):
+            if size >= bytes_max:
+                break
+            place = self._places[key]
+            room = bytes_max - size
+            if is_throttled := place.partition.throttles(self.replica):
+                room = min(room, self._followers.throttle.room())
+                if not room:
+                    self._hold_back(key)
+                    continue
+            records, error = self._read(place, room, at_least_one=size == 0)
+            if error:
+                rows.append(_row(place, error, b""))
+                self._forget(key)  # until it is placed again
+                continue
+            if not (records or size == 0):
+                continue  # there was no room for a whole batch
+            log_end = place.partition.log.log_end_offset
+            if records:
+                rows.append(_row(place, ErrorCode.NONE, records))
+                self._went_on(key, end_of(records))
+            else:  # though there was room for any: compaction has left none
+                rows.append(_row(place, ErrorCode.NONE, b"", skip_to=log_end))
+                self._went_on(key, log_end)
+            size += len(records)
+            if is_throttled:
+                self._followers.throttle.take(len(records))
+            self._news.pop(key, None)
+        self._is_behind = bool(self._ready) or bool(self._told)
+        news, self._news = self._news, {}
+        rows += [_row(self._places[key], ErrorCode.NONE, b"") for key in news]
+        return rows
+
+    def _take_told(self, rows: list[Copied], bytes_max: int) -> int:
+        """The bytes of these."""
+        size = 0
+        for key in list(self._told):
+            if rows and size >= bytes_max:
+                break
+            row = self._told.pop(key)
+            self._begun.discard(key)
+            size += len(row.records)
+            rows.append(row)
+        self._encode_soon()
+        return size
+
+    def _went_on(self, key: TopicPartition, next_offset: Offset) -> None:
+        place = self._places[key] = self._places[key]._replace(next_offset=next_offset)
+        del self._ready[key]
+        if next_offset < place.partition.log.log_end_offset:
+            self._ready[key] = None
+
+    def _hold_back(self, key: TopicPartition) -> None:
+        del self._ready[key]
+        self._throttled[key] = None
+        if self._pause is None:
+            self._pause = self._loop.call_later(self._followers.throttle.wait_s(), self._let_go)
+
+    def _look_at_throttled(self) -> None:
+        """Before the pause is over it may be in sync, where nothing holds it back, or the rate may have been raised."""
+        has_room = self._followers.throttle.room() > 0
+        for key in list(self._throttled):
+            if has_room or not self._places[key].partition.throttles(self.replica):
+                del self._throttled[key]
+                self._ready[key] = None
+
+    def _let_go(self) -> None:
+        self._pause = None
+        self._ready |= self._throttled
+        self._throttled.clear()
+        if self._ready:
+            self._answer_soon()
+
+    def _read(self, place: Place, room: int, *, at_least_one: bool) -> tuple[Buffer, ErrorCode]:
+        partition = place.partition
+        if place.next_offset < partition.log.log_start_offset:  # deleted here since it was placed: it says where it is
+            return b"", ErrorCode.NOT_LEADER_OR_FOLLOWER
+        try:
+            return partition.read_tail(place.next_offset, room, at_least_one=at_least_one), ErrorCode.NONE
+        except (CorruptData, StorageFailure, OSError) as error:
+            if not isinstance(error, DamagedRange):
+                log.warning(
+                    "a follower cannot be served: the log could not be read",
+                    topic=partition.topic,
+                    partition=partition.topic_partition.partition,
+                    offset=place.next_offset,
+                    reason=str(error),
+                )
+            return b"", partition.on_unreadable(error, place.next_offset)
+
+    def answer_now(self) -> None:
+        """Whatever there is: the frame that waits for an answer, if any, gets it."""
+        waiting, self._waiting = self._waiting, None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if waiting is not None:
+            waiting.settle_now()
+
+    def _answer_soon(self) -> None:
+        if self._waiting is not None and not self._waiting.is_due:
+            self._waiting.is_due = True
+            self._gathering.begin(self.answer_now)
+
+    def _hurry(self) -> None:
+        """Who copies nothing now is still told before long how far it may be read."""
+        if self._timer is None or self._waiting is None or self._waiting.is_hurried:
+            return
+        self._waiting.is_hurried = True
+        self._timer.cancel()
+        self._timer = self._loop.call_later(REPLICA_NEWS_MS_MAX / 1000, self.answer_now)
+
+    # what the partitions say
+
+    def on_appended(self, partition: Partition) -> None:
+        key = partition.topic_partition
+        if key in self._throttled:
+            if partition.throttles(self.replica):
+                return
+            del self._throttled[key]
+        self._ready[key] = None
+        self._gathering.arrived()
+        self._answer_soon()
+
+    def on_news(self, partition: Partition) -> None:
+        self._news[partition.topic_partition] = None
+        self._hurry()
+
+    def on_epoch_end(self, partition: Partition) -> None:
+        key = partition.topic_partition
+        place = self._places.get(key)
+        self._forget(key)
+        if place is not None:
+            self._told[key] = _row(place, ErrorCode.NOT_LEADER_OR_FOLLOWER, b"")
+            self._loop.call_soon(self.answer_now)
+
+    def end(self) -> None:
+        """The connection is over, or another has come in its place."""
+        for key in list(self._places):
+            self._forget(key)
+        self._beginning.clear()
+        if self._encoder is not None:
+            self._encoder.cancel()
+        if self._pause is not None:
+            self._pause.cancel()
+        self.answer_now()
+        self._followers.forget(self)
+
+
+class Waiting(Deferred):
+    """A frame that waits for its answer; as a `Later` of the connection."""
+
+    __slots__ = ("_bytes_max", "_session", "is_due", "is_hurried", "pipelined")
+
+    def __init__(self, session: FollowerSession, bytes_max: int) -> None:
+        super().__init__(None)
+        self.pipelined = True
+        self._session = session
+        self._bytes_max = bytes_max
+        self.is_due = self.is_hurried = False
+
+    def settle_now(self) -> None:
+        self.settle(lambda: encode_answer(self._session.take(self._bytes_max)))
+
+    def cancel(self) -> bool:
+        """The connection is gone."""
+        cancelled = super().cancel()
+        if cancelled:
+            self._session.end()
+        return cancelled
+
+    def answer(self) -> Answer | None:
+        """As it was put together when there was something."""
+        if self.cancelled():
+            return None
+        error = self.exception()
+        if error is not None:
+            raise error
+        answer: Answer = self.result()
+        return answer
+
+
+class Followers:
+    """The sessions of all brokers that copy from this one: one for each."""
+
+    def __init__(
+        self,
+        *,
+        cluster_id: ClusterId,
+        node: BrokerId,
+        partitions: Partitions,
+        image: Callable[[], MetadataImage],
+        clock: Clock,
+        throttle: BrokerThrottle,
+        on_bug: OnBug,
+    ) -> None:
+        self.partitions = partitions
+        self.throttle = throttle
+        self.on_bug: Final = on_bug
+        self._cluster_id = cluster_id
+        self._node = node
+        self._image = image
+        self.clock = clock
+        self._sessions: dict[BrokerId, FollowerSession] = {}
+
+    def serve(self, frame: memoryview, connection: Connection) -> Waiting | None:
+        """A frame from a broker that copies. Raises CorruptData, for which the listener closes the connection."""
+        session = connection.session.get(SESSION)
+        if not isinstance(session, FollowerSession) or frame[: len(session.begins)] != session.begins:
+            session = connection.session[SESSION] = self._begin(frame)
+        image = self._image()
+        broker = image.brokers.get(session.replica)
+        if broker is None or broker.epoch != session.broker_epoch or self._sessions.get(session.replica) is not session:
+            connection.abort()  # it will be known, is not any more, or has a newer connection: who may comes again
+            return None
+        request = decode_request(frame, len(session.begins))
+        return session.on_frame(request, image, may_join=not broker.fenced)
+
+    def _begin(self, frame: memoryview) -> FollowerSession:
+        """Who says this is another one than before on this connection, or the first."""
+        who, begins = decode_who(frame)
+        if who.cluster_id != self._cluster_id or who.leader != self._node or who.replica == self._node:
+            raise CorruptData(
+                f"broker {who.replica} takes this broker {self._node} of cluster {self._cluster_id!r} for {who.leader} "
+                f"of {who.cluster_id!r:.60}: correct its addresses"
+            )
+        session = FollowerSession(who, begins, self)
+        broker = self._image().brokers.get(who.replica)
+        if broker is not None and broker.epoch == who.broker_epoch:  # else it is turned away, and takes nobody's place
+            if (known := self._sessions.get(who.replica)) is not None:
+                known.end()
+            self._sessions[who.replica] = session
+        return session
+
+    def forget(self, session: FollowerSession) -> None:
+        if self._sessions.get(session.replica) is session:
+            del self._sessions[session.replica]
+
+    def on_delta(self, delta: ImageDelta) -> None:
+        """Follow who is live."""
+        if delta.before.brokers is not delta.after.brokers:
+            for session in list(self._sessions.values()):
+                session.on_liveness(delta.after)
+
+    def heard_at(self) -> Mapping[BrokerId, float]:
+        """When each was last heard of, in monotonic seconds."""
+        return {replica: session.heard_at for replica, session in self._sessions.items()}
+
+    def answer_all(self) -> None:
+        """The broker stops."""
+        for session in list(self._sessions.values()):
+            session.answer_now()
+
+
+def _row(place: Place, error: ErrorCode, records: Buffer, *, skip_to: Offset = NO_OFFSET) -> Copied:
+    partition = place.partition
+    return Copied(
+        place.generation,
+        error,
+        partition.high_watermark,
+        partition.start_offset,
+        NO_EPOCH,
+        Offset(-1),
+        partition.log.gaps_below,
+        skip_to,
+        partition.damaged,
+        records,
+    )

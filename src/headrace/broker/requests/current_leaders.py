@@ -1,0 +1,100 @@
+"""Where to go instead: answers of produce and fetch tell who leads the partitions that are not led here, and how that
+broker is reached, so that a client need not ask for metadata first (KIP-951).
+
+Promises: what one answer tells is of one image. A partition that nobody leads is told of by its error alone. Clients
+take a leader only where its epoch is newer than the one that they know, so an old one does no harm. An answer without
+such errors is given back as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+from headrace.base.ids import BrokerId, LeaderEpoch, TopicId
+from headrace.broker.requests.topic_answers import endpoint_of
+from headrace.metadata.image import MetadataImage
+from headrace.metadata.values import BrokerImage
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages import fetch, produce
+
+PRODUCE_VERSION: Final = 10
+FETCH_VERSION: Final = 16
+"""From these on, answers have the fields."""
+MOVED: Final = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
+"""Errors that say that another leads, or that the client's leader epoch is old."""
+
+
+def told_in_produce(
+    response: produce.ProduceResponse,
+    *,
+    version: int,
+    image: MetadataImage,
+    carried: Collection[tuple[str | TopicId, int]] = (),
+) -> produce.ProduceResponse:
+    """The answer with what it can say of leaders in this version. `carried`: batches that another leader has taken."""
+    told = [part.error_code for topic in response.responses for part in topic.partition_responses]
+    if version < PRODUCE_VERSION or (MOVED.isdisjoint(told) and not carried):
+        return response
+    leaders, taken = _Leaders(image), frozenset(carried)
+
+    def part_of(place: str | TopicId, part: produce.PartitionProduceResponse) -> produce.PartitionProduceResponse:
+        is_elsewhere = part.error_code in MOVED or (place, part.index) in taken
+        found = leaders.of(place, part.index) if is_elsewhere else None
+        return part if found is None else part._replace(current_leader=produce.LeaderIdAndEpoch(*found))
+
+    topics = tuple(
+        topic._replace(
+            partition_responses=tuple(
+                part_of(topic.name or TopicId(topic.topic_id), part) for part in topic.partition_responses
+            )
+        )
+        for topic in response.responses
+    )
+    nodes = tuple(produce.NodeEndpoint(*node) for node in leaders.nodes())
+    return response._replace(responses=topics, node_endpoints=nodes)
+
+
+def told_in_fetch(response: fetch.FetchResponse, *, version: int, image: MetadataImage) -> fetch.FetchResponse:
+    """The same for fetch, which goes by topic ids in those versions."""
+    told = [part.error_code for topic in response.responses for part in topic.partitions]
+    if version < FETCH_VERSION or MOVED.isdisjoint(told):
+        return response
+    leaders = _Leaders(image)
+
+    def part_of(topic_id: TopicId, part: fetch.PartitionData) -> fetch.PartitionData:
+        found = leaders.of(topic_id, part.partition_index) if part.error_code in MOVED else None
+        return part if found is None else part._replace(current_leader=fetch.LeaderIdAndEpoch(*found))
+
+    topics = tuple(
+        topic._replace(partitions=tuple(part_of(TopicId(topic.topic_id), part) for part in topic.partitions))
+        for topic in response.responses
+    )
+    nodes = tuple(fetch.NodeEndpoint(*node) for node in leaders.nodes())
+    return response._replace(responses=topics, node_endpoints=nodes)
+
+
+class _Leaders:
+    """Of one answer: asked for each partition, then for the nodes that were told."""
+
+    def __init__(self, image: MetadataImage) -> None:
+        self._image = image
+        self._told: dict[BrokerId, BrokerImage] = {}
+
+    def of(self, topic: str | TopicId, partition: int) -> tuple[BrokerId, LeaderEpoch] | None:
+        """Leader and epoch; None where nobody leads, or there is no such partition (any more)."""
+        image = self._image
+        found = image.topic(topic) if isinstance(topic, str) else image.topic_by_id(topic)
+        if found is None or not 0 <= partition < len(found.partitions):
+            return None
+        known = found.partitions[partition]
+        leader = image.brokers.get(known.leader)
+        if leader is None:
+            return None
+        self._told[leader.id] = leader
+        return leader.id, known.leader_epoch
+
+    def nodes(self) -> list[tuple[BrokerId, str, int, str | None]]:
+        """Id, host, port and rack of each."""
+        endpoints = ((broker, endpoint_of(broker)) for broker in self._told.values())
+        return [(broker.id, endpoint.host, endpoint.port, broker.rack) for broker, endpoint in endpoints]

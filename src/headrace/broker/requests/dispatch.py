@@ -1,0 +1,339 @@
+"""From a frame to its handler and back: header, version check, body, handler, response frame.
+
+Promises: only what is advertised is served; an unknown API or version gets what Kafka gives (ApiVersions: the list,
+under UNSUPPORTED_VERSION, KIP-511; any other: a closed connection and one log line). One metadata image serves the
+whole of one request. Our own mistake (an assertion) stops the broker; it is never answered as if nothing were. Until
+`open` no client is served from an image that may be older than what it has seen elsewhere: it waits for a moment, then
+its connection is closed, and it asks another broker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final, cast
+
+import structlog
+
+from headrace.base.errors import CorruptData, HeadraceError
+from headrace.base.limits import UNREADY_WAIT_MS_MAX
+from headrace.broker.kit.deferred import Deferred
+from headrace.broker.requests.context import Handler, RequestContext, Services, Shortcut
+from headrace.broker.requests.metering import EXEMPT, Metered
+from headrace.broker.requests.quotas import ClientUsage
+from headrace.net.server.listener import Answer, Connection, Later, Serve
+from headrace.wire.apis import Api, ApiKey, api
+from headrace.wire.headers import RequestHeader, decode_request_header, encode_key, encode_response_frame
+from headrace.wire.messages.api_versions import ApiVersionsRequest
+from headrace.wire.quirks import repaired
+
+log = structlog.get_logger(__name__)
+
+BEFORE_READY: Final = frozenset(
+    {
+        ApiKey.API_VERSIONS,
+        ApiKey.ENVELOPE,
+        ApiKey.DESCRIBE_CLUSTER,
+        ApiKey.DESCRIBE_QUORUM,
+        ApiKey.ADD_RAFT_VOTER,
+        ApiKey.REMOVE_RAFT_VOTER,
+    }
+)
+"""What is answered at any time: by it brokers come to a cluster and make its quorum, and operators see why not."""
+
+
+class Dispatcher:
+    """Serves the frames of a listener with `handlers`. `private`: APIs that are not advertised, each given its frames
+    whole. `on_bug` is told of a mistake of our own, `on_response` of each response that is put together here."""
+
+    def __init__(
+        self,
+        services: Services,
+        handlers: Mapping[int, Handler],
+        *,
+        on_bug: Callable[[BaseException], None],
+        private: Mapping[int, Serve] | None = None,
+        on_response: Callable[[int, Any], None] | None = None,
+    ) -> None:
+        self._services = services
+        self._handlers = handlers
+        self._private = private or {}
+        self._on_bug = on_bug
+        self._on_response = on_response
+        self._quotas = services.quotas
+        self._apis = {key: cast("Api", api(key)) for key in handlers}
+        self._opened = asyncio.Event()
+        self._shortcuts: dict[bytes, Shortcut] = {}
+        """By the first bytes of a frame."""
+
+    def open(self) -> None:
+        """The broker is ready: clients are served."""
+        self._opened.set()
+        self._shortcuts = {
+            encode_key(key, version): shortcut
+            for key, handler in self._handlers.items()
+            if handler.shortcuts is not None
+            for version, shortcut in handler.shortcuts(self._services).items()
+        }
+
+    def serve(self, frame: memoryview, connection: Connection) -> Answer | Later | None:
+        """One request frame. Raises CorruptData where it cannot be answered (the connection is then closed)."""
+        shortcut = self._shortcuts.get(bytes(frame[:4]))
+        usage = None
+        if shortcut is not None and self._quotas.are_set:
+            usage = self._usage(decode_request_header(frame)[0])
+        if shortcut is not None and usage is None:
+            try:
+                answer = shortcut(frame, connection)
+            except Exception as error:
+                self.failed(decode_request_header(frame)[0], error, connection)
+                return None
+            if isinstance(answer, Deferred):
+                return Pending(self, decode_request_header(frame)[0], answer, connection, pipelined=False)
+            if answer is not None:
+                return answer
+        header, body_at = decode_request_header(frame)
+        handler = self._handlers.get(header.api_key)
+        if handler is None:
+            if header.api_key in self._private:
+                return self._serve_private(header, frame, connection)
+            raise CorruptData(f"API {header.api_key} is not served; ask for ApiVersions first")
+        if header.api_key not in BEFORE_READY and not self._opened.is_set():
+            waiting = self._once_open(bytes(frame), connection)
+            return Pending(self, header, asyncio.ensure_future(waiting), connection, pipelined=False)
+        lowest, highest = handler.versions
+        if not lowest <= header.api_version <= highest:
+            if header.api_key != ApiKey.API_VERSIONS:
+                raise CorruptData(
+                    f"{self._apis[header.api_key].name} version {header.api_version} is not served, "
+                    f"only {lowest} to {highest}"
+                )
+            header = header._replace(api_version=0)
+            request: Any = ApiVersionsRequest()
+            context = self._context(header, connection, len(frame), unsupported=True)
+        else:
+            body = repaired(header.api_key, header.api_version, frame[body_at:])
+            request = self._apis[header.api_key].decode_request(header.api_version, body)
+            context = self._context(header, connection, len(frame))
+        if shortcut is None and self._quotas.are_set:
+            usage = self._usage(header)
+        if usage is not None:
+            return self._handle_metered(usage, handler, header, request, context, connection)
+        return self._handle(handler, header, request, context, connection)
+
+    async def _once_open(self, frame: bytes, connection: Connection) -> Answer | None:
+        """The answer, once clients are served; where that takes long the connection is closed."""
+        try:
+            async with asyncio.timeout(UNREADY_WAIT_MS_MAX / 1000):
+                await self._opened.wait()
+        except TimeoutError:
+            connection.end("this broker is not ready yet")
+            return None
+        answer = self.serve(memoryview(frame), connection)
+        if answer is None or isinstance(answer, list):
+            return answer
+        over = asyncio.get_running_loop().create_future()
+        answer.add_done_callback(lambda _: None if over.done() else over.set_result(None))
+        try:
+            await over
+        except asyncio.CancelledError:
+            answer.cancel()
+            raise
+        return answer.answer()
+
+    def _serve_private(self, header: RequestHeader, frame: memoryview, connection: Connection) -> Answer | Later | None:
+        try:
+            return self._private[header.api_key](frame, connection)
+        except CorruptData:
+            raise
+        except Exception as error:
+            log.error("a frame of another broker failed: a bug of the broker, please report it", exc_info=error)
+            connection.abort()
+            self._on_bug(error)
+            return None
+
+    def _context(
+        self, header: RequestHeader, connection: Connection, size: int, *, unsupported: bool = False
+    ) -> RequestContext:
+        return RequestContext(
+            services=self._services,
+            image=self._services.metadata.image,
+            version=-1 if unsupported else header.api_version,
+            client_id=header.client_id or "",
+            client_host=connection.peer_host,
+            received_bytes=size,
+        )
+
+    def _handle(
+        self,
+        handler: Handler,
+        header: RequestHeader,
+        request: Any,
+        context: RequestContext,
+        connection: Connection,
+    ) -> Answer | Later | None:
+        try:
+            result = handler.handle(request, context)
+            if isinstance(result, Deferred):
+                return Foreseen(self, header, result, connection, pipelined=handler.pipelined)
+            if not inspect.isawaitable(result):
+                return self.encode(header, result)
+        except CorruptData:
+            raise
+        except Exception as error:
+            self.failed(header, error, connection)
+            return None
+        return Pending(self, header, _future(result), connection, pipelined=handler.pipelined)
+
+    def _usage(self, header: RequestHeader) -> ClientUsage | None:
+        """Of the client, where a quota holds for it."""
+        return None if header.api_key in EXEMPT else self._quotas.usage(header.client_id or "")
+
+    def _handle_metered(
+        self,
+        usage: ClientUsage,
+        handler: Handler,
+        header: RequestHeader,
+        request: Any,
+        context: RequestContext,
+        connection: Connection,
+    ) -> Answer | Later | None:
+        metered = Metered(
+            usage,
+            header,
+            context.received_bytes,
+            connection=connection,
+            clock=self._services.clock,
+            sessions=self._services.fetch_sessions,
+            encode=self.encode,
+        )
+        try:
+            result = handler.handle(metered.within_burst(request), context)
+            if not isinstance(result, Deferred) and not inspect.isawaitable(result):
+                return metered.answer(result)
+        except CorruptData:
+            raise
+        except Exception as error:
+            self.failed(header, error, connection)
+            return None
+        metered.pause()
+        return PendingMetered(self, header, _future(result), connection, metered)
+
+    def encode(self, header: RequestHeader, response: Any) -> Answer | None:
+        """The response as a frame; None where there is no response."""
+        if response is None:
+            return None
+        if self._on_response is not None:
+            self._on_response(header.api_key, response)
+        return encode_response_frame(self._apis[header.api_key], header.api_version, header.correlation_id, response)
+
+    def failed(self, header: RequestHeader, error: BaseException, connection: Connection) -> None:
+        """A handler raised. The world failed, or else no client can cause this, so it is ours; the connection ends,
+        and an assertion ends all."""
+        if isinstance(error, (HeadraceError, OSError)):
+            log.warning("request failed", api=ApiKey(header.api_key).name, reason=str(error))
+            connection.abort()
+            return
+        log.error(
+            "request failed: a bug of the broker, please report it",
+            api=ApiKey(header.api_key).name,
+            version=header.api_version,
+            client=connection.peer_host,
+            exc_info=error,
+        )
+        connection.abort()
+        if isinstance(error, AssertionError):
+            self._on_bug(error)
+
+
+class Pending:
+    """A `Later`: the answer of a handler, or of a shortcut (whose result is a frame already), that is still at work."""
+
+    __slots__ = ("_connection", "_dispatcher", "_future", "_header", "add_done_callback", "cancel", "done", "pipelined")
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        header: RequestHeader,
+        future: asyncio.Future[Any] | Deferred,
+        connection: Connection,
+        *,
+        pipelined: bool,
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._header = header
+        self._connection = connection
+        self._future = future
+        self.done = future.done
+        self.cancel = future.cancel
+        self.add_done_callback = future.add_done_callback
+        self.pipelined = pipelined
+
+    def answer(self) -> Answer | None:
+        if self._future.cancelled():  # not by the end of the connection, which asks for no answer
+            self._connection.abort()
+            return None
+        error = self._future.exception()
+        if error is None:
+            try:
+                return self._encode(self._future.result())
+            except Exception as mistake:
+                error = mistake
+        self._dispatcher.failed(self._header, error, self._connection)
+        return None
+
+    def _encode(self, result: Any) -> Answer | None:
+        return result if isinstance(result, list) else self._dispatcher.encode(self._header, result)
+
+
+def _future(result: Any) -> asyncio.Future[Any] | Deferred:
+    if isinstance(result, (asyncio.Future, Deferred)):
+        return result
+    return asyncio.ensure_future(cast("Coroutine[Any, Any, Any]", result))
+
+
+class PendingMetered(Pending):
+    """A `Later` whose client has quotas."""
+
+    __slots__ = ("_metered",)
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        header: RequestHeader,
+        future: asyncio.Future[Any] | Deferred,
+        connection: Connection,
+        metered: Metered,
+    ) -> None:
+        super().__init__(dispatcher, header, future, connection, pipelined=False)
+        self._metered = metered
+
+    def _encode(self, result: Any) -> Answer | None:
+        self._metered.resume()
+        return self._metered.answer(result)
+
+
+class Foreseen(Pending):
+    """A `Later` whose answer is put together before it may be given: while the disk is at work, there is time."""
+
+    __slots__ = ("_expected", "_frame")
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        header: RequestHeader,
+        deferred: Deferred,
+        connection: Connection,
+        *,
+        pipelined: bool,
+    ) -> None:
+        super().__init__(dispatcher, header, deferred, connection, pipelined=pipelined)
+        self._expected = deferred.expected
+        self._frame = dispatcher.encode(header, deferred.expected)
+
+    def answer(self) -> Answer | None:
+        future = self._future
+        if not future.cancelled() and future.exception() is None and future.result() is self._expected:
+            return self._frame
+        return super().answer()

@@ -1,0 +1,234 @@
+"""The client quotas that hold on this broker, and what clients have used of them.
+
+Promises: who has no quota costs nothing to remember; who shares a quota shares what is used of it; however many client
+ids are made up, and however long they are, no more than QUOTA_CLIENTS_MAX are measured one by one, and those beyond
+share one measure. Who has a quota of their own is always measured alone. Loop-only.
+Each broker measures its own clients, as on Kafka. Sources: KIP-13, KIP-55 (which quota holds), KIP-124, KIP-219.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple, TypeAlias
+
+from headrace.base.limits import QUOTA_CLIENTS_MAX, QUOTA_NAME_CHARACTERS_MAX, QUOTA_THROTTLE_MS_MAX
+from headrace.base.ports import Clock
+from headrace.broker.kit.sampled_rate import SampledRate, Window
+from headrace.metadata.delta import ImageDelta
+from headrace.metadata.image import MetadataImage
+from headrace.metadata.quotas import (
+    CLIENT_ID,
+    CONSUMER_BYTE_RATE,
+    PRODUCER_BYTE_RATE,
+    REQUEST_PERCENTAGE,
+    USER,
+    QuotaEntity,
+    quota_entity,
+)
+
+ANONYMOUS: Final = "ANONYMOUS"
+"""Every client's user, as Kafka calls it where nobody is authenticated."""
+
+_Who: TypeAlias = tuple[str, str | None, str | None]
+"""A quota's key, and the user and client id that it is measured of; None: of all of them together."""
+_OTHERS: Final = ""
+"""In place of client ids beyond those that are measured one by one, and of those that are longer than any that has a
+quota of its own; none is given to the empty id. Only a default quota is measured so, of which one holds at a time."""
+
+
+class Usage:
+    """What is used of one quota by those who share it."""
+
+    __slots__ = ("_clock", "_lent_until", "_limit", "_rate", "_wait_ms_max", "_window")
+
+    def __init__(self, limit: float, clock: Clock, window: Window, wait_ms_max: int) -> None:
+        self._limit = limit
+        self._clock = clock
+        self._window = window
+        self._wait_ms_max = wait_ms_max
+        self._rate = SampledRate()
+        self._lent_until = 0.0
+
+    @property
+    def limit(self) -> float:
+        """In a second. Another one forgives what was lent."""
+        return self._limit
+
+    @limit.setter
+    def limit(self, limit: float) -> None:
+        if limit != self._limit:
+            self._limit = limit
+            self._lent_until = 0.0
+
+    def record(self, amount: float) -> int:
+        """So much was used; for how many milliseconds its user is to be throttled."""
+        now = self._clock.monotonic()
+        self._rate.record(amount, now, self._window)
+        return self._wait_ms(now)
+
+    def lend(self, amount: float) -> int:
+        """As `record`, of more than the burst: all of it is waited for, also where that is longer than the window."""
+        now = self._clock.monotonic()
+        self._rate.record(amount, now, self._window)
+        self._lent_until = now + self._rate.wait_ms(self._limit, now, self._window) / 1000
+        return self._wait_ms(now)
+
+    @property
+    def wait_ms(self) -> int:
+        """For how long its user is to be throttled where nothing more is used."""
+        return self._wait_ms(self._clock.monotonic())
+
+    def _wait_ms(self, now: float) -> int:
+        wait_ms = max(self._rate.wait_ms(self._limit, now, self._window), (self._lent_until - now) * 1000)
+        return round(min(wait_ms, self._wait_ms_max))
+
+    def take_back(self, amount: float) -> None:
+        """It was not used after all."""
+        self._rate.record(-amount, self._clock.monotonic(), self._window)
+
+    @property
+    def burst(self) -> float:
+        """The most that can be used at a time without going beyond."""
+        return self._limit * (self._window.samples - 1) * self._window.seconds
+
+    @property
+    def is_idle(self) -> bool:
+        now = self._clock.monotonic()
+        return now >= self._lent_until and self._rate.is_idle(now, self._window)
+
+
+class _Holding(NamedTuple):
+    """A quota that holds for a client."""
+
+    who: _Who
+    limit: float
+    is_default: bool
+    """It is each client id's that has none of its own, so that who makes ids up makes measures up."""
+
+
+_Holdings: TypeAlias = tuple[_Holding | None, _Holding | None, _Holding | None]
+_NONE_HOLDS: Final[_Holdings] = (None, None, None)
+
+
+class ClientUsage(NamedTuple):
+    """The quotas that hold for one client; None: no limit."""
+
+    produce: Usage | None
+    fetch: Usage | None
+    request: Usage | None
+
+
+class ClientQuotas:
+    """See the module."""
+
+    def __init__(self, image: MetadataImage, clock: Clock, window: Window) -> None:
+        self._clock = clock
+        self._window = window
+        self._quotas: Mapping[QuotaEntity, Mapping[str, float]] = {}
+        self._limits: dict[str, dict[QuotaEntity, float]] = {}
+        """By key."""
+        self._holdings: dict[str, _Holdings] = {}
+        """By client id: which quotas hold for it. Begun anew where it is full, and where quotas change."""
+        self._usages: dict[_Who, Usage] = {}
+        self._pruned_at = -window.whole
+        self.are_set = False
+        """Whether there is any quota at all: all that a request asks, as long as there is none."""
+        self._adopt(image)
+
+    def on_delta(self, delta: ImageDelta) -> None:
+        """Quotas may have changed."""
+        if delta.after.quotas is not self._quotas:
+            self._adopt(delta.after)
+
+    def _adopt(self, image: MetadataImage) -> None:
+        self._quotas = image.quotas
+        self._limits = {}
+        self._holdings.clear()
+        for entity, quotas in image.quotas.items():
+            for key, limit in quotas.items():
+                self._limits.setdefault(key, {})[entity] = limit
+        self.are_set = bool(self._limits)
+        if not self.are_set:
+            self._usages.clear()
+        elif len(self._usages) >= QUOTA_CLIENTS_MAX:
+            self._prune()
+
+    def usage(self, client_id: str) -> ClientUsage | None:
+        """Of the client that calls itself so; None: no quota holds for it."""
+        holdings = self._holdings.get(client_id)
+        if holdings is None:
+            holdings = self._look_up(client_id)
+        if holdings == _NONE_HOLDS:
+            return None
+        produce, fetch, request = holdings
+        return ClientUsage(
+            None if produce is None else self._usage(produce),
+            None if fetch is None else self._usage(fetch),
+            None if request is None else self._usage(request),
+        )
+
+    def _look_up(self, client_id: str) -> _Holdings:
+        holdings = (
+            self._find(PRODUCER_BYTE_RATE, client_id),
+            self._find(CONSUMER_BYTE_RATE, client_id),
+            self._find(REQUEST_PERCENTAGE, client_id),
+        )
+        if len(client_id) <= QUOTA_NAME_CHARACTERS_MAX:
+            if len(self._holdings) >= QUOTA_CLIENTS_MAX:
+                self._holdings.clear()
+            self._holdings[client_id] = holdings
+        return holdings
+
+    def _find(self, key: str, client_id: str) -> _Holding | None:
+        limits = self._limits.get(key)
+        if limits is None:
+            return None
+        for entity in _nearest_first(client_id):
+            if (limit := limits.get(entity)) is not None:
+                kinds = dict(entity)
+                who = (key, ANONYMOUS if USER in kinds else None, client_id if CLIENT_ID in kinds else None)
+                return _Holding(who, limit, is_default=CLIENT_ID in kinds and kinds[CLIENT_ID] is None)
+        return None
+
+    def _is_measured_alone(self, who: _Who) -> bool:
+        """Of one that has a default quota: whether there is room for a measure of its own."""
+        if len(who[2] or "") > QUOTA_NAME_CHARACTERS_MAX:
+            return False
+        if who in self._usages or len(self._usages) < QUOTA_CLIENTS_MAX:
+            return True
+        self._prune()
+        return len(self._usages) < QUOTA_CLIENTS_MAX
+
+    def _usage(self, holding: _Holding) -> Usage:
+        who = holding.who
+        if holding.is_default and not self._is_measured_alone(who):
+            who = (*who[:2], _OTHERS)
+        usage = self._usages.get(who)
+        if usage is None:
+            seconds = self._window.seconds if who[0] == REQUEST_PERCENTAGE else self._window.whole
+            wait_ms_max = min(round(seconds * 1000), QUOTA_THROTTLE_MS_MAX)
+            usage = self._usages[who] = Usage(holding.limit, self._clock, self._window, wait_ms_max)
+        usage.limit = holding.limit
+        return usage
+
+    def _prune(self) -> None:
+        """Let the idle ones go, of which nothing counts any more; not more often than one can become so."""
+        now = self._clock.monotonic()
+        if now - self._pruned_at < self._window.seconds:
+            return
+        self._pruned_at = now
+        self._usages = {who: usage for who, usage in self._usages.items() if not usage.is_idle}
+
+    def __len__(self) -> int:
+        """Usages that are remembered."""
+        return len(self._usages)
+
+
+def _nearest_first(client_id: str) -> Iterator[QuotaEntity]:
+    """Whose quota holds for a client, in Kafka's order: the first that has one."""
+    for user in (ANONYMOUS, None):
+        yield quota_entity({USER: user, CLIENT_ID: client_id})
+        yield quota_entity({USER: user, CLIENT_ID: None})
+        yield quota_entity({USER: user})
+    yield quota_entity({CLIENT_ID: client_id})
+    yield quota_entity({CLIENT_ID: None})

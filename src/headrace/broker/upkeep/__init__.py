@@ -1,0 +1,1 @@
+"""Upkeep of the local logs: compaction, examination, retention, and reports."""

@@ -1,0 +1,270 @@
+"""Compaction, driven: which log is due, who does the slow work, and when the loop turns to what came of it.
+
+One log at a time, the dirtiest first. Promises: only what is below the last stable offset of a closed segment is
+touched, and of a partition that is exported only what its history has; readers are never stopped, and never see a
+mixture of before and after; before a log is closed or deleted its cleaning has ended. A cleaning that fails leaves the
+log as it was, is logged, and is not tried again on that log until the broker is restarted; one that fails after its
+swap was durable takes the partition offline, and recovery ends it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import NamedTuple, Protocol, TypeVar
+
+import structlog
+
+from headrace.base.errors import OUT_OF_ROOM, CorruptData
+from headrace.base.limits import CLEANER_PAUSE_MS_MIN
+from headrace.base.ports import Clock, Disk, Random
+from headrace.broker.kit.tasks import OnBug, started
+from headrace.broker.partitions.condition import listed
+from headrace.broker.partitions.partitions import Partitions
+from headrace.broker.partitions.replica import Replica
+from headrace.metadata.delta import ImageDelta
+from headrace.metadata.image import MetadataImage
+from headrace.storage.engine import PartitionLog
+from headrace.storage.log.compaction.cleaning import Cleaned, CleaningJob, Stopped, clean
+from headrace.storage.log.compaction.planning import Cleaning
+from headrace.wire.ailments import State
+from headrace.wire.errors import ErrorCode
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+
+
+class CleaningRunner(Protocol):
+    """Who does the slow work, at most at so many bytes in a second."""
+
+    async def __call__(self, job: CleaningJob, stopping: asyncio.Event, bytes_per_second: float) -> Cleaned:
+        """Raises OSError, CorruptData, or Stopped soon after `stopping` is set; then the job's files are written to no
+        more."""
+
+
+def in_thread(disk: Disk) -> CleaningRunner:
+    """In a worker thread of this process, unthrottled: for a disk that no other process can see."""
+
+    async def run(job: CleaningJob, stopping: asyncio.Event, bytes_per_second: float) -> Cleaned:
+        return await _in_thread(partial(clean, disk, job, stopping=stopping.is_set))
+
+    return run
+
+
+class Pace(NamedTuple):
+    """What the configs of now say."""
+
+    interval_ms: int
+    """Between two looks for logs that are due (log.cleaner.backoff.ms)."""
+    bytes_per_second: float
+    """log.cleaner.io.max.bytes.per.second."""
+
+
+class Cleaner:
+    """One per broker. Loop-only."""
+
+    def __init__(
+        self,
+        *,
+        partitions: Partitions,
+        clock: Clock,
+        random: Random,
+        run: CleaningRunner,
+        pace: Callable[[MetadataImage], Pace],
+        image: MetadataImage,
+        on_bug: OnBug,
+    ) -> None:
+        self._on_bug = on_bug
+        self._pace_by = pace
+        self._pace = pace(image)
+        self._partitions = partitions
+        self._clock = clock
+        self._random = random
+        self._run = run
+        self._failed: set[PartitionLog] = set()
+        """Not to be compacted any more, or before they change."""
+        self._given_up: set[PartitionLog] = set()
+        """Of these, what an error keeps from that."""
+        self._put_off: set[PartitionLog] = set()
+        """Not to be compacted before the next look."""
+        self._at: PartitionLog | None = None
+        self._stopping = asyncio.Event()
+        self._woken = asyncio.Event()
+        self._letting_go = asyncio.Event()
+        self._free = asyncio.Event()
+        self._free.set()
+        self._task: asyncio.Task[None] | None = None
+        partitions.before_closing.append(self._let_go)
+
+    def start(self) -> None:
+        self._task = started(self._work(), "cleaner", self._on_bug)
+
+    async def stop(self) -> None:
+        """No cleaning is under way on return."""
+        self._stopping.set()
+        self._woken.set()
+        self._letting_go.set()
+        if self._task is not None:
+            await asyncio.wait([self._task])
+
+    def on_delta(self, delta: ImageDelta) -> None:
+        """Configs may have changed. A cleaning that is under way at another rate begins again: at the old one it might
+        take for ever."""
+        if delta.before.broker_configs is delta.after.broker_configs:
+            return
+        pace = self._pace_by(delta.after)
+        if pace.bytes_per_second != self._pace.bytes_per_second:
+            self._letting_go.set()
+        self._pace = pace
+        self._woken.set()
+
+    async def _let_go(self, logs: Sequence[PartitionLog]) -> None:
+        """These logs end: so does the work on any of them."""
+        for some in (self._failed, self._given_up, self._put_off):
+            some.difference_update(logs)
+        if self._at is not None and self._at in logs:
+            self._letting_go.set()
+            await self._free.wait()
+
+    async def _work(self) -> None:
+        while not self._stopping.is_set():
+            partition = self._dirtiest()
+            if partition is not None:
+                await self._clean(partition)
+                continue
+            self._woken.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._woken.wait(), max(self._pace.interval_ms, CLEANER_PAUSE_MS_MIN) / 1000)
+            self._put_off.clear()
+
+    def _dirtiest(self) -> Replica | None:
+        now_ms = self._clock.now_ms()
+        found: Replica | None = None
+        most = 0.0
+        for partition in self._partitions.replicas:
+            usable = partition.availability is ErrorCode.NONE and partition.log not in self._failed
+            if not (partition.settings.compact and usable) or partition.log in self._put_off or partition.lacks_room:
+                continue
+            _roll_if_late(partition, now_ms)
+            try:
+                dirtiness = partition.log.dirtiness(now_ms, partition.cleanable_end)
+            except (OSError, CorruptData) as error:
+                self._give_up(partition, error)
+                continue
+            if dirtiness > most:
+                found, most = partition, dirtiness
+        return found
+
+    def states(self) -> Iterator[State]:
+        """Logs that are not compacted any more."""
+        given_up = [role for role in self._partitions.replicas if role.log in self._given_up] if self._given_up else []
+        if given_up:
+            names = listed([f"{role.topic}-{role.topic_partition.partition}" for role in given_up])
+            text = f"{len(given_up)} of its compacted partitions are not compacted any more ({names})"
+            todo = "its log says why of each; mend that, then restart the broker"
+            yield State(kind="cleaning given up", text=text, todo=todo)
+
+    def _give_up(self, partition: Replica, error: Exception) -> None:
+        """Where damage is behind it, that is looked for, and what lies before it may be compacted another time. Where
+        the disk is full it is tried again before long."""
+        if isinstance(error, OSError) and error.errno in OUT_OF_ROOM:
+            self._put_off.add(partition.log)
+            log.warning(
+                "a log could not be compacted for want of room; it is tried again",
+                topic=partition.topic,
+                partition=partition.topic_partition.partition,
+            )
+            return
+        self._failed.add(partition.log)
+        self._given_up.add(partition.log)
+        partition.on_unreadable(error, None)
+        log.error(
+            "a log could not be compacted, and is left as it is until the broker is restarted",
+            topic=partition.topic,
+            partition=partition.topic_partition.partition,
+            reason=str(error),
+        )
+
+    async def _clean(self, partition: Replica) -> None:
+        token = f"{self._random.getrandbits(64):016x}"
+        up_to, remembered = partition.cleanable_end, partition.producers.remembered()
+        tombstones_from = partition.tombstones_kept_from
+        try:
+            cleaning = partition.log.begin_cleaning(
+                self._clock.now_ms(), up_to, remembered, token, tombstones_from=tombstones_from
+            )
+        except (OSError, CorruptData) as error:
+            self._give_up(partition, error)
+            return
+        if cleaning is None:
+            self._failed.add(partition.log)
+            return
+        self._at = partition.log
+        self._letting_go.clear()
+        self._free.clear()
+        if self._stopping.is_set():
+            self._letting_go.set()
+        try:
+            await self._carry_out(partition, cleaning)
+        finally:
+            partition.log.end_cleaning(cleaning)
+            self._at = None
+            self._free.set()
+
+    async def _carry_out(self, partition: Replica, cleaning: Cleaning) -> None:
+        before = partition.log.size_bytes
+        try:
+            cleaned = await self._run(cleaning.job, self._letting_go, self._pace.bytes_per_second)
+            await self._swap(partition, cleaning, cleaned)
+        except Stopped:
+            await _tidy(cleaning)
+        except (OSError, CorruptData) as error:
+            await _tidy(cleaning)
+            self._give_up(partition, error)
+            if cleaning.is_committed:
+                partition.fail_cleaning(error)
+        else:
+            log.info(
+                "compacted",
+                topic=partition.topic,
+                partition=partition.topic_partition.partition,
+                clean_to=cleaned.clean_to,
+                bytes_before=before,
+                bytes_after=partition.log.size_bytes,
+            )
+
+    async def _swap(self, partition: Replica, cleaning: Cleaning, cleaned: Cleaned) -> None:
+        """File by file, the oldest first: what a tombstone replaced goes no later than the tombstone."""
+        await _in_thread(partial(cleaning.note, cleaned))
+        for file in cleaned.files:
+            if self._letting_go.is_set():
+                raise Stopped
+            if file.name is None:
+                continue
+            await _in_thread(partial(cleaning.commit, file))
+            partition.log.install_cleaned(cleaning)
+            await _in_thread(cleaning.settle)
+            partition.log.settled_cleaned(cleaning)
+        await _in_thread(partial(cleaning.conclude, cleaned))
+
+
+def _roll_if_late(partition: Replica, now_ms: int) -> None:
+    """The active segment is never cleaned, so it may not stay so for longer than `max.compaction.lag.ms`."""
+    since_ms = partition.open_since_ms
+    if since_ms is not None and now_ms - since_ms > partition.log.config.max_compaction_lag_ms:
+        partition.roll()
+
+
+async def _tidy(cleaning: Cleaning) -> None:
+    """What is left of the job goes; where even that fails, at the next start."""
+    try:
+        await _in_thread(cleaning.discard)
+    except OSError as error:
+        log.warning("files of a cleaning are left", directory=str(cleaning.job.directory), reason=str(error))
+
+
+async def _in_thread(work: Callable[[], T]) -> T:
+    return await asyncio.get_running_loop().run_in_executor(None, work)

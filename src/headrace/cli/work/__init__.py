@@ -1,0 +1,1 @@
+"""What the commands do, loaded only when a command runs."""

@@ -1,0 +1,304 @@
+"""What `headrace doctor` looks for: from what any broker tells of brokers, quorum and partitions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterator, Mapping, Sequence, Set
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+
+from headrace.base.limits import AILMENTS_TIMEOUT_MS, DOCTOR_ASK_MS_MAX, DOCTOR_MS_MAX
+from headrace.cli.work.bearing import losses_borne
+from headrace.net.client.admin import Admin
+from headrace.net.client.ailments import report_of
+from headrace.net.client.cluster import Cluster
+from headrace.net.client.durable import DurableLink
+from headrace.net.client.errors import ClientError
+from headrace.net.client.members import BrokerView, Members, QuorumView
+from headrace.net.client.retry import Backoff
+from headrace.net.client.view import PartitionView, TopicView
+from headrace.wire.ailments import KINDS, Ailment, Report, State
+
+T = TypeVar("T")
+Ends: TypeAlias = Mapping[tuple[str, int], int]
+"""The last durable offset of each partition that has history, by topic and index."""
+OFFSETS_TOPIC = "__consumer_offsets"
+PARTITIONS_NAMED_MAX = 20
+"""Of one topic, for each kind of finding; the rest are counted."""
+
+
+class Finding(NamedTuple):
+    """One thing that is wrong."""
+
+    kind: str
+    subject: str
+    text: str
+    todo: str
+    is_wrong: bool = True
+    """False: it may be as it was meant to be."""
+
+
+ORDER: Final = (
+    "no quorum",
+    "offline",
+    *KINDS,
+    "waits for history",
+    "damaged",
+    "not asked",
+    "not told",
+    "below min.insync.replicas",
+    "voter down",
+    "no loss borne",
+    "broker down",
+    "out of sync",
+    "few replicas",
+)
+"""Of findings, the worst first."""
+PATIENCE: Final = Backoff(attempts_max=2)
+
+
+async def findings(bootstrap: str) -> list[Finding]:
+    """The worst first, within DOCTOR_MS_MAX. Raises ClientError where no broker answers."""
+    found: list[Finding] = []
+    async with Cluster(
+        bootstrap, backoff=PATIENCE, connect_timeout_ms=AILMENTS_TIMEOUT_MS, request_timeout_ms=DOCTOR_ASK_MS_MAX
+    ) as cluster:
+        try:
+            async with asyncio.timeout(DOCTOR_MS_MAX / 1000):
+                await _look(cluster, found)
+        except TimeoutError as error:
+            if not found:
+                raise ClientError("No broker has told of the cluster in time; is one running, and reached?") from error
+            found.append(_untold("all of it in time"))
+    return sorted(found, key=_order)
+
+
+def _order(finding: Finding) -> int:
+    """Brokers of a later version may tell of kinds that are not known here."""
+    return ORDER.index(finding.kind) if finding.kind in ORDER else len(KINDS)
+
+
+async def _look(cluster: Cluster, found: list[Finding]) -> None:
+    """Without a quorum, brokers tell what they know by themselves: all of this does not wait for one."""
+    members, admin = Members(cluster), Admin(cluster)
+    brokers = {broker.id: broker for broker in await members.brokers()}
+    quorum, reports = await asyncio.gather(_told(members.quorum()), _reports(brokers))
+    answering = [broker for broker, report in reports.items() if report is not None]
+    settings = await _told(_settings(admin, answering[0])) if answering else None
+    found += [*_of_reports(brokers, reports), *_of_quorum(quorum, brokers), *_of_brokers(brokers)]
+    view = await members.metadata()
+    topics = view.topics
+    ailing = [view for view in topics.values() if any(_ails(part) for part in view.partitions)]
+    least = {view.name: await _min_insync(admin, view.name) for view in ailing}
+    durable = await _durable({view.name for view in ailing if _are_gone(view, brokers)}, brokers)
+    for topic in ailing:
+        found += _of_topic(topic, least[topic.name], brokers, durable)
+    if settings is None:
+        found.append(_untold("its configuration"))
+        return
+    live = sum(not broker.fenced for broker in brokers.values())
+    for each in topics.values():
+        factor = settings.offsets_factor if each.name == OFFSETS_TOPIC else settings.factor
+        found += _of_factor(each, min(factor, live), live)
+
+
+async def _told(asking: Coroutine[Any, Any, T]) -> T | None:
+    """None: that was not told in time."""
+    try:
+        async with asyncio.timeout(DOCTOR_ASK_MS_MAX / 1000):
+            return await asking
+    except (ClientError, TimeoutError):
+        return None
+
+
+async def _reports(brokers: Mapping[int, BrokerView]) -> dict[int, Report | None]:
+    """Of those that are said to live, all at once."""
+    live = [broker for broker in brokers.values() if not broker.fenced]
+    told = await asyncio.gather(*(report_of(broker.address) for broker in live))
+    return {broker.id: report for broker, report in zip(live, told, strict=True)}
+
+
+def _of_reports(brokers: Mapping[int, BrokerView], reports: Mapping[int, Report | None]) -> Iterator[Finding]:
+    """Of a broker that does not answer here, and of its clock, the controller has heard."""
+    heard: dict[int, Sequence[State]] = {}
+    for report in reports.values():
+        heard |= {} if report is None else report.heard
+    for broker, told in reports.items():
+        states = [] if told is None else [*told.states]
+        states += [state for state in heard.get(broker, ()) if told is None or state.kind == "clock"]
+        yield from (Finding(state.kind, f"broker {broker}", state.text, state.todo) for state in states)
+        if told is None:
+            yield _of_silence(brokers[broker])
+        else:
+            yield from (_of_damage(broker, each) for each in told.damaged[:PARTITIONS_NAMED_MAX])
+
+
+async def _min_insync(admin: Admin, topic: str) -> int:
+    for config in await _told(admin.topic_configs(topic)) or ():
+        if config.name == "min.insync.replicas" and config.value is not None:
+            return int(config.value)
+    return 1
+
+
+class _Settings(NamedTuple):
+    """Of the cluster, as one broker has them."""
+
+    factor: int
+    """Replicas that topics are given by default."""
+    offsets_factor: int
+    """The same of the topic of committed offsets."""
+
+
+async def _settings(admin: Admin, broker: int) -> _Settings:
+    values = {config.name: config.value for config in await admin.broker_configs(broker)}
+    keys = ("default.replication.factor", "offsets.topic.replication.factor")
+    return _Settings(*(int(values[key] or 1) for key in keys))
+
+
+def _untold(what: str) -> Finding:
+    text = f"nobody tells {what}: more may be wrong than is said here"
+    return Finding("not told", "the cluster", text, "see to what else is said, then ask again")
+
+
+async def _durable(topics: Set[str], brokers: Mapping[int, BrokerView]) -> Ends:
+    """Of these topics. A broker that does not tell of durable history knows of none."""
+    found: dict[tuple[str, int], int] = {}
+    asked = next((broker for broker in brokers.values() if not broker.fenced), None)
+    if not topics or asked is None:
+        return found
+    try:
+        async with DurableLink(asked.address) as link:
+            async for topic in link.topics():
+                if topic["topic"] in topics:
+                    found |= {(topic["topic"], part["partition"]): part["end_offset"] for part in topic["partitions"]}
+    except ClientError:
+        return {}
+    return found
+
+
+def _are_gone(view: TopicView, brokers: Mapping[int, BrokerView]) -> bool:
+    """Whether no broker lives that has a copy of one of its partitions."""
+    return any(part.leader < 0 and not _lives(part, brokers) for part in view.partitions)
+
+
+def _lives(part: PartitionView, brokers: Mapping[int, BrokerView]) -> bool:
+    """Whether one of its brokers does."""
+    return any((known := brokers.get(replica)) is not None and not known.fenced for replica in part.replicas)
+
+
+def _ails(part: PartitionView) -> bool:
+    return part.leader < 0 or len(part.isr) < len(part.replicas)
+
+
+def _of_topic(view: TopicView, least: int, brokers: Mapping[int, BrokerView], durable: Ends) -> Iterator[Finding]:
+    shown: dict[str, int] = {}
+    for part in view.partitions:
+        finding = _of_partition(view.name, part, least, brokers, durable.get((view.name, part.index), -1))
+        if finding is None:
+            continue
+        shown[finding.kind] = shown.get(finding.kind, 0) + 1
+        if shown[finding.kind] <= PARTITIONS_NAMED_MAX:
+            yield finding
+    for kind, count in shown.items():
+        if count > PARTITIONS_NAMED_MAX:
+            more = count - PARTITIONS_NAMED_MAX
+            yield Finding(kind, view.name, f"so are {more} more of its partitions", "see 'headrace topic describe'")
+
+
+def _of_partition(
+    topic: str, part: PartitionView, least: int, brokers: Mapping[int, BrokerView], durable_end: int = -1
+) -> Finding | None:
+    """`durable_end`: its last offset that is durable; -1: none is, or that is not known."""
+    subject = f"{topic}-{part.index}"
+    if part.leader < 0:
+        text = f"it has no leader: of those that have all that was acknowledged ({_listed(part.isr)}) none can lead"
+        return Finding("offline", subject, text, _brought_back(topic, part, brokers, durable_end))
+    missing = [replica for replica in part.replicas if replica not in part.isr]
+    down = [replica for replica in missing if (known := brokers.get(replica)) is None or known.fenced]
+    todo = f"start broker {_listed(down)}" if down else f"wait until broker {_listed(missing)} has caught up"
+    if len(part.isr) < least:
+        text = f"{len(part.isr)} of its replicas are in sync, acks=all needs {least} (min.insync.replicas)"
+        return Finding("below min.insync.replicas", subject, text, todo)
+    return Finding("out of sync", subject, f"broker {_listed(missing)} is not in sync", todo) if missing else None
+
+
+def _brought_back(topic: str, part: PartitionView, brokers: Mapping[int, BrokerView], durable_end: int) -> str:
+    """What is to be done where nobody leads it."""
+    start = f"start broker {_either(part.isr)} with its disk; where that is lost for good,"
+    if durable_end >= 0 and not _lives(part, brokers):
+        recover = f"headrace durable recover {topic} --partition {part.index}"
+        return f"{start} '{recover}' says how another broker goes on behind offset {durable_end}, the last durable one"
+    return f"{start} 'headrace topic elect {topic} --partition {part.index} --unclean' goes on without"
+
+
+def _of_damage(broker: int, ailment: Ailment) -> Finding:
+    name = f"{ailment.topic}-{ailment.partition} on broker {broker}"
+    if ailment.leads and ailment.start == ailment.end:
+        text = f"it is not led before its durable history is read, behind which (offset {ailment.end}) its log begins"
+        return Finding("waits for history", name, text, ailment.obstacle)
+    todo = ailment.obstacle or "wait until the broker has taken a sound copy from the leader"
+    if ailment.start == ailment.end:
+        text = f"its new copy cannot go on at offset {ailment.start}"
+    elif ailment.end < 0:
+        text = "what was flushed last is gone from its log"
+    else:
+        text = f"its log is damaged between offsets {ailment.start} and {ailment.end - 1}"
+    return Finding("damaged", name, text, todo)
+
+
+def _of_silence(broker: BrokerView) -> Finding:
+    text = f"it does not tell whether its logs are damaged, though the others hear it ({broker.address})"
+    todo = "ask again from where that address is reached, or look at its log"
+    return Finding("not asked", f"broker {broker.id}", text, todo)
+
+
+def _of_factor(view: TopicView, factor: int, live: int) -> Iterator[Finding]:
+    """Of topics that were made with fewer, or by a version that did not add any; others are given more one after the
+    other."""
+    few = [part for part in view.partitions if len(part.replicas) < factor]
+    if few:
+        least = min(len(part.replicas) for part in few)
+        text = f"{len(few)} of its partitions have fewer replicas ({least}) than the {factor} that {live} brokers allow"
+        command = f"headrace topic reassign {view.name} --replication-factor {factor}"
+        todo = f"where none are being added by now, '{command}' adds them, unless that is meant so"
+        yield Finding("few replicas", view.name, text, todo, is_wrong=False)
+
+
+def _of_quorum(quorum: QuorumView | None, brokers: Mapping[int, BrokerView]) -> Iterator[Finding]:
+    """`quorum`: None, where no controller says who that is."""
+    if quorum is None:
+        text = "no controller answers: nothing is decided, so that no topic is made and nobody else comes to lead"
+        yield Finding("no quorum", "the quorum", text, "start the brokers that are down until most of its voters run")
+        return
+    voters = [member.id for member in quorum.members if member.voter]
+    down = [voter for voter in voters if (known := brokers.get(voter)) is None or known.fenced]
+    if down:
+        left = len(voters) - len(down) - len(voters) // 2 - 1
+        bears = "none more may go" if left <= 0 else f"{left} more may go"
+        text = f"of the {len(voters)} voters of the quorum {_listed(down)} is down: {bears}"
+        yield Finding("voter down", "the quorum", text, f"start broker {_listed(down)}")
+    elif len(quorum.members) > 1 and losses_borne(len(voters), 0) <= 0:
+        yield _of_no_loss(quorum, voters)
+
+
+def _of_no_loss(quorum: QuorumView, voters: Sequence[int]) -> Finding:
+    """All voters live, and the next that is lost ends the cluster. With two brokers that cannot be otherwise."""
+    count = f"{len(voters)} voter{'s' if len(voters) != 1 else ''}"
+    text = f"it has {count} ({_listed(voters)}), and with the loss of one nothing can be decided any more"
+    todo = quorum.outlook or "start a third broker, and 'headrace broker promote' it where it is not by itself"
+    return Finding("no loss borne", "the quorum", text, todo, is_wrong=len(quorum.members) > 2)
+
+
+def _of_brokers(brokers: Mapping[int, BrokerView]) -> Iterator[Finding]:
+    for broker in brokers.values():
+        if broker.fenced:
+            text = f"it is not heard of, or not ready (it is reached at {broker.address})"
+            todo = f"start it, or 'headrace broker remove {broker.id}' where it shall not come back"
+            yield Finding("broker down", f"broker {broker.id}", text, todo)
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers))
+
+
+def _either(numbers: Sequence[int]) -> str:
+    return " or ".join(map(str, numbers))

@@ -1,0 +1,151 @@
+"""The work of `headrace up` and `headrace broker`: one broker in this process, from start to stop.
+
+Promises: exactly one line on standard output, once it serves; a second signal ends the process at once. Imports the
+broker, so it is loaded only by the command that needs it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import resource
+import signal
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from headrace.base.addresses import parse_address, parse_bootstrap
+from headrace.base.errors import HeadraceError
+from headrace.base.ids import BrokerId
+from headrace.base.ports import Objects
+from headrace.broker.boot import Broker
+from headrace.broker.config import FIRST_BROKER, BrokerConfig
+from headrace.broker.system import SystemClock, descriptors, system_random, tune_interpreter
+from headrace.broker.upkeep.cleaner_child import run_in_child
+from headrace.broker.watchdog import Watchdog
+from headrace.cli.logs import configure_logs
+from headrace.net.loops import run
+from headrace.storage.disk import LocalDisk
+from headrace.storage.objects import open_objects
+
+DURABLE_URL = "durable.url"
+
+
+def serve(
+    *,
+    data: Path,
+    listen: str,
+    advertise: str | None,
+    configs: Mapping[str, str],
+    json_logs: bool,
+    broker_id: int = FIRST_BROKER,
+    join: str | None = None,
+    rack: str | None = None,
+    with_parent: bool = False,
+    log_level: str = "info",
+) -> None:
+    """Run until a signal. Raises HeadraceError where the broker cannot start, or has to stop by itself."""
+    configure_logs(json_logs=json_logs, level=log_level)
+    address = parse_address(listen)
+    told = parse_address(advertise, default_port=0) if advertise is not None else None
+    config = BrokerConfig(
+        data=data,
+        host=address.host,
+        port=address.port,
+        advertised_host=told.host if told is not None else None,
+        advertised_port=told.port if told is not None else None,
+        broker_id=BrokerId(broker_id),
+        join=parse_bootstrap(join) if join is not None else (),
+        rack=rack,
+        report_metadata=log_level.lower() == "debug",
+        configs=configs,
+    )
+    run(_serve(config, with_parent=with_parent))
+
+
+def _objects(configs: Mapping[str, str], disk: LocalDisk) -> Objects | None:
+    url = configs.get(DURABLE_URL)
+    return open_objects(url, disk) if url else None
+
+
+async def _serve(config: BrokerConfig, *, with_parent: bool) -> None:
+    _allow_many_files()
+    disk = LocalDisk()
+    broker = Broker(
+        config,
+        clock=SystemClock(),
+        random=system_random(),
+        disk=disk,
+        objects=_objects(config.configs, disk),
+        cleaning=run_in_child,
+        descriptors=descriptors,
+    )
+    asked = _on_stop_signal()
+    if with_parent:
+        _stop_at_end_of_input(asked)
+    gc.disable()  # thousands of logs are opened, and stay
+    if not await _started(broker, asked):
+        return
+    tune_interpreter()
+    try:
+        sys.stdout.write(f"ready {broker.address}\n")
+        sys.stdout.flush()
+        over = asyncio.ensure_future(broker.over())
+        with Watchdog():
+            await asyncio.wait((over, asked), return_when=asyncio.FIRST_COMPLETED)
+        over.cancel()
+    finally:
+        await broker.stop()
+    if broker.failure is not None:
+        raise HeadraceError(f"The broker had to stop: {broker.failure}")
+
+
+async def _started(broker: Broker, asked: asyncio.Future[None]) -> bool:
+    """Start it; False where it was asked to stop before it was ready, as while it waits for a cluster to join."""
+    start = asyncio.ensure_future(broker.start())
+    await asyncio.wait((start, asked), return_when=asyncio.FIRST_COMPLETED)
+    if not start.done():
+        start.cancel()
+        with suppress(asyncio.CancelledError):
+            await start
+        return False
+    await start
+    return True
+
+
+def _allow_many_files() -> None:
+    """Segments and connections each take a descriptor, and the usual soft limit (1,024) is soon reached: take what the
+    hard limit allows."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _on_stop_signal() -> asyncio.Future[None]:
+    """Done at the first SIGTERM or SIGINT; the next one then has its usual effect."""
+    loop = asyncio.get_running_loop()
+    asked: asyncio.Future[None] = loop.create_future()
+
+    def on_signal() -> None:
+        for each in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(each)
+        if not asked.done():
+            asked.set_result(None)
+
+    for each in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(each, on_signal)
+    return asked
+
+
+def _stop_at_end_of_input(asked: asyncio.Future[None]) -> None:
+    """Whoever started this process holds the other end, and writes nothing."""
+    loop = asyncio.get_running_loop()
+
+    def on_input() -> None:
+        if not os.read(0, 4096):
+            loop.remove_reader(0)
+            if not asked.done():
+                asked.set_result(None)
+
+    loop.add_reader(0, on_input)

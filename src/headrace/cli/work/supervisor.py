@@ -1,0 +1,141 @@
+"""The work of `headrace up --nodes N`: one process for each broker, under this one.
+
+Promises: prints `broker ID pid PID listen HOST:PORT` for each broker as it starts it, and then, once all serve, one
+line `ready HOST:PORT,...`; restarts none by itself and says so when one ends; SIGTERM or SIGINT stops them one after
+the other, so that each can hand over what it leads; a second signal ends them at once; they end with this process,
+however it ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from headrace.base.addresses import parse_address
+from headrace.base.errors import HeadraceError
+from headrace.broker.home.nodes import Node, prepare
+from headrace.broker.system import system_random
+from headrace.cli.output import note
+from headrace.storage.disk import LocalDisk
+
+START_SECONDS_MAX: Final = 120.0
+STOP_SECONDS_MAX: Final = 30.0
+
+
+def supervise(*, data: Path, listen: str, count: int, options: Sequence[str]) -> None:
+    """Run until a signal. `options` are given to every broker as they are. Raises HeadraceError."""
+    lock, nodes = prepare(LocalDisk(), data, parse_address(listen), count, system_random())
+    try:
+        asyncio.run(_Supervisor(nodes, options).run())
+    finally:
+        lock.release()
+
+
+class _Supervisor:
+    def __init__(self, nodes: Sequence[Node], options: Sequence[str]) -> None:
+        self._nodes = nodes
+        self._options = options
+        self._running: dict[int, asyncio.subprocess.Process] = {}
+        self._stopping = False
+        self._asked = asyncio.Event()
+        self._hurried = asyncio.Event()
+
+    async def run(self) -> None:
+        loop = asyncio.get_running_loop()
+        for each in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(each, self._on_signal)
+        try:
+            ready = await self._start()
+            if ready and not self._asked.is_set():
+                print("ready " + ",".join(ready), flush=True)
+                await self._watch()
+        finally:
+            failed = await self._stop()
+        if failed and self._asked.is_set():
+            raise HeadraceError(f"Broker {failed[0]} did not stop cleanly: see its log above.")
+
+    def _on_signal(self) -> None:
+        (self._hurried if self._asked.is_set() else self._asked).set()
+
+    async def _start(self) -> list[str]:
+        for node in self._nodes:
+            process = self._running[node.id] = await self._spawn(node)
+            print(f"broker {node.id} pid {process.pid} listen {node.listen}", flush=True)
+        waiting = [asyncio.ensure_future(self._ready(node, self._running[node.id])) for node in self._nodes]
+        asked = asyncio.ensure_future(self._asked.wait())
+        gathered = asyncio.gather(*waiting)
+        try:
+            async with asyncio.timeout(START_SECONDS_MAX):
+                await asyncio.wait((gathered, asked), return_when=asyncio.FIRST_COMPLETED)
+        except TimeoutError:
+            late = f"The brokers did not become ready in {START_SECONDS_MAX:g} s: see their logs."
+            raise HeadraceError(late) from None
+        finally:
+            asked.cancel()
+            for each in waiting:
+                each.cancel()
+            with suppress(asyncio.CancelledError, HeadraceError):
+                await asyncio.gather(asked, *waiting, return_exceptions=True)
+        return gathered.result() if gathered.done() and not gathered.cancelled() else []
+
+    async def _spawn(self, node: Node) -> asyncio.subprocess.Process:
+        others = ",".join(str(other.listen) for other in self._nodes if other is not node)
+        command = [sys.executable, "-m", "headrace.cli.main", "broker", "--id", str(node.id), "--data", str(node.data)]
+        command += ["--listen", str(node.listen), *(["--join", others] if others else []), "--with-parent"]
+        return await asyncio.create_subprocess_exec(
+            *command,
+            *self._options,
+            stdin=asyncio.subprocess.PIPE,  # never written: it ends with this process, and the broker with it
+            stdout=asyncio.subprocess.PIPE,
+            start_new_session=True,  # a key pressed at the terminal is for this process alone
+        )
+
+    async def _ready(self, node: Node, process: asyncio.subprocess.Process) -> str:
+        assert process.stdout is not None
+        word, _, address = (await process.stdout.readline()).decode().strip().partition(" ")
+        if word != "ready":
+            code = await process.wait()
+            raise HeadraceError(f"Broker {node.id} did not start (exit code {code}): see its log above.")
+        return address
+
+    async def _watch(self) -> None:
+        """Until a signal, or until the last of them has ended."""
+        waiting = {asyncio.ensure_future(self._end_of(node)) for node in self._nodes}
+        asked = asyncio.ensure_future(self._asked.wait())
+        while waiting and not asked.done():
+            _, left = await asyncio.wait({asked, *waiting}, return_when=asyncio.FIRST_COMPLETED)
+            waiting &= left
+        for each in (asked, *waiting):
+            each.cancel()
+        if not self._asked.is_set():
+            raise HeadraceError("All brokers have ended: see their logs above.")
+
+    async def _end_of(self, node: Node) -> None:
+        process = self._running[node.id]
+        code = await process.wait()
+        note(f"broker {node.id} (pid {process.pid}) ended with exit code {code}; the others go on")
+
+    async def _stop(self) -> list[int]:
+        """One after the other, and at once where a second signal comes; those that did not end well."""
+        failed = []
+        for node_id, process in self._running.items():
+            was_over = process.returncode is not None
+            if not was_over:
+                process.terminate()
+                await self._ended(process)
+            if not was_over and process.returncode != 0:
+                failed.append(node_id)
+        return failed
+
+    async def _ended(self, process: asyncio.subprocess.Process) -> None:
+        end, hurry = asyncio.ensure_future(process.wait()), asyncio.ensure_future(self._hurried.wait())
+        await asyncio.wait((end, hurry), timeout=STOP_SECONDS_MAX, return_when=asyncio.FIRST_COMPLETED)
+        hurry.cancel()
+        if not end.done():
+            process.kill()
+        await end

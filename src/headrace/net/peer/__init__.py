@@ -1,0 +1,1 @@
+"""Connections between brokers: messages of the quorum, and copies of partitions."""

@@ -1,0 +1,386 @@
+"""The network between the members of the quorum: messages out over one connection for each member, messages in from
+the broker's ordinary listener.
+
+Promises: `send` never waits, and what waits is bounded, the oldest dropped; what one turn of the loop sends to a member
+goes in one write. Who is of another cluster, not who it is taken for, or sends what is no message, is closed with one
+log line. Who follows another lineage (a log from before the quorum was recovered by force, or after that) is not heard;
+the one that is behind is told so, and calls `on_superseded`. A member whose connection broke, in either direction, and
+that refuses a new one where it listened has no process any more ("plainly dead"): that is told once for each connection
+that was. Never does: promise that a message arrives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final, cast
+
+import structlog
+
+from headrace.base.addresses import Address
+from headrace.base.errors import CorruptData
+from headrace.base.ids import NO_LINEAGE, BrokerId, ClusterId, Lineage
+from headrace.base.limits import (
+    PEER_ADDRESSES_MAX,
+    PEER_ANSWER_BYTES_MAX,
+    PEER_BACKOFF_MS_MAX,
+    PEER_BACKOFF_MS_MIN,
+    PEER_CONNECT_MS_MAX,
+    PEER_FRAME_BYTES,
+    PEER_FRAME_MESSAGES_MAX,
+    PEER_QUEUE_BYTES_MAX,
+    PEER_QUEUE_MESSAGES_MAX,
+    PEER_UNACKNOWLEDGED_MS_MAX,
+    PEERS_MAX,
+)
+from headrace.base.ports import Buffer
+from headrace.net.peer.peerframes import (
+    Envelope,
+    decode_envelope,
+    decode_messages,
+    encode_frame,
+    encoded,
+    weight,
+)
+from headrace.net.server.connection import Connection
+from headrace.raft.membership import Peer
+from headrace.raft.messages import Message
+from headrace.wire.frames import LENGTH_BYTES
+
+log = structlog.get_logger(__name__)
+_UNKNOWN: Final = ClusterId("")
+_STEADY_SECONDS: Final = 1.0
+"""A connection that lasted so long was a good one: the next attempt comes at once."""
+
+
+class AddressBook:
+    """Where members listen, the newest word first. Wrong ones do little harm: others are tried in turn."""
+
+    def __init__(self) -> None:
+        self._known: dict[BrokerId, list[Address]] = {}
+
+    def learn(self, node: BrokerId, address: Address) -> None:
+        known = self._known.get(node)
+        if known is None:
+            if len(self._known) >= PEERS_MAX:
+                return
+            known = self._known[node] = []
+        if known and known[0] == address:
+            return
+        if address in known:
+            known.remove(address)
+        known.insert(0, address)
+        del known[PEER_ADDRESSES_MAX:]
+
+    def find(self, node: BrokerId, attempt: int) -> Address | None:
+        """Another one for each attempt, as far as there are some."""
+        known = self._known.get(node)
+        return known[attempt % len(known)] if known else None
+
+
+class Peers:
+    """See the module. `attach` and, once it is known, `cluster_id` come before the first message."""
+
+    def __init__(self, *, me: Peer, cluster_id: ClusterId = _UNKNOWN) -> None:
+        self.me: Final = me
+        self.cluster_id = cluster_id
+        """Empty: not known yet; nothing is sent or taken."""
+        self.address: Address | None = None
+        """Where this member listens, told to the others; None: not bound yet."""
+        self.book: Final = AddressBook()
+        self._lineage: Lineage | None = None
+        """None: this member has no log yet, and takes the lineage of whoever speaks to it first."""
+        self._on_superseded: Callable[[Lineage], None] | None = None
+        self._told: set[BrokerId] = set()
+        """Who was told that its lineage is over, for one log line each."""
+        self._receive: Callable[[Message], None] | None = None
+        self._on_dead: list[Callable[[BrokerId], None]] = []
+        self._links: dict[BrokerId, _Link] = {}
+        self._heard: dict[BrokerId, tuple[Connection, Address]] = {}
+        """The connection over which a member spoke last, and where it said that it listens."""
+        self._stopped = False
+
+    def attach(self, receive: Callable[[Message], None]) -> None:
+        """Have every message given to `receive`, on the loop."""
+        self._receive = receive
+
+    def on_peer_dead(self, callback: Callable[[BrokerId], None]) -> None:
+        """Have it called, on the loop, when a member's process is plainly dead."""
+        self._on_dead.append(callback)
+
+    def on_superseded(self, callback: Callable[[Lineage], None]) -> None:
+        """Have it called, on the loop, when a member tells of a later lineage than this one's."""
+        self._on_superseded = callback
+
+    def follow(self, lineage: Lineage) -> None:
+        """This member's log is of that lineage."""
+        self._lineage = lineage
+
+    @property
+    def lineage(self) -> Lineage:
+        return self._lineage or NO_LINEAGE
+
+    def learn(self, node: BrokerId, host: str, port: int) -> None:
+        """A member listens there."""
+        if node != self.me.node:
+            self.book.learn(node, Address(host, port))
+
+    def send(self, message: Message) -> None:
+        if self._stopped or not self.cluster_id or message.target.node == self.me.node:
+            return
+        node = message.target.node
+        link = self._links.get(node)
+        if link is None:
+            if len(self._links) >= PEERS_MAX:
+                return
+            link = self._links[node] = _Link(self, node)
+        link.send(message)
+
+    def serve(self, frame: memoryview, connection: Connection) -> list[Buffer] | None:
+        """A frame from another member; what it is told where its lineage is over, else nothing. Raises CorruptData, for
+        which the listener closes the connection."""
+        envelope, at = decode_envelope(frame)
+        if envelope.cluster_id != self.cluster_id:
+            raise CorruptData(
+                f"broker {envelope.source.node} of cluster {envelope.cluster_id!r:.60} speaks to this one of cluster "
+                f"{self.cluster_id!r}: correct its addresses"
+            )
+        if envelope.target.node != self.me.node or envelope.source.node == self.me.node:
+            raise CorruptData(
+                f"broker {envelope.source.node} takes this broker {self.me.node} for {envelope.target.node}: correct "
+                "its addresses, or the ids"
+            )
+        if self._lineage is None:
+            self._lineage = envelope.lineage
+        elif envelope.lineage != self._lineage:
+            return self._tell_strangers(envelope)
+        messages = decode_messages(frame, at, envelope)
+        source = envelope.source.node
+        if envelope.address is not None:
+            self.book.learn(source, envelope.address)
+            if source in self._heard or len(self._heard) < PEERS_MAX:
+                self._heard[source] = (connection, envelope.address)
+        if self._receive is not None and not self._stopped:
+            for message in messages:
+                self._receive(message)
+        return None
+
+    def _tell_strangers(self, envelope: Envelope) -> list[Buffer]:
+        """Its messages are of another log than this member's, and would damage it."""
+        source, theirs, ours = envelope.source, envelope.lineage, self.lineage
+        self.hear_of(theirs)
+        if theirs.number >= ours.number:
+            raise CorruptData(
+                f"broker {source.node} follows recovery {theirs} of the quorum, this one {ours}: one of the two "
+                "has to be given up"
+            )
+        if source.node not in self._told and len(self._told) < PEERS_MAX:
+            self._told.add(source.node)
+            log.warning("a broker from before the quorum was recovered is told to stop", broker_id=source.node)
+        return [encode_frame(Envelope(self.cluster_id, self.me, source, self.address, ours), ())]
+
+    def hear_of(self, lineage: Lineage) -> None:
+        """Another member follows it."""
+        is_later = self._lineage is not None and lineage.number > self._lineage.number
+        if is_later and self._on_superseded is not None and not self._stopped:
+            self._on_superseded(lineage)
+
+    def on_answer(self, frame: memoryview) -> None:
+        """What a member said over this member's own connection: only that this one's lineage is over. Raises
+        CorruptData."""
+        envelope, _ = decode_envelope(frame)
+        if envelope.cluster_id == self.cluster_id and envelope.target == self.me:
+            self.hear_of(envelope.lineage)
+
+    def was_refused(self, node: BrokerId, address: Address, *, lost: bool) -> bool:
+        """Nobody listens there any more. `lost`: a connection to there broke just now. Whether it is to be looked again
+        soon: the member's own connection may be about to break. Called by a link."""
+        heard = self._heard.get(node)
+        if heard is not None and not heard[0].is_open:
+            del self._heard[node]
+            lost = lost or heard[1] == address
+        if lost:
+            self._tell_dead(node)
+        return not lost and heard is not None and heard[0].is_open
+
+    def _tell_dead(self, node: BrokerId) -> None:
+        for callback in self._on_dead:
+            callback(node)
+
+    def forget(self, nodes: set[BrokerId]) -> None:
+        """These are members no more: close what leads to them."""
+        for node in nodes & self._links.keys():
+            self._links.pop(node).stop()
+
+    def stop(self) -> None:
+        """Close everything. What was not written is dropped. Idempotent."""
+        self._stopped = True
+        for link in self._links.values():
+            link.stop()
+        self._links.clear()
+
+
+class _Link(asyncio.Protocol):
+    """The connection to one member, made when there is something to send."""
+
+    def __init__(self, peers: Peers, node: BrokerId) -> None:
+        self._peers = peers
+        self._node = node
+        self._queue: deque[Message] = deque()
+        self._queued_bytes = 0
+        self._transport: asyncio.Transport | None = None
+        self._connecting: asyncio.Task[None] | None = None
+        self._pause: asyncio.TimerHandle | None = None
+        self._flushing: asyncio.Handle | None = None
+        self._writable = True
+        self._opened_at = 0.0
+        self._attempts = 0
+        """Connections tried since a steady one."""
+        self._lost_address: Address | None = None
+        """Where the last connection led, until it is known whether somebody is still there."""
+        self._looks_again = False
+        self._answer = b""
+        self._stopped = False
+
+    def send(self, message: Message) -> None:
+        self._queue.append(message)
+        self._queued_bytes += weight(message)
+        while self._queued_bytes > PEER_QUEUE_BYTES_MAX or len(self._queue) > PEER_QUEUE_MESSAGES_MAX:
+            if len(self._queue) == 1:
+                break
+            self._queued_bytes -= weight(self._queue.popleft())
+        if self._transport is not None:
+            if self._flushing is None and self._writable:
+                self._flushing = asyncio.get_running_loop().call_soon(self._flush)
+        elif self._connecting is None and self._pause is None:
+            self._connect()
+
+    def _flush(self) -> None:
+        """Everything that waits, in frames of one addressee each."""
+        self._flushing = None
+        transport, peers = self._transport, self._peers
+        while self._queue and transport is not None and self._writable:
+            target, messages, size = self._queue[0].target, list[Message](), 0
+            while self._queue and self._queue[0].target == target and len(messages) < PEER_FRAME_MESSAGES_MAX:
+                size += weight(self._queue[0])
+                if messages and size > PEER_FRAME_BYTES:
+                    break
+                messages.append(self._queue.popleft())
+                self._queued_bytes -= weight(messages[-1])
+            envelope = Envelope(peers.cluster_id, peers.me, target, peers.address, peers.lineage)
+            transport.write(encode_frame(envelope, encoded(messages)))
+
+    # connecting
+
+    def _connect(self) -> None:
+        self._pause = None
+        if not self._stopped and self._connecting is None and self._transport is None:
+            self._connecting = asyncio.get_running_loop().create_task(self._open(), name=f"connect to {self._node}")
+
+    async def _open(self) -> None:
+        address = self._lost_address or self._peers.book.find(self._node, self._attempts)
+        loop = asyncio.get_running_loop()
+        try:
+            if address is None:
+                raise OSError(f"nobody has said where broker {self._node} listens")
+            async with asyncio.timeout(PEER_CONNECT_MS_MAX / 1000):
+                await loop.create_connection(lambda: self, *address)
+            self._lost_address, self._looks_again = None, False
+        except (OSError, TimeoutError) as error:
+            self._connecting = None
+            transport, self._transport = self._transport, None
+            if transport is not None:  # made too late, as after a standstill: uvloop tells nobody that it is closed
+                transport.abort()
+            self._failed(error, address)
+        else:
+            self._connecting = None
+            if self._stopped:
+                self.stop()
+
+    def _failed(self, error: Exception, address: Address | None) -> None:
+        lost, self._lost_address, self._looks_again = self._lost_address, None, False
+        self._drop_queue()  # it would be old news
+        self._back_off()
+        if address is not None and isinstance(error, ConnectionRefusedError) and not self._stopped:
+            self._looks_again = self._peers.was_refused(self._node, address, lost=lost is not None)
+
+    def _drop_queue(self) -> None:
+        self._queue.clear()
+        self._queued_bytes = 0
+
+    def _back_off(self) -> None:
+        seconds = min(PEER_BACKOFF_MS_MIN << min(max(self._attempts - 1, 0), 10), PEER_BACKOFF_MS_MAX) / 1000
+        self._attempts += 1
+        if not self._stopped and self._pause is None:
+            self._pause = asyncio.get_running_loop().call_later(seconds, self._after_pause)
+
+    def _after_pause(self) -> None:
+        self._pause = None
+        if self._queue or self._looks_again or self._lost_address is not None:
+            self._connect()
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's transports have its methods, not its type
+        self._writable = True
+        self._opened_at = asyncio.get_running_loop().time()
+        self._transport.set_write_buffer_limits(high=PEER_FRAME_BYTES)
+        _watch(transport.get_extra_info("socket"))
+        self._flush()
+
+    def data_received(self, data: bytes) -> None:
+        """Nothing is answered, but where this member's lineage is over."""
+        self._answer += data
+        size = LENGTH_BYTES + int.from_bytes(self._answer[:LENGTH_BYTES])
+        if LENGTH_BYTES <= size <= len(self._answer) <= PEER_ANSWER_BYTES_MAX:
+            with suppress(CorruptData):  # of a program that is none of this kind
+                self._peers.on_answer(memoryview(self._answer)[LENGTH_BYTES:size])
+        if len(self._answer) >= size or len(self._answer) > PEER_ANSWER_BYTES_MAX:
+            self._answer = b""
+
+    def pause_writing(self) -> None:
+        self._writable = False
+
+    def resume_writing(self) -> None:
+        self._writable = True
+        self._flush()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        transport, self._transport = self._transport, None
+        if self._stopped or transport is None:
+            return
+        peer = transport.get_extra_info("peername")
+        self._lost_address = Address(str(peer[0]), int(peer[1])) if peer else None
+        loop = asyncio.get_running_loop()
+        self._drop_queue()
+        if loop.time() - self._opened_at >= _STEADY_SECONDS:
+            self._attempts = 0
+        if self._attempts == 0:
+            self._attempts = 1
+            loop.call_soon(self._connect)
+        else:
+            self._back_off()
+
+    def stop(self) -> None:
+        self._stopped = True
+        self._drop_queue()
+        for pending in (self._pause, self._flushing, self._connecting):
+            if pending is not None:
+                pending.cancel()
+        self._pause = self._flushing = None
+        if self._transport is not None:
+            self._transport.abort()
+            self._transport = None
+
+
+def _watch(own: socket.socket | None) -> None:
+    """A machine that lost its power never says goodbye."""
+    if own is None:
+        return
+    own.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        own.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, PEER_UNACKNOWLEDGED_MS_MAX)

@@ -1,0 +1,1 @@
+"""The listener and its connections, with the budgets that bound them."""

@@ -1,0 +1,135 @@
+"""The listening side: who is connected, what all of them hold together, and who has to go.
+
+Promises: accepts only once told to; sweeps out what is idle, too slow or in the way (`net.server.connection`,
+`net.server.request_budget`); a stop answers and sends what it received. Never does: know what a frame means (that is
+`serve`'s), or hold more than `net.server.request_budget` allows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import Counter, deque
+from typing import Any, Final, NamedTuple
+
+from headrace.base.limits import CONNECTIONS_MAX, SWEPT_PER_TURN_MAX
+from headrace.net.server.connection import Answer as Answer
+from headrace.net.server.connection import Connection as Connection
+from headrace.net.server.connection import Later as Later
+from headrace.net.server.connection import Serve as Serve
+from headrace.net.server.loglimit import LogLimit
+from headrace.net.server.request_budget import Bounds, Gauge, Room
+
+BACKLOG: Final = 1024
+
+
+class Crowd(NamedTuple):
+    """How many connections there may be; further ones are closed at once."""
+
+    all: int = CONNECTIONS_MAX
+    of_one_address: int = CONNECTIONS_MAX
+
+
+class Listener:
+    """Accepts connections and serves their frames with `serve`. One per advertised address."""
+
+    def __init__(self, serve: Serve, bounds: Bounds | None = None) -> None:
+        self.serve = serve
+        self.room = Room(bounds or Bounds())
+        loop = asyncio.get_running_loop()
+        self.log = LogLimit(loop.time)
+        self.crowd_max = Crowd()
+        """May be changed at any time: it is for connections that come from then on."""
+        self._connections: dict[Connection, None] = {}
+        self._of_address: Counter[str] = Counter()
+        self._server: asyncio.AbstractServer | None = None
+        self._sweeps: asyncio.TimerHandle | None = None
+
+    @property
+    def gauge(self) -> Gauge:
+        """What is held at this moment."""
+        return self.room.gauge
+
+    async def bind(self, host: str, port: int) -> int:
+        """Listen on `host:port` (0: any free port) without accepting yet; return the port. Raises OSError. `::` means
+        every IPv4 address of the machine, too, as for Java's servers."""
+        loop = asyncio.get_running_loop()
+        bound: dict[str, Any] = {"sock": _for_both(port)} if host == "::" else {"host": host, "port": port}
+        self._server = await loop.create_server(lambda: Connection(self), **bound, backlog=BACKLOG, start_serving=False)
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def accept(self) -> None:
+        """Begin to accept connections."""
+        assert self._server is not None, "bound first"
+        await self._server.start_serving()
+        self._sweep()
+
+    async def stop(self, *, grace_s: float = 5.0) -> None:
+        """Accept no more, let what is being answered be answered and written, then close."""
+        if self._server is None:
+            return
+        self._server.close()
+        if self._sweeps is not None:
+            self._sweeps.cancel()
+        draining = [connection.drain() for connection in list(self._connections)]
+        if draining:
+            await asyncio.wait([asyncio.ensure_future(each) for each in draining], timeout=grace_s)
+        for connection in list(self._connections):
+            connection.abort()
+        self._server = None
+
+    def admit(self, connection: Connection) -> bool:
+        """Take the connection in, unless there are too many, or it is one that was accepted before the stop."""
+        if self._server is None:
+            return False
+        if len(self._connections) >= (most := min(self.crowd_max.all, CONNECTIONS_MAX)):
+            self.log.warning("connection refused: too many", connections_max=most)
+            return False
+        if self._of_address[connection.peer_host] >= (most := self.crowd_max.of_one_address):
+            self.log.warning("connection refused: too many of its address", peer=connection.peer_host, most=most)
+            return False
+        self._connections[connection] = None
+        self._of_address[connection.peer_host] += 1
+        self.gauge.connections += 1
+        return True
+
+    def forget(self, connection: Connection) -> None:
+        """The connection is gone."""
+        self.room.forget(connection)
+        if connection in self._connections:
+            del self._connections[connection]
+            self._of_address[connection.peer_host] -= 1
+            if not self._of_address[connection.peer_host]:
+                del self._of_address[connection.peer_host]
+            self.gauge.connections -= 1
+
+    def _sweep(self) -> None:
+        """End those that are idle or too slow, and, where others wait for room, those in their way."""
+        self.room.now = asyncio.get_running_loop().time()
+        self._sweep_on(deque(self._connections))
+
+    def _sweep_on(self, rest: deque[Connection]) -> None:
+        """Look at some of the rest, then let others have the event loop."""
+        loop = asyncio.get_running_loop()
+        for _ in range(min(len(rest), SWEPT_PER_TURN_MAX)):
+            rest.popleft().check_pace()
+        if rest:
+            self._sweeps = loop.call_later(0, self._sweep_on, rest)
+            return
+        self.room.relieve_of_unsent()
+        if self.room.is_pressed:
+            self.room.relieve(list(self._connections))
+        self._sweeps = loop.call_later(self.room.bounds.sweep_seconds, self._sweep)
+
+
+def _for_both(port: int) -> socket.socket:
+    """A socket of both families. Event loops make theirs for IPv6 alone."""
+    both = socket.socket(socket.AF_INET6, socket.SOCK_STREAM)
+    try:
+        both.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        both.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        both.bind(("::", port))
+    except OSError:
+        both.close()
+        raise
+    return both

@@ -1,0 +1,70 @@
+"""A partition's history beside what its brokers say: their catalog, and their log.
+
+Promises to tell only what does not hold of one moment: a catalog that changes while it is read is read again.
+"""
+
+from __future__ import annotations
+
+from headrace.base.errors import CorruptData, HeadraceError
+from headrace.base.ids import ClusterId, PartitionIndex
+from headrace.base.limits import DURABLE_CATALOG_TRIES_MAX
+from headrace.metadata.segments import CatalogEntry, PartitionCatalog
+from headrace.net.client.cluster import Cluster
+from headrace.net.client.durable import DurableLink
+from headrace.net.client.errors import ClientError
+from headrace.net.client.members import Members
+from headrace.net.client.offsets import LATEST
+from headrace.spark.brokers import EARLIEST_LOCAL
+from headrace.spark.pipelines.audit.unmirrored import Absent, absent_by_brokers
+from headrace.spark.read.extent import ReadTopic, Sources
+from headrace.storage.tier.mirror import MirroredState, MirroredTopic
+from headrace.storage.tier.reader import rebuilt
+from headrace.storage.tier.verifying import mirror_problems, seam_problems
+
+
+def problems_beside(
+    sources: Sources, topic: ReadTopic, partition: PartitionIndex, mirrored: PartitionCatalog
+) -> tuple[list[str], Absent | None]:
+    """Of the mirror that was audited, and whether there should have been one. Raises ClientError, CorruptData,
+    HeadraceError."""
+    brokers = sources.brokers
+    assert brokers is not None
+    starts = brokers.offsets(topic.name, [partition], EARLIEST_LOCAL)
+    catalog = brokers.begin(_catalog(brokers.bootstrap, topic, partition)).result()
+    ends = brokers.offsets(topic.name, [partition], LATEST)
+    problems = [
+        *mirror_problems(topic.name, partition, mirrored, catalog),
+        *seam_problems(topic.name, partition, catalog, starts[partition].offset, ends[partition].offset),
+    ]
+    return problems, absent_by_brokers(topic, int(partition), catalog) if mirrored.end_offset < 0 else None
+
+
+async def _catalog(bootstrap: str, topic: ReadTopic, partition: PartitionIndex) -> PartitionCatalog:
+    """As the brokers know it, its chain proven."""
+    async with Cluster(bootstrap) as cluster:
+        alive = [broker for broker in await Members(cluster).brokers() if not broker.fenced]
+        if not alive:
+            raise ClientError("no broker lives")
+        async with DurableLink(alive[0].address) as link:
+            for _ in range(DURABLE_CATALOG_TRIES_MAX):
+                found = await _whole(link, topic, partition)
+                if found is not None:
+                    return found
+    raise HeadraceError(f"The catalog of {topic.name}-{partition} changes too fast to be read: audit again.")
+
+
+async def _whole(link: DurableLink, topic: ReadTopic, partition: PartitionIndex) -> PartitionCatalog | None:
+    """Of one moment; None: what was asked for next was deleted meanwhile. Raises CorruptData."""
+    page = await link.catalog(topic.id, partition, -1)
+    if "state" not in page:
+        raise CorruptData(f"A broker knows no catalog of {topic.name}-{partition}")
+    state = MirroredState.from_json(page["state"])
+    entries = [CatalogEntry.from_json(each) for each in page["entries"]]
+    while entries and entries[-1].descriptor.start_offset < state.last_start:
+        page = await link.catalog(topic.id, partition, entries[-1].descriptor.next_offset)
+        if not page["entries"]:
+            return None
+        entries += [CatalogEntry.from_json(each) for each in page["entries"]]
+    kept = [each for each in entries if each.descriptor.start_offset <= state.last_start]
+    about = MirroredTopic(cluster_id=ClusterId(""), topic_id=topic.id, name=topic.name, partitions=partition + 1)
+    return rebuilt(about, partition, state, [(int(each.descriptor.start_offset), each) for each in kept])

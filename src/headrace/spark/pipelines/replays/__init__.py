@@ -1,0 +1,1 @@
+"""Replays of topics into other topics."""

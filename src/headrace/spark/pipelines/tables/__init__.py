@@ -1,0 +1,1 @@
+"""Tables of Parquet files: written, published, compacted and read."""

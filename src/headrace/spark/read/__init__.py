@@ -1,0 +1,1 @@
+"""The read side of ``format("headrace")``: plans, tasks, and batches decoded to Arrow."""

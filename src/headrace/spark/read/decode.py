@@ -1,0 +1,63 @@
+"""From record batches to Arrow: unpack, decode.
+
+Promises every record of the offsets wanted once, in order, in batches of up to 32,768 rows; and that damage raises
+CorruptData. Never unpacks a batch beyond DECOMPRESSED_BATCH_BYTES_MAX.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+from headrace.base.limits import DECOMPRESSED_BATCH_BYTES_MAX
+from headrace.base.ports import Buffer
+from headrace.spark.read.columns import Columns
+from headrace.wire.batches import HEADER_BYTES, BatchHeader, encode_batch, parse_header
+from headrace.wire.compression import decompress
+from headrace.wire.records import Record
+
+
+class Rows(Protocol):
+    """What gathers rows: `NativeRows` or its slow twin `PlainRows`."""
+
+    @property
+    def rows(self) -> int: ...
+
+    def add(self, data: Buffer, header: BatchHeader, first: int, following: int) -> Iterator[Any]: ...
+
+    def take(self) -> Any: ...
+
+    def fresh(self) -> Rows: ...
+
+
+def rows_for(columns: Columns, topic: str, partition: int) -> Rows:
+    """The fastest gatherer that this machine has."""
+    try:
+        from headrace.spark.read.native import NativeRows
+    except ImportError:
+        from headrace.spark.read.plain import PlainRows
+
+        return PlainRows(columns, topic, partition)
+    return NativeRows(columns, topic, partition)
+
+
+def added(view: memoryview, at: int, header: BatchHeader, start: int, end: int) -> Callable[[Rows], Iterator[Any]]:
+    """Adds the records of one checked batch, at `at` of `view`, to rows: those from offset `start` up to `end`. What it
+    returns raises CorruptData."""
+
+    def add(rows: Rows) -> Iterator[Any]:
+        packed = view[at + HEADER_BYTES : at + header.size]
+        if not (packed or header.count):  # emptied by compaction, whatever codec an older version has left it
+            return
+        data = decompress(header.compression, packed, DECOMPRESSED_BATCH_BYTES_MAX)
+        yield from rows.add(data, header, start, end)
+
+    return add
+
+
+def warm_up() -> None:
+    """Compile the decoder, or load it where it was compiled before: seconds once, so that workers need not."""
+    batch = encode_batch([Record(0, 0, b"k", b"v")])
+    rows = rows_for(Columns.select(None, headers=True), "warm-up", 0)
+    for _ in rows.add(memoryview(batch)[HEADER_BYTES:], parse_header(batch), 0, 1):
+        continue

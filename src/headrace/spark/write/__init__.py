@@ -1,0 +1,1 @@
+"""The write side of ``format("headrace")``: rows packed into batches and delivered to brokers."""

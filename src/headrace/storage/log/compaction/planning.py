@@ -1,0 +1,299 @@
+"""The quick half of compaction: what is due in one log, and how cleaned files take the place of its segments.
+
+Durable in this order, so that a power cut at any moment leaves the old segments or the new one, and never a mixture:
+
+1. the note that batches may be missing below the end of the round (`Compacted.gaps_below`);
+2. the cleaned file's contents, then its name `.swap`: from here on the swap is finished, by recovery if need be;
+3. the removal of the old indexes, and of all segments in its range but the first;
+4. the swap's own name, in the first one's place; its indexes; then the next file;
+5. the note how far the log is clean (`Compacted.clean_to`).
+
+Between 2 and 3 the loop turns to the new segment. While a cleaning is out, no segment is dropped and nothing is cut.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from headrace.base.errors import CorruptData
+from headrace.base.ids import Offset
+from headrace.base.ports import Disk
+from headrace.storage.engine import LogConfig
+from headrace.storage.log.checkpoints import Compacted, encode_compacted, write_file
+from headrace.storage.log.compaction.cleaning import Cleaned, CleanedFile, CleaningJob, SourceSegment
+from headrace.storage.log.contents import Contents
+from headrace.storage.log.names import CLEANED, COMPACTION, segment_paths, swap_path
+from headrace.storage.log.scan import headers_in
+from headrace.storage.log.segment import Segment
+from headrace.wire.batches import HEADER_BYTES, parse_header
+
+NO_LAG_LIMIT: Final = 2**63 - 1
+
+
+class Note:
+    """What is durably known of a log's gaps. Its methods block, in a worker thread, and raise OSError; a cleaning and a
+    flush may call them at the same time."""
+
+    __slots__ = ("_directory", "_disk", "_lock", "state")
+
+    def __init__(self, disk: Disk, directory: Path, state: Compacted) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._lock = threading.Lock()
+        self.state = state
+
+    def raise_gaps(self, end: Offset) -> None:
+        """Batches may be missing below `end`: all of the log up to there that there is, is durable."""
+        with self._lock:
+            if end > self.state.gaps_below:
+                self._write(replace(self.state, gaps_below=end, is_known=True))
+
+    def conclude(self, clean_to: Offset, *, is_mended: bool) -> None:
+        """It is clean up to there. `is_mended`: what older compactions have left was gone through."""
+        with self._lock:
+            self._write(replace(self.state, clean_to=clean_to, is_mended=self.state.is_mended or is_mended))
+
+    def lower(self, end: Offset) -> None:
+        """The log is about to be cut at `end`."""
+        with self._lock:
+            if end < self.state.gaps_below:
+                self._write(replace(self.state, gaps_below=end, clean_to=min(end, self.state.clean_to)))
+
+    def _write(self, state: Compacted) -> None:
+        write_file(self._disk, self._directory / COMPACTION, encode_compacted(state))
+        self._disk.sync_directory(self._directory)
+        self.state = state
+
+
+class Compaction:
+    """Of one log. `note` is what is durable; `cleaning` the one that is out."""
+
+    __slots__ = ("_contents", "_directory", "_disk", "cleaning", "is_held", "note")
+
+    def __init__(self, disk: Disk, directory: Path, contents: Contents, state: Compacted) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._contents = contents
+        self.note = Note(disk, directory, state)
+        self.cleaning: Cleaning | None = None
+        self.is_held = False
+        """An examination reads a segment, which must stay what it is."""
+        contents.gaps_below, contents.is_mended = state.gaps_below, state.is_mended
+
+    @property
+    def state(self) -> Compacted:
+        return self.note.state
+
+    def dirtiness(self, config: LogConfig, now_ms: int, start: int, up_to: int) -> float:
+        """The part of what could be clean that is not; 0 where no cleaning is due. A log is all dirty where an older
+        compaction may have left what clients cannot read. Raises OSError."""
+        is_free = self.cleaning is None and not self.is_held
+        segments = self._cleanable(config, now_ms, start, up_to) if is_free else []
+        if self._can_be_mended(segments):
+            return 1.0
+        dirty = [segment for segment in segments if segment.end > max(self.state.clean_to, start)]
+        total, dirty_bytes = sum(segment.size for segment in segments), sum(segment.size for segment in dirty)
+        if not dirty_bytes:
+            return 0.0
+        ratio = dirty_bytes / total
+        return ratio if ratio > config.min_cleanable_dirty_ratio or self._is_late(dirty[0], config, now_ms) else 0.0
+
+    def _cleanable(self, config: LogConfig, now_ms: int, start: int, up_to: int) -> list[Segment]:
+        """Closed, durable, committed, sound, and old enough where a compaction lag is asked for. Not what lies below
+        the log's start: that is about to go, and would stay as part of another."""
+        found: list[Segment] = []
+        for segment in self._contents.segments:
+            if not segment.synced or segment.end > up_to or segment is self._contents.active or segment.damages:
+                break
+            if segment.end <= start:
+                continue
+            segment.load_times(self._disk)
+            young = config.min_compaction_lag_ms > 0 and segment.max_timestamp > now_ms - config.min_compaction_lag_ms
+            if young and segment.end > self.state.clean_to:
+                break
+            found.append(segment)
+        return found
+
+    def _can_be_mended(self, segments: list[Segment]) -> bool:
+        """Whether it is to be, and a round over these segments would do all of it."""
+        return not self.state.is_mended and bool(segments) and segments[-1].end >= self.state.gaps_below
+
+    def _is_late(self, oldest: Segment, config: LogConfig, now_ms: int) -> bool:
+        """Whether the first dirty batch waits for longer than it may."""
+        if config.max_compaction_lag_ms >= NO_LAG_LIMIT:
+            return False
+        file = oldest.open(self._disk)
+        try:
+            data = file.read(0, HEADER_BYTES)
+        finally:
+            file.close()
+        return 0 <= parse_header(data).max_timestamp < now_ms - config.max_compaction_lag_ms
+
+    def begin(
+        self,
+        config: LogConfig,
+        now_ms: int,
+        start: int,
+        up_to: int,
+        remembered: frozenset[int],
+        token: str,
+        tombstones_from: int,
+    ) -> Cleaning | None:
+        """Take up what can be cleaned. Raises OSError."""
+        assert self.cleaning is None
+        assert not self.is_held, "no examination is out"
+        segments = self._cleanable(config, now_ms, start, up_to)
+        dirty_from = max(self.state.clean_to, start, segments[0].base if segments else 0)
+        if not any(segment.size and segment.end > dirty_from for segment in segments):
+            if not self._can_be_mended(segments):
+                return None
+            dirty_from = segments[-1].end
+        job = CleaningJob(
+            directory=self._directory,
+            sources=tuple(SourceSegment(base=each.base, end=each.end, size=each.size) for each in segments),
+            dirty_from=dirty_from,
+            now_ms=now_ms,
+            delete_retention_ms=config.delete_retention_ms,
+            segment_bytes=config.segment_bytes,
+            remembered=remembered,
+            token=token,
+            tombstones_from=tombstones_from,
+            gaps_below=self.state.gaps_below,
+        )
+        self.cleaning = Cleaning(self._disk, self._directory, job, segments, self.note, config.index_interval_bytes)
+        return self.cleaning
+
+    def install(self, cleaning: Cleaning) -> None:
+        """The loop turns to the segment that is now the durable one."""
+        assert cleaning is self.cleaning
+        assert cleaning.swap is not None
+        self._contents.gaps_below = max(self._contents.gaps_below, self.state.gaps_below)
+        self._contents.replace(cleaning.replaced, cleaning.swap)
+
+    def settled(self, cleaning: Cleaning) -> None:
+        """The swap bears its own name, and its indexes are in files."""
+        assert cleaning.swap is not None
+        cleaning.swap.swap = None
+        cleaning.swap.index = cleaning.swap.times = None
+        cleaning.swap = None
+
+    def end(self, cleaning: Cleaning) -> None:
+        """It is over, done or not."""
+        assert cleaning is self.cleaning
+        self._contents.gaps_below = max(self._contents.gaps_below, self.state.gaps_below)
+        self._contents.is_mended = self.state.is_mended
+        self.cleaning = None
+
+    def lower(self, end: Offset) -> None:
+        """The log is about to be cut at `end`. Blocking; raises OSError."""
+        assert self.cleaning is None, "no cleaning is under way"
+        self.note.lower(end)
+        self._contents.gaps_below = min(self._contents.gaps_below, end)
+
+    def forget(self) -> None:
+        """The log was begun anew: it has no gaps, and no note of any."""
+        assert self.cleaning is None, "no cleaning is under way"
+        self.note.state = Compacted()
+        self._contents.gaps_below, self._contents.is_mended = 0, True
+
+
+class Cleaning:
+    """One round, from the job to the last swap. `note`, `commit`, `settle`, `conclude` and `discard` block: in a worker
+    thread; one at a time, and in the order of the module. They raise OSError or CorruptData; see `is_committed`."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: Path,
+        job: CleaningJob,
+        segments: list[Segment],
+        note: Note,
+        interval: int,
+    ) -> None:
+        self.job: Final = job
+        self.swap: Segment | None = None
+        """The one that is being put in its place."""
+        self.replaced: list[Segment] = []
+        self.is_committed = False
+        """A swap is on the disk that recovery would finish: a failure now is the log's."""
+        self._disk = disk
+        self._directory = directory
+        self._note = note
+        self._segments = segments
+        self._interval = interval
+
+    def note(self, cleaned: Cleaned) -> None:
+        """Before the first swap: batches may be missing from now on."""
+        if any(file.name is not None for file in cleaned.files):
+            self._note.raise_gaps(Offset(max(file.end for file in cleaned.files)))
+
+    def commit(self, file: CleanedFile) -> None:
+        """Make a cleaned file durable under the name that makes it count."""
+        assert file.name is not None
+        path = self._directory / file.name
+        segment = self._read(path, file)
+        self.replaced = [each for each in self._segments if file.base <= each.base < file.end]
+        segment.swap = swap_path(self._directory, file.base, file.end)
+        self.is_committed = True
+        self._disk.rename(path, segment.swap)
+        self._disk.sync_directory(self._directory)
+        self.swap = segment
+
+    def _read(self, path: Path, cleaned: CleanedFile) -> Segment:
+        """Check the file's batches, index them, and sync it."""
+        segment = Segment(self._directory, cleaned.base)
+        file = self._disk.open(path)
+        try:
+            for _, header in headers_in(file, 0, file.size()):
+                if not segment.end <= header.base_offset <= header.last_offset < cleaned.end:
+                    raise CorruptData(f"{path.name} holds a batch at offset {header.base_offset} that is out of place.")
+                segment.add(header.last_offset, header.size, header.newest_time, self._interval)
+            file.sync()
+        finally:
+            file.close()
+        segment.close_indexes()
+        segment.end = cleaned.end
+        segment.synced = True
+        return segment
+
+    def settle(self) -> None:
+        """The loop reads the swap: remove what it replaced, and give it its name and its indexes."""
+        segment = self.swap
+        assert segment is not None
+        assert segment.swap is not None
+        assert segment.index is not None
+        assert segment.times is not None
+        finish_swap(self._disk, self._directory, segment.swap, [each.base for each in self.replaced])
+        _, index, times = segment_paths(self._directory, segment.base)
+        write_file(self._disk, index, segment.index)
+        write_file(self._disk, times, segment.times)
+        self._disk.sync_directory(self._directory)
+        self.is_committed = False
+
+    def conclude(self, cleaned: Cleaned) -> None:
+        """After the last swap."""
+        reached = max((file.end for file in cleaned.files), default=0)
+        self._note.conclude(Offset(cleaned.clean_to), is_mended=reached >= self.job.gaps_below)
+
+    def discard(self) -> None:
+        """Remove what the job has written and nobody took up."""
+        for name in self._disk.list_directory(self._directory):
+            if name.endswith(f"-{self.job.token}{CLEANED}"):
+                self._disk.remove(self._directory / name)
+
+
+def finish_swap(disk: Disk, directory: Path, swap: Path, bases: list[int]) -> None:
+    """Put a durable swap in the place of the segments with these bases, its own among them. Whatever a crash leaves of
+    this, doing it again finishes it. Its indexes are still to be written."""
+    own = int(swap.name.split("-")[0])
+    for base in bases:
+        log, index, times = segment_paths(directory, base)
+        for path in (index, times) if base == own else (index, times, log):
+            if disk.exists(path):
+                disk.remove(path)
+    disk.sync_directory(directory)
+    disk.rename(swap, segment_paths(directory, own)[0])
+    disk.sync_directory(directory)

@@ -1,0 +1,1 @@
+"""One journal for all logs of a broker, and its file format."""

@@ -1,0 +1,1 @@
+"""Recovery of a partition's directory, and what becomes of damage."""

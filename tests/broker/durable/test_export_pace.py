@@ -1,0 +1,60 @@
+"""`durable.export.io.max.bytes.per.second`: what it allows is shared by all partitions in turn."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from pathlib import Path
+
+from headrace.base.ids import PartitionIndex, TopicPartition
+from headrace.broker.durable.exporter import Exporter
+from headrace.broker.partitions.partition import Partition
+from headrace.broker.system import SystemClock
+from tests.broker.data_path import batch, create, produce
+from tests.broker.group_broker import until
+from tests.broker.tiered import Tiered, tiered
+
+CONFIGS = {"durable.export.io.max.bytes.per.second": "1"}
+"""A segment of a kilobyte takes it up for a quarter of an hour."""
+
+
+def segments(here: Tiered) -> list[int]:
+    topic = here.broker.image.topic("t")
+    assert topic is not None
+    keys = [TopicPartition(topic.id, PartitionIndex(index)) for index in range(3)]
+    return [len(here.broker.image.durable(key).entries) for key in keys]
+
+
+class Looks:
+    """An exporter's looks at all partitions; before every other one its rest is over."""
+
+    def __init__(self, here: Tiered, exporter: Exporter) -> None:
+        self.seen: list[list[int]] = []
+        """How many segments each partition had exported before each look."""
+        self._here = here
+        self._exporter = exporter
+        self._by_turns = exporter._by_turns
+        exporter._rest_until = math.inf
+        exporter._by_turns = self.by_turns  # type: ignore[method-assign]
+
+    def by_turns(self) -> list[Partition]:
+        self.seen.append(segments(self._here))
+        if len(self.seen) % 2 == 0:
+            self._exporter._rest_until = 0.0
+        return self._by_turns()
+
+
+async def test_exports_rest_as_long_as_what_was_exported_takes_and_take_turns(tmp_path: Path) -> None:
+    async with asyncio.timeout(60), tiered(tmp_path, CONFIGS) as here:
+        await create(here.client, "t", 3, segment_bytes="1024", retention_ms="-1")
+        assert here.broker.parts.tiering is not None
+        here.broker.parts.tiering._exporter._rest_until = math.inf
+        now = SystemClock().now_ms()
+        for _ in range(10):
+            for index in range(3):
+                answer = await produce(here.client, "t", batch(b"v" * 500, timestamp=now), partition=index)
+                assert answer.error_code == 0
+        looks = Looks(here, here.broker.parts.tiering._exporter)
+        await until(lambda: len(looks.seen) == 9)
+        assert [sum(counts) for counts in looks.seen] == [0, 0, 1, 1, 2, 2, 3, 3, 4]
+        assert looks.seen[6] == [1, 1, 1]
