@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.micro.partitions import fill, make, run, topics
-from headrace.broker.partitions.partitions import flusher
+from headrace.broker.partitions import flusher
 from headrace.storage.log.engine import LocalLogEngine
 from tests.broker.data_path import LATEST, fetch, offset_at
 from tests.broker.group_broker import RawClient, running

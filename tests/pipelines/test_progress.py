@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from headrace.base.errors import CorruptData, UsageError
 from headrace.base.limits import OBJECT_SINGLE_BYTES_MAX
 from headrace.base.ports import ObjectMeta
+from headrace.spark.pipelines.tables import progress
 from headrace.spark.pipelines.tables.progress import (
     APPEND,
     BEGIN,
@@ -28,7 +29,6 @@ from headrace.spark.pipelines.tables.progress import (
     State,
     commit_key,
 )
-from headrace.spark.pipelines.tables.reading import progress
 from headrace.storage.disk import LocalDisk
 from headrace.storage.objects import DirectoryObjects, open_objects
 

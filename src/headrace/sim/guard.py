@@ -24,7 +24,7 @@ from headrace.broker.kit import store_threads
 from headrace.sim.process import CURRENT
 from headrace.sim.workers import Mutex, Pool
 from headrace.storage import objects
-from headrace.storage.log.compaction.planning import planning as compaction
+from headrace.storage.log.compaction import planning as compaction
 
 DOORS: Final = (
     (time, ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "sleep")),

@@ -22,7 +22,8 @@ from headrace.storage.log import scan
 from headrace.storage.log.contents import Contents
 from headrace.storage.log.engine import Done, LocalRound
 from headrace.storage.log.flush import Ticket
-from headrace.storage.log.journal.journal import Journal, Recoverable, rounds
+from headrace.storage.log.journal import rounds
+from headrace.storage.log.journal.journal import Journal, Recoverable
 from headrace.storage.log.journal.rounds import LogKey
 from headrace.wire.batches import BatchHeader, parse_header
 from headrace.wire.errors import ErrorCode

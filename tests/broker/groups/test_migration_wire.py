@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from headrace.broker.groups.service import shard as group_shard
+from headrace.broker.groups import shard as group_shard
 from headrace.wire.data import CONSUMER_ASSIGNMENT, CONSUMER_SUBSCRIPTION
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest

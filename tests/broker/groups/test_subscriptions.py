@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headrace.base.limits import GROUP_LARGE_SUBSCRIPTION_BYTES_MIN, GROUP_TOPIC_NAME_BYTES
-from headrace.broker.groups.service import subscriptions as group_room
+from headrace.broker.groups import subscriptions as group_room
 from headrace.broker.groups.subscriptions import SubscriptionRoom
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from headrace.broker.groups.service import shard as group_shard
+from headrace.broker.groups import shard as group_shard
 from headrace.broker.groups.shard import GroupShard
 from headrace.broker.groups.timers import elapsed_ms
 from headrace.coordinators.groups.events import Event, Heartbeat, Join, JoinReply, Sync, SyncReply, Tick, Together

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from headrace.broker.partitions import flusher as flusher_module
 from headrace.broker.partitions.flusher import Flusher
-from headrace.broker.partitions.partitions import flusher as flusher_module
 from headrace.storage.engine import FlushRound, FlushTicket, Outcomes, UpkeepWork
 from tests.broker.group_broker import until
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from headrace.broker.partitions.partitions import partition as broker_partition
+from headrace.broker.partitions import partition as broker_partition
 from tests.spark.world import Row, World, consumed, random_batch, read, world
 
 pytestmark = pytest.mark.timeout(300)

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.base.addresses import Address
-from headrace.broker.partitions.partitions import partition as broker_partition
+from headrace.broker.partitions import partition as broker_partition
 from headrace.broker.upkeep import cleaner_child
 from headrace.broker.upkeep.cleaner import in_thread
 from headrace.net.client.admin import Admin
@@ -32,7 +32,7 @@ from headrace.spark.write.packing import Stamp
 from headrace.spark.write.sink import parse_write_options
 from headrace.storage.disk import LocalDisk
 from headrace.storage.log.checkpoints import Compacted, decode_compacted, decode_fields, encode_fields
-from headrace.storage.log.compaction.planning import keeping
+from headrace.storage.log.compaction import keeping
 from headrace.storage.tier.reader import Store
 from headrace.testing import BrokerThread
 from headrace.wire.batches import encode_batch

@@ -18,11 +18,11 @@ from headrace.broker.cluster.driver import MetadataDriver
 from headrace.broker.durable import exporter
 from headrace.broker.durable.exporter import Exporter
 from headrace.broker.moves.handing_over import UNKNOWN, Owner
+from headrace.broker.partitions import partitions
 from headrace.broker.partitions.durable_wins import wins
 from headrace.broker.partitions.gate import Gate
 from headrace.broker.partitions.opening import Begun, Opener, Wanted
 from headrace.broker.partitions.partition import Partition
-from headrace.broker.partitions.partitions import partitions
 from headrace.controller import moves
 from headrace.controller.asks import (
     FailTarget,

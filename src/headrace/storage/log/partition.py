@@ -49,8 +49,8 @@ from headrace.storage.log.files import SegmentFiles
 from headrace.storage.log.flush import Ticket, Unsynced
 from headrace.storage.log.journal.journal import Journal, JournalEntry
 from headrace.storage.log.names import CHECKPOINT, EPOCHS, SEALED, SNAPSHOT, STAMP, key_of, numbered, segment_paths
+from headrace.storage.log.reading import lookups
 from headrace.storage.log.reading.cache_budget import Room
-from headrace.storage.log.reading.cutting import lookups
 from headrace.storage.log.reading.newest import Newest
 from headrace.storage.log.reading.repeat_reads import Again, Question
 from headrace.storage.log.recovery.damage import Examination, write_damages

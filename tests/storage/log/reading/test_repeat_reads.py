@@ -13,8 +13,8 @@ from headrace.base.errors import CorruptData, HeadraceError
 from headrace.base.ids import Offset
 from headrace.base.limits import READ_AGAIN_BYTES_MAX, READ_AGAIN_STARTS_MAX
 from headrace.storage.log.partition import LocalLog
+from headrace.storage.log.reading import repeat_reads as keeping
 from headrace.storage.log.reading.cache_budget import Room
-from headrace.storage.log.reading.cutting import repeat_reads as keeping
 from headrace.storage.log.reading.repeat_reads import Again, Question
 from tests.storage.log.compaction.test_log_compaction import CONFIG, World, read_from
 from tests.storage.log.log_world import SMALL, Twin, batch, flush, new_disk, open_log
