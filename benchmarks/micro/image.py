@@ -33,7 +33,7 @@ from headrace.base.ids import (
     TopicId,
 )
 from headrace.broker.cluster.driver import MetadataDriver
-from headrace.broker.cluster.settling import Settling
+from headrace.broker.cluster.transitions import BrokerTransitions
 from headrace.broker.system import tune_interpreter
 from headrace.broker.watchdog import Watchdog
 from headrace.controller.brokers import register_broker
@@ -210,7 +210,7 @@ async def settle_times(directory: Path) -> list[Figure]:
         delta.local_changes(ME.node)
 
     driver.subscribe(look)
-    settling = Settling(driver)
+    settling = BrokerTransitions(driver)
     for name, change in (("fenced", settling.fence), ("unfenced", settling.unfence)):
         index = driver.image.index
         with Watchdog():

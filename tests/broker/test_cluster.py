@@ -141,7 +141,7 @@ async def voters_are(cluster: Cluster, wanted: set[int]) -> None:
 
 async def grow(cluster: Cluster) -> None:
     """As the controller does now and then."""
-    await (await cluster.decider()).duties.grow()
+    await (await cluster.decider()).controller.grow()
 
 
 def test_a_replaced_broker_restores_the_number_of_voters(tmp_path: Path) -> None:

@@ -293,8 +293,8 @@ def test_what_a_broker_told_the_controller_is_known_where_it_is_not_reached(
         state = State(kind="journal given up", text="it writes no journal", todo="restart it")
         beat = Heartbeat(broker_id=known.id, broker_epoch=known.epoch, ready=True, states=(state,), clock_ms=1_000_000)
         monkeypatch.setattr(world.cluster.brokers[away].parts.membership, "_heartbeat", lambda **_: beat)
-        assert await controller.duties.answer(beat) is True
-        assert {each.kind for each in controller.duties.heard[known.id]} == {"journal given up", "clock"}
+        assert await controller.controller.answer(beat) is True
+        assert {each.kind for each in controller.controller.heard[known.id]} == {"journal given up", "clock"}
         kinds = [each.kind for each in await findings(world.cluster.bootstrap) if each.subject == f"broker {away}"]
         assert kinds == ["clock"], "it tells of itself that its journal is well"
         real, address = copylink.open_link, world.cluster.address(away)

@@ -14,7 +14,7 @@ from headrace.base.ids import NO_LEADER, BrokerId
 from headrace.broker.partitions.partition import Partition
 from headrace.cli.main import main
 from headrace.cli.work.diagnosis import findings
-from headrace.cli.work.recovering import told
+from headrace.cli.work.recovering import recovery_lines
 from headrace.controller.asks import RecoverPartitions
 from headrace.controller.recovery import RecoveryWish
 from headrace.net.peer import copylink
@@ -65,9 +65,9 @@ def test_a_dry_run_says_what_would_be_and_what_is_lost_and_asks_for_consent(
         )
         assert "stopped for good" in out
         assert "nothing was changed: pass --accept-loss to have it done" in err
-        code, told, err = await command(world, capsys, *RECOVER)
+        code, recovery_lines, err = await command(world, capsys, *RECOVER)
         assert code == 1
-        (one,) = told
+        (one,) = recovery_lines
         assert (one["topic"], one["partition"], one["replicas"], one["end_offset"]) == ("t", 0, [A], DURABLE - 1)
         assert (one["target"], one["refusal"], one["done"]) == (B, "", False)
         assert "--accept-loss" in err
@@ -90,14 +90,14 @@ def test_with_consent_it_is_done_and_then_there_is_nothing_to_do(
         ]
         assert "--accept-loss" not in err
         await until_led(world, C)
-        code, told, err = await command(world, capsys, *RECOVER, "--accept-loss")
-        assert (code, told) == (1, [])
+        code, recovery_lines, err = await command(world, capsys, *RECOVER, "--accept-loss")
+        assert (code, recovery_lines) == (1, [])
         assert "left alone: 1;" in err
         assert "nothing is to be recovered" in err
-        code, told, _ = await command(world, capsys, *RECOVER, "--partition", "0", "--accept-loss")
+        code, recovery_lines, _ = await command(world, capsys, *RECOVER, "--partition", "0", "--accept-loss")
         assert code == 1
-        assert told[0]["refusal"].startswith("t-0 is led by broker 3, and left alone")
-        assert (told[0]["target"], told[0]["done"]) == (NO_LEADER, False)
+        assert recovery_lines[0]["refusal"].startswith("t-0 is led by broker 3, and left alone")
+        assert (recovery_lines[0]["target"], recovery_lines[0]["done"]) == (NO_LEADER, False)
 
     run(tmp_path, work)
 
@@ -116,9 +116,9 @@ def test_of_several_partitions_those_that_are_led_are_left_alone(
         await with_history(world)
         await lose(world, A)
         await world.cluster.until(B, lambda image: (one := image.partition_info("u", 1)) is not None and one.leader < 0)
-        code, told, err = await command(world, capsys, "durable", "recover", "u", "--accept-loss")
-        assert (code, [one["partition"] for one in told]) == (1, [1])
-        assert told[0]["refusal"] == "u-1 has no durable history to go on from: start broker 1."
+        code, recovery_lines, err = await command(world, capsys, "durable", "recover", "u", "--accept-loss")
+        assert (code, [one["partition"] for one in recovery_lines]) == (1, [1])
+        assert recovery_lines[0]["refusal"] == "u-1 has no durable history to go on from: start broker 1."
         assert "left alone: 2;" in err
         assert (await command(world, capsys, *RECOVER, "--accept-loss"))[0] == 0
 
@@ -140,9 +140,9 @@ def test_a_broker_whose_session_is_not_over_leads_still(
             return await real(address, *rest, **more)
 
         monkeypatch.setattr("headrace.net.client.durable.open_link", reached)
-        code, told, _ = await command(world, capsys, *RECOVER, "--partition", "0", "--accept-loss")
+        code, recovery_lines, _ = await command(world, capsys, *RECOVER, "--partition", "0", "--accept-loss")
         assert code == 1
-        assert "ask again once its session is over (broker.session.timeout.ms)" in told[0]["refusal"]
+        assert "ask again once its session is over (broker.session.timeout.ms)" in recovery_lines[0]["refusal"]
         assert world.known(A).leader == A
 
     run_brokers(tmp_path, work)
@@ -160,8 +160,8 @@ def test_what_cannot_be_is_refused_in_a_sentence(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], reason: str
 ) -> None:
     async def work(world: Moving) -> None:
-        code, told, err = await command(world, capsys, *words)
-        assert (code, told) == (1, [])
+        code, recovery_lines, err = await command(world, capsys, *words)
+        assert (code, recovery_lines) == (1, [])
         assert reason in err
 
     run(tmp_path, work)
@@ -173,8 +173,8 @@ def test_who_has_no_store_is_no_target(tmp_path: Path, capsys: pytest.CaptureFix
     async def work(world: Moving) -> None:
         before = world.known(C)
         world.cluster.brokers[C].parts._durable_api._recovering = None
-        code, told, err = await command(world, capsys, *RECOVER, "--to", "3", "--accept-loss")
-        assert (code, told) == (2, [])
+        code, recovery_lines, err = await command(world, capsys, *RECOVER, "--to", "3", "--accept-loss")
+        assert (code, recovery_lines) == (2, [])
         assert "Broker 3 has no durable store" in err
         assert world.known(C) == before
 
@@ -234,7 +234,7 @@ def test_doctor_says_that_a_partition_waits_for_the_store(tmp_path: Path) -> Non
 
 def test_who_had_more_replicas_is_told_how_they_come_back() -> None:
     one = {"topic": "t", "partition": 0, "replicas": [1, 2, 3], "target": 4, "end_offset": 7, "refusal": ""}
-    lines = list(told({**one, "warning": "it is odd"}, done=True))
+    lines = list(recovery_lines({**one, "warning": "it is odd"}, done=True))
     assert "should broker 1, 2, 3 come back" in lines[1]
     assert lines[2:] == [
         "t-0: it has one replica then; where none are being added, 'headrace topic reassign t --replication-factor 3' "

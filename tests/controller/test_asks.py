@@ -211,7 +211,7 @@ CASES: list[tuple[Ask[Any], Any]] = [
             leader=ONE,
             epoch=2,
             high_watermark=3,
-            replicas=(asks.Replica(broker_id=ONE, directory_id=DIRECTORY, voter=True, log_end_offset=3),),
+            replicas=(asks.QuorumReplica(broker_id=ONE, directory_id=DIRECTORY, voter=True, log_end_offset=3),),
         ),
     ),
 ]

@@ -25,7 +25,7 @@ from headrace.controller.decision import Decision, Refusal
 from headrace.controller.durable import delete_history, publish_segment
 from headrace.controller.moves import (
     Seal,
-    Tail,
+    SealedTail,
     fail_target,
     finish_move,
     give_up_move,
@@ -165,7 +165,7 @@ def tail_of(cluster: Cluster, records: int = 3, **changes: Any) -> Seal:
     last = catalog.end_offset + records
     wanted = {"descriptor": descriptor(catalog.next_offset, records, epoch), "previous_hash": catalog.head, **changes}
     start = max(0, catalog.readable_start)
-    return cluster.seal(last_committed_offset=Offset(last), log_start_offset=Offset(start), tail=Tail(**wanted))
+    return cluster.seal(last_committed_offset=Offset(last), log_start_offset=Offset(start), tail=SealedTail(**wanted))
 
 
 def test_the_last_segment_is_published_with_the_seal(aimed: Cluster) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.base.ids import BrokerEpoch, BrokerId, DirectoryId
-from headrace.controller.asks import QuorumView, Replica
+from headrace.controller.asks import QuorumReplica, QuorumView
 from headrace.controller.voters import outlook, promotable, withhold_vote, wrongly_withheld
 from headrace.metadata.events import BrokerRegistered, BrokerUnfenced, VoteWithheld
 from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
@@ -40,7 +40,7 @@ def clusters(draw: st.DrawFn) -> tuple[MetadataImage, QuorumView]:
                 events.append(BrokerUnfenced(broker_id=broker, broker_epoch=BrokerEpoch(1)))
         events.append(VoteWithheld(broker_id=broker, withheld=draw(st.sampled_from((False, False, True)))))
         replicas.append(
-            Replica(
+            QuorumReplica(
                 broker_id=broker,
                 directory_id=directory,
                 voter=draw(st.booleans()),

@@ -131,7 +131,7 @@ class World:
                     self.log.extend(records.encode(record) for record in batch)
                 case ev.Wake(at_ms=at_ms):
                     self.armed[group] = min(self.armed.get(group, at_ms), at_ms)
-                case ev.Again(heartbeats=heartbeats):
+                case ev.SplitHeartbeats(heartbeats=heartbeats):
                     middle = len(heartbeats) // 2
                     halves = heartbeats[:middle], heartbeats[middle:]
                     again.extend(half[0] if len(half) == 1 else ev.ConsumerHeartbeats(half) for half in halves)

@@ -37,7 +37,7 @@ from headrace.controller.isr import IsrMember, IsrProposal, alter_isr
 from headrace.controller.leaders import Election, elect_leaders
 from headrace.controller.moves import (
     Seal,
-    Tail,
+    SealedTail,
     fail_target,
     finish_move,
     give_up_move,
@@ -253,7 +253,9 @@ def _step(at: int, then: str) -> Command:
         catalog = image.durable(key)
         tail = None
         if then == SEALS[1]:
-            tail = Tail(descriptor=descriptor(catalog.next_offset, 2, known.leader_epoch), previous_hash=catalog.head)
+            tail = SealedTail(
+                descriptor=descriptor(catalog.next_offset, 2, known.leader_epoch), previous_hash=catalog.head
+            )
         last = catalog.end_offset if tail is None else tail.descriptor.end_offset
         state = sealed(asker, known.leader_epoch, catalog.readable_start, last)
         del about["broker_id"]

@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 from headrace.base.limits import RESPONSE_QUEUE_BYTES_MAX
 from headrace.net.server import listener as listener_module
 from headrace.net.server.listener import Crowd, Listener
-from headrace.net.server.request_budget import Bounds, Gauge, Room
+from headrace.net.server.request_budget import Bounds, Gauge, RequestBudget
 from tests.net.test_listener import Script, framed, read_frame
 
 KB = 1024
@@ -341,7 +341,7 @@ async def test_small_remains_of_many_are_counted_too() -> None:
             rude = await here.deaf_peer(buffer_bytes=4 * KB)
             await rude.send(framed(b"now:" + bytes(200 * KB)))
         await eventually(lambda: here.gauge.unsent_bytes > 4 * 100 * KB)
-        assert here.listener.room.answer_bytes_max < Room(Bounds()).answer_bytes_max
+        assert here.listener.room.answer_bytes_max < RequestBudget(Bounds()).answer_bytes_max
 
 
 async def test_what_waits_behind_an_answer_that_is_not_there_counts_and_comes_in_order() -> None:
@@ -382,7 +382,7 @@ class Reader:
 
 def test_the_fuller_it_is_the_smaller_are_answers_and_who_takes_nothing_for_longest_is_closed() -> None:
     ended: list[str] = []
-    room = Room(Bounds(unsent_bytes_max=1000, slow_reader_ms_max=5_000))
+    room = RequestBudget(Bounds(unsent_bytes_max=1000, slow_reader_ms_max=5_000))
     slow, stuck, late = (Reader(name, ended) for name in ("slow", "stuck", "late"))
     assert room.answer_bytes_max == 250
     slow.unsent_bytes = stuck.unsent_bytes = 300
@@ -410,7 +410,7 @@ def test_the_fuller_it_is_the_smaller_are_answers_and_who_takes_nothing_for_long
 
 def test_room_that_is_made_while_one_goes_on_is_not_forgotten() -> None:
     """Who is woken may take all the room, have others wait for it, and give it back in the same call."""
-    room = Room(Bounds(queued_bytes_max=100))
+    room = RequestBudget(Bounds(queued_bytes_max=100))
     woken: list[str] = []
 
     class Waiting(Reader):

@@ -13,7 +13,7 @@ from headrace.base.ids import NO_LEADER
 from headrace.raft.core import Raft
 from headrace.raft.events import Campaign, Persisted, Propose
 from headrace.raft.log import Log
-from headrace.raft.membership import AddLearner, Change, Demote, Membership, Peer, Promote, Refusal, Remove
+from headrace.raft.membership import AddLearner, Change, Demote, Membership, MembershipRefusal, Peer, Promote, Remove
 from headrace.raft.messages import (
     AppendRequest,
     Entry,
@@ -56,7 +56,7 @@ def _quorums(membership: Membership) -> list[frozenset[Peer]]:
 @given(memberships(), changes)
 def test_any_quorum_before_a_change_meets_any_quorum_after_it(before: Membership, change: Change) -> None:
     after = before.changed(change)
-    if isinstance(after, Refusal) or not before.voters:
+    if isinstance(after, MembershipRefusal) or not before.voters:
         return
     nodes = [member.node for member in after.members]
     assert len(nodes) == len(set(nodes)), "a node is a member once"
@@ -191,7 +191,7 @@ def test_what_one_voter_has_persisted_is_committed_once_and_in_order(
 
 
 def test_only_a_leader_is_proposed_to() -> None:
-    assert alone([], HardState()).step(Propose((b"x",))).refusal is Refusal.NOT_LEADER
+    assert alone([], HardState()).step(Propose((b"x",))).refusal is MembershipRefusal.NOT_LEADER
 
 
 def test_a_vote_is_not_given_again_after_a_restart_not_even_to_the_same_node() -> None:

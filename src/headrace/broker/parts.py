@@ -13,8 +13,8 @@ from headrace.base.addresses import Address
 from headrace.base.ids import BrokerId, IncarnationId, ProducerId
 from headrace.base.ports import Clock, Disk, Objects, Random
 from headrace.broker.cluster.control import Control
+from headrace.broker.cluster.controller_service import ControllerService
 from headrace.broker.cluster.driver import MetadataDriver
-from headrace.broker.cluster.duties import Duties
 from headrace.broker.cluster.elector import Elector
 from headrace.broker.cluster.growing import Grower
 from headrace.broker.cluster.membership import Membership
@@ -48,7 +48,7 @@ from headrace.broker.requests.producer_ids import ProducerIdAllocator
 from headrace.broker.requests.quotas import ClientQuotas
 from headrace.broker.requests.read_replicas import ReadReplicas
 from headrace.broker.tiering import Tiering
-from headrace.broker.upkeep.cleaner import Cleaner, CleaningRunner, Pace, in_thread
+from headrace.broker.upkeep.cleaner import Cleaner, CleaningRunner, Pace, thread_runner
 from headrace.broker.upkeep.examiner import Examiner
 from headrace.broker.upkeep.housekeeper import Housekeeper
 from headrace.broker.upkeep.reporter import Reporter
@@ -125,7 +125,7 @@ class Parts:
         )
         self.partitions.forward = self._forwarder.take
         self.partitions.on_led.append(lambda led: self._forwarder.on_led(led.topic_partition, led))
-        self.duties = Duties(
+        self.controller = ControllerService(
             node=config.broker_id,
             cluster_id=identity.cluster_id,
             configs=config.configs,
@@ -134,12 +134,12 @@ class Parts:
             has_store=ports.objects is not None,
             on_bug=on_bug,
         )
-        peers.on_peer_dead(self.duties.on_peer_dead)
+        peers.on_peer_dead(self.controller.on_peer_dead)
         self._elector = Elector(node=config.broker_id, configs=config.configs, metadata=metadata, on_bug=on_bug)
         self._grower = Grower(metadata=metadata, on_bug=on_bug)
         self.control = Control(
             metadata=metadata,
-            duties=self.duties,
+            controller=self.controller,
             address_of=self._address_of,
             others=self._others,
             settled=self.partitions.settled,
@@ -190,7 +190,7 @@ class Parts:
             room=self._room,
             sources=(partial(_of_journal, engine), self._states_of_work),
             damaged=self._renewals.ailments,
-            heard=lambda: self.duties.heard,
+            heard=lambda: self.controller.heard,
             descriptors=ports.descriptors,
             on_bug=on_bug,
         )
@@ -203,7 +203,7 @@ class Parts:
                 address_of=self._address_of,
                 quiet=self.partitions.quiet,
                 throttle=self._throttles.follower,
-                on_dead=self.duties.on_peer_dead,
+                on_dead=self.controller.on_peer_dead,
                 on_bug=on_bug,
                 on_damaged=self._renewals.note,
                 begins_anew=self._renewals.begins_anew,
@@ -300,7 +300,7 @@ class Parts:
             random=ports.random,
             metadata=self.metadata,
             control=self.control,
-            duties=self.duties,
+            controller=self.controller,
             address_of=self._address_of,
             partitions=self.partitions,
             read_replicas=ReadReplicas(lambda: self.metadata.image, by_rack=self._selects_by_rack),
@@ -445,7 +445,7 @@ class Parts:
             partitions=self.partitions,
             clock=self._ports.clock,
             random=self._ports.random,
-            run=self._ports.cleaning or in_thread(self._ports.disk),
+            run=self._ports.cleaning or thread_runner(self._ports.disk),
             pace=self._cleaning_pace,
             image=self.metadata.image,
             on_bug=self._on_bug,
@@ -465,7 +465,7 @@ class Parts:
             await self.membership.leave()
         if self.metrics is not None:
             await self.metrics.stop()
-        self.duties.stop()
+        self.controller.stop()
         self._room.stop()
         self._condition.stop()
         self._elector.stop()

@@ -263,7 +263,7 @@ def recover(
         if json:
             print_json({**one, "done": accept_loss and not one["refusal"]})
             continue
-        for line in recovering.told(one, done=accept_loss):
+        for line in recovering.recovery_lines(one, done=accept_loss):
             print_line(line)
     if found.led:
         note(

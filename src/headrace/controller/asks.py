@@ -543,7 +543,7 @@ class ChangeVoter(Ask[None]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Replica:
+class QuorumReplica:
     """One member of the quorum, as the leader knows it. Times in milliseconds since 1970; -1: not known."""
 
     broker_id: BrokerId
@@ -559,7 +559,7 @@ class QuorumView:
     leader: BrokerId
     epoch: int
     high_watermark: int
-    replicas: tuple[Replica, ...]
+    replicas: tuple[QuorumReplica, ...]
     outlook: str = ""
     """What becomes of the learners while there are fewer voters than `controller.voters`; empty: there are as many."""
 

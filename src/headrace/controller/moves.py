@@ -52,7 +52,7 @@ def never(_: TopicImage) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tail:
+class SealedTail:
     """The last durable segment of an owner: in the store, and published with its seal."""
 
     descriptor: SegmentDescriptor
@@ -70,7 +70,7 @@ class Seal:
     """Of the owner."""
     target: BrokerId
     state: StorageStateSealed
-    tail: Tail | None = None
+    tail: SealedTail | None = None
 
 
 def is_live(image: MetadataImage, broker: BrokerId) -> bool:

@@ -9,13 +9,13 @@ has the last word on who has caught up. Sources: DESIGN "Birth, identity, member
 from __future__ import annotations
 
 from headrace.base.ids import BrokerId
-from headrace.controller.asks import QuorumView, Replica
+from headrace.controller.asks import QuorumReplica, QuorumView
 from headrace.controller.decision import Decision
 from headrace.metadata.events import VoteWithheld
 from headrace.metadata.image import MetadataImage
 
 
-def promotable(image: MetadataImage, view: QuorumView, wanted: int) -> list[Replica]:
+def promotable(image: MetadataImage, view: QuorumView, wanted: int) -> list[QuorumReplica]:
     """Learners of which one is to be promoted now, the first that can be; empty where there are voters enough."""
     if _missing(view, wanted) <= 0:
         return []
@@ -57,7 +57,7 @@ def _missing(view: QuorumView, wanted: int) -> int:
     return wanted - sum(replica.voter for replica in view.replicas)
 
 
-def _waiting(image: MetadataImage, view: QuorumView) -> list[Replica]:
+def _waiting(image: MetadataImage, view: QuorumView) -> list[QuorumReplica]:
     """Live learners that may be promoted once they have caught up, by id."""
     live = {broker.id: broker.directory_id for broker in image.live_brokers()}
     return [

@@ -31,7 +31,7 @@ from headrace.raft.events import (
 from headrace.raft.following import Follower
 from headrace.raft.leading import Leadership
 from headrace.raft.log import Log
-from headrace.raft.membership import Membership, Peer, Refusal
+from headrace.raft.membership import Membership, MembershipRefusal, Peer
 from headrace.raft.messages import (
     AppendAnswer,
     AppendRefusal,
@@ -142,11 +142,11 @@ class Raft:
             self._follow(self._state.term)
         return self._state.take_ready()
 
-    def _on_request(self, event: Propose | ProposeChange | Transfer | ReadIndex) -> Refusal | None:
+    def _on_request(self, event: Propose | ProposeChange | Transfer | ReadIndex) -> MembershipRefusal | None:
         """What only a leader does."""
         role = self._role
         if not isinstance(role, Leadership):
-            return Refusal.NOT_LEADER
+            return MembershipRefusal.NOT_LEADER
         match event:
             case Propose():
                 return role.on_propose(event)
@@ -156,7 +156,7 @@ class Raft:
                 return role.on_transfer(target)
             case ReadIndex(context=context):
                 if role.reads_waiting >= limits.RAFT_READS_WAITING_MAX:
-                    return Refusal.TOO_MUCH_UNCOMMITTED
+                    return MembershipRefusal.TOO_MUCH_UNCOMMITTED
                 role.on_read(context)
                 return None
             case _:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from headrace.raft.membership import Change, Peer, Refusal
+from headrace.raft.membership import Change, MembershipRefusal, Peer
 from headrace.raft.messages import Entry, HardState, Message, SnapshotMark
 
 
@@ -150,7 +150,7 @@ class Ready:
     """To be applied, in order, each exactly once since the snapshot (also the one just received)."""
     reading: tuple[ReadSnapshot, ...] = ()
     reads: tuple[ReadAnswer, ...] = ()
-    refusal: Refusal | None = None
+    refusal: MembershipRefusal | None = None
     """Why what was asked for was not done."""
 
 

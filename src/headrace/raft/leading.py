@@ -10,7 +10,7 @@ Sources: the Raft paper, 5.3 and 5.4; Ongaro's thesis, 3.10, 4.1 and 6.4, and hi
 from __future__ import annotations
 
 from headrace.raft.events import Propose, ProposeChange, ReadAnswer
-from headrace.raft.membership import Demote, Membership, Peer, Promote, Refusal, Remove
+from headrace.raft.membership import Demote, Membership, MembershipRefusal, Peer, Promote, Remove
 from headrace.raft.messages import (
     AppendAnswer,
     AppendRefusal,
@@ -93,20 +93,20 @@ class Leadership:
         self._committed_at_check = self._state.log.commit_index
         return self._state.membership.is_quorum(active | {self._state.me})
 
-    def on_propose(self, event: Propose) -> Refusal | None:
+    def on_propose(self, event: Propose) -> MembershipRefusal | None:
         size = sum(map(len, event.data))
         if self._transferee is not None:
-            return Refusal.TRANSFERRING
+            return MembershipRefusal.TRANSFERRING
         if self._uncommitted_bytes and self._uncommitted_bytes + size > self._state.settings.uncommitted_bytes_max:
-            return Refusal.TOO_MUCH_UNCOMMITTED
+            return MembershipRefusal.TOO_MUCH_UNCOMMITTED
         for data in event.data:
             self._append(data)
         self._sender.send_to_all()
         return None
 
-    def on_propose_change(self, event: ProposeChange) -> Refusal | None:
+    def on_propose_change(self, event: ProposeChange) -> MembershipRefusal | None:
         membership = self._changed(event)
-        if isinstance(membership, Refusal):
+        if isinstance(membership, MembershipRefusal):
             return membership
         self._append(membership.encoded(), EntryKind.MEMBERSHIP)
         self._sender.follow_membership()
@@ -116,23 +116,23 @@ class Leadership:
         self._advance_commit()  # a quorum may be smaller now
         return None
 
-    def _changed(self, event: ProposeChange) -> Membership | Refusal:
+    def _changed(self, event: ProposeChange) -> Membership | MembershipRefusal:
         if self._transferee is not None:
-            return Refusal.TRANSFERRING
+            return MembershipRefusal.TRANSFERRING
         if not self._knows_commits:
-            return Refusal.TERM_NOT_COMMITTED
+            return MembershipRefusal.TERM_NOT_COMMITTED
         if self.change_is_pending:
-            return Refusal.CHANGE_PENDING
+            return MembershipRefusal.CHANGE_PENDING
         membership = self._state.membership.changed(event.change)
         if isinstance(event.change, Promote) and isinstance(membership, Membership):
             progress = self._sender.progress.get(event.change.peer)
             if progress is None or not progress.active or progress.match_index < self._state.log.commit_index:
-                return Refusal.NOT_CAUGHT_UP
+                return MembershipRefusal.NOT_CAUGHT_UP
         if isinstance(event.change, Demote | Remove) and isinstance(membership, Membership):
             return self._with_live_quorum(membership)
         return membership
 
-    def _with_live_quorum(self, membership: Membership) -> Membership | Refusal:
+    def _with_live_quorum(self, membership: Membership) -> Membership | MembershipRefusal:
         """Fewer voters, where those that are left can go on by themselves: else the change could not be committed, and
         with it in the log nothing else (etcd's strict reconfiguration check)."""
         live = {
@@ -143,7 +143,11 @@ class Leadership:
         state = self._state
         if membership.voters == state.membership.voters or membership.is_quorum(live | {state.me}):
             return membership
-        return Refusal.NOT_HEARD_YET if self._ticks < state.settings.election_ticks else Refusal.NO_LIVE_QUORUM
+        return (
+            MembershipRefusal.NOT_HEARD_YET
+            if self._ticks < state.settings.election_ticks
+            else MembershipRefusal.NO_LIVE_QUORUM
+        )
 
     @property
     def _knows_commits(self) -> bool:
@@ -270,12 +274,12 @@ class Leadership:
         reached = self._state.membership.reached(lambda peer: self._round if peer == me else progress[peer].round)
         self._state.reads += self._reads.on_round(reached)
 
-    def on_transfer(self, target: Peer) -> Refusal | None:
+    def on_transfer(self, target: Peer) -> MembershipRefusal | None:
         """Hand the leadership over once the target has the whole log; until then nothing is appended."""
         if target == self._state.me:
-            return Refusal.ALREADY_SO
+            return MembershipRefusal.ALREADY_SO
         if target not in self._state.membership.voters:
-            return Refusal.NOT_A_MEMBER
+            return MembershipRefusal.NOT_A_MEMBER
         if target != self._transferee:
             self._transferee, self._transfer_ticks = target, 0
             self._sender.send(target)

@@ -25,7 +25,7 @@ class Peer(NamedTuple):
     directory: DirectoryId
 
 
-class Refusal(Enum):
+class MembershipRefusal(Enum):
     """Why a leader, or who is none, did not do what it was asked for. The text is for people."""
 
     NOT_LEADER = "this node does not lead the quorum"
@@ -93,31 +93,31 @@ class Membership:
         """The highest value that a quorum of the voters has reached."""
         return sorted(map(value, self.voters), reverse=True)[self.quorum - 1]
 
-    def changed(self, change: Change) -> Membership | Refusal:
+    def changed(self, change: Change) -> Membership | MembershipRefusal:
         peer = change.peer
         match change:
             case AddLearner():
                 others = [member for member in self.members if member.node == peer.node]
                 if peer in others:
-                    return Refusal.ALREADY_SO
+                    return MembershipRefusal.ALREADY_SO
                 return Membership(self.voters.difference(others), self.learners.difference(others) | {peer})._usable()
             case Promote():
                 if peer not in self.learners:
-                    return Refusal.ALREADY_SO if peer in self.voters else Refusal.NOT_A_MEMBER
+                    return MembershipRefusal.ALREADY_SO if peer in self.voters else MembershipRefusal.NOT_A_MEMBER
                 return Membership(self.voters | {peer}, self.learners - {peer})
             case Demote():
                 if peer not in self.voters:
-                    return Refusal.ALREADY_SO if peer in self.learners else Refusal.NOT_A_MEMBER
+                    return MembershipRefusal.ALREADY_SO if peer in self.learners else MembershipRefusal.NOT_A_MEMBER
                 return Membership(self.voters - {peer}, self.learners | {peer})._usable()
             case Remove():
                 if peer not in self.members:
-                    return Refusal.NOT_A_MEMBER
+                    return MembershipRefusal.NOT_A_MEMBER
                 return Membership(self.voters - {peer}, self.learners - {peer})._usable()
             case _:
                 assert_never(change)
 
-    def _usable(self) -> Membership | Refusal:
-        return self if self.voters else Refusal.LAST_VOTER
+    def _usable(self) -> Membership | MembershipRefusal:
+        return self if self.voters else MembershipRefusal.LAST_VOTER
 
     def encoded(self) -> bytes:
         """As the data of a log entry: one JSON object, the same bytes for the same membership."""

@@ -15,7 +15,7 @@ from headrace.base.ids import NO_LEADER
 from headrace.base.ports import Random
 from headrace.raft.events import ChunkToWrite, ReadAnswer, ReadSnapshot, Ready
 from headrace.raft.log import Log
-from headrace.raft.membership import Membership, Peer, Refusal
+from headrace.raft.membership import Membership, MembershipRefusal, Peer
 from headrace.raft.messages import Entry, HardState, Message
 
 
@@ -112,7 +112,7 @@ class State:
         self.chunk: ChunkToWrite | None = None
         self.reading: list[ReadSnapshot] = []
         self.reads: list[ReadAnswer] = []
-        self.refusal: Refusal | None = None
+        self.refusal: MembershipRefusal | None = None
         self._random = random
         self._saved = hard_state
 

@@ -43,7 +43,7 @@ class Record(NamedTuple):
     headers: RecordHeaders = ()
 
 
-def told(name: str) -> str:
+def readable_name(name: str) -> str:
     """A header's name for people: U+FFFD where it is no UTF-8, as Java shows it."""
     return name if name.isascii() else name.encode(errors=NAMES_KEEP_BYTES).decode(errors="replace")
 

@@ -15,7 +15,7 @@ from unittest.mock import patch
 from headrace.broker.cluster.driver import SETTINGS, ChangeRefused, NotController, OutcomeUnknown
 from headrace.controller.decision import Decision
 from headrace.metadata.image import MetadataImage
-from headrace.raft.membership import AddLearner, Membership, Promote, Refusal
+from headrace.raft.membership import AddLearner, Membership, MembershipRefusal, Promote
 from headrace.sim.clock import SimClock
 from headrace.sim.disk import Mount, SimDisk
 from headrace.sim.loop import VirtualLoop
@@ -255,7 +255,7 @@ class World:
             try:
                 await node.driver.change(change)
             except ChangeRefused as refused:
-                return refused.refusal is Refusal.ALREADY_SO
+                return refused.refusal is MembershipRefusal.ALREADY_SO
             return True
 
         return bool(await machine.ask(ask))

@@ -17,8 +17,8 @@ import pytest
 from headrace.base.addresses import Address
 from headrace.base.ids import BrokerEpoch, BrokerId, ClusterId, DirectoryId, ProducerId
 from headrace.broker.cluster.control import Control
+from headrace.broker.cluster.controller_service import ControllerService
 from headrace.broker.cluster.driver import MetadataDriver
-from headrace.broker.cluster.duties import Duties
 from headrace.broker.system import SystemClock
 from headrace.controller.asks import (
     AllocateProducerIds,
@@ -67,13 +67,17 @@ async def control(directory: Path, *others: Address) -> AsyncIterator[Control]:
         disk=LocalDisk(), directory=directory / "metadata", me=me, random=Random(1), voters=Membership()
     )
     await metadata.start()
-    duties = Duties(node=NODE, cluster_id=CLUSTER, configs={}, metadata=metadata, clock=SystemClock(), on_bug=on_bug)
-    made = Control(metadata=metadata, duties=duties, address_of=lambda _: None, others=lambda: others, settled=settled)
+    controller = ControllerService(
+        node=NODE, cluster_id=CLUSTER, configs={}, metadata=metadata, clock=SystemClock(), on_bug=on_bug
+    )
+    made = Control(
+        metadata=metadata, controller=controller, address_of=lambda _: None, others=lambda: others, settled=settled
+    )
     try:
         yield made
     finally:
         await made.stop()
-        duties.stop()
+        controller.stop()
         await metadata.stop()
 
 

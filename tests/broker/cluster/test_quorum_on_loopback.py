@@ -12,7 +12,7 @@ import pytest
 from headrace.base.ids import BrokerId
 from headrace.broker.cluster.driver import ChangeRefused, NotController
 from headrace.broker.system import SystemClock
-from headrace.raft.membership import AddLearner, Membership, Promote, Refusal, Remove
+from headrace.raft.membership import AddLearner, Membership, MembershipRefusal, Promote, Remove
 from headrace.storage.disk import LocalDisk
 from tests.broker.cluster.quorum_world import News, Node, controller, count_up, equal, look, peer, stop_all, submit
 
@@ -112,7 +112,7 @@ async def promoted(leader: Node, learner: Node) -> None:
         try:
             return await leader.driver.change(Promote(learner.me))
         except ChangeRefused as error:
-            if error.refusal is not Refusal.NOT_CAUGHT_UP:
+            if error.refusal is not MembershipRefusal.NOT_CAUGHT_UP:
                 raise
             await leader.driver.read_barrier()  # a round of messages
 

@@ -18,7 +18,7 @@ from headrace.controller.decision import Decision
 from headrace.metadata.events import ConfigChanged, TopicCreated
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.values import PartitionImage
-from headrace.raft.membership import Demote, Refusal, Remove
+from headrace.raft.membership import Demote, MembershipRefusal, Remove
 from headrace.raft.messages import AppendAnswer
 from headrace.storage.raftlog.commitlog import CommitLog
 from tests.broker.cluster.quorum_simulation import Machine, World, played
@@ -261,14 +261,14 @@ async def changes_go_one_at_a_time_and_the_last_voter_stays(world: World) -> Non
         await node.driver.change(Demote(peer(others[1])))
         with pytest.raises(ChangeRefused) as last:
             await node.driver.change(Demote(node.me))
-        assert last.value.refusal is Refusal.LAST_VOTER
+        assert last.value.refusal is MembershipRefusal.LAST_VOTER
         return [*found, await node.driver.submit(look)]
 
     assert leader.node is not None
     first, second, counted, seen = await world.within(leader.process, demote(leader.node)) or [None] * 4
     assert first is None
     assert isinstance(second, ChangeRefused)
-    assert second.refusal is Refusal.CHANGE_PENDING
+    assert second.refusal is MembershipRefusal.CHANGE_PENDING
     assert (counted, seen) == (0, 1)
     await equal(nodes(world))
     assert leader.node.driver.membership.learners == {peer(other) for other in others}

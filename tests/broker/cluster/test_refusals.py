@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from headrace.base.ids import BrokerEpoch, BrokerId, DirectoryId, IncarnationId, TopicId
+from headrace.broker.cluster.controller_service import ControllerService
 from headrace.broker.cluster.driver import NotController
-from headrace.broker.cluster.duties import Duties
 from headrace.controller.asks import (
     Ask,
     ChangeVoter,
@@ -58,11 +58,11 @@ def creation(number: int) -> CreateTopics:
 
 
 @asynccontextmanager
-async def duties(world: World, node: Node) -> Any:
+async def service(world: World, node: Node) -> Any:
     def on_bug(error: BaseException) -> None:
         raise AssertionError from error
 
-    made = Duties(
+    made = ControllerService(
         node=node.me.node,
         cluster_id=CLUSTER,
         configs={},
@@ -76,20 +76,20 @@ async def duties(world: World, node: Node) -> Any:
         made.stop()
 
 
-async def ask(machine: Machine, work: Callable[[Duties], Awaitable[Any]]) -> Any:
-    """Of the duties of whoever takes itself for the controller on this machine."""
+async def ask(machine: Machine, work: Callable[[ControllerService], Awaitable[Any]]) -> Any:
+    """Of the service of whoever takes itself for the controller on this machine."""
     assert machine.process is not None
     assert machine.node is not None
     node = machine.node
 
     async def asked() -> Any:
-        async with duties(machine.world, node) as made:
+        async with service(machine.world, node) as made:
             return await work(made)
 
     return await machine.world.within(machine.process, asked())
 
 
-async def told(made: Duties, asked: Ask[Any]) -> Any:
+async def told(made: ControllerService, asked: Ask[Any]) -> Any:
     try:
         return await made.answer(asked)
     except NotController as error:
@@ -112,7 +112,7 @@ async def registered(old: Machine) -> int:
     numbers = list(old.world.machines)
     other = next(number for number in numbers if number != old.number)
 
-    async def register(made: Duties) -> bool:
+    async def register(made: ControllerService) -> bool:
         for number in numbers:
             epoch = await made.answer(registration(number, 1))
             beat = Heartbeat(broker_id=BrokerId(number), broker_epoch=epoch, ready=True)
@@ -127,14 +127,14 @@ async def what_it_knows_may_be_old(world: World) -> None:
     old = await leading(world)
     other = await registered(old)
 
-    async def each_is_refused(made: Duties) -> list[Any]:
+    async def each_is_refused(made: ControllerService) -> list[Any]:
         await made.answer(Heartbeat(broker_id=BrokerId(other), broker_epoch=_epoch(old, other), ready=True))
         return [await told(made, asked) for asked in refused(other).values()]
 
     answers = await ask(old, each_is_refused)
     assert [answer.code.name for answer in answers] == list(refused(other)), "by the controller"
 
-    async def deposed(made: Duties) -> list[Any]:
+    async def deposed(made: ControllerService) -> list[Any]:
         await made.answer(Heartbeat(broker_id=BrokerId(other), broker_epoch=_epoch(old, other), ready=True))
         isolate(world, old)
         await world.accuse(old)
@@ -159,7 +159,7 @@ async def what_it_has_decided_may_never_be_committed(world: World) -> None:
     old = await leading(world)
     other = await registered(old)
 
-    async def deposed(made: Duties) -> list[Any]:
+    async def deposed(made: ControllerService) -> list[Any]:
         isolate(world, old)
         assert old.node is not None
         driver = old.node.driver

@@ -14,7 +14,7 @@ from headrace.broker.groups.gathering import rounds
 from headrace.broker.groups.shard import GroupShard
 from headrace.broker.groups.waiters import Told
 from headrace.broker.partitions.partition import Partition
-from headrace.broker.partitions.replica import Refusal
+from headrace.broker.partitions.replica import WriteRefusal
 from headrace.coordinators.groups.consumer.heartbeats import ConsumerHeartbeat
 from headrace.coordinators.groups.consumer.model import ConsumerHeartbeatReply
 from headrace.coordinators.groups.events import (
@@ -107,7 +107,7 @@ async def test_who_is_gathered_when_the_partition_is_lost_is_sent_elsewhere(tmp_
 
 
 def refusing(monkeypatch: pytest.MonkeyPatch, error: ErrorCode) -> None:
-    monkeypatch.setattr(Partition, "append", lambda *_, **__: Refusal(error, "it is not taken"))
+    monkeypatch.setattr(Partition, "append", lambda *_, **__: WriteRefusal(error, "it is not taken"))
 
 
 async def test_what_is_asked_in_the_turn_in_which_the_partition_is_lost_is_sent_elsewhere(

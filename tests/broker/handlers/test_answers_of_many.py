@@ -11,7 +11,7 @@ from headrace.base.ids import Offset
 from headrace.broker.handlers.plain_produce import _AnswerOfMany, _Road
 from headrace.broker.kit.parking import Commit
 from headrace.broker.partitions.partition import Partition
-from headrace.broker.partitions.replica import Refusal
+from headrace.broker.partitions.replica import WriteRefusal
 from headrace.storage.engine import Appended
 from headrace.wire.apis import ApiKey, api
 from headrace.wire.errors import ErrorCode
@@ -23,12 +23,12 @@ TOPIC = b"\2t"
 class Scripted:
     """A partition that commits when the test says so."""
 
-    def __init__(self, outcome: Appended | Refusal) -> None:
+    def __init__(self, outcome: Appended | WriteRefusal) -> None:
         self.start_offset = Offset(3)
         self.waiting: list[Commit] = []
         self._outcome = outcome
 
-    def append(self, records: memoryview, *, needs_isr: bool, walked: Walked) -> Appended | Refusal:
+    def append(self, records: memoryview, *, needs_isr: bool, walked: Walked) -> Appended | WriteRefusal:
         return self._outcome
 
     def park_commit(self, end: Offset, waiter: Commit) -> None:
@@ -96,7 +96,7 @@ def test_at_the_deadline_only_what_is_not_committed_is_told_so_and_comes_too_lat
 
 
 def test_what_is_refused_is_told_beside_what_is_committed() -> None:
-    refused, taken = Scripted(Refusal(ErrorCode.CORRUPT_MESSAGE, "It is.")), at(20)
+    refused, taken = Scripted(WriteRefusal(ErrorCode.CORRUPT_MESSAGE, "It is.")), at(20)
     answer = asked(refused, taken)
     assert not answer.done()
     taken.waiting[0].on_outcome(ErrorCode.NONE)
@@ -104,7 +104,7 @@ def test_what_is_refused_is_told_beside_what_is_committed() -> None:
 
 
 def test_what_is_refused_stays_so_at_the_deadline() -> None:
-    answer = asked(Scripted(Refusal(ErrorCode.CORRUPT_MESSAGE, "It is.")), at(20))
+    answer = asked(Scripted(WriteRefusal(ErrorCode.CORRUPT_MESSAGE, "It is.")), at(20))
     answer.time_out()
     assert told(answer) == [(ErrorCode.CORRUPT_MESSAGE, -1, -1), (ErrorCode.REQUEST_TIMED_OUT, -1, 3)]
 
@@ -113,7 +113,7 @@ def test_nothing_is_waited_for_where_the_leader_alone_is_asked_or_all_is_refused
     partition = at(10)
     assert told(asked(partition, needs_isr=False)) == [(0, 10, 3)]
     assert partition.waiting == []
-    assert asked(Scripted(Refusal(ErrorCode.CORRUPT_MESSAGE, "It is."))).done()
+    assert asked(Scripted(WriteRefusal(ErrorCode.CORRUPT_MESSAGE, "It is."))).done()
 
 
 def test_nobody_is_told_once_the_connection_is_gone() -> None:

@@ -20,7 +20,7 @@ from headrace.broker import parts
 from headrace.broker.handlers import ALL, plain_fetch
 from headrace.broker.kit.parking import ParkedFetch
 from headrace.broker.partitions.partition import Partition
-from headrace.net.server.request_budget import Room
+from headrace.net.server.request_budget import RequestBudget
 from headrace.storage.log.contents import Contents
 from headrace.wire.messages.delete_topics import DeleteTopicsRequest
 from headrace.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -237,12 +237,12 @@ async def test_where_slow_readers_leave_little_room_less_is_given_at_once(
     async with both(tmp_path, monkeypatch) as (short, long, taken):
         ask = request(("t", wanted((1, 0))), min_bytes=5_000, max_wait_ms=60_000)
         (whole,) = (await short.ask(12, ask)).responses[0].partitions
-        monkeypatch.setattr(Room, "answer_bytes_max", 4_000)
+        monkeypatch.setattr(RequestBudget, "answer_bytes_max", 4_000)
         for client in (short, long):
             (given,) = (await client.ask(12, ask)).responses[0].partitions
             assert 0 < len(given.records) < 4_000 < len(whole.records)
         assert taken == [True, True]
-        monkeypatch.setattr(Room, "answer_bytes_max", 1)
+        monkeypatch.setattr(RequestBudget, "answer_bytes_max", 1)
         for client in (short, long):
             (given,) = (await client.ask(12, ask)).responses[0].partitions
             assert len(given.records) > 1, "one batch, or nobody would get on"

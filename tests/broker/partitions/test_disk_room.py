@@ -160,11 +160,11 @@ async def tell(world: World, brokers: list[int], *, is_full: bool) -> None:
     for broker in brokers:
         epoch = registered(world, broker).epoch
         beat = Heartbeat(broker_id=BrokerId(broker), broker_epoch=epoch, ready=True, is_full=is_full)
-        assert await world.cluster.controller.duties.answer(beat) is True
+        assert await world.cluster.controller.controller.answer(beat) is True
 
 
 async def leave(world: World, broker: int) -> None:
     known = registered(world, broker)
     ask = LeaveIsr(broker_id=known.id, broker_epoch=known.epoch, partitions=(world.key("t", 0),), for_room=True)
-    assert await world.cluster.controller.duties.answer(ask) is None
+    assert await world.cluster.controller.controller.answer(ask) is None
     await world.carried_out()

@@ -500,7 +500,7 @@ def test_a_thousand_partitions_are_led_again_when_a_broker_goes(tmp_path: Path) 
         victim = next(each for each in ALL if each != node)
         its = sum(leader == victim for leader in led_by(world.cluster.image(node)).values())
         world.cluster.brokers[node].observe(look)
-        controller.duties.on_peer_dead(BrokerId(victim))
+        controller.controller.on_peer_dead(BrokerId(victim))
         await world.cluster.until(node, lambda image: victim not in led_by(image).values())
         assert its > 300
         assert entries == [(1, its)], "all of them in one entry"

@@ -11,7 +11,7 @@ import pytest
 
 from headrace.base.ids import BrokerId, DirectoryId, LeaderEpoch, Offset, TopicId
 from headrace.broker.handlers.plain_produce import _Answer, _AnswerOfMany, _Road
-from headrace.broker.partitions.replica import Refusal
+from headrace.broker.partitions.replica import WriteRefusal
 from headrace.broker.requests.context import Services
 from headrace.broker.requests.current_leaders import told_in_fetch, told_in_produce
 from headrace.controller.brokers import fence_broker, register_broker
@@ -162,7 +162,7 @@ def test_the_short_road_tells_it_of_what_waited_when_the_leadership_ended(image:
     one = _Answer(road(image, version), 7, topic, 0, taken, Offset(0))
     one.on_outcome(AWAY)
     many = _AnswerOfMany(road(image, version), 7)
-    parts = [Scripted(taken), Scripted(taken), Scripted(Refusal(ErrorCode.CORRUPT_MESSAGE, "It is."))]
+    parts = [Scripted(taken), Scripted(taken), Scripted(WriteRefusal(ErrorCode.CORRUPT_MESSAGE, "It is."))]
     places = cast("Any", [(part, UNWALKED) for part in parts])
     many.take(topic, [(at, memoryview(b"")) for at in range(3)], places, needs_isr=True)
     many.all_are_taken()

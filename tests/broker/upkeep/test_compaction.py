@@ -16,7 +16,7 @@ from headrace.broker.boot import Broker
 from headrace.broker.config import BrokerConfig
 from headrace.broker.system import SystemClock, system_random
 from headrace.broker.upkeep import cleaner
-from headrace.broker.upkeep.cleaner import CleaningRunner, in_thread
+from headrace.broker.upkeep.cleaner import CleaningRunner, thread_runner
 from headrace.broker.upkeep.cleaner_child import run_in_child
 from headrace.cli.work.dumping import dump_logs
 from headrace.storage.disk import LocalDisk
@@ -283,7 +283,7 @@ async def alter_brokers(client: RawClient, name: str, key: str, value: str) -> N
 @pytest.mark.parametrize("broker", ["", "1"])
 async def test_the_cleaner_follows_what_is_configured_while_it_runs(tmp_path: Path, ear: Ear, broker: str) -> None:
     """It wakes for a shorter pause, and does not go on at a rate at which it would never end."""
-    rates, under_way, real = [], asyncio.Event(), in_thread(LocalDisk())
+    rates, under_way, real = [], asyncio.Event(), thread_runner(LocalDisk())
 
     async def run(job: CleaningJob, stopping: asyncio.Event, bytes_per_second: float) -> Cleaned:
         rates.append(bytes_per_second)

@@ -21,7 +21,7 @@ import pytest
 from headrace.base.addresses import Address
 from headrace.broker.partitions import partition as broker_partition
 from headrace.broker.upkeep import cleaner_child
-from headrace.broker.upkeep.cleaner import in_thread
+from headrace.broker.upkeep.cleaner import thread_runner
 from headrace.net.client.admin import Admin
 from headrace.net.client.cluster import Cluster
 from headrace.net.client.durable import DurableLink
@@ -373,7 +373,7 @@ def rewriting(root: Path, *, seed: int, partitions: int) -> Iterator[Rewriting]:
     random, here = Random(seed), Rewriting(root, partitions)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(broker_partition, "UNUSUAL", 0)  # what a coordinator of transactions will write: control batches
-        patch.setattr(cleaner_child, "run_in_child", in_thread(LocalDisk()))
+        patch.setattr(cleaner_child, "run_in_child", thread_runner(LocalDisk()))
         here.start()
         try:
             compacted(here, random)

@@ -43,15 +43,15 @@ def test_who_comes_back_while_another_is_fenced_is_not_fenced() -> None:
         await until(lambda: any(newest().brokers[node].fenced for node in silent))
         # which took so long that the others' time is up too: they are found silent together
         dead, back = [node for node in silent if not newest().brokers[node].fenced]
-        duties, metadata = parts(script, controller).duties, parts(script, controller).metadata
+        service, metadata = parts(script, controller).controller, parts(script, controller).metadata
 
         def is_decided() -> bool:
             assert metadata._pending is not None
             return metadata._pending.image.brokers[dead].fenced
 
         await until(is_decided)
-        assert duties._sessions is not None
-        assert duties._is_silent(duties._sessions, back)
+        assert service._sessions is not None
+        assert service._is_silent(service._sessions, back)
         assert not newest().brokers[dead].fenced, "it is on its way"
         script.hosts[back].resume()
         await until(lambda: newest().brokers[dead].fenced)

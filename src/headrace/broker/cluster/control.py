@@ -27,8 +27,8 @@ from headrace.base.limits import (
     CONTROLLER_WAIT_MS_MAX,
     FORWARDED_BYTES_MAX,
 )
+from headrace.broker.cluster.controller_service import ControllerService
 from headrace.broker.cluster.driver import ChangeRefused, MetadataDriver, MetadataStopped, NotController
-from headrace.broker.cluster.duties import Duties
 from headrace.controller.asks import (
     AlterConfigs,
     Answer,
@@ -66,13 +66,13 @@ class Control:
         self,
         *,
         metadata: MetadataDriver,
-        duties: Duties,
+        controller: ControllerService,
         address_of: Callable[[BrokerId], Address | None],
         others: Callable[[], Sequence[Address]],
         settled: Callable[[], Awaitable[None]],
     ) -> None:
         self._metadata = metadata
-        self._duties = duties
+        self._controller = controller
         self._address_of = address_of
         self._others = others
         self._turn = 0
@@ -93,7 +93,7 @@ class Control:
         unsure = False
         if self._metadata.is_controller:
             try:
-                result: R | Refusal = await self._duties.answer(ask)
+                result: R | Refusal = await self._controller.answer(ask)
             except MetadataStopped as error:
                 return no_controller(str(error))
             except NOT_DONE:
@@ -114,7 +114,7 @@ class Control:
         deadline = loop.time() + wait_ms / 1000
         backoff_ms = CONTROLLER_BACKOFF_MS
         hint: Address | None = None
-        data = encode_ask(self._duties.cluster_id, ask)
+        data = encode_ask(self._controller.cluster_id, ask)
         if len(data) > FORWARDED_BYTES_MAX:
             message = f"A request of {len(data)} bytes is too large to be carried to the controller: split it."
             return Refusal(ErrorCode.POLICY_VIOLATION, message)
@@ -156,7 +156,7 @@ class Control:
         """One try: an answer, or nothing and perhaps whom to ask then. Raises HeadraceError."""
         if self._metadata.is_controller:
             try:
-                result = await self._duties.answer(ask)
+                result = await self._controller.answer(ask)
                 return Answer(index=self._metadata.image.index, result=result), None
             except NotController:
                 return None, None

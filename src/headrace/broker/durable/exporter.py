@@ -39,7 +39,7 @@ from headrace.broker.partitions.condition import listed
 from headrace.broker.partitions.partition import Partition
 from headrace.broker.partitions.partitions import Partitions
 from headrace.controller.asks import PublishSegment
-from headrace.controller.moves import Tail
+from headrace.controller.moves import SealedTail
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.segments import PartitionCatalog, SegmentDescriptor
@@ -180,7 +180,7 @@ class Exporter:
         await self.mirror_up(partition)
         return stored.descriptor.batch_bytes
 
-    async def store_next(self, partition: Partition, bytes_max: int) -> Tail | None:
+    async def store_next(self, partition: Partition, bytes_max: int) -> SealedTail | None:
         """The same, in the store and not published yet. None: there is nothing. Raises HeadraceError, OSError."""
         async with self.turn_of(partition):
             if not partition.is_exported or self._is_stuck(partition):
@@ -345,7 +345,7 @@ class Exporter:
         await self._mirror_up(partition)
         return True
 
-    async def _store(self, partition: Partition, chunks: Sequence[Buffer]) -> Tail | None:
+    async def _store(self, partition: Partition, chunks: Sequence[Buffer]) -> SealedTail | None:
         """The object alone. None where there is nothing to export any more."""
         image = self._metadata.image
         topic = image.topic_by_id(partition.topic_partition.topic_id)
@@ -367,7 +367,7 @@ class Exporter:
         self._rest_until = self._clock.monotonic() + descriptor.object_bytes / self._bytes_per_second
         self._keep_told(partition.topic_partition, descriptor, told)
         head = self._catalog(partition, self._metadata.image).head  # retention may have moved it meanwhile
-        return Tail(descriptor=descriptor, previous_hash=head)
+        return SealedTail(descriptor=descriptor, previous_hash=head)
 
     async def _read(self, partition: Partition, start: Offset, end: Offset, bytes_max: int) -> Sequence[Buffer]:
         """Whole batches of [start, end), up to so many bytes or one batch more, a little at a time."""

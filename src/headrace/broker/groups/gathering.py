@@ -30,7 +30,7 @@ class Gathered(NamedTuple):
     heartbeats: dict[str, list[ConsumerHeartbeat]]
 
 
-class Gathering:
+class GroupRequests:
     """See the module."""
 
     def __init__(self) -> None:

@@ -20,7 +20,7 @@ import structlog
 from headrace.base.ids import Offset, TopicId
 from headrace.base.limits import GROUP_REASON_CHARS_MAX, GROUP_TICK_PUT_OFF_MS, GROUPS_PER_SHARD_MAX
 from headrace.base.ports import Clock
-from headrace.broker.groups.gathering import Gathering, as_one, halves, rounds
+from headrace.broker.groups.gathering import GroupRequests, as_one, halves, rounds
 from headrace.broker.groups.loading import committed, read
 from headrace.broker.groups.subscriptions import LargeSubscriptions, SubscriptionRoom
 from headrace.broker.groups.sweeps import forgetting, sweep
@@ -30,12 +30,11 @@ from headrace.broker.groups.writes import IN_DOUBT, Entry, Settled, batch, entry
 from headrace.broker.kit.lease import Lease
 from headrace.broker.kit.tasks import OnBug
 from headrace.broker.partitions.partition import Partition
-from headrace.broker.partitions.replica import Refusal
+from headrace.broker.partitions.replica import WriteRefusal
 from headrace.coordinators.groups.commits import CommitWriter
 from headrace.coordinators.groups.consumer.heartbeats import ConsumerHeartbeat
 from headrace.coordinators.groups.consumer.model import Topics
 from headrace.coordinators.groups.events import (
-    Again,
     Append,
     CommitOffsets,
     Commits,
@@ -49,6 +48,7 @@ from headrace.coordinators.groups.events import (
     PutOff,
     Rebalancing,
     Reply,
+    SplitHeartbeats,
     Sync,
     Tick,
     Together,
@@ -108,7 +108,7 @@ class GroupShard:
         self._gathering = False
         self._entries: list[Entry] = []
         """To be written next, together: of several groups while they decide about what was gathered."""
-        self._gathered = Gathering()
+        self._gathered = GroupRequests()
         """Of this turn of the loop."""
         self._heard: dict[str, dict[str, int]] = {}
         """Of groups whose members' heartbeats were answered since anything else happened to them: when, by member."""
@@ -243,7 +243,7 @@ class GroupShard:
                 self._append(group_id, effect)
             case Wake(at_ms=at_ms):
                 self._timers.arm(group_id, at_ms)
-            case Again(heartbeats=heartbeats):
+            case SplitHeartbeats(heartbeats=heartbeats):
                 self._events.extendleft((group_id, half) for half in reversed(halves(heartbeats)))
             case Rebalancing(reason=reason):
                 told = reason[:GROUP_REASON_CHARS_MAX].rstrip(": ")
@@ -332,7 +332,7 @@ class GroupShard:
             return
         now_ms = self._clock.now_ms()
         outcome = self.partition.append(batch(entries, now_ms), needs_isr=True, walked=UNWALKED)
-        if not isinstance(outcome, Refusal):
+        if not isinstance(outcome, WriteRefusal):
             self.partition.park_commit(outcome.end, Settled(self, entries))
         elif self.partition.lacks_room and self.partition.availability is ErrorCode.NONE:
             for group_id, write, _ in entries:  # which is told for all partitions together

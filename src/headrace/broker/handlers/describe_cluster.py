@@ -36,7 +36,7 @@ def handle(request: DescribeClusterRequest, context: RequestContext) -> Describe
     brokers = sorted(context.image.brokers.values(), key=lambda broker: broker.id)
     asked = request.include_cluster_authorized_operations
     return DescribeClusterResponse(
-        cluster_id=context.services.duties.cluster_id,
+        cluster_id=context.services.controller.cluster_id,
         controller_id=controller_id(context, context.image),
         brokers=tuple(_broker(broker) for broker in brokers if request.include_fenced_brokers or not broker.fenced),
         cluster_authorized_operations=CLUSTER_OPERATIONS if asked else OPERATIONS_NOT_ASKED_FOR,

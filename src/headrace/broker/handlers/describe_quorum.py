@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from headrace.base.ids import NO_LEADER, BrokerId, PartitionIndex, TopicPartition
 from headrace.broker.requests.admin import submitted
 from headrace.broker.requests.context import Handler, RequestContext
-from headrace.controller.asks import QuorumView, ReadQuorum, Replica
+from headrace.controller.asks import QuorumReplica, QuorumView, ReadQuorum
 from headrace.controller.decision import Refusal
 from headrace.metadata.image import MetadataImage
 from headrace.replica.leader import Leader
@@ -129,7 +129,7 @@ def _standing(replica: BrokerId, leader: Leader, log_end: int, image: MetadataIm
     return ReplicaState(replica, directory, known.flushed_end, *times)
 
 
-def _state(replica: Replica) -> ReplicaState:
+def _state(replica: QuorumReplica) -> ReplicaState:
     return ReplicaState(
         replica_id=replica.broker_id,
         replica_directory_id=replica.directory_id,

@@ -25,12 +25,12 @@ async def handle(request: EnvelopeRequest, context: RequestContext) -> EnvelopeR
     """Raises CorruptData on what no broker sends."""
     services = context.services
     cluster_id, ask = decode_ask(request.request_data)
-    if cluster_id != services.duties.cluster_id:
+    if cluster_id != services.controller.cluster_id:
         return EnvelopeResponse(
             response_data=encode_answer(ask, Answer(index=0, result=_stranger(cluster_id, context))), error_code=0
         )
     try:
-        result = await services.duties.answer(ask)
+        result = await services.controller.answer(ask)
     except NotController as error:
         address = None if error.leader is None else services.address_of(error.leader)
         return EnvelopeResponse(response_data=encode_leader(address), error_code=ErrorCode.NOT_CONTROLLER)
@@ -47,7 +47,7 @@ async def handle(request: EnvelopeRequest, context: RequestContext) -> EnvelopeR
 def _stranger(cluster_id: str, context: RequestContext) -> Refusal:
     return Refusal(
         ErrorCode.INCONSISTENT_CLUSTER_ID,
-        f"A broker of cluster {cluster_id} asks one of cluster {context.services.duties.cluster_id}: "
+        f"A broker of cluster {cluster_id} asks one of cluster {context.services.controller.cluster_id}: "
         "name addresses of its own cluster.",
     )
 

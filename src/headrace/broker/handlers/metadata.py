@@ -78,7 +78,7 @@ def _answer(request: MetadataRequest, context: RequestContext, image: MetadataIm
     operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else OPERATIONS_NOT_ASKED_FOR
     return MetadataResponse(
         brokers=tuple(told_brokers(image, context.services.node_id)),
-        cluster_id=context.services.duties.cluster_id,
+        cluster_id=context.services.controller.cluster_id,
         controller_id=controller_id(context, image),
         topics=tuple(_topics(request, context.version, image, operations)),
         cluster_authorized_operations=CLUSTER_OPERATIONS if cluster else OPERATIONS_NOT_ASKED_FOR,

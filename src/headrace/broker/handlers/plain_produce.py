@@ -14,7 +14,7 @@ from uuid import UUID
 from headrace.base.ids import NO_OFFSET, Offset, PartitionIndex, TopicId
 from headrace.base.limits import PLACES_REMEMBERED_MAX, REQUEST_WAIT_MS_MIN
 from headrace.broker.partitions.partition import Partition
-from headrace.broker.partitions.replica import Refusal
+from headrace.broker.partitions.replica import WriteRefusal
 from headrace.broker.requests.context import Services, Shortcut
 from headrace.broker.requests.current_leaders import MOVED, told_in_produce
 from headrace.net.server.listener import Answer, Connection, Later
@@ -78,7 +78,7 @@ class _Road:
             if partition is None or (walked := partition.examine(records)) is None:
                 return None
             appended = partition.append(records, needs_isr=acks == ACKS_ALL, walked=walked)
-            if isinstance(appended, Refusal):  # nothing was done
+            if isinstance(appended, WriteRefusal):  # nothing was done
                 return None
             answer = _Answer(self, correlation_id, topic, index, appended, partition.start_offset)
             if acks == ACKS_ALL:
@@ -270,7 +270,7 @@ class _AnswerOfMany(_Promise):
             part = _Part(self, index)
             parts.append(part)
             appended = partition.append(records, needs_isr=needs_isr, walked=walked)
-            if isinstance(appended, Refusal):
+            if isinstance(appended, WriteRefusal):
                 assert not appended.faults, "its records were examined"
                 part.is_settled = True
                 part.error, part.message = appended.error, appended.message

@@ -25,7 +25,7 @@ from headrace.broker.handlers.plain_produce import ACKS_ALL, shortcuts
 from headrace.broker.kit.deferred import Deferred
 from headrace.broker.partitions.forwarding import Forwarded
 from headrace.broker.partitions.partition import Partition
-from headrace.broker.partitions.replica import Refusal
+from headrace.broker.partitions.replica import WriteRefusal
 from headrace.broker.requests.context import Handler, RequestContext
 from headrace.broker.requests.current_leaders import told_in_produce
 from headrace.storage.engine import Appended
@@ -168,7 +168,7 @@ class ProduceJob:
             return False
         partitions, key = self._context.services.partitions, TopicPartition(topic_id, PartitionIndex(data.index))
 
-        def done(appended: Appended | Forwarded | Refusal) -> None:
+        def done(appended: Appended | Forwarded | WriteRefusal) -> None:
             self._on_appended(partitions.called(key), outcome, appended)
 
         self._awaited[outcome] = None
@@ -186,13 +186,13 @@ class ProduceJob:
         )
 
     def _on_appended(
-        self, partition: Partition | None, outcome: Outcome, appended: Appended | Forwarded | Refusal
+        self, partition: Partition | None, outcome: Outcome, appended: Appended | Forwarded | WriteRefusal
     ) -> None:
         """Told at once, or later and perhaps too late."""
         if outcome not in self._awaited:
             return
         self._as_expected = self._deferred is None
-        if isinstance(appended, Refusal):
+        if isinstance(appended, WriteRefusal):
             outcome.refuse(appended.error, appended.message, appended.faults)
             self.on_settled(outcome)
             return

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from headrace.base.limits import FLUSH_GATHER_BACKOFF_MAX, FLUSH_GATHER_MS_MAX
 
 
-class Gathering:
+class GroupCommitTimer:
     """Waits, before a round, for those who will share it: producers that were just answered send again at once.
 
     A round costs the same for one append as for ten. The next one begins when as many have come as shared the last or

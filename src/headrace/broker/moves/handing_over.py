@@ -36,7 +36,7 @@ from headrace.broker.partitions.opening import in_thread
 from headrace.broker.partitions.partition import Partition
 from headrace.broker.partitions.partitions import Partitions
 from headrace.controller.asks import GiveUpMove, SealMove
-from headrace.controller.moves import Seal, Tail, is_live
+from headrace.controller.moves import Seal, SealedTail, is_live
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.moves import Move, StorageStateSealed
 from headrace.replica.producer_snapshots import encode_snapshot
@@ -183,7 +183,7 @@ class Owner:
         except BaseException as error:
             if partition.leader_epoch == epoch:
                 partition.go_on_writing()
-            self._put_off(key, now() - begun, told(error))
+            self._put_off(key, now() - begun, sentence_of(error))
             raise
         seal = Seal(
             topic_id=key.topic_id,
@@ -208,7 +208,7 @@ class Owner:
             **steps.taken_ms,
         )
 
-    async def _prepare(self, partition: Partition, steps: Steps) -> tuple[Tail | None, str]:
+    async def _prepare(self, partition: Partition, steps: Steps) -> tuple[SealedTail | None, str]:
         """All that is appended is flushed, and in the store; and what is known of producers, to whom nothing is added
         any more."""
         while (unpacking := partition.unpacked()) is not None:
@@ -222,7 +222,7 @@ class Owner:
         steps.take("exported_ms")
         return tail, producers
 
-    async def _export_tail(self, partition: Partition) -> Tail | None:
+    async def _export_tail(self, partition: Partition) -> SealedTail | None:
         """The last segment is in the store, and is published with the seal; None: all is published."""
         while (tail := await self._exporter.store_next(partition, MOVE_EXPORT_BYTES_MAX)) is not None:
             has_any = bool(self._image().durable(partition.topic_partition).entries)
@@ -237,7 +237,7 @@ class Owner:
         least_ms = min(MOVE_RETRY_MS_MIN * 2**tries, MOVE_SEAL_PAUSE_MS_MAX)
         self._vain[key] = Vain(tries, now() + max(MOVE_SEAL_PAUSES * stopped_s, least_ms / 1000), reason)
 
-    def _check_still_stopped(self, partition: Partition, epoch: LeaderEpoch, tail: Tail | None) -> None:
+    def _check_still_stopped(self, partition: Partition, epoch: LeaderEpoch, tail: SealedTail | None) -> None:
         """Raises HeadraceError."""
         catalog = self._image().durable(partition.topic_partition)
         end, stored = partition.log.log_end_offset, catalog.next_offset
@@ -346,7 +346,7 @@ def _part(start: Offset, end: Offset, offset: Offset) -> float:
     return 0.0 if end <= max(start, offset) else (end - max(start, offset)) / (end - start)
 
 
-def told(error: BaseException) -> str:
+def sentence_of(error: BaseException) -> str:
     """Why a step failed, as a sentence."""
     return str(error) or "it took too long"
 

@@ -23,7 +23,7 @@ from headrace.broker.cluster.control import Control
 from headrace.broker.durable.exporter import Exporter
 from headrace.broker.durable.history import History
 from headrace.broker.kit.tasks import OnBug, started
-from headrace.broker.moves.handing_over import Owner, told
+from headrace.broker.moves.handing_over import Owner, sentence_of
 from headrace.broker.moves.taking_over import Finished, Target
 from headrace.broker.partitions.partition import Partition
 from headrace.broker.partitions.partitions import Partitions
@@ -178,7 +178,7 @@ class Moves:
         del self._tasks[key], self._changed[key]
 
     def _tell(self, key: TopicPartition, known: PartitionImage, error: Exception) -> None:
-        reason = told(error)
+        reason = sentence_of(error)
         if self._obstacles.get(key) != reason:
             self._obstacles[key] = reason
             log.warning("a move is tried again", topic=self._name(key), partition=known.index, reason=reason)

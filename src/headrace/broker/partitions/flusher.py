@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from headrace.base.limits import LOGS_FLUSHED_AT_ONCE_MAX
-from headrace.broker.kit.gathering import Gathering
+from headrace.broker.kit.gathering import GroupCommitTimer
 from headrace.storage.engine import FlushRound, FlushTicket, Outcomes, UpkeepWork
 
 
@@ -55,7 +55,7 @@ class Flusher:
         self._answered: Sequence[tuple[Flushable, FlushTicket]] | None = None
         """The round that is over, but for what nobody waits for."""
         self._upkeep: asyncio.Future[None] | None = None
-        self._gathering = Gathering(self._loop)
+        self._gathering = GroupCommitTimer(self._loop)
         self.rounds = 0
         """Syncs that are over."""
         self.seconds = 0.0

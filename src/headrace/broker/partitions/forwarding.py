@@ -32,7 +32,7 @@ from headrace.base.limits import (
 )
 from headrace.base.ports import Buffer
 from headrace.broker.kit.tasks import OnBug, started
-from headrace.broker.partitions.replica import Refusal
+from headrace.broker.partitions.replica import WriteRefusal
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
 from headrace.metadata.moves import Move
@@ -57,13 +57,13 @@ class Forwarded(NamedTuple):
     """Whether the answer is to tell who leads now."""
 
 
-Done: TypeAlias = Callable[[Appended | Forwarded | Refusal], None]
+Done: TypeAlias = Callable[[Appended | Forwarded | WriteRefusal], None]
 """Told what became of a batch."""
 Forward: TypeAlias = Callable[[TopicPartition, Buffer, bool, Done], bool]
 """(partition, batch, needs_isr, done): whether it is taken, and `done` will be told. Else it is to be refused."""
 
-LEFT: Final = Refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, "The partition is handed over; retry.")
-LOST: Final = Refusal(
+LEFT: Final = WriteRefusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, "The partition is handed over; retry.")
+LOST: Final = WriteRefusal(
     ErrorCode.REQUEST_TIMED_OUT, "The batch was carried to the new leader, which has not answered: retry."
 )
 
@@ -330,7 +330,7 @@ class _Heir:
         self.news.set()
 
     async def _answered(self, answer: asyncio.Future[ProduceResponse], batch: _Batch) -> None:
-        outcome: Forwarded | Refusal = LOST
+        outcome: Forwarded | WriteRefusal = LOST
         try:
             async with asyncio.timeout((CARRIED_ANSWER_MS_MAX + CARRIED_LATE_MS_MAX) / 1000):
                 outcome = _outcome(await answer, tells=self._tells(batch))
@@ -349,7 +349,7 @@ class _Heir:
 
     # ending
 
-    def _settle(self, batch: _Batch, outcome: Forwarded | Refusal) -> None:
+    def _settle(self, batch: _Batch, outcome: Forwarded | WriteRefusal) -> None:
         self._count(batch, -1)
         batch.done(outcome)
 
@@ -387,7 +387,7 @@ def producer_of(records: Buffer) -> int:
     return header.producer_id if header.base_sequence >= 0 else -1
 
 
-def _outcome(response: ProduceResponse, *, tells: bool) -> Forwarded | Refusal:
+def _outcome(response: ProduceResponse, *, tells: bool) -> Forwarded | WriteRefusal:
     (topic,) = response.responses
     (part,) = topic.partition_responses
     if part.error_code != ErrorCode.NONE:
@@ -395,5 +395,5 @@ def _outcome(response: ProduceResponse, *, tells: bool) -> Forwarded | Refusal:
         faults = tuple(
             RecordFault(fault.batch_index, fault.batch_index_error_message or "") for fault in part.record_errors
         )
-        return Refusal(error, part.error_message or error.message, faults)
+        return WriteRefusal(error, part.error_message or error.message, faults)
     return Forwarded(Offset(part.base_offset), part.log_append_time_ms, Offset(part.log_start_offset), tells)

@@ -23,7 +23,7 @@ from headrace.broker.partitions.forwarding import Done, Forward
 from headrace.broker.partitions.gate import Gate
 from headrace.broker.partitions.overtaking import Overtaking
 from headrace.broker.partitions.repacking import Overflow, Repacker, RepackLine, Result, Unsound, Wanted
-from headrace.broker.partitions.replica import FULL, Common, Refusal, Replica
+from headrace.broker.partitions.replica import FULL, Common, Replica, WriteRefusal
 from headrace.broker.partitions.turned_away import TurnedAway
 from headrace.broker.partitions.validating import refusal_of, walked_at_once, walked_or_refused, wanted_of_worker
 from headrace.metadata.values import PartitionImage
@@ -49,7 +49,7 @@ from headrace.wire.validation import Broken
 from headrace.wire.walking import UNWALKED, Walked
 
 
-class Tail(Protocol):
+class FollowerFeed(Protocol):
     """One follower's fetching, as the partition sees it."""
 
     def on_appended(self, partition: Partition) -> None:
@@ -99,7 +99,7 @@ class Partition(Replica):
         self._flushing_bytes = 0
         self._flushed: deque[tuple[Offset, int]] = deque()
         """Flushed ends that the high watermark has not reached, and the bytes appended below each."""
-        self._tails: dict[Tail, None] = {}
+        self._tails: dict[FollowerFeed, None] = {}
         self._visible: _Visible | None = None
         """The last that readers of the end wait for."""
         self._overtaking = Overtaking()
@@ -141,62 +141,66 @@ class Partition(Replica):
 
     # appending
 
-    def append(self, records: Buffer, *, needs_isr: bool, walked: Walked | None = None) -> Appended | Refusal:
+    def append(self, records: Buffer, *, needs_isr: bool, walked: Walked | None = None) -> Appended | WriteRefusal:
         """Append one batch, as a client sent it but for its highest time, which is that of its records. `needs_isr`:
         refuse below min.insync.replicas (acks=all). `walked`: what its records say, where they were checked; else they
         are checked here, however long that takes."""
         if self._ended is not ErrorCode.NONE:
-            return Refusal(self._ended, "The partition is not served here; refresh metadata and retry.")
+            return WriteRefusal(self._ended, "The partition is not served here; refresh metadata and retry.")
         if not self._gate.is_open:
-            return Refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, "The partition is handed over; retry.")
+            return WriteRefusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, "The partition is handed over; retry.")
         if self._share.left < 0:
             self._room.lack(self)
-            return self._turn_away(records, Refusal(ErrorCode.KAFKA_STORAGE_ERROR, FULL))
+            return self._turn_away(records, WriteRefusal(ErrorCode.KAFKA_STORAGE_ERROR, FULL))
         if self.log.read_only is not None:
-            return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, f"The partition is for reading only: {self.log.read_only}")
+            return WriteRefusal(
+                ErrorCode.KAFKA_STORAGE_ERROR, f"The partition is for reading only: {self.log.read_only}"
+            )
         if needs_isr and self._leader.in_sync < self.settings.min_insync_replicas:
             if self._doubted_at is not None:
-                return Refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, "Others may lead it now; refresh metadata and retry.")
+                return WriteRefusal(
+                    ErrorCode.NOT_LEADER_OR_FOLLOWER, "Others may lead it now; refresh metadata and retry."
+                )
             text = f"{self._leader.in_sync} in-sync replicas are fewer than min.insync.replicas="
             text += f"{self.settings.min_insync_replicas}."
-            return self._turn_away(records, Refusal(ErrorCode.NOT_ENOUGH_REPLICAS, text))
+            return self._turn_away(records, WriteRefusal(ErrorCode.NOT_ENOUGH_REPLICAS, text))
         if len(records) > self.settings.max_message_bytes:
-            return Refusal(
+            return WriteRefusal(
                 ErrorCode.MESSAGE_TOO_LARGE,
                 f"The batch of {len(records)} bytes is over max.message.bytes={self.settings.max_message_bytes}.",
             )
         now_ms = self._clock.now_ms()
         header = self._sound(records)
-        if isinstance(header, Refusal):
+        if isinstance(header, WriteRefusal):
             return header
         if walked is None:
             checked = walked_or_refused(records, self.settings, now_ms)
-            if isinstance(checked, Refusal):
+            if isinstance(checked, WriteRefusal):
                 return checked
             walked = checked
         if walked is UNWALKED:
             if problem := self._time_problem(header, now_ms):
-                return Refusal(ErrorCode.INVALID_TIMESTAMP, problem)
+                return WriteRefusal(ErrorCode.INVALID_TIMESTAMP, problem)
         elif header.max_timestamp != walked.newest_timestamp and self.settings.times is not None:
             records, header = with_newest_time(records, header, walked.newest_timestamp)
         verdict = self.producers.check(header)
         if verdict is ACCEPT:
             if self._taken_over_at is not None and self._may_lack_others(header):
-                return Refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, OVERTAKEN)
+                return WriteRefusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, OVERTAKEN)
             if self._turned_away and self._turned_away.awaits_another(header, self._clock.monotonic()):
-                return Refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, OVERTAKEN)
+                return WriteRefusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, OVERTAKEN)
             return self._append(records, header, now_ms, needs_flush=needs_isr)
         if isinstance(verdict, Refuse):
             if verdict.error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and self._has_overtaken(header):
-                return Refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, OVERTAKEN)
-            return Refusal(verdict.error, verdict.message)
+                return WriteRefusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, OVERTAKEN)
+            return WriteRefusal(verdict.error, verdict.message)
         self._overtaking.on_duplicate(header.producer_id, self._clock.monotonic())
         if not needs_isr and (refusal := self.write_out()):
             return refusal
         time_ms = verdict.timestamp if self.settings.times is None else -1
         return Appended(verdict.base_offset, Offset(verdict.last_offset + 1), time_ms)
 
-    def _turn_away(self, records: Buffer, refusal: Refusal) -> Refusal:
+    def _turn_away(self, records: Buffer, refusal: WriteRefusal) -> WriteRefusal:
         """What a producer that is not known sends after these is not to be taken before they are."""
         if len(records) >= HEADER_BYTES:
             header = parse_header(records)
@@ -267,7 +271,7 @@ class Partition(Replica):
 
     def _wait(self, again: Callable[[], None], size: int, done: Done) -> None:
         if not self._gate.park(again, size):
-            done(Refusal(ErrorCode.REQUEST_TIMED_OUT, "Too much waits until the partition is handed over; retry."))
+            done(WriteRefusal(ErrorCode.REQUEST_TIMED_OUT, "Too much waits until the partition is handed over; retry."))
 
     def _on_turn(self, kept: bytes, needs_isr: bool, done: Done, result: Result) -> None:
         if self._is_held_up:
@@ -277,7 +281,7 @@ class Partition(Replica):
 
     def _turn(self, records: Buffer) -> Wanted | None:
         """What a worker is to do with the batch whose turn it is; None where it is to be refused, or to wait."""
-        if not self.is_open or isinstance(self._sound(records), Refusal):
+        if not self.is_open or isinstance(self._sound(records), WriteRefusal):
             return None
         return wanted_of_worker(records, self.settings, self._clock.now_ms())
 
@@ -326,18 +330,20 @@ class Partition(Replica):
         assert self._gate.is_stopped, "what is sealed is all there is"
         self._gate.is_proposed = True
 
-    def _append_turn(self, result: Result, needs_isr: bool) -> Appended | Refusal:
+    def _append_turn(self, result: Result, needs_isr: bool) -> Appended | WriteRefusal:
         if isinstance(result, Overflow):
-            return Refusal(ErrorCode.REQUEST_TIMED_OUT, "Too many batches wait to be unpacked; retry.")
+            return WriteRefusal(ErrorCode.REQUEST_TIMED_OUT, "Too many batches wait to be unpacked; retry.")
         if isinstance(result, Unsound):
-            return Refusal(ErrorCode.INVALID_RECORD, result.reason)
+            return WriteRefusal(ErrorCode.INVALID_RECORD, result.reason)
         if isinstance(result, Broken):
             return refusal_of(result)
         if not isinstance(result, Repacked):
             return self.append(result, needs_isr=needs_isr)
         return self.append(result.batch, needs_isr=needs_isr, walked=result.records)
 
-    def _append(self, records: Buffer, header: BatchHeader, now_ms: int, *, needs_flush: bool) -> Appended | Refusal:
+    def _append(
+        self, records: Buffer, header: BatchHeader, now_ms: int, *, needs_flush: bool
+    ) -> Appended | WriteRefusal:
         try:
             appended = self.log.append(records, [(0, header)], leader_epoch=self._leader.epoch, now_ms=now_ms)
         except (OSError, StorageFailure) as error:
@@ -362,20 +368,22 @@ class Partition(Replica):
         if self.log.flushed_end == self.log.log_end_offset:
             self._on_durable(self.log.flushed_end, self._appended_bytes)
 
-    def _sound(self, records: Buffer) -> BatchHeader | Refusal:
+    def _sound(self, records: Buffer) -> BatchHeader | WriteRefusal:
         """Exactly one batch, of any size, whose header is sound and a client's; or why not."""
         try:
             header = check_batch(records, 0, len(records))
         except InvalidBatch as error:
-            return Refusal(ErrorCode.INVALID_RECORD, str(error))
+            return WriteRefusal(ErrorCode.INVALID_RECORD, str(error))
         except CorruptBatch as error:
-            return Refusal(ErrorCode.CORRUPT_MESSAGE, str(error))
+            return WriteRefusal(ErrorCode.CORRUPT_MESSAGE, str(error))
         if LENGTH_END + header.batch_length != len(records):
-            return Refusal(ErrorCode.INVALID_RECORD, "A produce request carries exactly one batch per partition.")
+            return WriteRefusal(ErrorCode.INVALID_RECORD, "A produce request carries exactly one batch per partition.")
         if header.base_offset != 0:
-            return Refusal(ErrorCode.INVALID_RECORD, f"A client's batch begins at offset 0, not {header.base_offset}.")
+            return WriteRefusal(
+                ErrorCode.INVALID_RECORD, f"A client's batch begins at offset 0, not {header.base_offset}."
+            )
         if header.producer_id >= 0 and header.base_sequence < 0:
-            return Refusal(ErrorCode.INVALID_RECORD, "A batch of an idempotent producer has a sequence number.")
+            return WriteRefusal(ErrorCode.INVALID_RECORD, "A batch of an idempotent producer has a sequence number.")
         if header.attributes & UNUSUAL and (refusal := self._unusual(header)):
             return refusal
         return header
@@ -385,13 +393,15 @@ class Partition(Replica):
         bounds = self.settings.times
         return bounds.problem(header.base_timestamp, header.max_timestamp, now_ms) if bounds is not None else None
 
-    def _unusual(self, header: BatchHeader) -> Refusal | None:
+    def _unusual(self, header: BatchHeader) -> WriteRefusal | None:
         if header.is_control:
-            return Refusal(ErrorCode.INVALID_RECORD, "Clients may not write control batches.")
+            return WriteRefusal(ErrorCode.INVALID_RECORD, "Clients may not write control batches.")
         if header.is_transactional:
-            return Refusal(ErrorCode.INVALID_TXN_STATE, "Transactions are not supported yet.")
+            return WriteRefusal(ErrorCode.INVALID_TXN_STATE, "Transactions are not supported yet.")
         if header.is_log_append_time and self.settings.times is not None:
-            return Refusal(ErrorCode.INVALID_TIMESTAMP, "Only a broker may say that a batch bears log append time.")
+            return WriteRefusal(
+                ErrorCode.INVALID_TIMESTAMP, "Only a broker may say that a batch bears log append time."
+            )
         return None
 
     def park_commit(self, end: Offset, waiter: Commit) -> None:
@@ -492,11 +502,11 @@ class Partition(Replica):
         """Whole batches from `offset` to the log's end, for a follower. Raises as `read`."""
         return self.log.read(offset, bytes_max, self.log.log_end_offset, at_least_one=at_least_one)
 
-    def watch_tail(self, tail: Tail) -> None:
+    def watch_tail(self, tail: FollowerFeed) -> None:
         """Tell `tail` of appends, of what else it is to know, and of the end of this epoch."""
         self._tails[tail] = None
 
-    def unwatch_tail(self, tail: Tail) -> None:
+    def unwatch_tail(self, tail: FollowerFeed) -> None:
         self._tails.pop(tail, None)
 
     def on_damage(self) -> None:

@@ -30,7 +30,7 @@ from headrace.wire.validation import RecordFault
 log = structlog.get_logger(__name__)
 
 
-class Refusal(NamedTuple):
+class WriteRefusal(NamedTuple):
     """Why nothing was appended, for the client."""
 
     error: ErrorCode
@@ -386,7 +386,7 @@ class Replica(ABC):
         if len(self.producers):
             self.log.write_producer_snapshot(self.producers.snapshot(), self.log.log_end_offset)
 
-    def write_out(self) -> Refusal | None:
+    def write_out(self) -> WriteRefusal | None:
         """See `PartitionLog`: for the flusher, for an acknowledgement that waits for no flush, and for who looks into
         the log's files from another thread."""
         try:
@@ -454,11 +454,11 @@ class Replica(ABC):
         would be counted on for as long as nothing comes."""
         self._fail(StorageFailure("its file could not be synced behind the journal"))
 
-    def _failed(self, error: Exception) -> Refusal:
+    def _failed(self, error: Exception) -> WriteRefusal:
         self._fail(error)
         if isinstance(error, NoRoom):
-            return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, FULL)
-        return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, "The log's disk failed; the partition is offline.")
+            return WriteRefusal(ErrorCode.KAFKA_STORAGE_ERROR, FULL)
+        return WriteRefusal(ErrorCode.KAFKA_STORAGE_ERROR, "The log's disk failed; the partition is offline.")
 
     def _fail(self, cause: Exception) -> None:
         """The disk failed: nothing unflushed is acknowledged, now or later, and nothing more is taken. Where it is full

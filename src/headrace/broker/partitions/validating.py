@@ -19,7 +19,7 @@ from headrace.base.limits import (
 )
 from headrace.base.ports import Buffer
 from headrace.broker.partitions.repacking import Wanted
-from headrace.broker.partitions.replica import Refusal
+from headrace.broker.partitions.replica import WriteRefusal
 from headrace.broker.partitions.settings import PartitionSettings
 from headrace.wire.batches import COMPRESSION_MASK, HEADER_BYTES, CorruptBatch, walk_batch
 from headrace.wire.compression import Compression
@@ -78,7 +78,7 @@ def wanted_of_worker(records: Buffer, settings: PartitionSettings, now_ms: int) 
     return Wanted(codec, settings.rules(now_ms), settings.codec_level)
 
 
-def walked_or_refused(records: Buffer, settings: PartitionSettings, now_ms: int) -> Walked | Refusal:
+def walked_or_refused(records: Buffer, settings: PartitionSettings, now_ms: int) -> Walked | WriteRefusal:
     """What the records of a batch say, however long that takes; or which of them are refused."""
     if walked := walked_at_once(records, settings, now_ms):
         return walked
@@ -86,9 +86,9 @@ def walked_or_refused(records: Buffer, settings: PartitionSettings, now_ms: int)
         walked = walk_batch(records, limit=REPACKED_BATCH_BYTES_MAX)
         broken = broken_rules(records, walked, settings.rules(now_ms), limit=REPACKED_BATCH_BYTES_MAX)
     except CorruptBatch as error:
-        return Refusal(ErrorCode.INVALID_RECORD, str(error))
+        return WriteRefusal(ErrorCode.INVALID_RECORD, str(error))
     return refusal_of(broken) if broken else walked
 
 
-def refusal_of(broken: Broken) -> Refusal:
-    return Refusal(broken.error, broken.message, broken.faults)
+def refusal_of(broken: Broken) -> WriteRefusal:
+    return WriteRefusal(broken.error, broken.message, broken.faults)

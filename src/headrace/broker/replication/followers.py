@@ -25,7 +25,7 @@ from headrace.base.limits import (
 )
 from headrace.base.ports import Buffer, Clock
 from headrace.broker.kit.deferred import Deferred
-from headrace.broker.kit.gathering import Gathering
+from headrace.broker.kit.gathering import GroupCommitTimer
 from headrace.broker.kit.tasks import OnBug, started
 from headrace.broker.partitions.opening import in_thread
 from headrace.broker.partitions.partition import Partition
@@ -103,7 +103,7 @@ class FollowerSession:
         self._begun: set[TopicPartition] = set()
         """Of these, those in `_told`."""
         self._encoder: asyncio.Task[None] | None = None
-        self._gathering = Gathering(self._loop)
+        self._gathering = GroupCommitTimer(self._loop)
         self._is_behind = False
         """There was more to send than the last answer had room for."""
         self._waiting: Waiting | None = None

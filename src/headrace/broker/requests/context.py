@@ -14,8 +14,8 @@ from headrace.net.server.connection import Answer, Connection, Later
 
 if TYPE_CHECKING:
     from headrace.broker.cluster.control import Control
+    from headrace.broker.cluster.controller_service import ControllerService
     from headrace.broker.cluster.driver import MetadataDriver
-    from headrace.broker.cluster.duties import Duties
     from headrace.broker.durable.history import History
     from headrace.broker.groups.service import GroupService
     from headrace.broker.kit.deferred import Deadlines, Deferred
@@ -37,7 +37,7 @@ class Services:
     random: Random
     metadata: MetadataDriver
     control: Control
-    duties: Duties
+    controller: ControllerService
     address_of: Callable[[BrokerId], Address | None]
     """Where a broker is reached by others, where that is known."""
     partitions: Partitions

@@ -45,7 +45,7 @@ class CleaningRunner(Protocol):
         more."""
 
 
-def in_thread(disk: Disk) -> CleaningRunner:
+def thread_runner(disk: Disk) -> CleaningRunner:
     """In a worker thread of this process, unthrottled: for a disk that no other process can see."""
 
     async def run(job: CleaningJob, stopping: asyncio.Event, bytes_per_second: float) -> Cleaned:

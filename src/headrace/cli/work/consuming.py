@@ -18,7 +18,7 @@ from headrace.net.client.consumer import Consumer, Fetched
 from headrace.net.client.errors import ClientError
 from headrace.net.client.offsets import EARLIEST, LATEST, list_offsets
 from headrace.net.client.retry import FOREVER, Backoff
-from headrace.wire.records import Record, told
+from headrace.wire.records import Record, readable_name
 
 TOLD_FROM_FAILURE: Final = 4
 """A leader that changes is found again before that."""
@@ -70,8 +70,8 @@ class Waiting:
     def tell(self, error: ClientError, failures: int) -> None:
         """As `Backoff.on_failure`."""
         sentence, now = str(error).rstrip("."), self._clock()
-        told, at = self._told
-        if failures < TOLD_FROM_FAILURE or (sentence == told and now - at < TOLD_AGAIN_SECONDS):
+        readable_name, at = self._told
+        if failures < TOLD_FROM_FAILURE or (sentence == readable_name and now - at < TOLD_AGAIN_SECONDS):
             return
         self._told = (sentence, now)
         note(f"Waiting: {sentence}; tried again until it is there.")
@@ -149,7 +149,7 @@ def as_json(fetched: Fetched, record: Record) -> dict[str, Any]:
         "timestamp": record.timestamp,
         **_bytes_field("key", record.key),
         **_bytes_field("value", record.value),
-        "headers": [{"name": told(name), **_bytes_field("value", value)} for name, value in record.headers],
+        "headers": [{"name": readable_name(name), **_bytes_field("value", value)} for name, value in record.headers],
     }
 
 

@@ -47,7 +47,7 @@ async def recover(bootstrap: str, topic: str, partition: int | None, to: int | N
     raise UsageError("No broker has a durable store (durable.url): there is nothing to recover from.")
 
 
-def told(one: Mapping[str, Any], *, done: bool) -> Iterator[str]:
+def recovery_lines(one: Mapping[str, Any], *, done: bool) -> Iterator[str]:
     """What is, or would be, of one partition, and what it costs."""
     if one["refusal"]:
         yield one["refusal"]

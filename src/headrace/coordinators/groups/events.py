@@ -351,10 +351,10 @@ class Rebalancing:
 
 
 @dataclass(frozen=True, slots=True)
-class Again:
+class SplitHeartbeats:
     """Deliver these again, in their order and in two halves: together they are too large for the log."""
 
     heartbeats: tuple[ConsumerHeartbeat, ...]
 
 
-Effect: TypeAlias = Reply | Append | Wake | Rebalancing | Again
+Effect: TypeAlias = Reply | Append | Wake | Rebalancing | SplitHeartbeats

@@ -24,7 +24,7 @@ from headrace.base.limits import (
 from headrace.base.ports import Buffer
 from headrace.net.server.hangup import has_hung_up
 from headrace.net.server.loglimit import LogLimit
-from headrace.net.server.request_budget import Room
+from headrace.net.server.request_budget import RequestBudget
 from headrace.wire.frames import LENGTH_BYTES, FrameSplitter
 
 Answer: TypeAlias = list[Buffer]
@@ -59,7 +59,7 @@ class Owner(Protocol):
     """The listener, as its connections see it."""
 
     serve: Serve
-    room: Room
+    room: RequestBudget
     log: LogLimit
 
     def admit(self, connection: Connection) -> bool:

@@ -18,7 +18,7 @@ from headrace.net.server.connection import Connection as Connection
 from headrace.net.server.connection import Later as Later
 from headrace.net.server.connection import Serve as Serve
 from headrace.net.server.loglimit import LogLimit
-from headrace.net.server.request_budget import Bounds, Gauge, Room
+from headrace.net.server.request_budget import Bounds, Gauge, RequestBudget
 
 BACKLOG: Final = 1024
 
@@ -35,7 +35,7 @@ class Listener:
 
     def __init__(self, serve: Serve, bounds: Bounds | None = None) -> None:
         self.serve = serve
-        self.room = Room(bounds or Bounds())
+        self.room = RequestBudget(bounds or Bounds())
         loop = asyncio.get_running_loop()
         self.log = LogLimit(loop.time)
         self.crowd_max = Crowd()

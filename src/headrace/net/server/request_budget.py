@@ -115,7 +115,7 @@ class _Unread(NamedTuple):
     """When it was last seen to have taken something, or began not to."""
 
 
-class Room:
+class RequestBudget:
     """The accounts. `now` is the time of the last sweep, by the event loop's clock: exact enough for every bound."""
 
     def __init__(self, bounds: Bounds) -> None:

@@ -16,8 +16,8 @@ import immutables
 
 from headrace.base.ids import PartitionIndex, TopicPartition
 from headrace.broker.cluster import membership
-from headrace.broker.cluster.duties import Duties
-from headrace.broker.cluster.settling import Settling
+from headrace.broker.cluster.controller_service import ControllerService
+from headrace.broker.cluster.transitions import BrokerTransitions
 from headrace.broker.groups.service import OFFSETS_TOPIC, GroupService
 from headrace.broker.groups.shard import GroupShard
 from headrace.broker.groups.writes import Entry, batch
@@ -131,11 +131,11 @@ def coordinator_never_in_doubt() -> Iterator[None]:
 def quorum_not_asked_at_a_heartbeat() -> Iterator[None]:
     """Whoever takes itself for the controller answers from what it has."""
 
-    async def unasked(self: Duties, ask: Heartbeat) -> bool | Refusal:
+    async def unasked(self: ControllerService, ask: Heartbeat) -> bool | Refusal:
         known = self._metadata.image.brokers.get(ask.broker_id)
         return known is not None and not known.fenced
 
-    with patch.object(Duties, "_standing", unasked):
+    with patch.object(ControllerService, "_standing", unasked):
         yield
 
 
@@ -149,12 +149,12 @@ def lease_not_limited_to_the_session() -> Iterator[None]:
 @contextmanager
 def fenced_though_heard() -> Iterator[None]:
     """Whoever was silent when the controller looked is fenced, also if it is heard before its turn comes."""
-    fence = Settling.fence
+    fence = BrokerTransitions.fence
 
-    async def all_the_same(self: Settling, known: BrokerImage, **options: Any) -> Refusal | None:
+    async def all_the_same(self: BrokerTransitions, known: BrokerImage, **options: Any) -> Refusal | None:
         return await fence(self, known)
 
-    with patch.object(Settling, "fence", all_the_same):
+    with patch.object(BrokerTransitions, "fence", all_the_same):
         yield
 
 

@@ -34,7 +34,7 @@ from headrace.controller.asks import (
     SealMove,
 )
 from headrace.controller.decision import Decision, Refusal, decided
-from headrace.controller.moves import Seal, Tail
+from headrace.controller.moves import Seal, SealedTail
 from headrace.metadata import replay
 from headrace.metadata.events import MetadataEvent, MoveCancelled, SegmentPublished
 from headrace.metadata.image import MetadataImage
@@ -107,7 +107,7 @@ def event_before_object() -> Iterator[None]:
         await publish(self, partition, descriptor, *rest)
         await stored(descriptor)
 
-    async def tail_of(self: Owner, partition: Partition) -> Tail | None:
+    async def tail_of(self: Owner, partition: Partition) -> SealedTail | None:
         if (tail := await export_tail(self, partition)) is not None:
             await stored(tail.descriptor)
         return tail

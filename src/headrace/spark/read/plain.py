@@ -15,7 +15,7 @@ from headrace.base.errors import CorruptData
 from headrace.base.ports import Buffer
 from headrace.spark.read.columns import ARROW_TYPES, CREATE_TIME, LOG_APPEND_TIME, Columns
 from headrace.wire.batches import BatchHeader
-from headrace.wire.records import Record, told, unpack_records
+from headrace.wire.records import Record, readable_name, unpack_records
 
 ROWS_PER_BATCH: Final = 32_768
 BYTES_PER_BATCH: Final = 32 * 1024 * 1024
@@ -85,7 +85,8 @@ class PlainRows:
                 return [kind for _, kind in self._rows]
             case "headers":
                 return [
-                    [{"key": told(name), "value": value} for name, value in record.headers] for record, _ in self._rows
+                    [{"key": readable_name(name), "value": value} for name, value in record.headers]
+                    for record, _ in self._rows
                 ]
             case _:
                 return [getattr(record, name) for record, _ in self._rows]

@@ -21,7 +21,7 @@ from headrace.storage.log.appending import Placed
 from headrace.storage.log.files import SegmentFiles
 from headrace.storage.log.reading.cutting import cut, first_batch
 from headrace.storage.log.reading.newest import Newest
-from headrace.storage.log.reading.repeat_reads import Again
+from headrace.storage.log.reading.repeat_reads import RepeatReads
 from headrace.storage.log.scan import headers_in
 from headrace.storage.log.segment import RELATIVE_OFFSET_MAX, Segment
 from headrace.wire.batches import HEADER_BYTES, LENGTH_END, BatchHeader, mend_emptied
@@ -54,7 +54,13 @@ class Contents:
     )
 
     def __init__(
-        self, disk: Disk, files: SegmentFiles, directory: Path, segments: list[Segment], newest: Newest, again: Again
+        self,
+        disk: Disk,
+        files: SegmentFiles,
+        directory: Path,
+        segments: list[Segment],
+        newest: Newest,
+        again: RepeatReads,
     ) -> None:
         self._disk = disk
         self._files = files

@@ -41,7 +41,7 @@ from headrace.storage.log.journal.journal import Journal, JournalRound, Recovera
 from headrace.storage.log.journal.rounds import LogKey
 from headrace.storage.log.names import CHECKPOINT, DELETED, STAMP, STRAY, key_of, out_of_use, partition_name
 from headrace.storage.log.partition import LocalLog
-from headrace.storage.log.reading.cache_budget import Room
+from headrace.storage.log.reading.cache_budget import ReadCacheBudget
 from headrace.storage.log.reading.repeat_reads import Question
 from headrace.storage.log.recovery.opening import Recovered, Recovery, recover
 from headrace.storage.log.recovery.replaced import BEGUN_ANEW, finish_begun_anew
@@ -67,8 +67,8 @@ class LocalLogEngine:
         self._root = root
         self._journal = journal
         self._files = SegmentFiles(disk, open_files_max)
-        self._newest = Room[int](NEWEST_BYTES_MAX)
-        self._again = Room[Question](READ_AGAIN_BYTES_MAX)
+        self._newest = ReadCacheBudget[int](NEWEST_BYTES_MAX)
+        self._again = ReadCacheBudget[Question](READ_AGAIN_BYTES_MAX)
 
     @property
     def root(self) -> Path:

@@ -50,9 +50,9 @@ from headrace.storage.log.flush import Ticket, Unsynced
 from headrace.storage.log.journal.journal import Journal, JournalEntry
 from headrace.storage.log.names import CHECKPOINT, EPOCHS, SEALED, SNAPSHOT, STAMP, key_of, numbered, segment_paths
 from headrace.storage.log.reading import lookups
-from headrace.storage.log.reading.cache_budget import Room
+from headrace.storage.log.reading.cache_budget import ReadCacheBudget
 from headrace.storage.log.reading.newest import Newest
-from headrace.storage.log.reading.repeat_reads import Again, Question
+from headrace.storage.log.reading.repeat_reads import Question, RepeatReads
 from headrace.storage.log.recovery.damage import Examination, write_damages
 from headrace.storage.log.recovery.opening import Recovered
 from headrace.storage.log.recovery.replaced import (
@@ -118,8 +118,8 @@ class LocalLog:
         recovered: Recovered,
         exists: bool,
         set_aside: Path | None = None,
-        newest: Room[int],
-        again: Room[Question],
+        newest: ReadCacheBudget[int],
+        again: ReadCacheBudget[Question],
         journal: Journal | None = None,
         is_journaled: bool = False,
         sealed_in: LeaderEpoch | None = None,
@@ -135,7 +135,7 @@ class LocalLog:
         self.failed = recovered.read_only is not None
         self._disk = disk
         self._files = files
-        self._contents = Contents(disk, files, directory, recovered.segments, Newest(newest), Again(again))
+        self._contents = Contents(disk, files, directory, recovered.segments, Newest(newest), RepeatReads(again))
         self._compaction = Compaction(disk, directory, self._contents, recovered.compacted)
         self.log_start_offset = recovered.start
         self.log_end_offset = self.flushed_end = recovered.end

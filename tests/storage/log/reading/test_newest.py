@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from headrace.base.ids import Offset
 from headrace.base.limits import NEWEST_BATCH_OVERHEAD_BYTES, NEWEST_BYTES_MAX, NEWEST_UNREAD_BYTES_MAX
 from headrace.storage.log.appending import Placed, place
-from headrace.storage.log.reading.cache_budget import Room
+from headrace.storage.log.reading.cache_budget import ReadCacheBudget
 from headrace.storage.log.reading.newest import Newest
 from headrace.wire.batches import Record, encode_batch, parse_header
 
@@ -21,7 +21,7 @@ def placed(base: int, *sizes: int) -> Placed:
     return place(data, [(0, parse_header(data))], base, 0)
 
 
-def followed(room: Room[int]) -> Newest:
+def followed(room: ReadCacheBudget[int]) -> Newest:
     newest = Newest(room)
     newest.follow()
     return newest
@@ -52,7 +52,7 @@ sizes = st.lists(st.integers(0, 3000), min_size=1, max_size=4)
     st.lists(st.tuples(st.integers(0, 60), st.integers(0, 9000), st.integers(0, 90), st.booleans()), max_size=20),
 )
 def test_what_is_given_is_what_was_appended(appends: list[list[int]], reads: list[tuple[int, int, int, bool]]) -> None:
-    newest, twin, base = followed(Room[int](NEWEST_BYTES_MAX)), Twin(), 0
+    newest, twin, base = followed(ReadCacheBudget[int](NEWEST_BYTES_MAX)), Twin(), 0
     for each in appends:
         batch = placed(base, *each)
         newest.add(batch, base)
@@ -75,14 +75,14 @@ def appended(newest: Newest, base: int, size: int) -> int:
 
 
 def test_of_a_log_whose_end_nobody_reads_nothing_is_kept() -> None:
-    room = Room[int](NEWEST_BYTES_MAX)
+    room = ReadCacheBudget[int](NEWEST_BYTES_MAX)
     newest = Newest(room)
     appended(newest, 0, 10)
     assert (newest.read(0, 1000, 1, at_least_one=True), len(newest), room.size) == (None, 0, 0)
 
 
 def test_what_is_read_no_more_is_dropped_and_comes_back_with_its_reader() -> None:
-    newest = followed(Room[int](NEWEST_BYTES_MAX))
+    newest = followed(ReadCacheBudget[int](NEWEST_BYTES_MAX))
     for base in range(NEWEST_UNREAD_BYTES_MAX // 10_000 + 2):
         appended(newest, base, 10_000)
     assert len(newest) == 0
@@ -94,7 +94,7 @@ def test_what_is_read_no_more_is_dropped_and_comes_back_with_its_reader() -> Non
 
 
 def test_what_is_read_is_kept_for_the_next_reader() -> None:
-    newest = followed(Room[int](NEWEST_BYTES_MAX))
+    newest = followed(ReadCacheBudget[int](NEWEST_BYTES_MAX))
     for base in range(3 * NEWEST_UNREAD_BYTES_MAX // 10_000):
         appended(newest, base, 10_000)
         assert newest.read(base, 1, base + 1, at_least_one=True)
@@ -102,8 +102,8 @@ def test_what_is_read_is_kept_for_the_next_reader() -> None:
 
 
 def test_all_together_keep_to_their_bound_and_what_came_first_gives_way() -> None:
-    size = appended(followed(Room[int](NEWEST_BYTES_MAX)), 0, 4_000)
-    room = Room[int](5 * size + 1)
+    size = appended(followed(ReadCacheBudget[int](NEWEST_BYTES_MAX)), 0, 4_000)
+    room = ReadCacheBudget[int](5 * size + 1)
     each = [followed(room) for _ in range(20)]
     for number, newest in enumerate(each):
         appended(newest, number, 4_000)
@@ -113,8 +113,8 @@ def test_all_together_keep_to_their_bound_and_what_came_first_gives_way() -> Non
 
 
 def test_what_is_dropped_is_given_no_more_and_its_room_comes_free_in_its_turn() -> None:
-    size = appended(followed(Room[int](NEWEST_BYTES_MAX)), 0, 100)
-    room = Room[int](10 * size)
+    size = appended(followed(ReadCacheBudget[int](NEWEST_BYTES_MAX)), 0, 100)
+    room = ReadCacheBudget[int](10 * size)
     newest = followed(room)
     for base in range(5):
         appended(newest, base, 100)
@@ -128,7 +128,7 @@ def test_what_is_dropped_is_given_no_more_and_its_room_comes_free_in_its_turn() 
 
 
 def test_a_batch_bigger_than_all_room_is_not_kept() -> None:
-    room = Room[int](1000)
+    room = ReadCacheBudget[int](1000)
     newest = followed(room)
     appended(newest, 0, 2000)
     assert (len(newest), room.size) == (0, 0)
@@ -136,7 +136,7 @@ def test_a_batch_bigger_than_all_room_is_not_kept() -> None:
 
 def test_several_batches_that_came_as_one_are_left_to_the_file() -> None:
     """A reader may see the first of them and not the second."""
-    newest = followed(Room[int](NEWEST_BYTES_MAX))
+    newest = followed(ReadCacheBudget[int](NEWEST_BYTES_MAX))
     first = encode_batch([Record(0, THEN_MS, None, b"a", ())])
     header = parse_header(first)
     both = place(first + first, [(0, header), (len(first), header)], 0, 0)

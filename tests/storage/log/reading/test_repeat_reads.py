@@ -14,8 +14,8 @@ from headrace.base.ids import Offset
 from headrace.base.limits import READ_AGAIN_BYTES_MAX, READ_AGAIN_STARTS_MAX
 from headrace.storage.log.partition import LocalLog
 from headrace.storage.log.reading import repeat_reads as keeping
-from headrace.storage.log.reading.cache_budget import Room
-from headrace.storage.log.reading.repeat_reads import Again, Question
+from headrace.storage.log.reading.cache_budget import ReadCacheBudget
+from headrace.storage.log.reading.repeat_reads import Question, RepeatReads
 from tests.storage.log.compaction.test_log_compaction import CONFIG, World, read_from
 from tests.storage.log.log_world import SMALL, Twin, batch, flush, new_disk, open_log
 from tests.storage.log.memory_disk import MemoryDisk
@@ -180,7 +180,7 @@ def test_every_reader_is_given_what_the_file_has(steps: list[tuple[str, int, int
         elif one < log.log_end_offset:
             answers = [told(log, one, other, end) for _ in range(3)]
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(Again, "find", lambda *_: None)
+                patch.setattr(RepeatReads, "find", lambda *_: None)
                 assert answers == [told(log, one, other, end)] * 3
 
 
@@ -191,13 +191,13 @@ def told(log: LocalLog, start: int, max_bytes: int, end: int) -> bytes | str:
         return str(error)
 
 
-def answer(again: Again, start: int, size: int = 100) -> None:
+def answer(again: RepeatReads, start: int, size: int = 100) -> None:
     again.add(start, size, memoryview(bytes(size)), start + 1, held=size)
 
 
-def shared(room: Room[Question]) -> Again:
+def shared(room: ReadCacheBudget[Question]) -> RepeatReads:
     """Read by several."""
-    again = Again(room)
+    again = RepeatReads(room)
     answer(again, -1, 1)
     answer(again, -1, 1)
     again.drop()
@@ -205,7 +205,7 @@ def shared(room: Room[Question]) -> Again:
 
 
 def test_all_together_keep_to_their_bound_and_what_came_first_gives_way() -> None:
-    room = Room[Question](500)
+    room = ReadCacheBudget[Question](500)
     each = [shared(room) for _ in range(20)]
     for start, again in enumerate(each):
         answer(again, start)
@@ -214,7 +214,7 @@ def test_all_together_keep_to_their_bound_and_what_came_first_gives_way() -> Non
 
 
 def test_who_reads_alone_again_leaves_nothing_after_a_while() -> None:
-    again = shared(Room[Question](READ_AGAIN_BYTES_MAX))
+    again = shared(ReadCacheBudget[Question](READ_AGAIN_BYTES_MAX))
     for start in range(2 * READ_AGAIN_STARTS_MAX):
         answer(again, start)
     assert len(again) < READ_AGAIN_STARTS_MAX
@@ -224,7 +224,7 @@ def test_who_reads_alone_again_leaves_nothing_after_a_while() -> None:
 
 
 def test_an_answer_is_for_its_question_and_for_no_earlier_end() -> None:
-    again = shared(Room[Question](READ_AGAIN_BYTES_MAX))
+    again = shared(ReadCacheBudget[Question](READ_AGAIN_BYTES_MAX))
     answer(again, 5)
     assert again.find(5, 100, 6)
     assert [again.find(5, 100, 5), again.find(5, 99, 6), again.find(4, 100, 6)] == [None] * 3

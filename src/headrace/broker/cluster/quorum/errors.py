@@ -6,7 +6,7 @@ from __future__ import annotations
 from headrace.base.errors import HeadraceError
 from headrace.base.ids import BrokerId
 from headrace.base.limits import METADATA_ENTRY_BYTES_MAX
-from headrace.raft.membership import Refusal
+from headrace.raft.membership import MembershipRefusal
 
 
 class MetadataStopped(HeadraceError):  # noqa: N818 - a state, not a mistake
@@ -44,6 +44,6 @@ class ChangeTooLarge(HeadraceError):  # noqa: N818
 class ChangeRefused(HeadraceError):  # noqa: N818
     """The quorum's leader did not take it: nothing was done."""
 
-    def __init__(self, refusal: Refusal) -> None:
+    def __init__(self, refusal: MembershipRefusal) -> None:
         super().__init__(f"The quorum refuses the change: {refusal.value}.")
         self.refusal = refusal

@@ -20,7 +20,6 @@ from headrace.coordinators.groups.consumer.changes import ConsumerRecord, change
 from headrace.coordinators.groups.consumer.heartbeats import ConsumerHeartbeat
 from headrace.coordinators.groups.consumer.model import JOINING_EPOCH, ConsumerGroup, ConsumerHeartbeatReply
 from headrace.coordinators.groups.events import (
-    Again,
     AnyReply,
     CommitOffsets,
     GroupForgotten,
@@ -29,6 +28,7 @@ from headrace.coordinators.groups.events import (
     JoinReply,
     LeaveReply,
     PutOff,
+    SplitHeartbeats,
     SyncReply,
 )
 from headrace.coordinators.groups.model import ConsumerWrite, Group, GroupState
@@ -252,7 +252,7 @@ def on_refused(turn: Turn, write: ConsumerWrite, error: ErrorCode) -> None:
     turn.group = replaced(before, writes=group.writes, next_write=group.next_write)
     turn.wake(turn.group.earliest_deadline_ms())
     if write.heartbeats and error in UNWRITABLE:
-        turn.effects.append(Again(write.heartbeats))
+        turn.effects.append(SplitHeartbeats(write.heartbeats))
     else:  # no commit is too large, and there is no word for what is
         told = ErrorCode.UNKNOWN_SERVER_ERROR if error is ErrorCode.INVALID_COMMIT_OFFSET_SIZE else error
         _answer(turn, write, told)

@@ -16,7 +16,7 @@ class Keeper(Protocol[Key_contra]):
         """This gives way to what is newer, where it is there still."""
 
 
-class Room(Generic[Key]):
+class ReadCacheBudget(Generic[Key]):
     """Bounded by `bytes_max`: what came first gives way first. Loop-only."""
 
     def __init__(self, bytes_max: int) -> None:

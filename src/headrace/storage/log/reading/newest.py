@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from headrace.base.limits import NEWEST_BATCH_OVERHEAD_BYTES, NEWEST_UNREAD_BYTES_MAX
 from headrace.storage.log.appending import Placed
-from headrace.storage.log.reading.cache_budget import Room
+from headrace.storage.log.reading.cache_budget import ReadCacheBudget
 
 
 class Newest:
@@ -17,7 +17,7 @@ class Newest:
 
     __slots__ = ("_batches", "_is_followed", "_room", "_unread")
 
-    def __init__(self, room: Room[int]) -> None:
+    def __init__(self, room: ReadCacheBudget[int]) -> None:
         self._room = room
         self._batches: dict[int, tuple[int, bytes]] = {}
         """By base offset: the offset after it, and its bytes."""

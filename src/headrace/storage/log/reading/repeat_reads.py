@@ -9,18 +9,18 @@ stands in its files changes, all of this is dropped.
 from __future__ import annotations
 
 from headrace.base.limits import READ_AGAIN_BYTES_MIN, READ_AGAIN_STARTS_MAX
-from headrace.storage.log.reading.cache_budget import Room
+from headrace.storage.log.reading.cache_budget import ReadCacheBudget
 
 Question = tuple[int, int]
 """Where a read starts, and the bytes that it may have."""
 
 
-class Again:
+class RepeatReads:
     """What is kept of one log."""
 
     __slots__ = ("_answers", "_reads_left", "_room", "_starts")
 
-    def __init__(self, room: Room[Question]) -> None:
+    def __init__(self, room: ReadCacheBudget[Question]) -> None:
         self._room = room
         self._answers: dict[Question, tuple[memoryview, int]] = {}
         """What was read, and the least end of the log at which it is the answer."""

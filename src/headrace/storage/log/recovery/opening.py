@@ -75,7 +75,7 @@ from headrace.storage.log.names import (
 from headrace.storage.log.reading.lookups import headers_from
 from headrace.storage.log.recovery.damage import DAMAGES, Examination, read_damages
 from headrace.storage.log.recovery.replaced import has_replaced
-from headrace.storage.log.recovery.tail import Tail
+from headrace.storage.log.recovery.tail import UnacceptedTail
 from headrace.storage.log.scan import CHECK_CHUNK_BYTES, checked_batches, headers_in
 from headrace.storage.log.segment import INDEX_ENTRY, TIME_ENTRY, Segment
 from headrace.wire.batches import BatchHeader, check_batches, iterate_headers
@@ -383,7 +383,7 @@ class Recovery:
         unless the journal has what goes there."""
         for segment, position, batches in self.mended:
             self._put_back(segment, position, batches)
-        tail = Tail(self.disk, self.directory, self.suspect[-1] if self.suspect else None, self.surplus)
+        tail = UnacceptedTail(self.disk, self.directory, self.suspect[-1] if self.suspect else None, self.surplus)
         if not self.lacking and tail.holds_sound_batches():
             tail.keep()
             log.warning(

@@ -21,7 +21,7 @@ from headrace.storage.log.segment import Segment
 from headrace.wire.batches import BatchHeader
 
 
-class Tail:
+class UnacceptedTail:
     """What follows the accepted bytes of the `last` segment, and the segments with these bases. Methods raise OSError;
     whatever a crash leaves of one, doing it again finishes it."""
 

@@ -15,8 +15,8 @@ import pytest
 from headrace.base.errors import StorageFailure
 from headrace.base.ids import NO_LEADER, BrokerEpoch, BrokerId, ClusterId, DirectoryId, IncarnationId, TopicId
 from headrace.broker.cluster import driver as metadata_driver
+from headrace.broker.cluster.controller_service import ControllerService
 from headrace.broker.cluster.driver import MetadataDriver
-from headrace.broker.cluster.duties import Duties
 from headrace.broker.kit.tasks import started
 from headrace.controller.asks import CreateTopics, Heartbeat, RegisterBroker
 from headrace.controller.decision import Refusal
@@ -46,7 +46,7 @@ class SetClock:
 
 
 @asynccontextmanager
-async def duties(clock: SetClock, **rest: Any) -> AsyncIterator[tuple[Duties, MetadataDriver, SlowDisk]]:
+async def controller(clock: SetClock, **rest: Any) -> AsyncIterator[tuple[ControllerService, MetadataDriver, SlowDisk]]:
     """Of the only voter."""
 
     def on_bug(error: BaseException) -> None:
@@ -55,7 +55,7 @@ async def duties(clock: SetClock, **rest: Any) -> AsyncIterator[tuple[Duties, Me
     disk = SlowDisk()
     metadata = make(disk, DIRECTORY, **rest)
     await metadata.start()
-    made = Duties(node=NODE, cluster_id=CLUSTER, configs={}, metadata=metadata, clock=clock, on_bug=on_bug)
+    made = ControllerService(node=NODE, cluster_id=CLUSTER, configs={}, metadata=metadata, clock=clock, on_bug=on_bug)
     try:
         yield made, metadata, disk
     finally:
@@ -76,7 +76,7 @@ def registration(broker: BrokerId, directory: int, incarnation: int, port: int =
 async def test_nobody_takes_the_place_of_the_controller_s_own_broker() -> None:
     """It is there, however long ago it said so: else a second process under its id takes its vote from it."""
     clock = SetClock()
-    async with duties(clock) as (asked, metadata, _):
+    async with controller(clock) as (asked, metadata, _):
         epoch = await asked.answer(registration(NODE, directory=1, incarnation=1))
         assert isinstance(epoch, int)
         clock.seconds += 1_000
@@ -90,7 +90,7 @@ async def test_nobody_takes_the_place_of_the_controller_s_own_broker() -> None:
 
 async def test_a_change_of_the_quorum_that_may_yet_be_made_is_not_called_not_made() -> None:
     """Its entry went out to others before this disk failed."""
-    async with duties(SetClock()) as (asked, _, disk):
+    async with controller(SetClock()) as (asked, _, disk):
         assert isinstance(await asked.answer(registration(NODE, directory=1, incarnation=1)), int)
         disk.fail_sync = True
         with pytest.raises(StorageFailure):
@@ -108,7 +108,7 @@ async def test_a_change_of_the_quorum_that_may_yet_be_made_is_not_called_not_mad
 )
 async def test_what_no_client_could_be_told_is_not_registered(ask: RegisterBroker) -> None:
     """Else every answer to Metadata would fail, on all brokers, after restarts too."""
-    async with duties(SetClock()) as (asked, metadata, _):
+    async with controller(SetClock()) as (asked, metadata, _):
         await asked.answer(registration(NODE, directory=1, incarnation=1))
         answer = await asked.answer(ask)
         assert isinstance(answer, Refusal)
@@ -119,10 +119,10 @@ async def test_what_no_client_could_be_told_is_not_registered(ask: RegisterBroke
 
 async def test_the_only_broker_comes_back_to_more_than_goes_into_one_entry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed, and not missed by anybody: what it led has a new epoch before it is unfenced, and then it leads again."""
-    monkeypatch.setattr("headrace.broker.cluster.settling.SETTLED_PER_ENTRY_MAX", 3)
-    monkeypatch.setattr("headrace.broker.cluster.settling.SETTLED_PER_SLICE_MAX", 3)
-    monkeypatch.setattr("headrace.broker.cluster.settling.SETTLED_ALONE_MAX", 5)
-    async with duties(SetClock()) as (asked, metadata, _):
+    monkeypatch.setattr("headrace.broker.cluster.transitions.SETTLED_PER_ENTRY_MAX", 3)
+    monkeypatch.setattr("headrace.broker.cluster.transitions.SETTLED_PER_SLICE_MAX", 3)
+    monkeypatch.setattr("headrace.broker.cluster.transitions.SETTLED_ALONE_MAX", 5)
+    async with controller(SetClock()) as (asked, metadata, _):
         await asked.answer(registration(NODE, directory=1, incarnation=1))
         topic = NewTopic(topic_id=TopicId(uuid.UUID(int=5)), name="t", partitions=8, replication_factor=1, configs={})
         await asked.answer(CreateTopics(topics=(topic,)))
@@ -136,7 +136,7 @@ async def test_the_only_broker_comes_back_to_more_than_goes_into_one_entry(monke
 
 async def test_a_death_that_two_connections_tell_of_counts_once() -> None:
     """Who was fenced at once too often waits out its session."""
-    async with duties(SetClock()) as (asked, metadata, _):
+    async with controller(SetClock()) as (asked, metadata, _):
         await asked.answer(registration(NODE, directory=1, incarnation=1))
         other = BrokerId(2)
         epoch = await asked.answer(registration(other, directory=2, incarnation=2))
@@ -151,7 +151,7 @@ async def test_a_death_that_two_connections_tell_of_counts_once() -> None:
 async def test_a_death_that_was_seen_long_before_it_was_the_controller_is_old_news(seconds: float) -> None:
     """A port that refused once may be that of a broker that has lived on."""
     clock = SetClock()
-    async with duties(clock) as (asked, metadata, _):
+    async with controller(clock) as (asked, metadata, _):
         await asked.answer(registration(NODE, directory=1, incarnation=1))
         other = BrokerId(2)
         epoch = await asked.answer(registration(other, directory=2, incarnation=2))
@@ -168,7 +168,7 @@ async def test_a_death_that_was_seen_long_before_it_was_the_controller_is_old_ne
             assert not metadata.image.brokers[other].fenced
 
 
-async def _two_more(asked: Duties) -> dict[BrokerId, BrokerEpoch]:
+async def _two_more(asked: ControllerService) -> dict[BrokerId, BrokerEpoch]:
     """This node's own broker, and two more that live."""
     await asked.answer(registration(NODE, directory=1, incarnation=1))
     epochs = {BrokerId(n): await asked.answer(registration(BrokerId(n), directory=n, incarnation=n)) for n in (2, 3)}
@@ -183,7 +183,7 @@ def beat(broker: BrokerId, epochs: dict[BrokerId, BrokerEpoch]) -> Heartbeat:
 
 async def test_a_heartbeat_is_answered_by_what_was_decided_before_it_came() -> None:
     """Else a broker has a lease across its own fencing, which is on its way to the disk."""
-    async with duties(SetClock()) as (asked, metadata, disk):
+    async with controller(SetClock()) as (asked, metadata, disk):
         epochs = await _two_more(asked)
         disk.go.clear()
         disk.waiting.clear()
@@ -210,7 +210,7 @@ async def test_a_heartbeat_is_answered_by_what_was_being_written_down_when_it_ca
         return await encode(events)
 
     monkeypatch.setattr(metadata_driver, "_encode", slowly)
-    async with duties(SetClock()) as (asked, _, __):
+    async with controller(SetClock()) as (asked, _, __):
         epochs = await _two_more(asked)
         asked.on_peer_dead(BrokerId(2))
         await at_it.wait()
@@ -224,7 +224,7 @@ async def test_a_heartbeat_is_answered_by_what_was_being_written_down_when_it_ca
 async def test_who_is_heard_while_another_is_fenced_for_silence_is_not_fenced(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both were silent when the controller looked; by the heartbeat one has a lease."""
     clock = SetClock()
-    async with duties(clock) as (asked, metadata, disk):
+    async with controller(clock) as (asked, metadata, disk):
         epochs = await _two_more(asked)
         assert asked._sessions is not None
         fenced, looked = set[BrokerId](), asyncio.Event()

@@ -42,7 +42,7 @@ from headrace.wire.errors import ErrorCode
 Wanted = Callable[[MetadataImage, BrokerId], PartitionTest]
 
 
-class Settling:
+class BrokerTransitions:
     """One leadership's. All raise as `MetadataDriver.submit` does; what was not done then is done by `go_on`."""
 
     def __init__(self, metadata: MetadataDriver) -> None:

@@ -28,7 +28,7 @@ from headrace.base.ports import Clock
 from headrace.broker.cluster.driver import ChangeRefused, MetadataDriver, NotController
 from headrace.broker.cluster.quorum.errors import ChangeTooLarge
 from headrace.broker.cluster.quorum.status import QuorumStatus
-from headrace.broker.cluster.settling import Settling
+from headrace.broker.cluster.transitions import BrokerTransitions
 from headrace.broker.kit.tasks import OnBug, started
 from headrace.controller.asks import (
     Ask,
@@ -36,11 +36,11 @@ from headrace.controller.asks import (
     Command,
     Heartbeat,
     LeaveIsr,
+    QuorumReplica,
     QuorumView,
     ReadQuorum,
     RegisterBroker,
     RemoveBroker,
-    Replica,
     Setting,
 )
 from headrace.controller.brokers import refused_registration, register_broker, remove_broker
@@ -50,8 +50,7 @@ from headrace.controller.sessions import Sessions
 from headrace.controller.voters import outlook, promotable, withhold_vote, wrongly_withheld
 from headrace.metadata.configs import broker_value
 from headrace.metadata.image import MetadataImage
-from headrace.raft.membership import AddLearner, Demote, Peer, Promote, Remove
-from headrace.raft.membership import Refusal as QuorumRefusal
+from headrace.raft.membership import AddLearner, Demote, MembershipRefusal, Peer, Promote, Remove
 from headrace.wire.ailments import State
 from headrace.wire.errors import ErrorCode
 
@@ -61,11 +60,11 @@ T = TypeVar("T")
 TICKS_PER_SESSION: Final = 6
 REPLACED_AFTER_S_MAX: Final = 2 * RAFT_ELECTION_TICKS * RAFT_TICK_MS / 1000
 """Silence of a controller that counts for the one that replaces it. What went before may have been this node's own."""
-FINAL: Final = (QuorumRefusal.LAST_VOTER, QuorumRefusal.NO_LIVE_QUORUM)
+FINAL: Final = (MembershipRefusal.LAST_VOTER, MembershipRefusal.NO_LIVE_QUORUM)
 """What no second try changes: somebody has to."""
 
 
-class Duties:
+class ControllerService:
     """One per broker; at work only while its node is the active controller."""
 
     def __init__(
@@ -89,7 +88,7 @@ class Duties:
         self._voters = broker_value(metadata.image, configs, "controller.voters").number()
         self._sessions: Sessions | None = None
         """Of this leadership; None: there is none."""
-        self._settling = Settling(metadata)
+        self._settling = BrokerTransitions(metadata)
         """Of the last leadership."""
         self._joining = asyncio.Lock()
         """One change of the quorum at a time."""
@@ -121,7 +120,7 @@ class Duties:
         self._full, self._heard = set(), {}
         if active:
             now = self._clock.monotonic()
-            self._settling = Settling(self._metadata)
+            self._settling = BrokerTransitions(self._metadata)
             self._sessions = sessions = Sessions(timeout_s=self._session_s, me=self._node, now=now)
             if (before := self._metadata.leader_before()) is not None:
                 self._go_on_with(sessions, *before, now)
@@ -407,7 +406,7 @@ def _view(status: QuorumStatus) -> QuorumView:
         epoch=status.epoch,
         high_watermark=status.high_watermark,
         replicas=tuple(
-            Replica(
+            QuorumReplica(
                 broker_id=member.peer.node,
                 directory_id=member.peer.directory,
                 voter=member.is_voter,

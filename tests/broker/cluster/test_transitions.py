@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from headrace.base.ids import NO_LEADER, BrokerId, IncarnationId, TopicId
-from headrace.broker.cluster.duties import Duties
+from headrace.broker.cluster.controller_service import ControllerService
 from headrace.controller.asks import CreateTopics, Heartbeat, RemoveBroker
 from headrace.controller.decision import Refusal
 from headrace.controller.topics import NewTopic
@@ -29,8 +29,8 @@ PARTITIONS = 20
 
 @pytest.fixture(autouse=True)
 def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.broker.cluster.settling.SETTLED_PER_ENTRY_MAX", SLICE)
-    monkeypatch.setattr("headrace.broker.cluster.settling.SETTLED_PER_SLICE_MAX", SLICE)
+    monkeypatch.setattr("headrace.broker.cluster.transitions.SETTLED_PER_ENTRY_MAX", SLICE)
+    monkeypatch.setattr("headrace.broker.cluster.transitions.SETTLED_PER_SLICE_MAX", SLICE)
 
 
 def topics(*, replicas: int, number: int) -> CreateTopics:
@@ -76,7 +76,7 @@ async def it_goes_and_comes_in_slices(world: World) -> None:
     driver.subscribe(lambda delta: deltas.append(changed(delta)))
     driver.subscribe(lambda delta: left.append(sum(part.leader == other for _, part in delta.after.all_partitions())))
 
-    async def work(made: Duties) -> bool:
+    async def work(made: ControllerService) -> bool:
         for number, replicas in ((1, 3), (2, 1)):
             answer = await made.answer(topics(replicas=replicas, number=number))
             assert not isinstance(answer, Refusal)
@@ -110,7 +110,7 @@ def by_key(image: MetadataImage) -> Iterator[tuple[tuple[str, int], Any]]:
     return (((topic.name, partition.index), partition) for topic, partition in image.all_partitions())
 
 
-async def beat(made: Duties, broker: int, epoch: Any) -> None:
+async def beat(made: ControllerService, broker: int, epoch: Any) -> None:
     assert await made.answer(Heartbeat(broker_id=BrokerId(broker), broker_epoch=epoch, ready=True)) is True
 
 
@@ -121,7 +121,7 @@ async def a_new_incarnation_has_a_new_epoch_for_all_that_it_led_before_it_serves
     assert controller.node is not None
     driver = controller.node.driver
 
-    async def work(made: Duties) -> bool:
+    async def work(made: ControllerService) -> bool:
         await made.answer(topics(replicas=1, number=1))
         before = {key: partition for key, partition in by_key(driver.image) if partition.leader == other}
         again = replace(registration(other, 1), incarnation=IncarnationId(uuid.UUID(int=99)))
@@ -143,7 +143,7 @@ async def it_is_removed_in_slices(world: World) -> None:
     assert controller.node is not None
     driver, deltas = controller.node.driver, list[int]()
 
-    async def work(made: Duties) -> bool:
+    async def work(made: ControllerService) -> bool:
         await made.answer(topics(replicas=3, number=1))
         made.on_peer_dead(BrokerId(other))
         await until(lambda: is_out(driver.image, other))
@@ -163,7 +163,7 @@ async def the_next_controller_finishes_it(world: World) -> None:
     assert old.node is not None
     driver = old.node.driver
 
-    async def begin(made: Duties) -> bool:
+    async def begin(made: ControllerService) -> bool:
         await made.answer(topics(replicas=3, number=1))
         slices = 0
 
@@ -183,7 +183,7 @@ async def the_next_controller_finishes_it(world: World) -> None:
     assert not is_out(driver.image, other), "else this shows nothing"
     new = await next_leading(world, old)
 
-    async def finish(made: Duties) -> bool:
+    async def finish(made: ControllerService) -> bool:
         assert new.node is not None
         await until(lambda: new.node is not None and is_out(new.node.driver.image, other))
         return True
