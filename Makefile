@@ -63,6 +63,7 @@ check: $(VENV)/.made/dev ## what CI checks before the tests: format, lint, types
 	@$(BIN)/python tools/generate_config_docs.py --check
 	@$(BIN)/python tools/generate_metric_docs.py --check
 	@$(BIN)/python tools/figures.py --check
+	@$(BIN)/python tools/plain_words.py
 	@$(BIN)/python tools/lock.py --check
 	@$(BIN)/python -m pip --disable-pip-version-check check
 
