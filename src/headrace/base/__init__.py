@@ -1,1 +1,1 @@
-"""What everything stands on: identities, limits, errors and the ports to the world. Imports nothing of ours."""
+"""The base of all packages: identities, limits, errors and the ports to the world. Imports nothing else of Headrace."""

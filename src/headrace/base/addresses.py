@@ -1,6 +1,6 @@
-"""Host and port pairs, as users write them and as they are told.
+"""Host and port pairs, as users write them and as messages show them.
 
-Promises: what `str` gives of an address, `parse_address` takes, and so do Kafka's clients: an IPv6 host stands in
+Promises: `parse_address` reads whatever `str` makes of an address, and so do Kafka's clients. An IPv6 host stands in
 brackets. An address that can be read in two ways is refused.
 """
 
@@ -16,11 +16,11 @@ DEFAULT_PORT: Final = 9092
 _PORT: Final = re.compile(r"[0-9]{1,5}")
 _HOST: Final = re.compile(r"[^\s\[\]:/?#@,]+")
 _ZERO: Final = re.compile(r"(?:0x)?0+(?:\.(?:0x)?0+){0,3}", re.IGNORECASE)
-"""How systems let one write 0.0.0.0."""
+"""The ways in which systems let one write 0.0.0.0."""
 
 
 class Address(NamedTuple):
-    """Where a broker listens, or is reached. The host has no brackets."""
+    """The address where a broker listens, or where clients reach it. The host has no brackets."""
 
     host: str
     port: int
@@ -36,7 +36,7 @@ class Address(NamedTuple):
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only its own machine reaches it, as far as the text tells."""
+        """Whether only its own machine reaches it, as far as the text shows."""
         address = _number(self.host)
         return self.host.lower().rstrip(".") == "localhost" or (address is not None and address.is_loopback)
 
@@ -52,7 +52,8 @@ def _number(host: str) -> IPv4Address | IPv6Address | None:
 
 
 def parse_address(text: str, *, default_port: int = DEFAULT_PORT) -> Address:
-    """`HOST`, `HOST:PORT`, `[IPV6]` or `[IPV6]:PORT`. Raises UsageError, where an IPv6 address has no brackets, too."""
+    """Parse `HOST`, `HOST:PORT`, `[IPV6]` or `[IPV6]:PORT`. Raises UsageError, also for an IPv6 address without
+    brackets."""
     text = text.strip()
     host, colon, port = text.partition(":")
     if text.startswith("["):
@@ -71,7 +72,8 @@ def parse_address(text: str, *, default_port: int = DEFAULT_PORT) -> Address:
 
 
 def parse_bootstrap(text: str) -> tuple[Address, ...]:
-    """A comma-separated list of addresses, in order, without repeats. Raises UsageError where it is empty."""
+    """Parse a comma-separated list of addresses; return them in order, without repeats. Raises UsageError where it is
+    empty."""
     found = dict.fromkeys(parse_address(part) for part in text.split(",") if part.strip())
     if not found:
         raise UsageError("No bootstrap address given; write --bootstrap HOST:PORT[,HOST:PORT].")

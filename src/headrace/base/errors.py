@@ -22,24 +22,25 @@ class CorruptData(HeadraceError):  # noqa: N818 - a state of the data, named as 
 
 
 class StorageFailure(HeadraceError):  # noqa: N818
-    """A disk refused a write or a sync: what was not yet synced is in doubt and is never acknowledged."""
+    """A disk refused a write or a sync. Data that was not yet synced is in doubt and is never acknowledged."""
 
 
 class NoRoom(StorageFailure):
-    """A disk is full, or a quota used up. Nothing is in doubt: what was not written may be tried again."""
+    """A disk is full, or a quota used up. Nothing is in doubt: a write that failed may be tried again."""
 
 
 class FullDisk(OSError):  # noqa: N818
-    """A write found no room; never a sync, whatever that says."""
+    """A write found no room. A sync never raises this, whatever errno it fails with."""
 
 
 OUT_OF_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
-"""What a write says on a full disk."""
+"""The errno values with which a write fails on a full disk."""
 
 
 def without_frames(error: AnyError) -> AnyError:
-    """The error as a value that may be kept or given back. Its frames, and those of what led to it, would hold all that
-    was at hand there, and often itself, which only the garbage collector then frees."""
+    """The error as a value that may be kept or returned: its frames, and those of its causes, are dropped. Frames would
+    hold every object that was in scope there, and often the error itself, which only the garbage collector then
+    frees."""
     link: BaseException | None = error
     while link is not None:
         link.__traceback__ = None

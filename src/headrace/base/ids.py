@@ -6,17 +6,17 @@ import uuid
 from typing import Final, NamedTuple, NewType
 
 Offset = NewType("Offset", int)
-"""A record's position in its partition: 0-based, contiguous save where compaction ran."""
+"""A record's position in its partition: 0-based, and contiguous except where compaction ran."""
 
 LeaderEpoch = NewType("LeaderEpoch", int)
 """Counts the leaderships of one partition; rises with every election (KIP-101)."""
 
 PartitionEpoch = NewType("PartitionEpoch", int)
-"""Counts the changes to one partition's metadata, ISR changes included (KIP-497)."""
+"""Counts the changes to one partition's metadata, including those of its ISR (KIP-497)."""
 
 BrokerId = NewType("BrokerId", int)
 BrokerEpoch = NewType("BrokerEpoch", int)
-"""One incarnation (process start) of a broker: fences all before it (KIP-631)."""
+"""One incarnation (process start) of a broker; it fences all earlier ones (KIP-631)."""
 
 ProducerId = NewType("ProducerId", int)
 ProducerEpoch = NewType("ProducerEpoch", int)
@@ -43,21 +43,21 @@ NO_LEADER: Final = BrokerId(-1)
 
 
 class Lineage(NamedTuple):
-    """Which history of the cluster's metadata a broker follows: a quorum that was lost, and recovered by force, begins
-    another. Who is of another one shares no log with it, and is refused."""
+    """Identifies the history of the cluster's metadata that a broker follows. A quorum that was lost and recovered by
+    force begins another one. A broker of another lineage shares no log with this one and is refused."""
 
     number: int = 0
-    """Of the recovery, counted from 1; 0: the quorum was never recovered."""
+    """Number of the recovery, counted from 1; 0: the quorum was never recovered."""
     recovery: str = ""
-    """The recovery's own random id."""
+    """The random id of the recovery."""
 
     def __str__(self) -> str:
-        """Empty where there was no recovery."""
+        """As text; empty where there was no recovery."""
         return f"{self.number}:{self.recovery}" if self.number else ""
 
     @classmethod
     def parsed(cls, text: str) -> Lineage:
-        """Raises ValueError on what `str` did not give."""
+        """Parse text that `str` made. Raises ValueError on anything else."""
         if not text:
             return cls()
         number, colon, recovery = text.partition(":")
@@ -71,7 +71,7 @@ NO_LINEAGE: Final = Lineage()
 
 
 class TopicPartition(NamedTuple):
-    """A partition by its topic's id: what logs, leaders and the catalog are keyed by."""
+    """A partition by its topic's id. Logs, leaders and the catalog use it as their key."""
 
     topic_id: TopicId
     partition: PartitionIndex

@@ -11,21 +11,21 @@ from typing import Final
 REQUEST_BYTES_MAX: Final = 100 * 1024 * 1024
 """Largest request frame (Kafka's socket.request.max.bytes)."""
 ARRAY_ELEMENTS_MAX: Final = 1_000_000
-"""Longest array in a request; each element also needs at least one byte of the frame."""
+"""Longest array in a request. Each element also needs at least one byte of the frame."""
 REQUEST_ELEMENTS_MAX: Final = 50_000
-"""Array elements of a whole request, over all its arrays: five for each of 10,000 partitions. Each may cost some 10
+"""Array elements of a whole request, over all its arrays: five for each of 10,000 partitions. Each may take about 10
 microseconds of the event loop."""
 MESSAGE_ELEMENTS_MAX: Final = 4_000_000
-"""The same for what a broker, a disk or another's message tells us."""
+"""Array elements of a message that a broker, a disk or a peer sends."""
 UNCOUNTED_MESSAGE_BYTES_MAX: Final = 32 * 1024
-"""Messages up to this size can do no harm whatever they hold: their elements are not counted."""
+"""Messages up to this size can do no harm whatever they hold, so their elements are not counted."""
 RESOURCES_PER_TURN_MAX: Final = 64
 """Resources whose configs are described in one turn of the event loop."""
 CONFIG_TEXTS_KEPT_MAX: Final = 4_096
-"""Texts of configs that are kept read, for topics have the same ones again and again."""
+"""Parsed config texts that are cached, because many topics have equal ones."""
 TAGGED_FIELDS_MAX: Final = 10_000
 UUIDS_CACHED: Final = 16_384
-"""Topic ids that are kept parsed, for requests name the same ones again and again."""
+"""Parsed topic ids that are cached, because requests name the same ones again and again."""
 RECORD_HEADERS_MAX: Final = 100_000
 DECOMPRESSED_BATCH_BYTES_MAX: Final = 256 * 1024 * 1024
 """Most that one batch may unpack to (decompression bombs)."""
@@ -33,8 +33,8 @@ DECOMPRESSED_BATCH_BYTES_MAX: Final = 256 * 1024 * 1024
 # topics
 TOPIC_NAME_CHARS_MAX: Final = 249
 ALIKE_NAMES_TRIED_MAX: Final = 32
-"""Names that differ from a new topic's in `.` and `_`, and are looked up one by one; beyond, all topics are gone
-through."""
+"""Names that differ from a new topic's only in `.` and `_`, and are looked up one by one. Beyond that, all topics are
+searched."""
 PARTITIONS_PER_REQUEST_MAX: Final = 10_000
 """Most partitions that one CreateTopics or CreatePartitions request may make (Kafka's KIP-599 in spirit)."""
 DESCRIBED_PARTITIONS_MAX: Final = 2_000
@@ -43,75 +43,78 @@ DESCRIBED_PARTITIONS_MAX: Final = 2_000
 # connections
 CONNECTIONS_MAX: Final = 20_000
 REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX: Final = 64
-"""Requests of one connection being answered at a time; reading pauses beyond."""
+"""Requests of one connection that are being answered at a time; reading pauses beyond."""
 RESPONSE_QUEUE_BYTES_MAX: Final = 256 * 1024
-"""Unsent bytes of one connection at which it is served no further until it has read most of them."""
+"""Unsent bytes of one connection at which it is not served any further until it has read most of them."""
 ANSWER_BYTES_PER_TURN_MAX: Final = 1024 * 1024
 """Answers to one connection after which others have their turn of the event loop."""
 SWEPT_PER_TURN_MAX: Final = 500
-"""Connections that are looked at in one turn of the event loop, for idle and slow ones."""
+"""Connections that are checked for idleness and slowness in one turn of the event loop."""
 QUEUED_REQUEST_BYTES_MAX: Final = 512 * 1024 * 1024
-"""Received bytes over all connections that are not yet answered, unfinished frames included, where the config
-queued.max.bytes says nothing else. One frame and WAITING_REQUEST_BYTES_MAX may come on top."""
+"""Received bytes over all connections that are not yet answered, unfinished frames included. The config
+queued.max.bytes overrides it. One frame and WAITING_REQUEST_BYTES_MAX may come on top."""
 WAITING_REQUEST_BYTES_MAX: Final = 128 * 1024 * 1024
-"""First reads of frames that wait for room; who sends more then is closed."""
+"""First reads of frames that wait for room. A connection that sends more beyond this is closed."""
 UNSENT_ANSWER_BYTES_MAX: Final = 256 * 1024 * 1024
-"""Answers that are not sent yet, over all connections: the one that has taken nothing for longest is closed then."""
+"""Answers that are not sent yet, over all connections. Beyond this, the connection that has taken nothing for longest
+is closed."""
 UNSENT_SHARE_OF_ROOM: Final = 4
-"""Of the room that is left for unsent answers, one fetch is given one part in so many at most."""
+"""One fetch is given at most one part in this many of the room that is left for unsent answers."""
 SLOW_READER_MS_MAX: Final = 5_000
-"""Time without a byte taken after which a reader is closed while unsent answers take half of their room."""
+"""Time without a byte taken after which a reader is closed, while unsent answers take half of their room."""
 CONNECTION_IDLE_MS_MAX: Final = 600_000
-"""Silence after which a connection is closed, where connections.max.idle.ms says nothing else (Kafka's default)."""
+"""Silence after which a connection is closed, unless connections.max.idle.ms says otherwise (Kafka's default)."""
 CONNECTION_PATIENCE_MS: Final = 1_000
-"""Time that some wait for room before those who hold it without need are closed."""
+"""Time that connections wait for room before those that hold room without need are closed."""
 FRAME_MS_MAX: Final = 30_000
 """Time that a frame may take from its first byte to its last, plus what FRAME_BYTES_PER_SECOND_MIN grants its size."""
 FRAME_BYTES_PER_SECOND_MIN: Final = 64 * 1024
 CONTESTED_FRAME_BYTES_PER_SECOND_MIN: Final = 8 * 1024 * 1024
-"""The same while others wait for room."""
+"""Slowest rate of a frame while other connections wait for room."""
 CAUSED_LOG_LINES_BURST_MAX: Final = 100
-"""Log lines about bad clients in one go; after those CAUSED_LOG_LINES_PER_SECOND_MAX, and the rest are counted."""
+"""Log lines about bad clients in one burst. After it, CAUSED_LOG_LINES_PER_SECOND_MAX holds and the rest are
+counted."""
 CAUSED_LOG_LINES_PER_SECOND_MAX: Final = 1
 
 LOOP_HELD_MS_MAX: Final = 20
-"""Time that anything may hold the event loop before the watchdog says so."""
+"""Time that anything may hold the event loop before the watchdog reports it."""
 LOOP_STACK_FRAMES_MAX: Final = 12
-"""Innermost frames of the loop's stack that it then tells."""
+"""Innermost frames of the loop's stack that the watchdog reports."""
 
 # fetch
 FETCH_SESSIONS_MAX: Final = 1_000
 FETCH_SESSION_PARTITIONS_MAX: Final = 1_000_000
-"""Partitions that all fetch sessions remember together; a reader whose own do not fit goes without a session."""
+"""Partitions that all fetch sessions remember together. A reader whose own do not fit goes without a session."""
 FETCH_BYTES_MAX: Final = 55 * 1024 * 1024
 """Most bytes in one fetch response, whatever the client asks for (Kafka's fetch.max.bytes)."""
 
 # unpacking what clients send (compression.type; keys for cleanup.policy=compact)
 REPACKED_BATCH_BYTES_MAX: Final = 32 * 1024 * 1024
-"""Most that a batch may unpack to where the broker unpacks it."""
+"""Largest size that a batch may unpack to where the broker unpacks it."""
 UNPACKED_RECORDS_MAX: Final = 500_000
-"""Records of a batch that the broker unpacks; each takes some 3 microseconds and, kept, some 120 bytes. A compressed
-batch of 725 bytes may hold a million of them."""
+"""Records of a batch that the broker unpacks. Each takes about 3 microseconds and, if kept, about 120 bytes. A
+compressed batch of 725 bytes may hold a million of them."""
 WALKED_ON_LOOP_RECORDS_MAX: Final = 2_000
 WALKED_ON_LOOP_BYTES_MAX: Final = 512 * 1024
-"""Batches of up to so many records, and of so many bytes, are checked on the event loop, others in a worker thread."""
+"""Batches of up to this many records and bytes are checked on the event loop, larger ones in a worker thread."""
 UNPACKED_ON_LOOP_BYTES_MAX: Final = 256 * 1024
-"""Compressed batches that unpack to no more, and are a quarter of that at most, are unpacked on the event loop."""
+"""Compressed batches that unpack to no more than this, and are themselves at most a quarter of it, are unpacked on the
+event loop."""
 RECORD_FAULTS_MAX: Final = 10_000
-"""Records of one batch that an answer names as refused; the others count as refused for their batch's sake."""
+"""Records of one batch that an answer names as refused. The others are refused because their batch is."""
 REPACK_WAITING_BYTES_MAX: Final = 128 * 1024 * 1024
-"""Batches of all partitions, in bytes, that wait for their turn to be unpacked; further ones are refused."""
+"""Bytes of batches, over all partitions, that wait to be unpacked; further ones are refused."""
 REPACKS_AT_ONCE_MAX: Final = 2
 """Batches that are unpacked at a time, each in a worker thread."""
 
 # producers
 PRODUCERS_PER_PARTITION_MAX: Final = 10_000
 PRODUCER_BATCHES_CACHED: Final = 5
-"""Batches per producer whose offsets are remembered for duplicates (Kafka's)."""
+"""Batches per producer whose offsets are remembered to detect duplicates (Kafka's number)."""
 PRODUCER_SNAPSHOT_INTERVAL_BYTES: Final = 64 * 1024 * 1024
 """Bytes appended to a partition between two snapshots of its producers: the most that recovery reads again."""
 PRODUCER_SNAPSHOT_BYTES_MAX: Final = 4 * 1024 * 1024
-"""Of what one partition knows of its producers, where another broker is told of it."""
+"""Largest snapshot of one partition's producers that is sent to another broker."""
 PRODUCER_ID_BLOCK_SIZE: Final = 1_000
 """Producer ids that one ProducerIdsAllocated event hands to a broker (KIP-730)."""
 
@@ -119,111 +122,114 @@ PRODUCER_ID_BLOCK_SIZE: Final = 1_000
 FLUSH_GATHER_MS_MAX: Final = 1
 """Longest that a sync waits for others to share it."""
 FLUSH_GATHER_BACKOFF_MAX: Final = 10
-"""After waits in vain, up to two to the power of this many syncs begin at once before another wait is tried."""
+"""After waits that gained nothing, up to 2 to the power of this many syncs begin at once before another wait is
+tried."""
 
 PLACES_REMEMBERED_MAX: Final = 16_384
-"""Ways of naming a partition in a request whose partition is remembered."""
+"""Ways to name a partition in a request for which the partition itself is cached."""
 PLAIN_FETCH_BYTES_MAX: Final = 32 * 1024
-"""Of a fetch that is read without the general codec: about a thousand partitions. Elements of larger requests are
-counted."""
+"""Largest fetch that is read without the general codec: about a thousand partitions. In larger requests the elements
+are counted."""
 DEADLINE_SIGNIFICANT_BITS: Final = 6
-"""Of the time that a produce may wait, rounded up: at most some 900 queues, for times up to 2**31 ms."""
+"""Significant bits of the time that a produce may wait; it is rounded up. This makes at most about 900 queues, for
+times up to 2**31 ms."""
 DEADLINES_SETTLED_MIN: Final = 1_024
-"""Of one queue, those that are kept before the settled ones behind one that still waits are let go."""
+"""Settled waiters of one queue that are kept behind one that still waits, before they are dropped."""
 KERNEL_SYNCS_MAX: Final = 64
-"""Syncs that the kernel has under way at a time; more go to worker threads."""
+"""Syncs that the kernel has under way at a time; more run in worker threads."""
 
 # journal
 JOURNAL_FILE_BYTES: Final = 32 * 1024 * 1024
 JOURNAL_FILES_MAX: Final = 6
-"""Files of a journal in use at a time. From half of them on, the logs' own files are synced behind it."""
+"""Files of a journal in use at a time. From half of them on, the logs' own files are synced behind the journal."""
 JOURNAL_AFTER_ROUNDS: Final = 64
-"""Flushes that sync the logs' own files before a first file of the journal is made, or another one is tried."""
+"""Flushes that sync the logs' own files before a journal's first file is made, or before another file is tried."""
 JOURNAL_LOG_BYTES_MAX: Final = 1024 * 1024
-"""Most that one log gives to one round; with more, its own file is synced."""
+"""Most bytes that one log writes to the journal in one round; with more, its own file is synced."""
 JOURNAL_PENDING_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Most that all logs keep for the next round together."""
+"""Most bytes that all logs together keep for the next round."""
 
 TURNED_AWAY_MAX: Final = 1_000
-"""Producers of a partition, not known yet, of whom it is remembered that their first batch was refused."""
+"""Producers of a partition whose first batch was refused, and which are remembered for that."""
 TURNED_AWAY_MS_MAX: Final = 180_000
-"""How long; clients try a batch again for two minutes (Java's delivery.timeout.ms)."""
+"""Time for which they are remembered. Clients retry a batch for two minutes (Java's delivery.timeout.ms)."""
 
 # storage
 DISK_LOOK_MS: Final = 1_000
-"""Between two looks at the room that the logs' disk has."""
+"""Time between two checks of the free room on the logs' disk."""
 DISK_RESERVE_BYTES_MAX: Final = 1024 * 1024 * 1024
-"""Most that `log.disk.min.free.bytes=-1` keeps free: the journal takes 192 MiB, what is held in memory for it 16, and a
-snapshot of a large cluster's metadata is written beside the one before it."""
+"""Most that `log.disk.min.free.bytes=-1` keeps free. The journal takes 192 MiB and the data in memory for it 16 MiB. A
+snapshot of a large cluster's metadata is written beside the previous one."""
 DISK_RESERVE_FRACTION: Final = 20
-"""Of a small volume it keeps one part in so many."""
+"""On a small volume, `log.disk.min.free.bytes=-1` keeps one part in this many free."""
 OPEN_SEGMENT_FILES_MAX: Final = 4_096
 LOGS_FLUSHED_AT_ONCE_MAX: Final = 1_000
-"""Logs in one round of the flusher, each of which keeps its files open until that is over; further ones are for the
+"""Logs in one round of the flusher. Each keeps its files open until the round is over; further logs wait for the
 next."""
 NEWEST_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Of the newest batches of all logs, kept for readers that keep up with them."""
+"""Newest batches of all logs that are cached for readers that keep up with them."""
 NEWEST_UNREAD_BYTES_MAX: Final = 256 * 1024
 """Bytes that are kept of one log before a reader comes back."""
 NEWEST_BATCH_OVERHEAD_BYTES: Final = 400
-"""What it costs to keep one, beside its bytes."""
+"""Memory that one cached batch costs beside its own bytes."""
 READ_AGAIN_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Of what was read of all logs lately, kept for others that read the same."""
+"""Bytes read lately from all logs that are cached for other readers of the same data."""
 READ_AGAIN_BYTES_MIN: Final = 16 * 1024
-"""What is less is read once more."""
+"""Reads of fewer bytes than this are not cached."""
 READ_AGAIN_STARTS_MAX: Final = 64
-"""Reads of a log among which two that began at one place show that several read it."""
+"""Reads of a log that are compared: two of them that began at one offset show that several readers read it."""
 READ_POSITIONS_REMEMBERED_MAX: Final = 16
-"""Places per log where readers stopped, so that the next read finds its bytes without an index."""
+"""Positions per log where readers stopped, so that the next read finds its bytes without an index."""
 PRODUCER_SNAPSHOTS_KEPT: Final = 2
 """Producer snapshots per log: the newest, and one before it."""
 COMPACTION_KEYS_MAX: Final = 250_000
-"""Keys that one cleaning of a compacted log, or one pass over its history, remembers, some 150 bytes each; what holds
-more is for the next one."""
+"""Keys that one cleaning of a compacted log, or one pass over its history, remembers, at about 150 bytes each. Further
+keys wait for the next cleaning."""
 DAMAGES_PER_SEGMENT_MAX: Final = 1_000
-"""Damaged ranges that are told apart in one segment; from the last of them on, all of it counts as damaged."""
+"""Damaged ranges that are listed separately in one segment. From the last of them on, the whole rest counts as
+damaged."""
 LIKELY_BATCHES_MAX: Final = 200
-"""Places in a log's cut tail that look like a batch and are checked for one: a record may be full of such places."""
+"""Positions in a log's cut tail that look like a batch and are checked. One record may be full of such positions."""
 EXAMINED_PER_STEP_BYTES: Final = 512 * 1024
 EXAMINED_PER_STEP_BATCHES: Final = 200
-"""Most of a segment that a worker thread checks before it lets others have the interpreter."""
+"""Batches of a segment that a worker thread checks before it lets other threads have the interpreter."""
 SUSPICIONS_MAX: Final = 1_000
-"""Segments that wait to be examined; further ones are found by the next look at all of them."""
+"""Segments that wait to be examined; further ones are found by the next full scan."""
 UNVOUCHED_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Bytes above a log's recovery point that each start after a kill checks again; with more, the point is moved up."""
+"""Bytes above a log's recovery point that each start after a kill checks again. With more, the point is moved up."""
 LOGS_OPENED_AT_ONCE_MAX: Final = 4
-"""Logs that a start opens at a time, each in a worker thread: as with those that are closed."""
+"""Logs that a start opens at a time, each in a worker thread; LOGS_CLOSED_AT_ONCE_MAX is alike."""
 LOGS_TAKEN_UP_PER_TURN_MAX: Final = 50
-"""Logs that were opened and are taken up in one turn of the event loop."""
+"""Opened logs that are taken into service in one turn of the event loop."""
 LOGS_CLOSED_AT_ONCE_MAX: Final = 4
 """Logs that a stop closes at a time, each in a worker thread: their syncs share the disk's journal commits."""
 METADATA_REPORT_MS: Final = 30_000
-"""Time between two reports of the whole image to the log, where that is kept at DEBUG."""
+"""Time between two dumps of the whole metadata image into the broker's log file, where that logs at DEBUG."""
 BROKER_TEXT_CHARS_MAX: Final = 255
 """Longest host, listener or rack that a broker registers."""
 METADATA_PROPOSALS_MAX: Final = 10_000
-"""Decisions on their way to the commit log; more wait before they are decided."""
+"""Decisions on their way to the commit log; further requests wait before they are decided."""
 SNAPSHOT_PARTITIONS_PER_EVENT_MAX: Final = 200
-"""Partitions in one event of a snapshot: its JSON is made in one step, in which nothing else runs."""
+"""Partitions in one event of a snapshot. Its JSON is made in one step, during which nothing else runs."""
 METADATA_ENTRY_BYTES_MAX: Final = 16 * 1024 * 1024
-"""What one decision may hold: it has to fit a frame between members (PEER_FRAME_BYTES_MAX)."""
+"""Largest entry that one decision makes. It must fit a frame between members (PEER_FRAME_BYTES_MAX)."""
 METADATA_EVENTS_PER_SNAPSHOT: Final = 10_000
 """Committed events after which the commit log is snapshotted and cut."""
 
 # client
 CLIENT_REQUESTS_IN_FLIGHT_MAX: Final = 64
-"""Requests of one client connection that wait for their answer; further ones wait their turn."""
+"""Requests of one client connection that wait for their answer; further ones wait for a slot."""
 CLIENT_ATTEMPTS_MAX: Final = 16
-"""Times that a client tries one request, the first included, before it gives up."""
+"""Times that a client tries one request, including the first, before it gives up."""
 CLIENT_BACKOFF_MS: Final = 50
 """Pause before the second try; it doubles with each further one."""
 CLIENT_BACKOFF_MS_MAX: Final = 1_000
 CLIENT_BUFFER_BYTES_MAX: Final = 32 * 1024 * 1024
 """Records of one producer that are not yet acknowledged; `send` waits beyond (Kafka's buffer.memory)."""
 CLIENT_PRODUCES_IN_FLIGHT_MAX: Final = 5
-"""Produce requests to one leader of a delivery that wait for their answer, never two of one partition."""
+"""Produce requests to one leader that await their answer during a delivery, never two of one partition."""
 CLIENT_PRODUCE_BYTES_MAX: Final = 4 * 1024 * 1024
-"""Batches of one such request, of as many partitions; a larger one goes alone."""
+"""Batches of one such request, over its partitions; a larger batch goes alone."""
 CLIENT_PRODUCE_PARTITIONS_MAX: Final = 2_000
 CLIENT_CONNECT_TIMEOUT_MS: Final = 5_000
 CLIENT_REQUEST_TIMEOUT_MS: Final = 30_000
@@ -233,206 +239,211 @@ CLIENT_REQUEST_TIMEOUT_MS: Final = 30_000
 OBJECT_KEY_CHARS_MAX: Final = 900
 """Longest object key (S3 allows 1,024 bytes, a store's own prefix included)."""
 OBJECT_PART_BYTES: Final = 8 * 1024 * 1024
-"""Of a large object that a remote store is sent in parts; one that fails is sent again by itself."""
+"""Size of the parts in which a large object is sent to a remote store; a failed part is sent again by itself."""
 OBJECT_PARTS_AT_ONCE_MAX: Final = 4
 OBJECT_SINGLE_BYTES_MAX: Final = 2 * OBJECT_PART_BYTES
 """Largest object that a remote store is sent as one request."""
 STORE_CONNECT_MS_MAX: Final = 5_000
 STORE_REQUEST_MS_MAX: Final = 30_000
-"""Of one request to a remote store, after which it has failed: `OBJECT_SINGLE_BYTES_MAX` have to fit."""
+"""Longest that one request to a remote store may take before it counts as failed. `OBJECT_SINGLE_BYTES_MAX` must
+fit."""
 STORE_RETRIES_MAX: Final = 2
-"""Of one request, beneath those of whoever asked for it, which are further apart."""
+"""Retries of one store request. The caller's own retries come on top and are further apart."""
 STORE_RETRY_MS_MAX: Final = 1_000
 OBJECT_DIRECTORIES_REMEMBERED_MAX: Final = 10_000
 """Directories of a store whose names are known to be durable."""
 DURABLE_SEGMENT_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Record batches in one durable segment at which it is cut; one larger batch still makes a segment of its own."""
+"""Bytes of record batches at which a durable segment is cut. One larger batch still makes a segment of its own."""
 SEGMENT_FOOTER_BYTES_MAX: Final = 64 * 1024 * 1024
 CATALOG_DOCUMENT_BYTES_MAX: Final = 16 * 1024 * 1024
 """Largest JSON document of a store's catalog that a reader accepts."""
 CATALOG_RUN_ENTRIES: Final = 256
-"""Entries of a catalog that are packed together in memory: one more copies them."""
+"""Catalog entries that are packed together in memory. Adding one more copies them."""
 CATALOG_CHUNK_ENTRIES: Final = 500
-"""Entries of a catalog in one document of its mirror, or one event of a snapshot. Fewer have a document each."""
+"""Catalog entries in one document of the mirror, or in one event of a snapshot. Below this, each has its own
+document."""
 CATALOG_READS_AT_ONCE_MAX: Final = 16
-"""Catalog documents of a store that a reader has under way at a time."""
+"""Catalog documents of a store that a reader requests at a time."""
 
 HISTORY_BLOCK_BYTES: Final = 4 * 1024 * 1024
-"""Of a durable segment, read and proven at a time: at least so many bytes, and up to an index entry."""
+"""Bytes of a durable segment that are read and checked at a time: at least this many, rounded up to an index entry."""
 HISTORY_READS_AT_ONCE_MAX: Final = 4
-"""Reads of a durable store that a broker has under way for its clients."""
+"""Reads of a durable store that a broker runs at a time for its clients."""
 HISTORY_READS_WAITING_MAX: Final = 256
-"""Reads that wait for one of these; beyond, a fetch comes again."""
+"""Reads that wait for one of these slots; beyond, a fetch has to retry."""
 HISTORY_READ_AHEAD_BLOCKS: Final = 2
-"""Blocks behind the one that is given out which are read before anybody asks."""
+"""Blocks after the current one that are read ahead."""
 HISTORY_LOADS_PER_FETCH_MAX: Final = 8
 """Partitions of one fetch whose blocks are read at the same time."""
 HISTORY_FAILURES_REMEMBERED_MAX: Final = 1_000
 HISTORY_RETRY_MS: Final = 1_000
-"""Before what could not be read is read again."""
+"""Pause before a failed read is tried again."""
 HISTORY_EPOCH_MS_MAX: Final = 1_000
-"""Longest that the answer to where history begins waits for the epoch there, which it may do without."""
+"""Longest that the answer with history's start offset waits for the epoch there; it can be sent without the epoch."""
 FRONTIER_FOOTERS_READ_MAX: Final = 16
-"""Footers, beside the last one's, that are read before a log begins behind durable history."""
+"""Footers, beside the last one, that are read before a log begins behind durable history."""
 FRONTIER_BATCHES_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Of batches in durable history that a leader reads for their producers, where no footer tells these."""
+"""Bytes of durable batches that a leader reads to learn their producers, where no footer lists these."""
 FRONTIER_SEGMENTS_READ_MAX: Final = 256
-"""Durable segments of which they are read."""
+"""Durable segments whose batches are read for that."""
 FRONTIER_READS_AT_ONCE_MAX: Final = 2
-"""Partitions for which that is done at a time, on this broker: of copies, and as many of leaders."""
+"""Partitions whose frontier this broker reads at a time, counted for copies and for leaders separately."""
 FRONTIER_SILENCE_MS_MAX: Final = 10_000
-"""A store that has answered nothing for so long, or for up to twice that, is not waited for."""
+"""A store that has answered nothing for this long is no longer waited for; it may take up to twice as long to
+notice."""
 FRONTIER_LEADER_RETRY_MS_MAX: Final = 8_000
 """Longest pause before a leader that waits for durable history reads it again."""
 FRONTIER_PAGE_SEGMENTS: Final = 1_000
-"""Objects in one page of a store's listing, which may come only with all others."""
+"""Objects in one page of a store's listing. A store may also return all pages at once."""
 FRONTIER_PAGES_MAX: Final = 12
-"""Of those, for how many one is waited for as if each were an answer."""
+"""Most pages of a listing that are each waited for like one answer."""
 FRONTIER_RETRY_MS: Final = 60_000
-"""Before a copy that was refused it looks at durable history again."""
+"""Pause before a copy that the frontier refused reads durable history again."""
 HISTORY_DELETE_GRACE_MS: Final = 60_000
-"""Between the event that takes a segment from its catalog and the deletion of its object."""
+"""Time between the event that removes a segment from its catalog and the deletion of its object."""
 HISTORY_DOOMED_MAX: Final = 100_000
-"""Objects that wait to be deleted; beyond, they stay and nothing refers to them."""
+"""Objects that wait to be deleted. Beyond this, objects stay in the store and nothing refers to them."""
 HISTORY_STOP_MS_MAX: Final = 5_000
 """Longest that a stop waits for the deletion that is under way."""
 DELETED_AT_ONCE_BYTES: Final = 8 * 1024 * 1024
-"""Of a file of a log that is gone: a filesystem that frees a gigabyte at once keeps all syncs waiting meanwhile."""
+"""Bytes of a removed log's file that are freed at once. Freeing a gigabyte at once would delay all syncs on the
+disk."""
 DELETED_FILE_BYTES_MIN: Final = 4096
-"""For which each such file counts at least."""
+"""Least number of bytes for which a removed file counts."""
 DELETED_PAUSE_MS: Final = 10
-"""Between one such part and the next."""
+"""Pause between two such parts."""
 DELETED_RETRY_MS: Final = 60_000
-"""Before what could not be removed is tried again, once there is nothing else."""
+"""Pause before a file that could not be removed is tried again, once the queue is empty."""
 SEGMENTS_DELETED_AT_ONCE_MAX: Final = 1_000
-"""Durable segments that one event takes from a catalog."""
+"""Durable segments that one event removes from a catalog."""
 SEGMENTS_REPLACED_AT_ONCE_MAX: Final = 1_000
+"""Durable segments that one merged segment replaces."""
 MIRROR_READ_TRIES_MAX: Final = 5
-"""A reader of the mirror begins anew so often where it is written meanwhile."""
+"""Times that a reader of the mirror starts over because the mirror was written meanwhile."""
 CATALOG_LINKS_MAX: Final = 10_000
-"""Deletions and replacements behind a catalog's last segment, from which on no more are merged."""
+"""Deletions and replacements behind a catalog's last segment at which merging stops."""
 MERGE_READ_BYTES_MAX: Final = 96 * 1024 * 1024
-"""Objects that become one, footers included."""
+"""Total size of the objects that are merged into one, footers included."""
 MERGE_PROBLEMS_TOLD_MAX: Final = 100
 MIRROR_CHUNK_TRIES_MAX: Final = 3
-"""Chunks of the mirror that are gone once its state names them are written so often again."""
-"""Durable segments in whose place one comes."""
+"""Times that chunks of the mirror are written again where they are gone although its state names them."""
 
 SWEEP_DELETES_PER_SECOND_MAX: Final = 100
-"""Objects that nothing refers to which a broker removes from the store."""
+"""Orphaned objects, those that nothing refers to, that a broker removes from the store in a second."""
 SWEEP_REMEMBERED_MAX: Final = 100_000
-"""Objects that have left their catalogs and are seen to have for a while; beyond, they are looked at again later."""
+"""Objects that are known to have left their catalogs a while ago; further ones are checked again later."""
 SWEEP_TOLD_MAX: Final = 1_000
-"""Objects that are named to whoever asks for a sweep; the rest are counted."""
+"""Objects that a sweep's answer names; the rest are counted."""
 DURABLE_SUMMARIES_TOLD_MAX: Final = 1_000
-"""Partitions behind which an answer about durable history is sent, and the next one asked for."""
+"""Partitions in one answer about durable history; the requester asks for the next ones."""
 DURABLE_ENTRIES_TOLD_MAX: Final = 500
 """Segments of one catalog in one answer."""
 DURABLE_TIMEOUT_MS: Final = 5_000
-"""Longest that such an answer is waited for."""
+"""Longest wait for such an answer."""
 DURABLE_CATALOG_TRIES_MAX: Final = 5
-"""Times that a catalog is asked for anew because it was cut meanwhile."""
+"""Times that a catalog is requested again because it was cut meanwhile."""
 SWEEP_ASK_EVERY_MS: Final = 200
 SWEEP_UNFINISHED_MS_MIN: Final = 3_600_000
-"""Age from which on what was never stored whole is nobody's any more."""
+"""Age from which on an unfinished upload is taken to be abandoned."""
 SWEEP_STOP_MS_MAX: Final = 5_000
 """Longest that a stop waits for the object that is being removed."""
 
 # Spark
 SPARK_GROUPS_ASKED_AT_ONCE_MAX: Final = 16
-"""Consumer groups whose positions statistics ask for."""
+"""Consumer groups whose positions statistics request at a time."""
 SPARK_FETCH_BYTES: Final = 4 * 1024 * 1024
-"""Of one answer that a task fetches from a broker; the next one is fetched while it is decoded."""
+"""Bytes of one answer that a task fetches from a broker. The next answer is fetched while this one is decoded."""
 SPARK_FETCH_WAIT_MS: Final = 500
-"""Longest that a broker waits with an answer to it where there is nothing."""
+"""Longest that a broker delays its answer to such a fetch while there is nothing to return."""
 SPARK_EMPTY_FETCHES_MAX: Final = 60
-"""Answers in a row that hold nothing of what was planned, after which a task says so."""
+"""Answers in a row without any of the planned records, after which a task fails and says so."""
 SPARK_CATALOG_TRIES_MAX: Final = 3
-"""Times that a catalog is read which a deletion changes meanwhile."""
+"""Times that a catalog is read again because a deletion changed it meanwhile."""
 SPARK_CATALOGS_AT_ONCE_MAX: Final = 8
 """Partitions whose catalogs a plan reads at a time."""
 SPARK_FOOTERS_PLANNED_MAX: Final = 1_000
 """Segments whose indexes a plan reads to cut them."""
 SPARK_TASKS_MAX: Final = 100_000
-"""Tasks that a read may be cut into, about, whatever options minPartitions and maxBytesPerPartition say."""
+"""Approximate limit of the tasks of one read, whatever the options minPartitions and maxBytesPerPartition say."""
 
 SPARK_CHUNK_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Keys, values and headers that a task gathers before they are packed into batches; one larger record goes alone."""
+"""Bytes of keys, values and headers that a task gathers before it packs them into batches; one larger record goes
+alone."""
 SPARK_CHUNK_ROWS_MAX: Final = 128 * 1024
-"""Rows of these. Room of 107 bytes is set aside for each beside its own, about 115 more where it says who wrote it, and
-90 of tables: up to 40 MiB in all."""
+"""Rows of such a chunk. Each takes 107 bytes beside its own, about 115 more where it names its writer, and 90 for
+tables. That is up to 40 MiB in all."""
 SPARK_CHUNKS_AHEAD_MAX: Final = 2
-"""Of these, packed and not yet acknowledged; the task waits for the oldest before it packs a third one."""
+"""Packed chunks that are not yet acknowledged. The task waits for the oldest before it packs a third one."""
 SPARK_TARGETS_MAX: Final = 1_000
 """Topics that one task writes to."""
 SPARK_PRODUCER_IDLE_S: Final = 300.0
 """How long a worker that writes nothing keeps its connections and its producer id."""
 SPARK_REPEATS_WINDOW_MAX: Final = 10_000_000
-"""Largest `repeatWindow`; a task holds up to 128 bytes for each record in it that says who wrote it."""
+"""Largest `repeatWindow`. A task holds up to 128 bytes for each record in it that names its writer."""
 SPARK_REPEATS_KEPT_MAX: Final = 4_000_000
-"""Such records, about, that a worker keeps from one micro-batch to the next; each takes 24 bytes."""
+"""Approximate number of such records that a worker keeps from one micro-batch to the next; each takes 24 bytes."""
 
 # export
 EXPORT_TICK_MS: Final = 250
 """Time between two looks for closed segments to export."""
 EXPORT_READ_BYTES: Final = 1024 * 1024
-"""Bytes of a log read on the event loop at a time, for an export."""
+"""Bytes of a log that an export reads on the event loop at a time."""
 EXPORT_WITNESSES_MAX: Final = 8
-"""Partitions whose objects are looked for before the first one of another is put: one that is there will do."""
+"""Partitions whose objects are looked for before another partition's first object is put; finding one is enough."""
 EXPORTED_PRODUCERS_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Of what the last footers say of producers, kept for the next ones; others are read of the store again."""
+"""Producer states of the last footers that are cached for the next footers; others are read again from the store."""
 STORE_CALLS_AT_ONCE_MAX: Final = 8
-"""Of exports, moves, merges, retention and the sweep together; they have so many threads, which nobody else waits
-for: one each, and MOVE_SEALS_AT_ONCE_MAX for moves."""
+"""Store calls of exports, moves, merges, retention and the sweep together. These have threads of their own: one each,
+and MOVE_SEALS_AT_ONCE_MAX for moves."""
 EXPORT_STOP_MS_MAX: Final = 5_000
 """Longest that a stop waits for the segment that is being exported."""
 EXPORT_RETRY_MS_MIN: Final = 1_000
 EXPORT_RETRY_MS_MAX: Final = 15_000
-"""Pause after a failed export: doubles from the first to the last of these."""
+"""Pause after a failed export; it doubles from the first to the second of these."""
 
 # moves
 MOVE_TAIL_BYTES: Final = 256 * 1024
-"""An owner that has no more than this to export stops writing, and seals."""
+"""An owner with at most this much left to export stops writing and seals."""
 MOVE_TAIL_ROUNDS_MAX: Final = 20
-"""So often what came meanwhile is exported before an owner stops writing though more than that is left."""
+"""Rounds in which an owner exports newly arrived data. After them it stops writing although more than that is left."""
 MOVE_EXPORT_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Of one durable segment that is exported for a move."""
+"""Size of one durable segment that is exported for a move."""
 MOVE_SEAL_MS_MAX: Final = 5_000
-"""Longest that an owner stops writing to flush and export its tail; then it goes on, and tries again later."""
+"""Longest that an owner stops writing to flush and export its tail. After that it resumes, and tries again later."""
 MOVE_RETRY_MS_MIN: Final = 20
 MOVE_RETRY_MS_MAX: Final = 2_000
-"""Pause after a step of a move that failed: doubles from the first to the last of these."""
+"""Pause after a failed step of a move; it doubles from the first to the second of these."""
 MOVE_SEALS_TRIED_MAX: Final = 20
-"""So often an owner stops writing to seal, in vain, before it gives the move up."""
+"""Failed attempts to seal after which an owner gives the move up."""
 MOVE_SEAL_PAUSES: Final = 10
-"""After that it writes for at least so many times as long as it had stopped."""
+"""After a failed attempt to seal, the owner writes for at least this many times as long as it had stopped."""
 MOVE_SEAL_PAUSE_MS_MAX: Final = 60_000
-"""And for at least MOVE_RETRY_MS_MIN, doubled with each try up to this."""
+"""It also writes for at least MOVE_RETRY_MS_MIN, doubled with each try up to this."""
 MOVE_OPENINGS_TRIED_MAX: Final = 6
-"""So often a target tries to open its log, with that pause between, before another is to go on."""
+"""Attempts of a target to open its log, with that pause between, before another broker is to go on."""
 MOVE_SEALS_AT_ONCE_MAX: Final = 4
 """Partitions that one broker seals, or exports for moves, at a time."""
 MOVES_REMEMBERED_MAX: Final = 1_000
-"""Finished moves of which a broker tells how long they kept producers waiting."""
+"""Finished moves for which a broker reports how long they kept producers waiting."""
 PARKED_BATCHES_MAX: Final = 1_000
-"""Produced batches of one partition that wait for a hand-over to be over; further ones are refused."""
+"""Produced batches of one partition that wait for the end of a hand-over; further ones are refused."""
 PARKED_BATCHES_BYTES_MAX: Final = 32 * 1024 * 1024
-"""The same in bytes."""
+"""Bytes of these batches."""
 CARRIED_BYTES_MAX: Final = 128 * 1024 * 1024
-"""Of batches that a broker is to carry to new owners, or keeps until its own logs are open, in all."""
+"""Bytes of all batches that a broker forwards to new owners, or keeps until its own logs are open."""
 CARRIED_WAIT_MS_MAX: Final = 3_000
-"""Longest that such a batch waits for the new owner to be there."""
+"""Longest that such a batch waits until the new owner is ready."""
 CARRIED_MS_MAX: Final = 2_000
-"""For so long after that the old owner carries on what still comes to it: clients know by then where to go."""
+"""Time after that in which the old owner still forwards late batches. By its end clients know the new leader."""
 CARRIED_QUIETLY_MS: Final = 500
-"""For so long of that only producers that have nothing else in flight are told to go."""
+"""First part of that time, in which only producers that have nothing else in flight are sent to the new leader."""
 CARRIED_ANSWER_MS_MAX: Final = 1_500
-"""Longest that the new owner may take to commit what was carried to it."""
+"""Longest that the new owner may take to commit a forwarded batch."""
 CARRIED_LATE_MS_MAX: Final = 500
-"""How much later its answer may come."""
+"""Additional time that its answer may take."""
 CARRIED_UNTIL_MS_MAX: Final = 10_000
-"""For so long after the end of a hand-over the new owner reckons with batches that are carried to it: more than all of
-the above together."""
+"""Time after the end of a hand-over during which the new owner expects forwarded batches. It is more than all of the
+above together."""
 
 # groups
 GROUPS_PER_SHARD_MAX: Final = 10_000
@@ -440,177 +451,184 @@ GROUPS_PER_SHARD_MAX: Final = 10_000
 GROUP_NAME_CHARS_MAX: Final = 8_000
 """Longest group id, protocol type or protocol name: four bytes a character still fit the record's int16 length."""
 GROUP_CONFIGS_MAX: Final = 10_000
-"""Groups that may have configs of their own, but for what one request adds: every broker's metadata has them."""
+"""Groups that may have their own configs, not counting those that one request adds. Every broker's metadata holds
+them."""
 GROUP_SUBSCRIPTION_BYTES_MAX: Final = 1024 * 1024
 """Bytes of subscriptions that one member may join with, over all the protocols that it offers."""
 GROUP_LARGE_SUBSCRIPTION_BYTES_MIN: Final = 16 * 1024
-"""Of a member, from which on its subscription is counted."""
+"""Size from which on a member's subscription is counted as large."""
 GROUP_LARGE_SUBSCRIPTIONS_BYTES_MAX: Final = 128 * 1024 * 1024
-"""Bytes of these in all groups of a broker; a member for which there is no room is refused (GROUP_MAX_SIZE_REACHED)."""
+"""Bytes of large subscriptions in all groups of a broker. A member beyond them is refused (GROUP_MAX_SIZE_REACHED)."""
 GROUP_TOPIC_NAME_BYTES: Final = 100
-"""What a topic that is subscribed to by name counts there, nearly."""
+"""Approximate size that each topic subscribed to by name counts there."""
 GROUP_CLASSIC_TOPICS_MAX: Final = 10_000
-"""Topics that one classic member of a consumer group may subscribe to by name: all are looked at on the event loop."""
+"""Topics that one classic member of a consumer group may subscribe to by name. All are checked on the event loop."""
 GROUP_UPGRADE_BYTES_MAX: Final = 1024 * 1024
-"""Bytes of subscriptions, over all protocols, of the members of a classic group that may become a consumer group: more
-would not fit the one batch that it takes (max.message.bytes)."""
+"""Bytes of subscriptions, over all protocols, of a classic group's members up to which it may become a consumer group.
+More would not fit the one batch that this takes (max.message.bytes)."""
 GROUP_TOMBSTONES_BYTES_MAX: Final = 256 * 1024
-"""Bytes of tombstones of one group's offsets that go into one batch; more go into several."""
+"""Bytes of tombstones of one group's offsets in one batch; more go into several batches."""
 GROUP_REASON_CHARS_MAX: Final = 255
-"""Of the reason that a client gives for joining or leaving (KIP-800), and of a line of the log about a rebalance."""
+"""Length of the reason that a client gives for joining or leaving (KIP-800), and of a log line about a rebalance."""
 GROUP_PATTERN_CHARS_MAX: Final = 1_000
 """Longest regular expression that a member may subscribe with."""
 GROUP_PATTERN_DEPTH_MAX: Final = 50
-"""Parentheses within parentheses of such an expression."""
+"""Depth to which the parentheses of such an expression may nest."""
 GROUP_PATTERN_STATES_MAX: Final = 2_000
-"""Of its automaton: a name costs as many steps for each character, at worst."""
+"""States of its automaton. At worst, matching a name takes this many steps for each character."""
 GROUP_PATTERN_REMEMBERED_MAX: Final = 20_000
-"""States in what is remembered of how it moves, while names are matched."""
+"""States in the cache of the automaton's transitions, while names are matched."""
 GROUP_PATTERN_KEPT_MAX: Final = 1_000
-"""The same until it is asked again."""
+"""States that stay in this cache until the expression is used again."""
 GROUP_PATTERN_WORK_MAX: Final = 200_000
-"""States that may be looked at to find what it stands for, besides those for each name: some 100 ms. One that costs
-more is refused; common ones look at some hundreds, whatever the names."""
+"""Automaton states that may be visited to match an expression, besides those for each name: about 100 ms. A costlier
+one is refused. Common expressions visit a few hundred, whatever the names."""
 GROUP_PATTERN_WORK_PER_NAME_MAX: Final = 20
-"""The same for each name."""
+"""Automaton states that may be visited in addition for each name."""
 GROUP_PATTERN_WORK_PER_TURN: Final = 4_000
-"""States that are looked at before others have their turn of the event loop: some 2 ms."""
+"""Automaton states that are visited before other tasks have their turn of the event loop: about 2 ms."""
 GROUP_PATTERN_NAMES_PER_TURN: Final = 1_000
-"""Names that an expression is matched with before others have their turn: some 4 ms."""
+"""Names that an expression is matched with before other tasks have their turn of the event loop: about 4 ms."""
 GROUP_PATTERNS_KEPT_MAX: Final = 500
-"""Regular expressions of which a broker remembers what they stand for."""
+"""Regular expressions whose matching topics a broker caches."""
 GROUP_PLACES_KEPT_MAX: Final = 1_000
-"""Groups of which a broker remembers which partition keeps them."""
+"""Groups whose partition of the offsets topic a broker caches."""
 GROUP_PLACE_CHARS_MAX: Final = 256
-"""Of the names of these; a longer one is looked up each time."""
+"""Length of the group names in that cache; a longer name is looked up each time."""
 GROUP_TOPIC_SETS_KEPT_MAX: Final = 4
-"""Sets of subscribed topics of which all partitions are remembered, for a group that many join one after the other."""
+"""Sets of subscribed topics whose partitions are all cached, for a group that many members join one after the other."""
 GROUP_LOADS_AT_ONCE: Final = 2
-"""Partitions of the offsets topic that are read at a time: more would only take the interpreter from the event loop."""
+"""Partitions of the offsets topic that are loaded at a time. More would only keep the interpreter from the event
+loop."""
 GROUP_GATHERED_BYTES_MAX: Final = 64 * 1024
-"""Of offset commits that come together and are appended as one batch."""
+"""Bytes of offset commits that arrive together and are appended as one batch."""
 GROUP_ANSWERS_PER_TURN_MAX: Final = 8
-"""Of members that waited for each other, those who are told in one turn of the event loop, which then sends it."""
+"""Waiting members of a group that are answered in one turn of the event loop, which then sends the answers."""
 GROUP_LOAD_BYTES: Final = 256 * 1024
 """Bytes of the offsets topic that are decoded at a time while groups are loaded."""
 
 GROUP_TICK_PUT_OFF_MS: Final = 500
-"""After which a consumer group whose members' time is up is looked at again while their heartbeats are not taken."""
+"""Delay after which a consumer group with expired members is checked again, while their heartbeats are not accepted."""
 
 GROUPS_READY_MS_MAX: Final = 1_000
-"""Longest that whoever has the offsets topic made waits until groups can be kept; then clients ask again."""
+"""Longest that a request which creates the offsets topic waits until groups can be kept; then clients ask again."""
 
 # consensus
 RAFT_APPEND_BYTES_MAX: Final = 1024 * 1024
-"""Entries in one message to a member, unless a single one is larger."""
+"""Bytes of entries in one message to a member, unless a single entry is larger."""
 RAFT_WINDOW_MESSAGES_MAX: Final = 64
-"""Messages with entries to one member that are not answered yet."""
+"""Unanswered messages with entries to one member."""
 RAFT_WINDOW_BYTES_MAX: Final = 8 * 1024 * 1024
-"""The same in bytes; one message may go beyond."""
+"""Bytes of these messages; one message may go beyond."""
 RAFT_UNCOMMITTED_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Data of entries that a leader has not yet committed; further proposals are refused."""
+"""Bytes of entries that a leader has not yet committed; further proposals are refused."""
 RAFT_READS_WAITING_MAX: Final = 10_000
 """Reads that wait to be confirmed by a quorum; further ones are refused."""
 RAFT_ENTRIES_KEPT: Final = 1_000
-"""Entries below a snapshot that a leader keeps, so that who is a little behind needs no snapshot."""
+"""Entries below a snapshot that a leader keeps, so that a member that is slightly behind needs no snapshot."""
 
 SETTLED_PER_ENTRY_MAX: Final = 1_000
-"""Partitions of which a broker's coming or going is one entry: deciding and applying it holds the event loop for some
-10 ms, on a slow machine for 25."""
+"""Partitions up to which a broker's arrival or departure is one entry. Deciding and applying it holds the event loop
+for about 10 ms, on a slow machine for 25."""
 SETTLED_PER_SLICE_MAX: Final = 250
-"""Partitions in each of the entries of a broker that has more."""
+"""Partitions in each of the entries for a broker that has more."""
 SLICES_AT_ONCE_MAX: Final = 4
-"""Of those, that are on their way to the quorum at a time."""
+"""Such entries that are on their way to the quorum at a time."""
 PARTITIONS_SEARCHED_PER_TURN_MAX: Final = 2_000
-"""Partitions looked at in one turn of the loop, where all are: some 2 ms."""
+"""Partitions that a search over all of them checks in one turn of the loop: about 2 ms."""
 SETTLED_ALONE_MAX: Final = 50_000
-"""As much, of a broker that is alone in its cluster and starts: nobody is served while the loop is held."""
+"""The bound of the two above for a broker that is alone in its cluster and starts: it serves nobody while the loop is
+held."""
 
 # the way to the controller
 CONTROLLER_WAIT_MS_MAX: Final = 5_000
-"""Longest that a broker waits for the controller's answer, or for there to be one, before it refuses."""
+"""Longest that a broker waits for the controller's answer, or for a controller to exist, before it refuses a
+request."""
 CONTROLLER_BACKOFF_MS: Final = 20
-"""Pause before the controller is asked again, unless another one is heard of; it doubles with each further one."""
+"""Pause before the controller is asked again, unless a new controller becomes known; it doubles with each further
+one."""
 CONTROLLER_BACKOFF_MS_MAX: Final = 250
 CONTROLLER_LINKS_MAX: Final = 16
-"""Brokers to which such connections are kept."""
+"""Brokers to which such connections are kept open."""
 FORWARDED_BYTES_MAX: Final = 4 * 1024 * 1024
-"""Largest request that is carried to the controller."""
+"""Largest request that is forwarded to the controller."""
 ISR_PROPOSALS_PER_ASK_MAX: Final = 2_000
-"""Partitions whose ISR a leader may ask to be changed at once: they are decided in one step, and are one entry."""
+"""Partitions in one ISR proposal of a leader. They are decided in one step and make one entry."""
 ELECTIONS_PER_ENTRY_MAX: Final = 10_000
-"""Leaders that are elected in one step because somebody asked for it, or where nobody led."""
+"""Leaders that are elected in one step, on request or because a partition had none."""
 LEADERS_MOVED_PER_ROUND_MAX: Final = 100
-"""Leaders that go back to where they were placed at once: each has its clients look for it."""
+"""Leaders that return to their preferred replica at once. Each makes its clients look for it."""
 ELECTOR_PAUSE_MS: Final = 1_000
-"""Time between two such rounds, and before another try where one failed."""
+"""Time between two such rounds, and before a failed one is tried again."""
 REPLICAS_GROWN_AT_ONCE_MAX: Final = 50
-"""Partitions that are given more replicas at a time, in the whole cluster, for brokers that came."""
+"""Partitions that get additional replicas at a time, in the whole cluster, because brokers joined."""
 TOPICS_TOLD_MAX: Final = 20
-"""Topics that the log names of those that lost their leaders at once; the rest are counted."""
+"""Topics that the log names when they lose their leaders at once; the rest are counted."""
 PARTITIONS_TOLD_MAX: Final = 20
-"""The same of the partitions of each."""
+"""Partitions of each that the log names."""
 CLOCK_ERROR_MAX: Final = 0.07
-"""The part by which two brokers' clocks may go at different speeds: one 3 % fast, the other 3 % slow, and a little.
-Real ones differ by a thousandth of that."""
+"""Fraction by which the speeds of two brokers' clocks may differ: one 3 % fast, the other 3 % slow, and a margin. Real
+clocks differ by a thousandth of that."""
 REPLACED_SESSION_PART_MAX: Final = 1 / 3
-"""The part of its session that a controller which is replaced is taken to have been silent for already, at most."""
+"""Largest fraction of its session for which a replaced controller is assumed to have been silent already."""
 LEASE_WAIT_MS_MAX: Final = 250
-"""Longest that a request waits for a lost lease to be renewed, and holds up what follows on its connection."""
+"""Longest that a request waits for a lost lease to be renewed. It holds up the requests behind it on its connection."""
 LEAVE_WAIT_MS_MAX: Final = 3_000
-"""Longest that a broker that stops waits for others to lead what it led."""
+"""Longest that a stopping broker waits until others lead its partitions."""
 SUCCESSORS_WAIT_MS_MAX: Final = 5_000
-"""Longest that it waits before, for followers that could not lead yet to be in sync."""
+"""Longest that it waits before that, until followers that could not lead yet are in sync."""
 UNREADY_WAIT_MS_MAX: Final = 1_000
 """Longest that a client's request waits for a broker that is not ready yet; then its connection is closed."""
 REGISTRATION_PATIENCE_MS: Final = 10_000
-"""Longest that a broker waits for another one of its id, with another disk, to be missed."""
+"""Longest that a broker waits until the quorum notices that another broker of its id, with another disk, is gone."""
 REGISTRATION_TOLD_MS: Final = 5_000
-"""After which a broker that is registered, but has not heard so of the quorum's log, says that it still waits."""
+"""Time after which a registered broker logs that it still waits to see its registration in the quorum's log."""
 JOIN_TIMEOUT_MS: Final = 2_000
-"""Longest that a broker that comes to a cluster waits for one answer."""
+"""Longest that a broker which joins a cluster waits for one answer."""
 JOIN_BACKOFF_MS: Final = 50
 """Pause after nobody answered; it doubles with each further one."""
 JOIN_BACKOFF_MS_MAX: Final = 1_000
 
 # the quorum's driver and its network
 RAFT_NUMBER_MAX: Final = 2**62
-"""Highest term or offset that is taken from another member: one more must still have a form on the disk."""
+"""Highest term or offset that is accepted from another member. One more must still have a form on the disk."""
 QUORUM_RECOVERY_EPOCHS: Final = 1_000_000
-"""What a recovered quorum adds to its term and to every partition's epochs, so that none is below what a lost voter may
-have decided last. They have 31 bits: room for some two thousand recoveries."""
+"""Added to a recovered quorum's term and to every partition's epochs. So none is below the last decision of a lost
+voter. They have 31 bits, which leaves room for about two thousand recoveries."""
 QUORUM_RECOVERY_INDEXES: Final = 2**32
-"""The same for the commit log's index, and the broker epochs that come of it."""
+"""Added to the commit log's index, and so to the broker epochs that come from it."""
 QUORUM_RECOVERY_PRODUCER_IDS: Final = 2**40
-"""The same for producer ids."""
+"""Added to producer ids."""
 QUORUM_PROBE_MS: Final = 2_000
-"""How long `headrace quorum recover` waits for each other broker to say that it lives."""
+"""Longest that `headrace quorum recover` waits for each other broker to answer that it is alive."""
 RAFT_TICK_MS: Final = 50
 RAFT_HEARTBEAT_TICKS: Final = 3
 RAFT_ELECTION_TICKS: Final = 20
-"""Silence of a leader after which an election is held: this, to twice as much."""
+"""Silence of a leader after which an election is held: a random number of ticks from this to twice as much."""
 RAFT_SNAPSHOT_CHUNK_BYTES: Final = 256 * 1024
 """Bytes of a snapshot in one message."""
 RAFT_WRITTEN_ON_LOOP_BYTES_MAX: Final = 64 * 1024
-"""Entries that are written on the event loop, to be synced beside it; more go to a worker thread."""
+"""Bytes of entries that are written on the event loop and synced beside it; more go to a worker thread."""
 APPLIED_PER_TURN_BYTES_MAX: Final = 32 * 1024
-"""Entries that are decoded and applied in one turn of the event loop; a larger one is decoded in a worker thread."""
+"""Bytes of entries that are decoded and applied in one turn of the event loop; a larger entry is decoded in a worker
+thread."""
 RAFT_STOP_MS_MAX: Final = 1_000
-"""Longest that a stop waits for others to acknowledge what is under way."""
+"""Longest that a stop waits until others acknowledge the writes under way."""
 SUCCESSION_STEP_MS: Final = 40
-"""Where the leader's process is plainly dead: the voter with the smallest id stands at once, each further one so much
-later, and each again after as many steps as there are voters, SUCCESSION_ATTEMPTS_MAX times in all."""
+"""Delay between voters' candidacies when the leader's process is plainly dead. The voter with the smallest id stands at
+once, each further one this much later. Each stands again after as many steps as there are voters,
+SUCCESSION_ATTEMPTS_MAX times in all."""
 SUCCESSION_ATTEMPTS_MAX: Final = 5
 PEER_QUEUE_MESSAGES_MAX: Final = 1_024
 PEER_QUEUE_BYTES_MAX: Final = 16 * 1024 * 1024
 """Messages to one member that wait to be written; the oldest are dropped beyond."""
 PEER_FRAME_BYTES: Final = 1024 * 1024
-"""Messages of one frame to a member, unless a single one is larger."""
+"""Bytes of messages in one frame to a member, unless a single message is larger."""
 PEER_FRAME_BYTES_MAX: Final = 32 * 1024 * 1024
-"""Largest frame that is taken from another member."""
+"""Largest frame that is accepted from another member."""
 PEER_FRAME_MESSAGES_MAX: Final = 4_096
 PEER_ANSWER_BYTES_MAX: Final = 4_096
-"""Bytes that a member may say over the connection that another one made to it."""
+"""Bytes that a member may send over a connection that another member made to it."""
 PEER_ADDRESSES_MAX: Final = 4
 """Addresses of one member that are remembered, the newest first."""
 PEERS_MAX: Final = 1_000
@@ -618,160 +636,165 @@ PEERS_MAX: Final = 1_000
 PEER_CONNECT_MS_MAX: Final = 2_000
 PEER_BACKOFF_MS_MIN: Final = 20
 PEER_BACKOFF_MS_MAX: Final = 500
-"""Pause after a connection to a member failed or did not last: doubles from the first to the last of these."""
+"""Pause after a connection to a member failed or broke soon; it doubles from the first to the second of these."""
 PEER_UNACKNOWLEDGED_MS_MAX: Final = 5_000
-"""Time after which a connection whose bytes nobody acknowledges is given up."""
+"""Time after which a connection is given up because the peer acknowledges no bytes."""
 
 # compaction
 CLEANER_PAUSE_MS_MIN: Final = 10
-"""Shortest time between two looks for logs that are due for a cleaning, whatever log.cleaner.backoff.ms says."""
+"""Shortest time between two checks for logs that need cleaning, whatever log.cleaner.backoff.ms says."""
 
 # replication
 REPLICA_ANSWER_BYTES_MAX: Final = 4 * 1024 * 1024
-"""Batches in one answer to a follower, but for one first batch of any size: it checks them on its event loop."""
+"""Bytes of batches in one answer to a follower, which checks them on its event loop. One first batch may be larger."""
 REPLICA_IDLE_MS: Final = 500
 """Longest that a follower's frame waits for an answer while there is nothing to copy (replica.fetch.wait.max.ms)."""
 REPLICA_NEWS_MS_MAX: Final = 20
-"""Time after which a follower that copies nothing is told that the high watermark has risen."""
+"""Delay after which an idle follower is sent a higher high watermark."""
 REPLICA_SILENCE_MS_MAX: Final = 5_000
 """Silence of a leader after which the connection to it is given up."""
 REPLICA_BULK_BYTES_MIN: Final = 256 * 1024
-"""An answer from which on a follower asks for the next before it has flushed this one."""
+"""Size of an answer from which on a follower requests the next one before it has flushed this one."""
 REPLICA_UNFLUSHED_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Bytes from one leader that a follower has taken and not yet flushed, at which it asks for no more."""
+"""Unflushed bytes from one leader at which a follower stops to request more."""
 REPLICA_FRAME_ROWS_MAX: Final = 10_000
-"""Partitions that one frame to a leader names; more go with the next."""
+"""Partitions that one frame to a leader names; more go with the next frame."""
 REPLICA_BEGINNINGS_MAX: Final = 4
-"""Copies of one follower that are told where to begin anew, with their producers, before it has taken that."""
+"""Copies of one follower that get a new start, with its producers, at a time; the next waits until it is accepted."""
 REPLICA_TOLD_MAX: Final = 200_000
-"""Refusals that wait for a frame of the follower that wants an answer; who makes more of them is not listened to."""
+"""Refusals that wait for the follower's next frame. A follower that causes more is not served."""
 REPLICA_BACKOFF_MS_MIN: Final = 20
 REPLICA_BACKOFF_MS_MAX: Final = 1_000
-"""Pause after a connection to a leader failed, or before a partition that it refused is asked for again: doubles from
-the first to the last of these."""
+"""Pause after a connection to a leader failed, or before a refused partition is requested again. It doubles from the
+first to the second of these."""
 
 THROTTLE_BURST_S: Final = 1.0
-"""Seconds of a replication throttle's rate that may be taken at once, where nothing was for as long."""
+"""Seconds of a replication throttle's rate that may be used at once after an idle time of as long."""
 
 ISR_BACKOFF_MS: Final = 100
-"""Pause before an ISR is proposed again that the controller has not decided on."""
+"""Pause before an ISR that the controller has not decided on is proposed again."""
 
-# what is acknowledged before it is flushed
+# acknowledgement before the flush
 REQUEST_WAIT_MS_MIN: Final = 1_000
-"""Shortest that a broker waits for its own disk, and for the controller, whatever shorter timeout a request has of its
-own: Kafka's count for other replicas alone, and what was begun is better told done than unknown."""
+"""Shortest that a broker waits for its own disk and for the controller, even where a request has a shorter timeout. In
+Kafka that timeout counts for other replicas alone. A final result is better than an unknown one."""
 OWN_FLUSH_WAIT_MS_MAX: Final = 1_000
-"""Longest that a request for the latest offset waits for this broker's own disk to make visible what is appended."""
+"""Longest that a request for the latest offset waits until this broker's own disk makes appended records visible."""
 
-# copies that are begun anew
+# copies that are replaced
 RENEWALS_AT_ONCE_MAX: Final = 4
-"""Damaged copies that one broker has out of the in-sync replicas at a time to copy them anew, but for those that cannot
-go on."""
+"""Damaged copies that one broker removes from the ISR at a time to copy them again. Copies that cannot go on are not
+counted."""
 RENEWAL_LOOK_MS: Final = 1_000
-"""Time between two looks at damaged copies, while there are any."""
+"""Time between two checks of damaged copies, while there are any."""
 RENEWAL_ROOM_FACTOR: Final = 2
-"""A copy is begun anew only where the volume has so many times its size to spare: what it had is kept until then."""
+"""A copy is replaced only where the volume has this many times its size free, because the old one is kept until
+then."""
 REPLICA_DAMAGED_BACKOFF_MS_MAX: Final = 30_000
-"""Longest pause before a leader is asked again for what it has damaged itself; it doubles up to that."""
+"""Longest pause before a leader whose own data is damaged is asked for it again; the pause doubles up to this."""
 AILMENTS_TOLD_MAX: Final = 1_000
-"""Damaged logs that a broker tells of at once."""
+"""Damaged logs in one answer of a broker."""
 MOVES_ASK_TIMEOUT_MS: Final = 15_000
-"""Longest that a command waits for what it asks of moves."""
+"""Longest that a command waits for an answer about moves."""
 AILMENTS_TIMEOUT_MS: Final = 2_000
-"""Longest that it is waited for."""
+"""Longest that a command waits for an answer about damage."""
 STATE_LOOK_MS: Final = 5_000
-"""Between two looks of a broker at what is wrong with itself."""
+"""Time between two checks of a broker's own state."""
 STATE_PARTITIONS_NAMED_MAX: Final = 5
 """Partitions that one state names; the rest are counted."""
 STATES_TOLD_MAX: Final = 16
-"""States that a heartbeat tells of, the worst first."""
+"""States in one heartbeat, the worst first."""
 DESCRIPTORS_USED_FRACTION_MAX: Final = 0.9
-"""Of the file descriptors that a broker may have, from which on it says so."""
+"""Fraction of its file descriptors from which on a broker reports their use."""
 CLOCK_DIFFERENCE_MS_MAX: Final = 30_000
-"""Between the clocks of a broker and the controller, from which on that is told; a heartbeat may be late by seconds."""
+"""Difference of the clocks of a broker and the controller from which on it is reported. A heartbeat may be late by
+seconds."""
 DOCTOR_ASK_MS_MAX: Final = 3_000
 """Longest that `headrace doctor` waits for one answer of a broker that it has reached."""
 DOCTOR_MS_MAX: Final = 8_000
-"""Longest that it looks, all together: it has ten seconds to say what it found."""
+"""Longest that `headrace doctor` checks in all; it has ten seconds to report."""
 
 # quotas
 QUOTA_ENTITIES_MAX: Final = 10_000
 """Entities that have quotas of their own."""
 QUOTA_NAME_CHARACTERS_MAX: Final = 1_024
-"""In the name of a user or a client id that is given a quota."""
+"""Length of a user name or a client id that has a quota."""
 QUOTA_CLIENTS_MAX: Final = 10_000
-"""Client ids that are measured at a time, each by itself; those beyond are measured together, until some are idle."""
+"""Client ids that are measured individually at a time. Further ones are measured together until some are idle."""
 QUOTA_PERCENTAGE_MIN: Final = 0.001
-"""Smallest request_percentage: 10 us of the event loop in a second. Less is not a quota but a lock."""
+"""Smallest request_percentage: 10 us of the event loop in a second. Less would shut the client out."""
 QUOTA_THROTTLE_MS_MAX: Final = 30_000
-"""Longest that a client which went beyond its quota is told to wait, and is not read, however long the window is."""
+"""Longest throttle time of a client beyond its quota, during which it is not read either, however long the window
+is."""
 
 # metrics
 METRICS_PARTITIONS_PER_TURN_MAX: Final = 500
-"""Partitions that a scrape looks at before others have the event loop: some 2 us each."""
+"""Partitions that a scrape reads before other tasks have their turn of the event loop: about 2 us each."""
 METRICS_CONNECTIONS_MAX: Final = 16
-"""Who asks for metrics at a time; others are closed."""
+"""Connections of scrapers at a time; others are closed."""
 METRICS_REQUEST_BYTES_MAX: Final = 16 * 1024
-"""Of the head of their request."""
+"""Size of the head of a scrape request."""
 METRICS_REQUEST_MS_MAX: Final = 30_000
-"""From their connection to the end of the answer."""
+"""Time from a scraper's connection to the end of its answer."""
 LOOK_MS_MAX: Final = 2_000
-"""Longest that `headrace top` waits for one broker: who does not answer by then counts as paused."""
+"""Longest that `headrace top` waits for one broker. A broker that does not answer in time counts as paused."""
 LOOK_GROUPS_MAX: Final = 1_000
-"""Groups of each coordinator that such a look asks for, the first by name."""
+"""Groups that `headrace top` asks of each coordinator, the first by name."""
 OVERTAKING_MS_MAX: Final = 5_000
-"""For so long after it may write to a partition, a broker takes a producer's first batch that leaves others out for one
-that has overtaken them."""
+"""Time after a broker begins to write to a partition in which it may take a producer's first batch for one that
+overtook others."""
 
 # pipelines on Spark
 PIPELINE_COMMITS_READ_AT_ONCE_MAX: Final = 16
 """Commits of a table that are read at a time."""
 PIPELINE_COMMITS_HELD_MAX: Final = 256
-"""That are read ahead of what is replayed."""
+"""Commits that are read ahead of the replay."""
 PIPELINE_BATCH_BYTES: Final = 1024 * 1024 * 1024
-"""Of record batches that one commit takes, about, unless its pipeline says otherwise."""
+"""Approximate bytes of record batches in one commit, unless its pipeline says otherwise."""
 PIPELINE_FILE_BYTES: Final = 128 * 1024 * 1024
-"""Of one file of a table, about, unless its pipeline says otherwise."""
+"""Approximate size of one file of a table, unless its pipeline says otherwise."""
 PIPELINE_NICE: Final = 10
-"""Of a local session, unless its pipeline says otherwise."""
+"""Niceness of a local session, unless its pipeline says otherwise."""
 PIPELINE_NICE_MAX: Final = 19
 PROCESSORS_SPARED_MAX: Final = 1_024
-"""That a pipeline leaves to brokers; one stays with it in any case."""
+"""Processors that a pipeline leaves to brokers; one stays with the pipeline in any case."""
 PIPELINE_TASKS_A_CORE: Final = 2
-"""Into which a commit is cut where that makes large files: the second makes up for those that take longer."""
+"""Tasks per core into which a commit is cut where that makes large files. The second evens out tasks that take
+longer."""
 PIPELINE_CORES: Final = 16
-"""Where a session does not tell how many it has (Spark Connect)."""
+"""Cores that are assumed where a session does not say how many it has (Spark Connect)."""
 PIPELINE_TASK_BYTES_MAX: Final = 256 * 1024 * 1024
-"""Of files that a task holds until they are whole; the largest is finished where it would be more."""
+"""Bytes of unfinished files that a task holds; beyond, it finishes the largest."""
 PIPELINE_OPEN_FILES_MAX: Final = 64
-"""Of one task: rows of more values of the columns that partition a table make the largest be finished."""
+"""Unfinished files of one task. Beyond this many values of the partition columns, it finishes the largest."""
 PIPELINE_ROW_GROUP_ROWS: Final = 128 * 1024
 PIPELINE_ROW_GROUP_BYTES: Final = 32 * 1024 * 1024
-"""Rows are gathered up to these before they are compressed."""
+"""Bytes of rows that are gathered before they are compressed."""
 PIPELINE_PATH_CHARS_MAX: Final = 100
-"""Of a topic's name, or a column's value, in the name of a file or directory."""
+"""Length of a topic's name, or a column's value, in the name of a file or directory."""
 PIPELINE_COMPACT_FILES_MIN: Final = 8
-"""Small files that belong together, before they are merged; and the power by which files are alike in size."""
+"""Small files that belong together before they are merged. It is also the base of the powers that group files by
+size."""
 PIPELINE_COMPACT_GROUP_MAX: Final = 1_000
-"""Of these, merged into one by one task."""
+"""Small files that one task merges into one."""
 PIPELINE_COMPACT_FILES_MAX: Final = 10_000
-"""Merged in one commit: its lines are far below what a store puts at once."""
+"""Files that one commit merges. Its lines stay far below what a store puts at once."""
 PIPELINE_COMPACT_EVERY: Final = 32
-"""Commits of a continuous pipeline, after which it looks for small files."""
+"""Commits of a continuous pipeline between two checks for small files."""
 PIPELINE_PUBLISH_TRIES_MAX: Final = 5
-"""Times that a commit is put into a Delta or Iceberg table which others change meanwhile."""
+"""Attempts to put a commit into a Delta or Iceberg table that others change meanwhile."""
 REPLAY_BATCH_BYTES: Final = 64 * 1024 * 1024
-"""Of record batches that a replay takes at a time, about, unless its pipeline says otherwise."""
+"""Approximate bytes of record batches that a replay takes at a time, unless its pipeline says otherwise."""
 REPLAY_OFFSETS_MAX: Final = 1_000_000
-"""That it takes at a time."""
+"""Offsets that a replay takes at a time."""
 REPLAY_ROWS_MAX: Final = 1_000_000
-"""That it makes of one record: with the one above, what the digits of a row's number hold."""
+"""Rows that a replay makes of one record. With the limit above, this is what the digits of a row's number hold."""
 AUDIT_PROBLEMS_MAX: Final = 1_000
-"""That an audit tells of one task; it counts all."""
+"""Problems that an audit lists for one task; it counts all."""
 STATISTICS_TOP_MAX: Final = 10_000
 """Keys of each topic that statistics name."""
 AUDIT_MIRROR_TRIES_MAX: Final = 11
 AUDIT_MIRROR_LOOK_MS: Final = 500
-"""A catalog that is not in a store, and should be, is looked for so often, and waited for so long between."""
+"""Number of further checks for a catalog that should be in a store and is not, and the pause before each."""
 AUDIT_TASK_BYTES: Final = 256 * 1024 * 1024
-"""Of objects that one task of an audit reads, about."""
+"""Approximate bytes of objects that one task of an audit reads."""

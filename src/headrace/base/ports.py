@@ -1,8 +1,8 @@
-"""The ports to the world: time, chance, files and objects. The broker takes these and never reaches past them.
+"""The ports to the world: time, randomness, files and objects. The broker reaches the world through these alone.
 
-The real ones are in `headrace.storage.disk`, `headrace.storage.objects` and `headrace.broker.system`; the
-simulator's, which lose what was not synced, are in `headrace.sim`. All calls are blocking and may be made from a
-worker thread; what may run on the event loop is said at each.
+The real ones are in `headrace.storage.disk`, `headrace.storage.objects` and `headrace.broker.system`. The simulator's,
+which lose unsynced data, are in `headrace.sim`. All calls block and may be made from a worker thread. Calls that may
+run on the event loop say so.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ class Clock(Protocol):
         """Wall-clock time in milliseconds since 1970-01-01T00:00Z. It may jump."""
 
     def monotonic(self) -> float:
-        """Seconds from an arbitrary start. Never falls."""
+        """Seconds from an arbitrary start. Never decreases."""
 
 
 class Random(Protocol):
-    """Chance, so that a seed can take its place. `random.Random` and `random.SystemRandom` satisfy it."""
+    """Randomness that a seed can replace. `random.Random` and `random.SystemRandom` satisfy it."""
 
     def random(self) -> float:
         """A float in [0, 1)."""
@@ -40,22 +40,22 @@ class Random(Protocol):
 class File(Protocol):
     """One open file. Offsets and sizes are in bytes.
 
-    A write reaches the page cache, no more: it survives the death of the process, and a power cut only after a
-    `sync` that began after the write returned. Any method may raise OSError; after a failed `sync` the unsynced
-    bytes are in doubt for ever and it is never called again (see "fsyncgate").
+    A write reaches the page cache, no more. It survives the death of the process, but survives a power cut only after a
+    `sync` that began after the write returned. Any method may raise OSError. After a failed `sync` the unsynced bytes
+    are in doubt for ever, and `sync` is never called again (see "fsyncgate").
     """
 
     @property
     def path(self) -> Path: ...
 
     def size(self) -> int:
-        """Current length, the written but unsynced bytes included."""
+        """Current length, including written but unsynced bytes."""
 
     def append(self, buffers: Sequence[Buffer]) -> int:
-        """Write all buffers at the end, in order, whole; return the number of bytes. Loop-safe (page cache)."""
+        """Write all buffers at the end, in order and in full; return the number of bytes. Loop-safe (page cache)."""
 
     def write_at(self, offset: int, buffers: Sequence[Buffer]) -> None:
-        """Write all buffers in place from `offset`, in order, whole."""
+        """Write all buffers in place from `offset`, in order and in full."""
 
     def read(self, offset: int, length: int) -> bytes:
         """Up to `length` bytes from `offset`; fewer only at the end of the file. Loop-safe for hot data."""
@@ -76,7 +76,7 @@ class Lock(Protocol):
 
 
 class Space(NamedTuple):
-    """Of a volume, in bytes."""
+    """Room on a volume, in bytes."""
 
     total: int
     usable: int
@@ -91,21 +91,21 @@ class Disk(Protocol):
         """Open for reading and writing; with `create`, make it where absent. Raises FileNotFoundError."""
 
     def begin_sync(self, file: File, done: Callable[[OSError | None], object]) -> None:
-        """`File.sync` without waiting: `done` is called on the loop, later, with the failure where there was one. On
-        the event loop; the file stays open until then."""
+        """`File.sync` without waiting. Later, on the loop, `done` is called with the failure, or with None. Call it on
+        the event loop. The file stays open until then."""
 
     def exists(self, path: Path) -> bool: ...
 
     def is_directory(self, path: Path) -> bool: ...
 
     def size(self, path: Path) -> int:
-        """Raises FileNotFoundError."""
+        """Length in bytes. Raises FileNotFoundError."""
 
     def modified_ms(self, path: Path) -> int:
-        """When the file's contents were last changed, as `Clock.now_ms`. Raises FileNotFoundError."""
+        """Time when the file's contents were last changed, as `Clock.now_ms`. Raises FileNotFoundError."""
 
     def space(self, path: Path) -> Space:
-        """Of the volume that holds this directory. Raises FileNotFoundError."""
+        """Room on the volume that holds this directory. Raises FileNotFoundError."""
 
     def list_directory(self, path: Path) -> list[str]:
         """The names in a directory, sorted. Raises FileNotFoundError."""
@@ -123,8 +123,9 @@ class Disk(Protocol):
         """Remove a file. Raises FileNotFoundError."""
 
     def remove_some(self, path: Path, bytes_max: int) -> bool:
-        """Take so much off a file's end, or remove it where it has no more, or has another name, under which it stays
-        as it is: whether it is removed. Raises FileNotFoundError."""
+        """Cut `bytes_max` bytes off a file's end, or remove the file where it has no more. A file that has another name
+        is only unlinked, and stays as it is under that name. Returns whether it is removed. Raises
+        FileNotFoundError."""
 
     def remove_tree(self, path: Path) -> None:
         """Remove a directory and all in it. Idempotent."""
@@ -134,23 +135,23 @@ class Disk(Protocol):
 
     def sync_all(self, files: Sequence[Path], directories: Sequence[Path]) -> None:
         """`File.sync` of each of these files and `sync_directory` of each of these directories, at the same time where
-        that can be: who needs no order among them waits for the disk once. Raises OSError where one fails, once none is
-        under way any more. Never on the event loop."""
+        possible. A caller that needs no order among them waits for the disk once. Raises OSError where one fails, after
+        all have ended. Never on the event loop."""
 
     def lock(self, path: Path) -> Lock:
-        """Claim the file, made where absent. Raises BlockingIOError where another process holds it."""
+        """Claim the file, which is made if absent. Raises BlockingIOError where another process holds it."""
 
 
 class ObjectMeta(NamedTuple):
     key: str
     size: int
-    """Bytes."""
+    """Size in bytes."""
     modified_ms: int
-    """When it was stored, by the store's own clock: milliseconds since 1970-01-01T00:00Z."""
+    """Time when it was stored, by the store's own clock: milliseconds since 1970-01-01T00:00Z."""
 
 
 class ReadableObjects(Protocol):
-    """What of `Objects` one needs who only reads what a catalog names."""
+    """The part of `Objects` that a reader of a catalog's objects needs."""
 
     def get_range(self, key: str, start: int, length: int) -> bytes: ...
 
@@ -161,16 +162,16 @@ class Objects(Protocol):
     """An object store: flat keys with `/` in them, write-once objects. Blocking; never on the event loop."""
 
     def put(self, key: str, data: Buffer, *, if_absent: bool = True) -> bool:
-        """Store durably before returning. With `if_absent`, False (and nothing changed) where the key exists."""
+        """Store durably before returning. With `if_absent`, returns False and changes nothing where the key exists."""
 
     def get(self, key: str) -> bytes:
-        """Raises FileNotFoundError."""
+        """The whole object. Raises FileNotFoundError."""
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
         """Exactly `length` bytes. Raises FileNotFoundError, or EOFError where the object is shorter."""
 
     def size(self, key: str) -> int:
-        """Raises FileNotFoundError."""
+        """Size in bytes. Raises FileNotFoundError."""
 
     def list(self, prefix: str) -> Iterable[ObjectMeta]:
         """All objects whose key begins with `prefix`, in key order."""
@@ -182,5 +183,5 @@ class Objects(Protocol):
         """Idempotent."""
 
     def discard_unfinished(self, before_ms: int) -> int:
-        """Remove what a put that began before then has left and never finished, as far as that can be told; how much
-        there was. A put that is still under way fails."""
+        """Remove the leftovers of unfinished puts that began before `before_ms`, as far as they can be found. Returns
+        how many there were. A put that is still under way fails."""

@@ -1,9 +1,12 @@
-"""Text from outside, read strictly: configs as Kafka's ConfigDef reads them, numbers of our own in ASCII digits, JSON.
+"""Strict readers of outside text: configs as Kafka's ConfigDef reads them, our own numbers in ASCII digits, JSON.
 
-Promises: what is taken is what Java takes for the same text, and nothing that only Python reads: no `1_000`, no `nan`,
-no digits of other scripts (which Java's parseInt takes, alone of all that Kafka accepts). ValueError says in a few
-words why a text cannot be; the caller names what it is of. Sources: ConfigDef.parseType, and Java's Long.parseLong and
-Double.parseDouble.
+Promises:
+- A text is accepted only where Java accepts it with the same meaning, and never by Python's rules: no `1_000`, no
+  `nan`.
+- Digits of other scripts are refused. They are the one thing that Kafka accepts (Java's parseInt) and this does not.
+- ValueError says briefly why a text is refused; the caller adds which text it was.
+
+Sources: ConfigDef.parseType, and Java's Long.parseLong and Double.parseDouble.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from decimal import Decimal
 from typing import Any, Final, NoReturn
 
 BLANKS: Final = "".join(map(chr, range(0x21)))
-"""What Java's String.trim takes from both ends."""
+"""Characters that Java's String.trim removes from both ends."""
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
 
@@ -35,12 +38,12 @@ _UUID: Final = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
 def trimmed(text: str) -> str:
-    """As Java's String.trim: blanks and control characters go from both ends, other scripts' blanks stay."""
+    """Trim like Java's String.trim: blanks and control characters go from both ends, blanks of other scripts stay."""
     return text.strip(BLANKS)
 
 
 def whole(text: str, low: int = -LONG_MAX - 1, high: int = LONG_MAX) -> int:
-    """As Long.parseLong (or Integer.parseInt, by the bounds) of the trimmed text. ValueError."""
+    """Parse the trimmed text like Long.parseLong (or Integer.parseInt, by the bounds). Raises ValueError."""
     match = _WHOLE.fullmatch(trimmed(text))
     if match is None:
         raise ValueError("it is not a whole number")
@@ -51,19 +54,20 @@ def whole(text: str, low: int = -LONG_MAX - 1, high: int = LONG_MAX) -> int:
 
 
 def natural(text: str, high: int = LONG_MAX) -> int:
-    """ASCII digits and nothing else: ids, ports, offsets, indexes. ValueError."""
+    """Parse ASCII digits and nothing else: ids, ports, offsets, indexes. Raises ValueError."""
     if _NATURAL.fullmatch(text) is None or (number := int(text)) > high:
         raise ValueError(f"it is not a whole number between 0 and {high}")
     return number
 
 
 def is_natural(text: str, high: int = LONG_MAX) -> bool:
-    """Whether `natural` reads it."""
+    """Whether `natural` accepts the text."""
     return _NATURAL.fullmatch(text) is not None and int(text) <= high
 
 
 def fraction(text: str) -> float:
-    """As Double.parseDouble: `1e3`, `.5`, `1.0f`, `0x1p3`, `Infinity`, `NaN`; not `inf`, `nan`. ValueError."""
+    """Parse like Double.parseDouble: `1e3`, `.5`, `1.0f`, `0x1p3`, `Infinity`, `NaN`; not `inf`, `nan`. Raises
+    ValueError."""
     text = trimmed(text)
     if (named := _NAMED.get(text)) is not None:
         return named
@@ -82,7 +86,7 @@ def _hex_fraction(text: str) -> float:
 
 
 def truth(text: str) -> bool:
-    """`true` or `false` in any case. ValueError."""
+    """Parse `true` or `false` in any case. Raises ValueError."""
     lowered = trimmed(text).lower()
     if lowered not in ("true", "false"):
         raise ValueError("it must be true or false")
@@ -90,13 +94,13 @@ def truth(text: str) -> bool:
 
 
 def items(text: str) -> list[str]:
-    """As ConfigDef reads a list: blanks around commas are left out, empty items stay; an empty text is no item."""
+    """Split like ConfigDef: blanks around commas are dropped, empty items stay, and an empty text has no items."""
     text = trimmed(text)
     return _COMMA.split(text) if text else []
 
 
 def fraction_text(number: float) -> str:
-    """As Java's Double.toString writes it, but always the shortest digits that read back as the same number."""
+    """Format like Java's Double.toString, but always with the fewest digits that read back as the same number."""
     if math.isnan(number) or math.isinf(number):
         return "NaN" if math.isnan(number) else "-Infinity" if number < 0 else "Infinity"
     if number == 0 or 1e-3 <= abs(number) < 1e7:
@@ -107,14 +111,15 @@ def fraction_text(number: float) -> str:
 
 
 def uuid_of(text: str) -> uuid.UUID:
-    """In its usual form of 36 characters: neither braces, `urn:` nor hyphens elsewhere. ValueError."""
+    """Parse the usual form of 36 characters, without braces, `urn:` or hyphens elsewhere. Raises ValueError."""
     if _UUID.fullmatch(text) is None:
         raise ValueError("it is not a UUID, as 123e4567-e89b-42d3-a456-426614174000 is one")
     return uuid.UUID(text)
 
 
 def json_value(text: str | bytes) -> Any:
-    """JSON by the letter: no NaN or Infinity, no number beyond a double, no key twice in an object. ValueError."""
+    """Parse JSON by the letter: no NaN or Infinity, no number beyond a double, no key twice in an object. Raises
+    ValueError."""
     try:
         return json.loads(text, parse_constant=_no_constant, parse_float=_json_fraction, object_pairs_hook=_each_once)
     except RecursionError as error:

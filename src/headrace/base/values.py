@@ -1,4 +1,4 @@
-"""Values that are changed often, by making others."""
+"""Copies of frozen values with some fields changed."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 else:
 
     def replaced(value: _T, **changes: Any) -> _T:
-        """As `dataclasses.replace`, in half of its time, for frozen dataclasses with slots and without `__post_init__`:
-        fields are copied as they are, and no `__init__` is called."""
+        """Like `dataclasses.replace`, in half of its time, for frozen dataclasses with slots and without
+        `__post_init__`. Fields are copied as they are, and no `__init__` is called."""
         layout = _layout(type(value))
         made = object.__new__(type(value))
         any(map(call, layout.setters, repeat(made), layout.read(value)))  # a loop in C: none of them returns anything
@@ -29,12 +29,12 @@ else:
 
 
 class _Layout(NamedTuple):
-    """Of a class: its slots."""
+    """The slots of a class."""
 
     read: Callable[[Any], tuple[Any, ...]]
-    """All of them."""
+    """Reads all of them."""
     setters: tuple[Callable[[Any, Any], None], ...]
-    """In the same order."""
+    """Their setters, in the order of `read`."""
     by_name: Mapping[str, Callable[[Any, Any], None]]
 
 

@@ -1,2 +1,2 @@
-"""Agreement on the order of commit-log entries. `core.Raft` is stepped with events and answers with what must be
-persisted, what may be sent and what is committed; it never touches a disk, a socket, a clock or chance of its own."""
+"""Agreement on the order of commit-log entries. `core.Raft` takes events and returns what to persist, what to send and
+what is committed. It never touches a disk, a socket or a clock, and has no randomness of its own."""

@@ -1,7 +1,11 @@
-"""An election from the side of who stands in it: first the question whether it could win, then the election.
+"""An election from the candidate's side: first the pre-vote, which asks whether it could win, then the election.
 
-Promises: a term is begun only where a quorum would vote for it, or where the leader itself asked; the own vote counts
-once it is durable; only voters' votes count, by their directory. Sources: the Raft paper, 5.2; Ongaro's thesis, 9.6.
+Promises:
+- A term begins only where a quorum would vote for it, or where the leader itself asked for an election.
+- The candidate's own vote counts once it is durable.
+- Only voters' votes count, by their directory.
+
+Sources: the Raft paper, 5.2; Ongaro's thesis, 9.6.
 """
 
 from __future__ import annotations
@@ -20,10 +24,10 @@ class Outcome(Enum):
 
 
 class Candidacy:
-    """Invariant: belongs to one term (the next one, where it is a pre-vote) and lasts one timeout."""
+    """Invariant: belongs to one term (the next one, for a pre-vote) and lasts one timeout."""
 
     def __init__(self, state: State, *, pre: bool, transfer: bool = False) -> None:
-        """`transfer`: the leader asked for it; then there is no pre-vote."""
+        """`transfer`: the leader asked for this election, so there is no pre-vote."""
         assert state.may_stand, "only voters stand for election"
         self.pre = pre
         self._transfer = transfer
@@ -32,8 +36,8 @@ class Candidacy:
         self._ticks_left = state.election_timeout()
 
     def begin(self) -> Outcome:
-        """Ask everyone, itself as well: its own vote comes back like any other, once it is on the disk. That it would
-        vote for itself rests on nothing, so a pre-vote of one is won at once."""
+        """Ask every voter, including itself. Its own vote comes back like any other, once it is on the disk. Its own
+        pre-vote rests on no write, so a pre-vote of one is won at once."""
         state = self._state
         if not self.pre:
             state.raise_term(state.term + 1)
@@ -59,12 +63,13 @@ class Candidacy:
         return outcome
 
     def on_tick(self) -> bool:
-        """Whether it took too long."""
+        """Whether the candidacy has timed out."""
         self._ticks_left -= 1
         return self._ticks_left <= 0
 
     def on_vote(self, answer: VoteAnswer) -> Outcome:
-        """An answer of another round (pre or not, or to another term's) does not count."""
+        """An answer of another round does not count: a pre-vote's in a vote, or the reverse, or one for another
+        term."""
         state = self._state
         asked_term = state.term + 1 if self.pre else state.term
         if answer.pre != self.pre or (answer.granted and answer.term != asked_term):

@@ -1,8 +1,11 @@
-"""Messages between members as bytes.
+"""Messages between members as bytes, big-endian.
 
-Promises: `decode_message(encode_message(m)) == m`; whatever is not such a message raises CorruptData and nothing else,
-and is read no further than its own end. What comes out keeps no view of what went in. Who it is from and for stands
-around it (`net.peer.peers`), for many messages at once. Big-endian.
+Promises:
+- `decode_message(encode_message(m)) == m`.
+- Bytes that are not such a message raise CorruptData and nothing else. Decoding never reads past their end.
+- A decoded message keeps no view of the bytes it came from.
+
+The sender and the addressee stand outside (`net.peer.peers`), once for many messages.
 """
 
 from __future__ import annotations
@@ -93,7 +96,7 @@ def _append(message: AppendRequest) -> bytes:
 
 
 def decode_message(data: memoryview, *, source: Peer, target: Peer) -> Message:
-    """The message that `data` is the whole of. Raises CorruptData."""
+    """The message that `data` encodes. Raises CorruptData, also where bytes are left over."""
     try:
         kind, term = _HEAD.unpack_from(data)
         message, end = _decode(kind, term, data, source, target)

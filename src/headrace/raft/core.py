@@ -1,9 +1,14 @@
 """The consensus core of one member: events in, effects out.
 
-Promises (in one term, and so ever): one leader; logs that agree at an entry agree below it; what is committed is in
-the log of every later leader; members apply the same entries in the same order. Never does IO; time comes as ticks,
-chance through a port. Changed in place, and only by `step` (decision 0016).
-Sources: Ongaro and Ousterhout, "In Search of an Understandable Consensus Algorithm"; Ongaro's thesis; etcd's raft.
+Promises, in one term and so for ever:
+- There is one leader.
+- Logs that agree at an entry agree below it.
+- A committed entry is in the log of every later leader.
+- Members apply the same entries in the same order.
+
+It never does IO. Time comes as ticks, randomness through a port. It changes in place, and only by `step` (decision
+0016). Sources: Ongaro and Ousterhout, "In Search of an Understandable Consensus Algorithm"; Ongaro's thesis; etcd's
+raft.
 """
 
 from __future__ import annotations
@@ -59,7 +64,7 @@ class Raft:
     """One member of a quorum, voter or learner."""
 
     def __init__(self, state: State) -> None:
-        """Use `recovered`."""
+        """Use `recovered` instead."""
         self._state = state
         self._role: Role = Follower(state)
 
@@ -74,8 +79,8 @@ class Raft:
         random: Random,
         settings: Settings | None = None,
     ) -> Self:
-        """As it stands after a restart: a follower that knows of no commit above its snapshot. `snapshot`: at index 0
-        and term 0 where there is none, with the voters that the cluster was born with (none, for who joins)."""
+        """The member after a restart: a follower that knows of no commit above its snapshot. Without a snapshot,
+        `snapshot` has index 0, term 0 and the initial voters of the cluster; a joining member has none."""
         log = Log(snapshot, entries)
         assert log.last_term <= hard_state.term, "the term is kept with the first entry of it"
         return cls(State(me=me, hard_state=hard_state, log=log, random=random, settings=settings or Settings()))
@@ -90,7 +95,7 @@ class Raft:
 
     @property
     def leader(self) -> Peer | None:
-        """Of this term, as far as it is known."""
+        """The leader of this term, as far as it is known."""
         return self._state.leader
 
     @property
@@ -99,22 +104,22 @@ class Raft:
 
     @property
     def has_committed_own(self) -> bool:
-        """Whether it leads and has committed an entry of its own term: before that it decides nothing."""
+        """Whether it leads and has committed an entry of its own term. Until then it decides nothing."""
         return isinstance(self._role, Leadership) and self._role.has_committed_own
 
     @property
     def role(self) -> Role:
-        """For tests and for `describe`; what is in it is not to be changed."""
+        """For tests and for `describe`; callers do not change it."""
         return self._role
 
     @property
     def log(self) -> Log:
-        """The same."""
+        """For tests and for `describe`; callers do not change it."""
         return self._state.log
 
     @property
     def membership(self) -> Membership:
-        """The newest, committed or not."""
+        """The newest membership in the log, committed or not."""
         return self._state.membership
 
     def step(self, event: Event) -> Ready:
@@ -143,7 +148,7 @@ class Raft:
         return self._state.take_ready()
 
     def _on_request(self, event: Propose | ProposeChange | Transfer | ReadIndex) -> MembershipRefusal | None:
-        """What only a leader does."""
+        """Handle a request that only a leader can serve. Returns the refusal, or None."""
         role = self._role
         if not isinstance(role, Leadership):
             return MembershipRefusal.NOT_LEADER
@@ -213,7 +218,7 @@ class Raft:
         self._role = Follower(self._state)
 
     def _is_for_me(self, message: Message) -> bool:
-        """Not for the disk that this broker had before."""
+        """False for a message to the disk that this broker had before."""
         return message.target == self._state.me
 
     def _on_message(self, message: Message) -> None:
@@ -235,7 +240,7 @@ class Raft:
             self._on_answer(self._role, message)
 
     def _on_stale(self, message: Message) -> None:
-        """Of an earlier term. Its leader is told, for it can be one that nobody else would tell."""
+        """Answer a leader of an earlier term, because perhaps nobody else would tell it that its term is over."""
         if isinstance(message, _FROM_LEADER):
             state = self._state
             state.outbox.send_after_state(Superseded(term=state.term, source=state.me, target=message.source))
@@ -262,7 +267,7 @@ class Raft:
                 raise AssertionError(message)
 
     def _on_answer(self, leadership: Leadership, message: Message) -> None:
-        """An acknowledgement of this term: one of an earlier leadership has not come this far."""
+        """Handle an acknowledgement of this term. Those of earlier terms were dropped before."""
         match message:
             case AppendAnswer():
                 leadership.on_append_answer(message)
@@ -273,7 +278,7 @@ class Raft:
             case SnapshotAnswer():
                 leadership.on_snapshot_answer(message)
             case Superseded():
-                pass  # it was in an earlier term
+                pass  # it says that an earlier term is over
             case _:
                 raise AssertionError(message)
 
@@ -295,9 +300,10 @@ class Raft:
     def _on_vote_request(self, message: VoteRequest) -> None:
         state, role = self._state, self._role
         follows = isinstance(role, Follower) and role.is_loyal
-        loyal = isinstance(role, Leadership) or (follows and message.source != state.leader)  # else it leads no more
+        # a leader that asks for votes leads no more
+        loyal = isinstance(role, Leadership) or (follows and message.source != state.leader)
         if loyal and not message.transfer:
-            return  # who was cut off, or removed, does not disturb the others
+            return  # members that were cut off, or removed, do not disturb the others
         up_to_date = state.log.is_up_to_date(message.last_index, message.last_term)
         if message.pre:
             granted = message.term > state.term and up_to_date

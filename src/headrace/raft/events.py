@@ -1,9 +1,13 @@
-"""What goes into the consensus core and what comes out: the interface between it and its driver.
+"""Events that go into the consensus core and effects that come out: the interface between it and its driver.
 
-The driver's duty for each `Ready`, in the order in which they came: send `messages` (before, beside or after the
-write), persist `hard_state`, `chunk` and `entries` (synced, as one), step `Persisted(write)`, apply `committed`, carry
-out `reading`. What may only be said once something is on the disk comes out of that `Persisted`, not before.
-Source: the shape of etcd's raft; Ongaro's thesis for the terms.
+For each `Ready`, in order, the driver must:
+- send `messages`, before, beside or after the write;
+- persist `hard_state`, `chunk` and `entries` (synced, as one write), then step `Persisted(write)`;
+- apply `committed`;
+- carry out `reading`.
+
+A message that rests on a write comes out of the `Persisted` for that write, not before. Source: the shape of etcd's
+raft; Ongaro's thesis for the terms.
 """
 
 from __future__ import annotations
@@ -17,24 +21,24 @@ from headrace.raft.messages import Entry, HardState, Message, SnapshotMark
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Time has passed: one unit of `Settings`."""
+    """One unit of the times in `Settings` has passed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Campaign:
-    """Try to win an election now, without waiting for a leader to be missed: at the start of a sole voter."""
+    """Stand for election now, without waiting for a timeout: used by a sole voter when it starts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Propose:
-    """Append these, one entry each, in order. Refused by who does not lead."""
+    """Append these, one entry each, in order. Refused by a member that does not lead."""
 
     data: tuple[bytes, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ProposeChange:
-    """Append a new membership. It counts from then on, and is sure once it is committed."""
+    """Append a new membership. It counts from then on, and is final once it is committed."""
 
     change: Change
 
@@ -48,7 +52,7 @@ class Persisted:
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """Hand the leadership to this voter, once it has the whole log. Given up after an election's timeout."""
+    """Hand the leadership to this voter, once it has the whole log. It is given up after an election's timeout."""
 
     target: Peer
 
@@ -63,29 +67,28 @@ class LeaderDied:
 
 @dataclass(frozen=True, slots=True)
 class ReadIndex:
-    """Ask up to where the log must be applied for a read that sees all that was committed before now."""
+    """Request the index up to which the log must be applied for a read that sees all earlier commits."""
 
     context: int
-    """The driver's name for it."""
+    """Identifies the read to the driver."""
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotTaken:
-    """A snapshot of the state after entry `index`, which was applied, is durable here and takes the place of the one
-    before it."""
+    """A snapshot of the state after the applied entry `index` is durable here and replaces the previous one."""
 
     index: int
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRead:
-    """What a `ReadSnapshot` found."""
+    """The bytes that a `ReadSnapshot` asked for."""
 
     target: Peer
     index: int
     offset: int
     data: bytes | None
-    """None: that snapshot is no more; the newest one is sent instead."""
+    """None: that snapshot no longer exists, and the newest one is sent instead."""
     last: bool = False
 
 
@@ -115,7 +118,8 @@ class ReadSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class ReadAnswer:
-    """A read may be answered once everything up to `index` is applied. None: the leadership ended; ask again."""
+    """A read may be answered once everything up to `index` is applied. None: the leadership ended, so the driver asks
+    again."""
 
     context: int
     index: int | None
@@ -123,8 +127,8 @@ class ReadAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ChunkToWrite:
-    """Bytes of a snapshot that is being received: offset 0 begins it anew. With the last of them it takes the place of
-    the whole log and state, in one step: synced under its final name, then the log's files cut."""
+    """Bytes of a snapshot that is being received; offset 0 starts it over. With the last chunk the snapshot replaces
+    the whole log and state in one step. It is synced under its final name first, then the log's files are cut."""
 
     mark: SnapshotMark
     offset: int
@@ -134,24 +138,24 @@ class ChunkToWrite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
-    """What the driver is to do."""
+    """Work for the driver after one step."""
 
     write: int | None = None
-    """The number of this write, to be told by `Persisted`; None: nothing to persist. Numbers rise by one."""
+    """The number of this write, which `Persisted` repeats; None: nothing to persist. Numbers rise by one."""
     hard_state: HardState | None = None
-    """To be persisted, with or before `entries`; None: unchanged."""
+    """Hard state to persist, with or before `entries`; None: unchanged."""
     chunk: ChunkToWrite | None = None
-    """To be persisted before `entries`."""
+    """Chunk to persist before `entries`."""
     entries: tuple[Entry, ...] = ()
-    """To be persisted, in order. The first takes the place of what the log holds at and after its index."""
+    """Entries to persist, in order. The first replaces the log's entries at and after its index."""
     messages: tuple[Message, ...] = ()
-    """To be sent; each may be lost, and may come twice and late."""
+    """Messages to send. Each may be lost, duplicated or delayed."""
     committed: tuple[Entry, ...] = ()
-    """To be applied, in order, each exactly once since the snapshot (also the one just received)."""
+    """Entries to apply, in order, each exactly once since the snapshot (also since one just received)."""
     reading: tuple[ReadSnapshot, ...] = ()
     reads: tuple[ReadAnswer, ...] = ()
     refusal: MembershipRefusal | None = None
-    """Why what was asked for was not done."""
+    """Why the request of this step was refused."""
 
 
 NOTHING: Final = Ready()

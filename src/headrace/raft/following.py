@@ -1,7 +1,11 @@
-"""A member that follows: takes what the term's leader sends, and misses it when it is silent.
+"""A follower: takes what its term's leader sends, and notices when the leader is silent.
 
-Promises: an append is answered once it is durable; what a leader of this term does not contradict stays; a snapshot
-takes nothing back, and is taken whole or not at all. Sources: the Raft paper, 5.3 and 7; etcd's raft for the hints.
+Promises:
+- An append is answered once it is durable.
+- Entries that a leader of this term does not contradict stay.
+- A snapshot takes no commit back, and is taken in full or not at all.
+
+Sources: the Raft paper, 5.3 and 7; etcd's raft for the hints.
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ from headrace.raft.state import State
 
 @dataclass(slots=True)
 class _Receiving:
-    """A snapshot of which the bytes below `next_offset` have come, all from this term's leader."""
+    """A snapshot whose bytes below `next_offset` have arrived, all from this term's leader."""
 
     mark: SnapshotMark
     next_offset: int = 0
@@ -41,7 +45,7 @@ class Follower:
 
     @property
     def is_loyal(self) -> bool:
-        """Whether it refuses others because its leader was heard from just now, and not seen dead since."""
+        """Whether it refuses votes because it heard from its leader recently and has not seen it dead since."""
         state = self._state
         heard = state.leader is not None and self._silent_ticks < state.settings.election_ticks
         return heard and state.disloyal_term != state.term
@@ -56,7 +60,7 @@ class Follower:
         return True
 
     def on_heard(self) -> None:
-        """From the leader, or of a candidate that it voted for."""
+        """Called on a message from the leader, and when it gives a candidate its vote."""
         self._silent_ticks = 0
 
     def on_leader_died(self) -> None:
@@ -66,7 +70,7 @@ class Follower:
         state, log = self._state, self._state.log
         previous, entries = message.previous_index, message.entries
         end = previous + len(entries)
-        if previous < log.commit_index:  # what is committed is the same in every leader's log
+        if previous < log.commit_index:  # committed entries are equal in every leader's log
             entries = entries[log.commit_index - previous :]
             previous = log.commit_index
             end = max(end, previous)
@@ -106,7 +110,7 @@ class Follower:
     def on_chunk(self, message: SnapshotChunk) -> None:
         state, log, mark = self._state, self._state.log, message.mark
         if mark.index <= log.commit_index or log.term_at(mark.index) == mark.term:
-            log.commit(mark.index)  # where the logs agree at its end, the snapshot says nothing new
+            log.commit(mark.index)  # where the logs agree at its end, the snapshot holds nothing new
             self._receiving = None
             self._answer_match(message, mark.index)
             return

@@ -1,10 +1,13 @@
-"""A member that leads: replicates its log, says what is committed, and stops when it hears no quorum.
+"""A leader: replicates its log, decides what is committed, and steps down when it hears from no quorum.
 
-Promises: an entry is committed once it is durable on a quorum of voters and an entry of this term is, never by count
-alone; this member counts itself only for what is on its own disk; one membership change is under way at a time, and
-none before an entry of this term is committed; no voter is let go where the others could not decide. It dies with its
-term, and all that it knew of others with it.
-Sources: the Raft paper, 5.3 and 5.4; Ongaro's thesis, 3.10, 4.1 and 6.4, and his correction of single-server change.
+Promises:
+- An entry is committed once it is durable on a quorum of voters and an entry of this term is, never by count alone.
+- This member counts itself only for what is on its own disk.
+- One membership change is under way at a time, and none before an entry of this term is committed.
+- No voter is removed where the others could not decide.
+
+It ends with its term, and so does all that it knew of others. Sources: the Raft paper, 5.3 and 5.4; Ongaro's thesis,
+3.10, 4.1 and 6.4, and his correction of single-server change.
 """
 
 from __future__ import annotations
@@ -37,31 +40,31 @@ class Leadership:
         self._round = 0
         self._ticks = 0
         self._committed_at_check = 0
-        """What was committed when the quorum was last checked: who lacks of that is behind."""
+        """The commit index at the last quorum check. A member whose log is shorter is behind."""
         self._transferee: Peer | None = None
         self._transfer_ticks = 0
         self._uncommitted_bytes = state.log.bytes_between(state.log.commit_index, state.log.last_index)
 
     def begin(self) -> None:
-        """Open the term with an empty entry: with it everything of earlier terms is committed."""
+        """Open the term with an empty entry: its commit commits all entries of earlier terms."""
         self._state.leader = self._state.me
         self._sender.follow_membership()
         self._append(b"")
         self._sender.send_to_all()
 
     def end(self) -> None:
-        """Whoever waits for this leadership is told."""
+        """Answer every read that waits for this leadership with None."""
         self._state.reads += [ReadAnswer(context, None) for context in self._reads.contexts]
 
     @property
     def is_over(self) -> bool:
-        """Whether a committed membership is without this voter."""
+        """Whether a committed membership no longer has this voter."""
         members = self._state.log.members
         return not self._state.is_voter and members.current_index <= self._state.log.commit_index
 
     @property
     def has_committed_own(self) -> bool:
-        """Whether an entry of this term is committed, so that this leader knows all that is."""
+        """Whether an entry of this term is committed, so that this leader knows all committed entries."""
         log = self._state.log
         return log.term_at(log.commit_index) == self._state.term
 
@@ -73,7 +76,7 @@ class Leadership:
         return self._sender.progress.get(peer)
 
     def on_tick(self) -> bool:
-        """Whether it still leads: a quorum was heard from within an election's timeout."""
+        """Whether it still leads, that is, heard from a quorum within an election's timeout."""
         settings = self._state.settings
         self._ticks += 1
         if self._transferee is not None:
@@ -133,8 +136,8 @@ class Leadership:
         return membership
 
     def _with_live_quorum(self, membership: Membership) -> Membership | MembershipRefusal:
-        """Fewer voters, where those that are left can go on by themselves: else the change could not be committed, and
-        with it in the log nothing else (etcd's strict reconfiguration check)."""
+        """The membership with fewer voters, if the live ones of them are a quorum; otherwise the refusal. Without a
+        quorum neither the change nor anything after it could be committed (etcd's strict reconfiguration check)."""
         live = {
             peer
             for peer, progress in self._sender.progress.items()
@@ -151,7 +154,8 @@ class Leadership:
 
     @property
     def _knows_commits(self) -> bool:
-        """Else a change of an earlier leader could be in force, and in no quorum of this one's (Ongaro, 2015)."""
+        """Otherwise a change by an earlier leader could be in force without any quorum of this leader's (Ongaro,
+        2015)."""
         return self.has_committed_own
 
     @property
@@ -191,7 +195,7 @@ class Leadership:
             return
         agreed = self._state.log.last_of_terms_up_to(message.hint_term, message.hint_index)
         if message.hint_index < self._state.log.base_index:
-            agreed = message.hint_index  # what was there is not known any more: a snapshot
+            agreed = message.hint_index  # that entry is already in a snapshot, so send the snapshot
         progress.become_probe(min(agreed + 1, message.previous_index))
         self._sender.send(message.source)
 
@@ -208,7 +212,7 @@ class Leadership:
         if progress.mode is Mode.SNAPSHOT:
             self._sender.on_silent_round(message.source)
         elif progress.match_index < self._state.log.last_index:
-            self._sender.send(message.source, even_empty=True)  # finds out what was lost
+            self._sender.send(message.source, even_empty=True)  # finds out whether messages were lost
         self._answer_reads()
         self._ask_to_stand(message.source)
 
@@ -223,7 +227,7 @@ class Leadership:
         return progress
 
     def _advance_commit(self) -> bool:
-        """Whether more is committed now, and everyone was told."""
+        """Whether the commit index rose; if so, every member was sent the new one."""
         log, progress = self._state.log, self._sender.progress
         me = self._state.me
         reached = self._state.membership.reached(
@@ -239,7 +243,7 @@ class Leadership:
         return True
 
     def _may_commit(self, reached: int) -> bool:
-        """Only an entry of its own term is committed by count (Raft paper, figure 8)."""
+        """Only an entry of the leader's own term is committed by count (Raft paper, figure 8)."""
         log = self._state.log
         return reached > log.commit_index and log.term_at(reached) == self._state.term
 
@@ -275,7 +279,7 @@ class Leadership:
         self._state.reads += self._reads.on_round(reached)
 
     def on_transfer(self, target: Peer) -> MembershipRefusal | None:
-        """Hand the leadership over once the target has the whole log; until then nothing is appended."""
+        """Hand the leadership over once the target has the whole log. Proposals are refused until then."""
         if target == self._state.me:
             return MembershipRefusal.ALREADY_SO
         if target not in self._state.membership.voters:

@@ -1,8 +1,10 @@
-"""The log as the consensus core sees it: what is there, what of it is on the disk, and what is committed.
+"""The log as the consensus core sees it: its entries, which of them are on the disk, and which are committed.
 
-Promises: the log is truncated only where a leader's entry conflicts, and never at or below the commit index; what is
-durable is a prefix of what is there now, whatever was overwritten while a write was under way; an entry is given to be
-applied once, in order, and only when it is both committed and durable here. No step copies the log.
+Promises:
+- The log is truncated only where a leader's entry conflicts, and never at or below the commit index.
+- The durable part is a prefix of the present log, whatever was overwritten while a write was under way.
+- An entry is handed out to be applied once, in order, and only when it is both committed and durable here.
+- No step copies the log.
 """
 
 from __future__ import annotations
@@ -18,20 +20,22 @@ from headrace.raft.messages import Entry, EntryKind, SnapshotMark
 class Log:
     """Entries after `base_index`, in memory, and their memberships.
 
-    Invariants: `base_index <= snapshot.index <= handed_index <= commit_index <= last_index`;
-    `durable_index <= last_index`; `handed_index <= durable_index` but while a received snapshot is being written;
-    terms never fall along the log.
+    Invariants:
+    - `base_index <= snapshot.index <= handed_index <= commit_index <= last_index`.
+    - `durable_index <= last_index`.
+    - `handed_index <= durable_index`, except while a received snapshot is being written.
+    - Terms never fall along the log.
     """
 
     def __init__(self, snapshot: SnapshotMark, entries: Sequence[Entry]) -> None:
-        """As it was recovered: all of it is durable, nothing above the snapshot is known to be committed."""
+        """The recovered log: all of it is durable, and nothing above the snapshot is known to be committed."""
         self.snapshot = snapshot
         self.base_index = snapshot.index
         self.base_term = snapshot.term
         self.members = MembershipHistory(snapshot.index, snapshot.membership)
         self._entries: list[Entry] = []
         self._run_terms: list[int] = []
-        """The terms in `_entries`, rising, and in `_run_starts` the index of the first entry of each."""
+        """The distinct terms in `_entries`, rising. `_run_starts` has the index of each one's first entry."""
         self._run_starts: list[int] = []
         for entry in entries:
             self.append(entry)
@@ -40,7 +44,7 @@ class Log:
         self.durable_index = self.last_index
         self._next_to_save = self.last_index + 1
         self._writes: deque[tuple[int, int]] = deque()
-        """Writes under way: number, and up to where they make what is now in the log durable."""
+        """Writes under way: the number of each, and the index up to which it makes the present log durable."""
 
     @property
     def last_index(self) -> int:
@@ -51,14 +55,14 @@ class Log:
         return self._entries[-1].term if self._entries else self.base_term
 
     def term_at(self, index: int) -> int | None:
-        """None where the entry is not there, or not any more."""
+        """The term of an entry; None where the log does not hold it, or no longer does."""
         at = index - self.base_index - 1
         if 0 <= at < len(self._entries):
             return self._entries[at].term
         return self.base_term if at == -1 else None
 
     def is_up_to_date(self, last_index: int, last_term: int) -> bool:
-        """Whether a log that ends there holds all that this one may have committed (Raft paper, 5.4.1)."""
+        """Whether a log that ends there holds all entries that this one may have committed (Raft paper, 5.4.1)."""
         return (last_term, last_index) >= (self.last_term, self.last_index)
 
     def last_of_terms_up_to(self, term: int, index: int) -> int:
@@ -68,7 +72,7 @@ class Log:
         return max(self.base_index, min(end, index))
 
     def read(self, first: int, bytes_max: int) -> tuple[Entry, ...]:
-        """Entries from `first` on, at least one where there is one, up to that many bytes."""
+        """Entries from `first` on, up to this many bytes, but at least one if there is one."""
         start = first - self.base_index - 1
         end, size = start, 0
         while end < len(self._entries):
@@ -79,7 +83,7 @@ class Log:
         return tuple(self._entries[start:end])
 
     def bytes_between(self, after: int, last: int) -> int:
-        """How much data the entries above `after` up to `last` hold."""
+        """Bytes of data in the entries above `after` up to `last`."""
         at = after - self.base_index
         return sum(len(self._entries[i].data) for i in range(at, last - self.base_index))
 
@@ -94,8 +98,8 @@ class Log:
             self.members.append(entry.index, Membership.decoded(entry.data))
 
     def merge(self, entries: Iterable[Entry]) -> None:
-        """Take a leader's entries, of which the first follows one that this log shares with it. What is there already
-        stays, and what follows it: an old message says nothing about later entries."""
+        """Take a leader's entries; the log already shares the entry before the first one. Entries that it has already
+        stay, and so do those behind them: an old message says nothing about later entries."""
         for entry in entries:
             if entry.index <= self.last_index:
                 if self.term_at(entry.index) == entry.term:
@@ -118,18 +122,18 @@ class Log:
         self._writes = deque((write, min(last, index - 1)) for write, last in self._writes)
 
     def commit(self, index: int) -> None:
-        """Everything up to `index` is committed. Never falls."""
+        """Mark everything up to `index` as committed. The commit index never falls."""
         assert index <= self.last_index, "only what is there is committed"
         self.commit_index = max(self.commit_index, index)
 
     def take_unsaved(self) -> tuple[Entry, ...]:
-        """What must be persisted and was not given out yet."""
+        """Entries that must be persisted and were not handed out before."""
         unsaved = tuple(self._entries[self._next_to_save - self.base_index - 1 :])
         self._next_to_save = self.last_index + 1
         return unsaved
 
     def on_write(self, write: int) -> None:
-        """All that is there is under way to the disk with this write."""
+        """The whole present log is on its way to the disk with this write."""
         self._writes.append((write, self.last_index))
 
     def on_persisted(self, write: int) -> None:
@@ -137,7 +141,7 @@ class Log:
             self.durable_index = max(self.durable_index, self._writes.popleft()[1])
 
     def take_committed(self) -> tuple[Entry, ...]:
-        """What is to be applied and was not given out yet."""
+        """Committed and durable entries that must be applied and were not handed out before."""
         end = min(self.commit_index, self.durable_index)
         if end <= self.handed_index:
             return ()
@@ -145,8 +149,8 @@ class Log:
         return tuple(self._entries[start - self.base_index : end - self.base_index])
 
     def compact(self, index: int, keep: int) -> None:
-        """A snapshot of the state after `index` is durable. Of the entries that it covers the last `keep` stay, for
-        followers that are only a little behind."""
+        """A snapshot of the state after `index` is durable. Of the entries that it covers, the last `keep` stay for
+        followers that are only slightly behind."""
         assert index <= self.handed_index, "only what was applied is in a snapshot"
         if index <= self.snapshot.index:
             return
@@ -159,7 +163,7 @@ class Log:
         del self._entries[: base - self.base_index]
         self.base_index, self.base_term = base, base_term
         run = bisect_right(self._run_starts, base) - 1
-        if run >= 0:  # the run that the base is in begins after it now
+        if run >= 0:  # the run that holds the base begins after it now
             del self._run_starts[:run], self._run_terms[:run]
             self._run_starts[0] = base + 1
         self._drop_empty_run()
@@ -171,7 +175,7 @@ class Log:
             del self._run_starts[0], self._run_terms[0]
 
     def restore(self, mark: SnapshotMark) -> None:
-        """A leader's snapshot takes the place of everything. Durable once the write that holds it is."""
+        """Replace everything by a leader's snapshot. It is durable once the write that holds it is."""
         assert mark.index > self.commit_index, "a snapshot never takes anything back"
         self._not_durable_from(self.commit_index + 1)
         self.snapshot = mark

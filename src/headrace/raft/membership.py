@@ -1,8 +1,11 @@
-"""Who is in the quorum: voters and learners by id *and* directory, changed one server at a time.
+"""The members of the quorum: voters and learners by id *and* directory, changed one server at a time.
 
-Promises: a member is its directory, so a wiped voter is somebody else; a change moves at most one voter, so that any
-quorum before it and any quorum after it share a voter; the newest membership in the log counts, committed or not, and
-a truncation brings back the one before. Sources: Ongaro's thesis, chapter 4; KIP-853 (directory ids of voters).
+Promises:
+- A member is its directory, so a voter with a wiped disk is another member.
+- A change moves at most one voter, so any quorum before it and any quorum after it share a voter.
+- The newest membership in the log counts, committed or not. A truncation brings back the one before.
+
+Sources: Ongaro's thesis, chapter 4; KIP-853 (directory ids of voters).
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ class Peer(NamedTuple):
 
 
 class MembershipRefusal(Enum):
-    """Why a leader, or who is none, did not do what it was asked for. The text is for people."""
+    """Why a member refused a request that it got as leader, or because it is none. The text is for people."""
 
     NOT_LEADER = "this node does not lead the quorum"
     TRANSFERRING = "the leadership is being handed over: ask the next leader"
@@ -43,7 +46,7 @@ class MembershipRefusal(Enum):
 
 @dataclass(frozen=True, slots=True)
 class AddLearner:
-    """Let it have the log, without a vote. Where its node is a member under another directory, that one goes."""
+    """Let a peer have the log, without a vote. A member of that node with another directory is removed."""
 
     peer: Peer
 
@@ -72,7 +75,8 @@ Change: TypeAlias = AddLearner | Promote | Demote | Remove
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """Invariant: a node is in it at most once. No voters: this node was not told yet, and takes no part."""
+    """Invariant: a node is in it at most once. Without voters, this node does not know the quorum yet and takes no
+    part."""
 
     voters: frozenset[Peer] = frozenset()
     learners: frozenset[Peer] = frozenset()
@@ -83,7 +87,7 @@ class Membership:
 
     @property
     def quorum(self) -> int:
-        """How many voters decide."""
+        """Number of voters that decide."""
         return len(self.voters) // 2 + 1
 
     def is_quorum(self, peers: Set[Peer]) -> bool:
@@ -120,12 +124,12 @@ class Membership:
         return self if self.voters else MembershipRefusal.LAST_VOTER
 
     def encoded(self) -> bytes:
-        """As the data of a log entry: one JSON object, the same bytes for the same membership."""
+        """As the data of a log entry: one JSON object, with equal bytes for equal memberships."""
         return json.dumps({"voters": _names(self.voters), "learners": _names(self.learners)}).encode()
 
     @classmethod
     def decoded(cls, data: bytes) -> Membership:
-        """Raises ValueError and KeyError on what `encoded` did not write."""
+        """The membership that `encoded` wrote. Raises ValueError and KeyError on anything else."""
         found = json.loads(data)
         return cls(_peers(found["voters"]), _peers(found["learners"]))
 
@@ -139,7 +143,7 @@ def _peers(names: Iterable[tuple[int, str]]) -> frozenset[Peer]:
 
 
 class MembershipHistory:
-    """The memberships that the log holds, each at the index of its entry, the first as of the snapshot.
+    """The memberships in the log, each at the index of its entry. The first is that of the snapshot.
 
     Invariants: never empty; indexes rise.
     """
@@ -150,7 +154,7 @@ class MembershipHistory:
 
     @property
     def current(self) -> Membership:
-        """The newest, committed or not: the one that counts."""
+        """The newest one, committed or not, which is the one that counts."""
         return self._memberships[-1]
 
     @property
@@ -159,11 +163,11 @@ class MembershipHistory:
 
     @property
     def before(self) -> Membership:
-        """The one before the newest, where the log goes back that far."""
+        """The one before the newest, if the log reaches back that far."""
         return self._memberships[-2] if len(self._memberships) > 1 else self._memberships[-1]
 
     def at(self, index: int) -> Membership:
-        """The one that held after entry `index`."""
+        """The membership that was in force after entry `index`."""
         return self._memberships[bisect_right(self._indexes, index) - 1]
 
     def append(self, index: int, membership: Membership) -> None:
@@ -172,14 +176,14 @@ class MembershipHistory:
         self._memberships.append(membership)
 
     def truncate(self, index: int) -> None:
-        """Forget what entries from `index` on said."""
+        """Forget the memberships of entries from `index` on."""
         while self._indexes[-1] >= index:
             assert len(self._indexes) > 1, "what the snapshot says is committed"
             self._indexes.pop()
             self._memberships.pop()
 
     def forget_before(self, index: int) -> None:
-        """Nobody asks for what held before entry `index` any more."""
+        """Forget memberships that nobody can ask for once entries before `index` are not needed."""
         first = bisect_right(self._indexes, index) - 1
         del self._indexes[:first]
         del self._memberships[:first]

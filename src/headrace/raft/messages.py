@@ -1,8 +1,8 @@
-"""What the members of a quorum tell each other, and what they keep.
+"""Messages between the members of a quorum, and the state that they keep.
 
-Every message and every acknowledgement names its term, its sender and its addressee, the latter two with the directory
-that remembers for them: an answer to an earlier leadership, and one from a disk that has forgotten, are told from
-those that count. Sources: the Raft paper, figures 2 and 13; Ongaro's thesis; etcd's raft for the hints.
+Every message and every acknowledgement names its term, its sender and its addressee, the latter two with their data
+directory. So an answer to an earlier leadership, or from a disk that was wiped, is recognised and does not count.
+Sources: the Raft paper, figures 2 and 13; Ongaro's thesis; etcd's raft for the hints.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ class EntryKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One entry of the commit log. `data` is the driver's (a batch of metadata events; empty: a leader's first of its
-    term), or an encoded `Membership`."""
+    """One entry of the commit log. `data` is an encoded `Membership`, or belongs to the driver (a batch of metadata
+    events). A leader's first entry of its term is empty."""
 
     term: int
     index: int
@@ -32,7 +32,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class HardState:
-    """What a voter must remember over a restart: its term, and for whom it voted in it."""
+    """State that a voter must remember over a restart: its term, and its vote in that term."""
 
     term: int = 0
     vote: BrokerId = NO_LEADER
@@ -40,7 +40,7 @@ class HardState:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotMark:
-    """What a snapshot stands for: the state after entry `index`, and who was a member then."""
+    """Identifies a snapshot: the state after entry `index`, and the membership at that entry."""
 
     index: int
     term: int
@@ -49,7 +49,7 @@ class SnapshotMark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """`term` is the sender's, except in a pre-vote's request and its grant: the term that the candidate would begin."""
+    """`term` is the sender's. In a pre-vote's request and its grant it is the term that the candidate would begin."""
 
     term: int
     source: Peer
@@ -61,9 +61,9 @@ class VoteRequest(Message):
     last_index: int
     last_term: int
     pre: bool
-    """Only asks whether a vote would be given; nothing is promised by either side."""
+    """A pre-vote: asks whether a vote would be given, and binds neither side."""
     transfer: bool
-    """The leader itself asked for this election: loyalty to it is no reason to refuse."""
+    """The leader itself asked for this election, so loyalty to it is no reason to refuse."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,15 +82,15 @@ class AppendRequest(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppendAnswer(Message):
-    """Everything up to `match_index` is on the sender's disk as it is in the log of this term's leader."""
+    """The sender's disk holds the log of this term's leader up to `match_index`."""
 
     match_index: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppendRefusal(Message):
-    """The sender's log does not hold the entry at `previous_index` that was named. Where the leader's log and its own
-    may agree: at most at `hint_index`, in a term of at most `hint_term`."""
+    """The sender's log does not hold the entry that the request named at `previous_index`. The two logs can agree at
+    `hint_index` at the latest, in a term of at most `hint_term`."""
 
     previous_index: int
     hint_index: int
@@ -100,7 +100,7 @@ class AppendRefusal(Message):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heartbeat(Message):
     commit_index: int
-    """At most what the addressee is known to hold."""
+    """At most the index up to which the addressee is known to hold the log."""
     round: int
     """Counts the rounds of this leadership; the answer repeats it."""
 
@@ -112,7 +112,7 @@ class HeartbeatAnswer(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotChunk(Message):
-    """Bytes of a snapshot from `offset` on. After the last one an `AppendAnswer` says that all of it is durable."""
+    """Bytes of a snapshot from `offset` on. After the last chunk an `AppendAnswer` says that all of it is durable."""
 
     mark: SnapshotMark
     offset: int
@@ -122,7 +122,7 @@ class SnapshotChunk(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotAnswer(Message):
-    """To the chunk at `offset`; `next_offset` is the one to send then."""
+    """Answers the chunk at `offset`; `next_offset` is where the next chunk starts."""
 
     index: int
     offset: int

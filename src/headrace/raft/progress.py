@@ -1,7 +1,11 @@
-"""What a leader knows of one member's log, and how much it may send it.
+"""A leader's view of one member's log, and how much it may send to that member.
 
-Promises: `match_index` is durable there and never falls; no more is under way than the window allows; one probe at a
-time until a member has answered. Source: the Raft paper's nextIndex and matchIndex; etcd's raft for the three modes.
+Promises:
+- `match_index` is durable on the member and never falls.
+- No more messages are under way than the window allows.
+- There is one probe at a time until the member has answered.
+
+Source: the Raft paper's nextIndex and matchIndex; etcd's raft for the three modes.
 """
 
 from __future__ import annotations
@@ -15,15 +19,15 @@ from headrace.raft.messages import SnapshotMark
 
 class Mode(Enum):
     PROBE = "probe"
-    """Where the logs agree is being looked for: one message at a time."""
+    """The leader searches for the entry where the logs agree, with one message at a time."""
     REPLICATE = "replicate"
-    """Entries are sent ahead of the answers, as many as the window allows."""
+    """Entries are sent before earlier ones are answered, as many as the window allows."""
     SNAPSHOT = "snapshot"
-    """What it needs is not in the log any more: it gets a snapshot, and no entries meanwhile."""
+    """The member needs entries that are no longer in the log. It gets a snapshot, and no entries meanwhile."""
 
 
 class Window:
-    """Messages with entries that are not answered yet: the index of the last entry of each, and its bytes."""
+    """Unanswered messages with entries: the index of the last entry of each, and its bytes."""
 
     def __init__(self, messages_max: int, bytes_max: int) -> None:
         self._messages_max = messages_max
@@ -33,7 +37,7 @@ class Window:
 
     @property
     def is_full(self) -> bool:
-        """One message may go beyond the bytes, for an entry may be larger than the window."""
+        """One message may exceed the bytes, because an entry may be larger than the window."""
         return len(self._under_way) >= self._messages_max or self._bytes >= self._bytes_max
 
     def add(self, last_index: int, size: int) -> None:
@@ -57,9 +61,9 @@ class Sending:
 
     mark: SnapshotMark
     offset: int = 0
-    """Of the chunk that is awaited."""
+    """Offset of the chunk whose answer is awaited."""
     silent_rounds: int = 0
-    """Heartbeats answered since that chunk was asked for."""
+    """Heartbeats answered since that chunk was sent."""
 
 
 @dataclass(slots=True)
@@ -73,11 +77,11 @@ class Progress:
     probed: bool = False
     """A probe is under way; another one goes with the next heartbeat's answer."""
     active: bool = False
-    """Heard from since the quorum was last checked."""
+    """The member was heard from since the quorum was last checked."""
     was_active: bool = False
-    """And between that check and the one before."""
+    """The member was heard from between the last two checks of the quorum."""
     round: int = 0
-    """The newest round of heartbeats that it has answered."""
+    """The newest round of heartbeats that the member has answered."""
     sending: Sending | None = field(default=None)
 
     def become_probe(self, next_index: int) -> None:
@@ -95,7 +99,7 @@ class Progress:
         self.window.clear()
 
     def on_match(self, index: int) -> bool:
-        """Everything up to `index` is durable there. Whether that is news."""
+        """Everything up to `index` is durable on the member. Returns whether that is news."""
         if index <= self.match_index:
             return False
         self.match_index = index

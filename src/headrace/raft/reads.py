@@ -1,7 +1,7 @@
 """Reads that a leader confirms by a quorum: linearizable without an entry of the log and without a clock.
 
-Promises: a read is answered with an index that was committed when it came, of a leader of which a quorum said *after*
-it came that it still is one, and that has committed an entry of its own term. Source: Ongaro's thesis, 6.4.
+Promises: a read is answered with an index that was committed when the read arrived. *After* that arrival a quorum
+confirmed the leader, which has committed an entry of its own term. Source: Ongaro's thesis, 6.4.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ class Reads:
 
     def __init__(self) -> None:
         self._early: list[int] = []
-        """Those that came before an entry of the leader's own term was committed: it does not know yet what is."""
+        """Reads that arrived before an entry of the leader's own term was committed, when it does not know the commit
+        index yet."""
         self._confirming: deque[tuple[int, int, int]] = deque()
-        """Round that has to be answered, context, index."""
+        """The round that must be answered, the context and the index of each read."""
 
     @property
     def contexts(self) -> list[int]:
@@ -28,7 +29,7 @@ class Reads:
         self._early.append(context)
 
     def confirm(self, context: int, *, round_: int, index: int) -> None:
-        """To be answered once a quorum has answered that round, which begins after now."""
+        """Answer this read once a quorum has answered that round, which begins later."""
         self._confirming.append((round_, context, index))
 
     def take_early(self) -> list[int]:
@@ -36,7 +37,7 @@ class Reads:
         return early
 
     def on_round(self, round_: int) -> list[ReadAnswer]:
-        """A quorum has answered this round."""
+        """A quorum has answered this round. Returns the reads that it confirms."""
         answers = []
         while self._confirming and self._confirming[0][0] <= round_:
             _, context, index = self._confirming.popleft()

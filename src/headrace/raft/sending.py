@@ -1,7 +1,8 @@
-"""What a leader sends to each member, as the member's progress allows.
+"""A leader's messages to each member, as the member's progress allows.
 
-Promises: entries go to a member only after the one that both logs are thought to share, in windows bounded by count
-and bytes; who needs what the log has not any more gets the newest snapshot, one chunk at a time.
+Promises:
+- Entries follow the last one that both logs are believed to share, in windows bounded by count and bytes.
+- A member that needs entries no longer in the log gets the newest snapshot, one chunk at a time.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from headrace.raft.state import State
 
 
 class Sender:
-    """Invariant: there is progress for each member but this one."""
+    """Invariant: there is progress for each member except this one."""
 
     def __init__(self, state: State) -> None:
         self._state = state
         self.progress: dict[Peer, Progress] = {}
 
     def follow_membership(self) -> None:
-        """The membership has changed: newcomers are looked at from the end of the log on."""
+        """The membership has changed. A new member is probed from the end of the log on."""
         others = self._state.membership.members - {self._state.me}
         settings = self._state.settings
         for gone in self.progress.keys() - others:
@@ -35,7 +36,8 @@ class Sender:
             self.send(peer, even_empty=even_empty)
 
     def send(self, peer: Peer, *, even_empty: bool = False) -> None:
-        """What it lacks, as far as it may have it now. `even_empty`: at least the commit index."""
+        """Send the member the entries that it lacks, as far as its progress allows. `even_empty`: at least the commit
+        index."""
         progress, log = self.progress[peer], self._state.log
         if progress.mode is Mode.SNAPSHOT or (progress.mode is Mode.PROBE and progress.probed):
             return
@@ -81,7 +83,7 @@ class Sender:
         if progress is None or sending is None or (sending.mark.index, sending.offset) != (event.index, event.offset):
             return
         if event.data is None:
-            if state.log.snapshot.index > sending.mark.index:  # else it is asked for again after some heartbeats
+            if state.log.snapshot.index > sending.mark.index:  # otherwise the chunk is read again after some heartbeats
                 progress.become_snapshot(state.log.snapshot)
                 self._ask_for_chunk(event.target)
             return
@@ -98,7 +100,7 @@ class Sender:
         )
 
     def on_snapshot_answer(self, message: SnapshotAnswer) -> None:
-        """Only the answer to the chunk that is awaited counts: each is answered once for each time it arrives."""
+        """Only the answer to the awaited chunk counts, because a chunk is answered each time it arrives."""
         sending = self.progress[message.source].sending
         if sending is None or (message.index, message.offset) != (sending.mark.index, sending.offset):
             return
@@ -107,7 +109,7 @@ class Sender:
             self._ask_for_chunk(message.source)
 
     def on_silent_round(self, peer: Peer) -> None:
-        """It answers heartbeats; where it goes on not to answer the chunk, that was lost."""
+        """The member answers heartbeats. If it still does not answer the chunk, the chunk was lost."""
         sending = self.progress[peer].sending
         assert sending is not None
         sending.silent_rounds += 1

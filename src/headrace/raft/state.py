@@ -1,7 +1,8 @@
-"""What every role of a member shares: its identity, its term and vote, its log, and its outbox.
+"""State that every role of a member shares: its identity, its term and vote, its log, and its outbox.
 
-Promises: a message that rests on a write comes out only once that write is on the disk, and never if the term has
-moved on meanwhile; the term never falls, and in one term only one vote is given.
+Promises:
+- A message that rests on a write comes out only once that write is on the disk, and never in a later term.
+- The term never falls, and in one term only one vote is given.
 """
 
 from __future__ import annotations
@@ -21,20 +22,20 @@ from headrace.raft.messages import Entry, HardState, Message
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Times are in ticks, whose length is the driver's."""
+    """Times are in ticks; the driver decides how long a tick is."""
 
     election_ticks: int = 10
-    """Silence of a leader after which voters no longer refuse others for its sake, and the least after which one of
-    them stands for election; the most is twice that. A leader that hears no quorum for as long steps down."""
+    """Silence of a leader after which voters no longer refuse other candidates. A voter stands for election after one
+    to two times this. A leader that hears from no quorum for this long steps down."""
     heartbeat_ticks: int = 1
     append_bytes_max: int = limits.RAFT_APPEND_BYTES_MAX
     window_messages_max: int = limits.RAFT_WINDOW_MESSAGES_MAX
     window_bytes_max: int = limits.RAFT_WINDOW_BYTES_MAX
     uncommitted_bytes_max: int = limits.RAFT_UNCOMMITTED_BYTES_MAX
     entries_kept: int = limits.RAFT_ENTRIES_KEPT
-    """Entries below a snapshot that stay in memory for followers that are a little behind."""
+    """Entries below a snapshot that stay in memory for followers that are slightly behind."""
     snapshot_patience_rounds: int = 8
-    """Heartbeats that a member answers, and not the chunk sent to it, before that is sent again."""
+    """Heartbeats that a member answers without answering the snapshot chunk before the chunk is sent again."""
 
 
 class Outbox:
@@ -54,19 +55,19 @@ class Outbox:
         self._held: deque[tuple[int, Message]] = deque()
 
     def send(self, message: Message) -> None:
-        """May go before anything of this step is on the disk: what a leader says."""
+        """For messages of a leader: they may leave before anything of this step is on the disk."""
         self._now.append(message)
 
     def send_after_state(self, message: Message) -> None:
-        """Rests on the term and vote."""
+        """For messages that rest on the term and vote."""
         self._on_state.append(message)
 
     def send_after_all(self, message: Message) -> None:
-        """Rests on term, vote and everything in the log."""
+        """For messages that rest on the term, the vote and the whole log."""
         self._on_all.append(message)
 
     def forget_held(self) -> None:
-        """The term has moved on: what was to be said in it is not said any more."""
+        """The term has moved on, so the messages held for it are dropped."""
         self._on_state.clear()
         self._on_all.clear()
         self._held.clear()
@@ -79,7 +80,8 @@ class Outbox:
         return free
 
     def close_step(self, *, saves: bool, saves_state: bool) -> list[Message]:
-        """The step is over; whether it gives out a write, and one with a hard state. What can be sent now."""
+        """End the step; the flags say whether it makes a write, and one with a hard state. Returns the messages that
+        may leave."""
         self.written += saves
         if saves_state:
             self._state_write = self.written
@@ -94,7 +96,7 @@ class Outbox:
 
 
 class State:
-    """One member's memory. The roles read it and change it; `take_ready` says what came of a step."""
+    """One member's memory. The roles read it and change it; `take_ready` returns the result of a step."""
 
     def __init__(self, *, me: Peer, hard_state: HardState, log: Log, random: Random, settings: Settings) -> None:
         self.me: Final = me
@@ -103,11 +105,12 @@ class State:
         self.term = hard_state.term
         self.vote = hard_state.vote
         self.voted_for: Peer | None = None
-        """Whose vote `vote` is, with its directory; not known any more after a restart, and then not given again."""
+        """The peer, with its directory, that `vote` is for. A restart forgets it, and then that vote is not
+        repeated."""
         self.leader: Peer | None = None
-        """Whom it follows, or itself."""
+        """The leader that this member follows, or itself."""
         self.disloyal_term = -1
-        """The term whose leader was seen dead: it is no reason to refuse others."""
+        """The term whose leader was seen dead. That leader is no reason to refuse a candidate."""
         self.outbox: Final = Outbox()
         self.chunk: ChunkToWrite | None = None
         self.reading: list[ReadSnapshot] = []
@@ -126,8 +129,9 @@ class State:
 
     @property
     def may_stand(self) -> bool:
-        """Whether it may ask for votes: as a voter, and as one whose removal is in its log and may not be committed.
-        It may be the only one who can be elected then, and leads until that is sure, without counting itself."""
+        """Whether it may ask for votes: as a voter, or as one whose removal is in its log and perhaps not committed. In
+        the second case it may be the only one that can be elected. It leads until the removal is committed, and does
+        not count itself."""
         members = self.log.members
         return self.is_voter or (members.current_index > self.log.commit_index and self.me in members.before.voters)
 
@@ -144,15 +148,15 @@ class State:
         return self.voted_for == peer or (self.vote == NO_LEADER and self.leader is None)
 
     def election_timeout(self) -> int:
-        """In ticks, another one each time, so that two that stand at once do not do so again."""
+        """A random number of ticks, drawn again each time so that two candidates do not collide again."""
         return self.settings.election_ticks + self._random.randrange(0, self.settings.election_ticks)
 
     def succession_timeout(self) -> int:
-        """The same where the leader is known to be dead."""
+        """Ticks until an election when the leader is known to be dead."""
         return self._random.randrange(1, max(2, self.settings.election_ticks // 2))
 
     def take_ready(self) -> Ready:
-        """What came of this step."""
+        """The effects of this step."""
         state = HardState(self.term, self.vote)
         changed = state != self._saved
         self._saved = state

@@ -1,5 +1,6 @@
-"""Bytes <-> frozen messages: the Kafka protocol's frames, headers, messages, error codes and record batches. Sans-IO.
+"""Converts bytes to frozen messages and back: the Kafka protocol's frames, headers, messages, error codes and record
+batches. Sans-IO.
 
-Wrong bytes raise `DecodeError` (a `CorruptData`), whatever they are; what is decoded holds views of the bytes, never
-copies of records. `headrace.wire.messages` is generated: CONTRIBUTING.md says how to add an API.
+Wrong bytes of any kind raise `DecodeError` (a `CorruptData`). Decoded messages hold views of the bytes and never copies
+of records. `headrace.wire.messages` is generated: CONTRIBUTING.md says how to add an API.
 """

@@ -1,9 +1,11 @@
-"""What a broker tells of where it serves less than the metadata says: a private API, which `headrace doctor` asks each
-broker. Its damaged logs, its `State`s, and, where it is the controller, those that others told it with a heartbeat.
+"""A broker's report of where it serves less than the metadata says: a private API that `headrace doctor` asks of each
+broker. Sans-IO.
 
-The request is a header and nothing else; the answer is JSON: version 0 a list of damaged logs, version 1 an object. Who
-knows version 0 alone answers with that whatever it is asked. Sans-IO. Promises: what is not such an answer raises
-CorruptData and nothing else.
+The report has the broker's damaged logs and its `State`s. The controller adds the states that other brokers sent with
+their heartbeats. The request is a header and nothing else. The answer is JSON: version 0 a list of damaged logs,
+version 1 an object. A broker that knows only version 0 answers with it whatever it is asked.
+
+Promises: bytes that are not such an answer raise CorruptData and nothing else.
 """
 
 from __future__ import annotations
@@ -17,11 +19,11 @@ from typing import Any, Final, NamedTuple
 from headrace.base.errors import CorruptData
 
 API_KEY: Final = 18_516
-"""'HT': far above the keys that Kafka gives out, and next to that of brokers that copy."""
+"""'HT': far above the keys that Kafka assigns, and next to the key of the replica fetch."""
 REQUEST: Final = struct.pack(">ihhih", 10, API_KEY, 1, 0, -1)
-"""The whole frame, its length first: key, version, correlation id, no client id."""
+"""The whole frame with its length: key, version, correlation id, no client id."""
 VERSION_AT: Final = struct.Struct(">2xh")
-"""In a frame without its length."""
+"""Where the version lies in a frame without its length."""
 
 KINDS: Final = (
     "partition offline",
@@ -34,7 +36,7 @@ KINDS: Final = (
     "cleaning given up",
     "disk nearly full",
 )
-"""Of states, the worst first."""
+"""Kinds of states, the worst first."""
 
 
 class Ailment(NamedTuple):
@@ -44,12 +46,12 @@ class Ailment(NamedTuple):
     partition: int
     leads: bool
     start: int
-    """All that is known to be damaged lies from here on; where a leader's `end` is no other, nothing is: it cannot read
-    durable history, which ends here, and leads nothing before that."""
+    """All known damage lies at or after this offset. Where a leader's `end` equals it, nothing is damaged. The leader
+    cannot read durable history, which ends here, and leads nothing before that."""
     end: int
-    """Up to here, exclusive; -1: nobody knows, for what was flushed last is gone."""
+    """Known damage lies before this offset; -1: unknown, because the data that was flushed last is gone."""
     obstacle: str
-    """Why it is not copied anew, and what to do; empty: it will be, or is."""
+    """The reason why the log is not copied again, and what to do; empty: it is being copied, or will be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +59,7 @@ class State:
     """One way in which a broker serves less than it should, or soon will."""
 
     kind: str
-    """One of KINDS; a later version may tell of others."""
+    """One of KINDS; a later version may send others."""
     text: str
     """A clause about the broker: what is wrong."""
     todo: str
@@ -65,12 +67,12 @@ class State:
 
 
 class Report(NamedTuple):
-    """All that a broker tells."""
+    """The whole report of a broker."""
 
     damaged: Sequence[Ailment]
     states: Sequence[State] = ()
     heard: Mapping[int, Sequence[State]] = {}
-    """Of other brokers by id, as they told this one, where it is the controller."""
+    """States of other brokers by id, as they reported them to this one, if it is the controller."""
 
 
 def encode_ailments(ailments: Sequence[Ailment]) -> bytes:
@@ -91,7 +93,7 @@ def _framed(value: Any) -> bytes:
 
 
 def version_of(frame: memoryview) -> int:
-    """The version that a request, without its length, asks for. Raises CorruptData."""
+    """The version that a request frame, without its length, asks for. Raises CorruptData."""
     try:
         return int(VERSION_AT.unpack_from(frame)[0])
     except struct.error as error:
@@ -99,7 +101,7 @@ def version_of(frame: memoryview) -> int:
 
 
 def decode_report(frame: memoryview) -> Report:
-    """A frame without its length, of either version."""
+    """The report in a frame of either version, without its length. Raises CorruptData."""
     try:
         value = json.loads(bytes(frame))
         if isinstance(value, list):

@@ -1,9 +1,9 @@
-"""The APIs that Headrace can code, each with its readers and writers by version. A module of messages is loaded when
-its API is first asked for.
+"""The APIs that Headrace can encode and decode, each with its readers and writers by version. A module of messages is
+loaded when its API is first requested.
 
 `api(key)` is the way in. Decoding raises `DecodeError` and nothing else, whatever the bytes, and ends exactly at the
-end of the buffer. Encoding returns buffers to be sent in order; records are among them as they came, never copied
-(but for tiny ones). Which versions a *broker* offers is not known here: see `headrace.broker`.
+end of the buffer. Encoding returns buffers to be sent in order. They include records as they were given, uncopied
+except for tiny ones. `headrace.broker` decides which versions a *broker* offers.
 """
 
 from __future__ import annotations
@@ -68,19 +68,20 @@ class Api:
         return decode_whole(self._of(self._response_readers, version), body, 0, f"{self.name} response v{version}")
 
     def encode_request(self, version: int, message: Any) -> list[Buffer]:
-        """The body alone. Raises EncodeError where the version lacks a field that the request needs."""
+        """The encoded body alone. Raises EncodeError where the version lacks a field that the request needs."""
         return self.append_request(version, message, bytearray())
 
     def encode_response(self, version: int, message: Any) -> list[Buffer]:
-        """The body alone. What the version lacks is left out. Raises EncodeError on values that do not fit."""
+        """The encoded body alone. Fields that the version lacks are left out. Raises EncodeError on values that do not
+        fit."""
         return self.append_response(version, message, bytearray())
 
     def append_request(self, version: int, message: Any, out: bytearray) -> list[Buffer]:
-        """`encode_request` after what `out` holds; the first buffer returned is `out`."""
+        """Append `encode_request` to `out`; the first buffer returned is `out`."""
         return encode_whole(self._of(self._request_writers, version), message, out, version)
 
     def append_response(self, version: int, message: Any, out: bytearray) -> list[Buffer]:
-        """`encode_response` after what `out` holds; the first buffer returned is `out`."""
+        """Append `encode_response` to `out`; the first buffer returned is `out`."""
         return encode_whole(self._of(self._response_writers, version), message, out, version)
 
     def _of(self, codecs: tuple[Any, ...], version: int) -> Any:
@@ -90,7 +91,7 @@ class Api:
 
 
 def decode_whole(reader: Reader, data: memoryview, at: int, what: str, elements_max: int = MESSAGE_ELEMENTS_MAX) -> Any:
-    """Read one message from `at` to exactly the end of `data`; all its arrays together may have `elements_max`
+    """Read one message from `at` to exactly the end of `data`. All its arrays together may have `elements_max`
     elements. Raises DecodeError, naming `what`."""
     grant(data, elements_max)
     try:
@@ -108,7 +109,7 @@ def decode_whole(reader: Reader, data: memoryview, at: int, what: str, elements_
 
 
 def encode_whole(writer: Writer, message: Any, out: bytearray, version: int) -> list[Buffer]:
-    """Write one message behind what `out` holds. Raises EncodeError."""
+    """Append one message to `out`. Raises EncodeError."""
     done: list[Buffer] = []
     try:
         last = writer(message, out, done)

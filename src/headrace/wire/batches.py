@@ -1,12 +1,18 @@
 """Record batches, version 2 (KIP-98; format in Kafka's protocol guide): headers read in place, records on demand.
 
-Promises that a header costs one `unpack_from`, that nothing is copied to check a batch, and that bad bytes raise
-`CorruptBatch` and nothing else. Never changes a buffer that it is given; older formats (magic 0 and 1) are refused.
+Promises:
+- Reading a header costs one `unpack_from`, and checking a batch copies nothing.
+- Bad bytes raise `CorruptBatch` and nothing else.
+- A buffer that is passed in never changes.
+- Older formats (magic 0 and 1) are refused.
 
-Layout, big-endian: base offset 8, length 4 (of what follows), leader epoch 4, magic 1, CRC32C 4 (of what follows),
-attributes 2, last offset delta 4, base timestamp 8, max timestamp 8, producer id 8, producer epoch 2, base sequence 4,
-count 4, then the records, compressed as one block. Base offset and leader epoch lie outside the CRC, so that a broker
-can set them in place.
+Layout, big-endian, sizes in bytes:
+- base offset 8, length 4 (of everything after it), leader epoch 4, magic 1, CRC32C 4 (of everything after it);
+- attributes 2, last offset delta 4, base timestamp 8, max timestamp 8;
+- producer id 8, producer epoch 2, base sequence 4, count 4;
+- the records, compressed as one block.
+
+Base offset and leader epoch lie outside the CRC, so that a broker can set them in place.
 """
 
 from __future__ import annotations
@@ -29,7 +35,7 @@ from headrace.wire.walking import Walked, walk_records
 
 HEADER_BYTES: Final = 61
 LENGTH_END: Final = 12
-"""Bytes before which `batch_length` does not count: base offset and the length itself."""
+"""Bytes that `batch_length` does not count: base offset and the length itself."""
 CRC_START: Final = 21
 """The CRC covers everything from here."""
 MAGIC: Final = 2
@@ -37,9 +43,9 @@ MAGIC: Final = 2
 HEADER: Final = Struct(">qiibIhiqqqhii")
 OFFSET_AND_LENGTH: Final = Struct(">qi")
 SHAPE: Final = Struct(">8xi9xh34xi")
-"""Of a header: length, attributes, count."""
+"""Fields of a header: length, attributes, count."""
 PREFIX: Final = Struct(">qii")
-"""Base offset, length, leader epoch: the 16 bytes that a leader writes anew."""
+"""Base offset, length, leader epoch: the 16 bytes that a leader overwrites."""
 
 COMPRESSION_MASK: Final = 0x07
 LOG_APPEND_TIME: Final = 0x08
@@ -57,11 +63,11 @@ class CorruptBatch(CorruptData):
 
 
 class InvalidBatch(CorruptBatch):
-    """A batch that is wrong as it was sent: sending it again changes nothing."""
+    """A batch that was wrong when it was sent, so that sending it again is of no use."""
 
 
 class BatchHeader(NamedTuple):
-    """The fixed fields of one batch, in wire order. Timestamps in milliseconds since 1970."""
+    """The fixed fields of one batch, in wire order. Timestamps are in milliseconds since 1970."""
 
     base_offset: int
     batch_length: int
@@ -79,7 +85,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of the whole batch."""
+        """Size of the whole batch in bytes."""
         return LENGTH_END + self.batch_length
 
     @property
@@ -92,12 +98,12 @@ class BatchHeader(NamedTuple):
 
     @property
     def newest_time(self) -> int:
-        """The highest time of its records; -1 where it has none, as one that compaction emptied."""
+        """The highest time of its records; -1 where it has none, for example where compaction emptied it."""
         return self.max_timestamp if self.count else -1
 
     @property
     def last_sequence(self) -> int:
-        """Sequence of the last record, wrapped as Kafka wraps it: 2^31 - 1 is followed by 0. -1 without a producer."""
+        """Sequence of the last record, which wraps as in Kafka: 2^31 - 1 is followed by 0. -1 without a producer."""
         if self.base_sequence < 0:
             return -1
         return (self.base_sequence + self.last_offset_delta) & SEQUENCE_MAX
@@ -120,7 +126,7 @@ class BatchHeader(NamedTuple):
 
 
 def parse_header(buffer: Buffer, at: int = 0) -> BatchHeader:
-    """Read the header at `at`; nothing is checked but that it is there. Raises CorruptBatch where it is cut."""
+    """Read the header at `at`, checking only that it is complete. Raises CorruptBatch where it is cut."""
     if len(buffer) - at < HEADER_BYTES:
         raise CorruptBatch(f"A batch header needs {HEADER_BYTES} bytes; {max(0, len(buffer) - at)} are left.")
     return BatchHeader._make(HEADER.unpack_from(buffer, at))
@@ -129,8 +135,9 @@ def parse_header(buffer: Buffer, at: int = 0) -> BatchHeader:
 def check_batch(buffer: Buffer, at: int = 0, end: int | None = None, *, compacted: bool = False) -> BatchHeader:
     """Read and check the batch at `at`, which must lie whole before `end` (the buffer's end by default).
 
-    Checks length, magic, codec, CRC32C, and last offset delta + 1 = count > 0; unpacks nothing. With `compacted`, for
-    what was read from a log and never for what a client sent, records may be missing, even all. Raises CorruptBatch.
+    Checks length, magic, codec, CRC32C, and last offset delta + 1 = count > 0; unpacks nothing. With `compacted`,
+    records may be missing, even all of them. Use that for batches from a log, never for those of a client. Raises
+    CorruptBatch.
     """
     if end is None:
         end = len(buffer)
@@ -154,8 +161,8 @@ def check_batch(buffer: Buffer, at: int = 0, end: int | None = None, *, compacte
 
 
 def check_batches(buffer: Buffer, *, gaps_below: int = 0) -> list[tuple[int, BatchHeader]]:
-    """Check every batch of a produce request's records, or of another log's: positions and headers. Below `gaps_below`
-    compaction has been over them. Raises CorruptBatch, also where bytes are left over."""
+    """Check every batch of a produce request's records, or of another broker's log. Returns positions and headers.
+    Batches below `gaps_below` may be compacted. Raises CorruptBatch, also where bytes are left over."""
     found: list[tuple[int, BatchHeader]] = []
     at, end = 0, len(buffer)
     while at < end:
@@ -187,7 +194,8 @@ def end_of(batches: Buffer) -> Offset:
 
 
 def whole_batches(buffer: Buffer) -> int:
-    """Bytes of the whole batches that `buffer` opens with: a fetch may cut the last one. CRCs are not checked."""
+    """Size in bytes of the complete batches at the start of `buffer`; a fetch may cut the last one. CRCs are not
+    checked."""
     at, end = 0, len(buffer)
     while end - at >= HEADER_BYTES:
         length = OFFSET_AND_LENGTH.unpack_from(buffer, at)[1]
@@ -198,8 +206,8 @@ def whole_batches(buffer: Buffer) -> int:
 
 
 def emptied(header: BatchHeader) -> bytes:
-    """The batch of this header without its records, as Kafka's cleaner leaves it (DefaultRecordBatch.writeEmptyHeader):
-    of no codec, for there are no bytes that a reader could unpack, without a delete horizon, and with no first time."""
+    """The batch of this header without its records, as Kafka's cleaner leaves it (DefaultRecordBatch.writeEmptyHeader).
+    It has no codec, because there are no bytes to unpack. It has no delete horizon and no base timestamp either."""
     kept = header.attributes & (LOG_APPEND_TIME | TRANSACTIONAL | CONTROL)
     changed = header._replace(
         batch_length=HEADER_BYTES - LENGTH_END, crc=0, attributes=kept, base_timestamp=NO_TIMESTAMP, count=0
@@ -208,10 +216,10 @@ def emptied(header: BatchHeader) -> bytes:
 
 
 def mend_emptied(batches: Buffer) -> Buffer:
-    """The same whole batches, in which each can be read; the very same buffer where nothing is to be mended.
+    """Make each of these complete batches readable. Returns the buffer itself where nothing needs mending.
 
-    Older compactions left a batch that they emptied its codec, with no bytes behind it: Java, librdkafka and others
-    stop there. Such a batch keeps its size. One that fails its CRC32C is damage, and left as it is.
+    Older compactions left the codec in a batch that they emptied, with no bytes behind it. Java, librdkafka and others
+    stop there. The mended batch keeps its size. A batch that fails its CRC32C is damaged and left as it is.
     """
     at, end = 0, len(batches)
     made: bytearray | None = None
@@ -227,7 +235,7 @@ def mend_emptied(batches: Buffer) -> Buffer:
 
 
 def decode_records(batch: Buffer, *, limit: int = DECOMPRESSED_BATCH_BYTES_MAX) -> list[Record]:
-    """Unpack one batch (`check_batch` is the caller's: the CRC is not checked again). With log append time, each
+    """Unpack one batch. The caller has called `check_batch`; the CRC is not checked again. With log append time, each
     record's timestamp is the batch's. Raises CorruptBatch; never unpacks more than `limit` bytes."""
     header = parse_header(batch)
     packed = _packed(batch, header)
@@ -242,7 +250,7 @@ def decode_records(batch: Buffer, *, limit: int = DECOMPRESSED_BATCH_BYTES_MAX) 
 
 
 def decode_pairs(batch: Buffer) -> list[tuple[bytes | None, bytes | None]]:
-    """As `decode_records`, but keys and values alone."""
+    """Like `decode_records`, but returns only keys and values."""
     header = parse_header(batch)
     packed = _packed(batch, header)
     try:
@@ -258,14 +266,14 @@ def _packed(batch: Buffer, header: BatchHeader) -> memoryview:
 
 
 def _unpacked(packed: memoryview, header: BatchHeader, limit: int) -> bytes:
-    if not (packed or header.count):  # emptied by compaction, whatever codec an older version has left it
+    if not (packed or header.count):  # emptied by compaction; an older version may have left a codec in it
         return b""
     return bytes(decompress(Compression(header.attributes & COMPRESSION_MASK), packed, limit))
 
 
 def small_records(batch: Buffer) -> list[Record] | None:
-    """As `decode_records`, for a broker that has others to serve; None where that takes too much, or cannot be done:
-    what a client wrote under a CRC that is right is no damage."""
+    """Like `decode_records`, for a broker that must not be held up. Returns None where it would take too long or fails:
+    a batch with a correct CRC and unreadable records came so from its client, and is not damage."""
     if parse_header(batch).count > UNPACKED_RECORDS_MAX:
         return None
     try:
@@ -275,15 +283,15 @@ def small_records(batch: Buffer) -> list[Record] | None:
 
 
 class Repacked(NamedTuple):
-    """A batch in the codec that was wanted."""
+    """A batch in the requested codec."""
 
     batch: bytes
     records: Walked
 
 
 def walk_batch(batch: Buffer, *, limit: int) -> Walked:
-    """What its records say, once each is found sound and in its place. `check_batch` is the caller's. Raises
-    CorruptBatch; never unpacks more than `limit` bytes."""
+    """Check each record of a batch and its position, and return their summary. The caller has called `check_batch`.
+    Raises CorruptBatch; never unpacks more than `limit` bytes."""
     return _walk(batch, parse_header(batch), limit)[1]
 
 
@@ -293,7 +301,7 @@ def unpacked_records(batch: Buffer, *, limit: int) -> bytes:
 
 
 def _walk(batch: Buffer, header: BatchHeader, limit: int) -> tuple[bytes, Walked]:
-    """And the records themselves, unpacked."""
+    """As `walk_batch`, and the unpacked records before the summary."""
     if header.count > UNPACKED_RECORDS_MAX:
         raise CorruptBatch(f"A batch of {header.count} records is not unpacked; at most {UNPACKED_RECORDS_MAX} are.")
     data = _unpacked_strictly(batch, header, limit)
@@ -316,8 +324,8 @@ def _unpacked_strictly(batch: Buffer, header: BatchHeader, limit: int) -> bytes:
 
 
 def with_newest_time(batch: Buffer, header: BatchHeader, newest_timestamp: int) -> tuple[bytes, BatchHeader]:
-    """The batch, and its header, with the highest time that its records have, where a client left it out or is wrong
-    (Kafka's broker writes it, too)."""
+    """The batch and its header with the highest time of its records. For clients that omit it or send a wrong one;
+    Kafka's broker sets it, too."""
     payload = memoryview(batch)[HEADER_BYTES : header.size]
     front = HEADER.pack(*header._replace(max_timestamp=newest_timestamp, crc=0))
     changed = header._replace(max_timestamp=newest_timestamp, crc=crc32c(payload, crc32c(front[CRC_START:])))
@@ -325,9 +333,9 @@ def with_newest_time(batch: Buffer, header: BatchHeader, newest_timestamp: int) 
 
 
 def repack(batch: Buffer, codec: Compression, *, limit: int, level: int | None = None) -> Repacked:
-    """The same records in another codec, at that level (the very same bytes, where they are in it already), once each
-    is found sound and in its place: what the header said of them holds. `check_batch` is the caller's. Raises
-    CorruptBatch; never unpacks more than `limit` bytes."""
+    """Check each record of a batch and its position, and return the batch in another codec, at that level. Where the
+    batch has that codec already, its bytes stay the same. The caller has called `check_batch`. Raises CorruptBatch;
+    never unpacks more than `limit` bytes."""
     header = parse_header(batch)
     data, records = _walk(batch, header, limit)
     if header.compression is codec:
@@ -344,7 +352,7 @@ def repack(batch: Buffer, codec: Compression, *, limit: int, level: int | None =
 
 
 def encode_pairs(pairs: Sequence[tuple[bytes | None, bytes | None]], timestamp: int) -> bytes:
-    """Pack keys and values, at least one, of one time, into one batch: `encode_batch` of such records."""
+    """Pack keys and values, at least one pair, with one timestamp, into one batch: `encode_batch` of such records."""
     payload = pack_pairs(pairs)
     length, count = HEADER_BYTES - LENGTH_END + len(payload), len(pairs)
     header = HEADER.pack(0, length, -1, MAGIC, 0, 0, count - 1, timestamp, timestamp, -1, -1, -1, count)
@@ -364,8 +372,8 @@ def encode_batch(
     transactional: bool = False,
     control: bool = False,
 ) -> bytes:
-    """Pack records, at least one, offsets rising, into one batch whose base offset is the first record's, or
-    `base_offset` where it is given. `base_timestamp` is the first record's, as the Java client writes it."""
+    """Pack records, at least one, offsets rising, into one batch. Its base offset is the first record's, or
+    `base_offset` where that is given. `base_timestamp` is the first record's, as in the Java client."""
     assert records, "a batch holds at least one record"
     first, base_timestamp = records[0].offset, records[0].timestamp
     payload = compress(compression, pack_records(records, first, base_timestamp))
@@ -400,9 +408,9 @@ def seal_records(
     producer_epoch: int,
     base_sequence: int,
 ) -> Buffer:
-    """The batch of `count` records that lie packed in `room`, behind HEADER_BYTES that are free and are written to.
+    """Make a batch of the `count` records that lie packed in `room` behind HEADER_BYTES free bytes for the header.
 
-    What does not become smaller by `compression` goes as it is, and what comes back then is `room` itself.
+    Records that `compression` does not make smaller stay uncompressed; the result is then `room` itself.
     """
     records = room[HEADER_BYTES:]
     payload: Buffer = records if compression is Compression.NONE else compress(compression, records)
@@ -419,6 +427,6 @@ def seal_records(
 
 
 def _sealed(header: bytes, payload: Buffer) -> bytes:
-    """With its checksum in the header."""
+    """The batch, with its checksum set in the header."""
     crc = crc32c(payload, crc32c(header[CRC_START:]))
     return b"".join((header[: CRC_START - 4], crc.to_bytes(4, "big"), header[CRC_START:], payload))

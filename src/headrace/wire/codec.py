@@ -1,10 +1,13 @@
-"""What the generated codecs stand on: bounds, varints past one byte, arrays of plain values, tagged fields.
+"""The base of the generated codecs: bounds, varints of more than one byte, arrays of plain values, tagged fields.
 
-How decoding stays within bounds: a position only ever grows; a read of a fixed-width value or of a single byte past the
-end raises (`struct.error`, `IndexError`); a slice past the end comes out short, but leaves the position past the end,
-which whoever began the decoding refuses. An array is refused before anything is made of it where its count cannot fit
-in the bytes that remain, or where all arrays of a large message together hold too much. `headrace.wire.apis` turns all
-of these into `DecodeError`.
+Decoding stays within bounds in these ways:
+- A position only ever grows.
+- Reading a fixed-width value or a single byte past the end raises (`struct.error`, `IndexError`).
+- A slice past the end comes out short, but leaves the position past the end, which the caller that began refuses.
+- An array is refused before any element is made where its count cannot fit in the remaining bytes. So is one where all
+  arrays of a large message together hold too much.
+
+`headrace.wire.apis` turns all of these into `DecodeError`.
 """
 
 from __future__ import annotations
@@ -28,14 +31,14 @@ __all__ = ["DecodeError", "EncodeError"]
 
 NO_UUID: Final = uuid.UUID(int=0)
 JOINED_RECORDS_BYTES_MAX: Final = 512
-"""Records up to this size are copied into the stream of small fields, which is cheaper than one more buffer to send."""
+"""Records up to this size are copied into the stream of small fields: that is cheaper than another buffer to send."""
 
 new: Final = tuple.__new__
-"""Makes a NamedTuple of its fields' values at half the cost of calling the class."""
+"""Makes a NamedTuple from its fields' values at half the cost of calling the class."""
 
 
 class EncodeError(ValueError):
-    """A message that cannot be said in this version: our own mistake, or a client's that asks too much of a broker."""
+    """A message that this version cannot express: our own mistake, or a client that asks too much of a broker."""
 
 
 # Decoding
@@ -62,7 +65,7 @@ def unexpected_null(name: str) -> DecodeError:
 
 
 def check_count(data: memoryview, at: int, count: int, element_bytes_min: int) -> None:
-    """Refuse an array that could not fit in what remains, before a single element of it is made."""
+    """Refuse an array that could not fit in the remaining bytes, before any element is made."""
     if count > ARRAY_ELEMENTS_MAX or count * element_bytes_min > len(data) - at:
         raise DecodeError(f"an array claims {count} elements, which {len(data) - at} bytes cannot hold")
     if _budgets:
@@ -70,24 +73,24 @@ def check_count(data: memoryview, at: int, count: int, element_bytes_min: int) -
 
 
 _budgets: Final[dict[int, int]] = {}
-"""How many more array elements each message that is being decoded may have, by the identity of its bytes. Small ones
-are not here: an element takes at least a byte, so that they are bounded by their size."""
+"""Number of further array elements that each message being decoded may have, by the identity of its bytes. Small
+messages are not listed: each element takes at least a byte, so their size bounds them."""
 
 
 def grant(data: memoryview, elements_max: int) -> None:
-    """All arrays of `data` together may have so many elements, until `settle`."""
+    """All arrays of `data` together may have `elements_max` elements, until `settle`."""
     if len(data) > UNCOUNTED_MESSAGE_BYTES_MAX:
         _budgets[id(data)] = elements_max
 
 
 def settle(data: memoryview) -> None:
-    """Decoding ended."""
+    """Decoding of `data` has ended."""
     if _budgets:
         _budgets.pop(id(data), None)
 
 
 def spend(data: memoryview, count: int) -> None:
-    """One more array of `count` elements: refuse it where that is more than the message may have."""
+    """Count one more array of `count` elements, and refuse it where the message may not have that many."""
     if _budgets and count > 0 and (left := _budgets.get(id(data))) is not None:
         if count > left:
             raise DecodeError(f"an array claims {count} elements; its message may have only {left} more")
@@ -95,7 +98,7 @@ def spend(data: memoryview, count: int) -> None:
 
 
 class _Arrays(dict[int, struct.Struct]):
-    """Compiled formats for arrays of one fixed-width type, by their length; only the short ones are kept."""
+    """Compiled formats for arrays of one fixed-width type, by their length. Only the short ones are kept."""
 
     def __init__(self, letter: str) -> None:
         super().__init__()
@@ -117,7 +120,7 @@ ARRAYS_Q: Final = _Arrays("q")
 
 
 def read_strings(data: memoryview, at: int, count: int) -> tuple[tuple[str, ...], int]:
-    """An array of strings with int16 lengths."""
+    """Read an array of strings with int16 lengths. Returns it and the position after it."""
     check_count(data, at, count, 2)
     strings = []
     for _ in range(count):
@@ -130,7 +133,7 @@ def read_strings(data: memoryview, at: int, count: int) -> tuple[tuple[str, ...]
 
 
 def read_compact_strings(data: memoryview, at: int, count: int) -> tuple[tuple[str, ...], int]:
-    """An array of strings with varint lengths."""
+    """Read an array of strings with varint lengths. Returns it and the position after it."""
     check_count(data, at, count, 1)
     strings = []
     for _ in range(count):
@@ -155,7 +158,7 @@ TagReader = Callable[[memoryview, int, int], int]
 
 
 def skip_tags(data: memoryview, at: int, first: int) -> int:
-    """Pass over tagged fields that this version of the schema does not know. Return the position after them."""
+    """Skip tagged fields that this version of the schema does not know. Return the position after them."""
     return at_end_of(split_tags(data, at, first), at)
 
 
@@ -194,7 +197,7 @@ def check_tag(name: str, at: int, end: int) -> None:
 
 
 def varint(value: int) -> bytes:
-    """An unsigned varint, for callers that have ruled out the one-byte case or do not care for speed."""
+    """Encode an unsigned varint, for callers that have excluded the one-byte case or do not need speed."""
     if 127 < value < 16_384:
         return bytes((value & 127 | 128, value >> 7))
     if 16_383 < value < 2_097_152:
@@ -222,7 +225,7 @@ def write_uuids(values: tuple[uuid.UUID, ...], out: bytearray) -> None:
 
 
 def write_tags(tags: list[tuple[int, bytearray]], out: bytearray) -> None:
-    """Tagged fields, in the order of their tags, with count and sizes."""
+    """Write tagged fields, in the order of their tags, with count and sizes."""
     out += varint(len(tags))
     for tag, raw in tags:
         out += varint(tag)
@@ -231,7 +234,7 @@ def write_tags(tags: list[tuple[int, bytearray]], out: bytearray) -> None:
 
 
 def add_records(records: Buffer, out: bytearray, done: list[Buffer]) -> bytearray:
-    """Put records on the way without copying them: close `out`, add them as they are, go on with a new `out`."""
+    """Add records without copying them: close `out`, add them as they are, and return a new `out`."""
     if len(records) <= JOINED_RECORDS_BYTES_MAX:
         out += records
         return out
@@ -241,5 +244,5 @@ def add_records(records: Buffer, out: bytearray, done: list[Buffer]) -> bytearra
 
 
 def unsayable(message: Any, name: str) -> EncodeError:
-    """A request's field that the version lacks and that may not be left out."""
+    """The error for a request's field that the version lacks and that may not be left out."""
     return EncodeError(f"{type(message).__name__} cannot carry {name}={getattr(message, name)!r}")

@@ -1,7 +1,7 @@
 """The five codecs of a record batch (KIP-98, KIP-110), byte-compatible with the Java client.
 
-Promises that unpacking is bounded by the caller's limit, whatever the input, and that bad input raises `CorruptData`
-and nothing else. Never logs, never guesses a codec.
+Promises: the caller's limit bounds unpacking, whatever the input. Bad input raises `CorruptData` and nothing else.
+Never logs, never guesses a codec.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Compression(IntEnum):
 
 
 XERIAL_HEADER: Final = b"\x82SNAPPY\x00" + (1).to_bytes(4, "big") + (1).to_bytes(4, "big")
-"""What snappy-java's stream opens with: magic, version, lowest compatible version."""
+"""Start of a snappy-java stream: magic, version, lowest compatible version."""
 XERIAL_MAGIC: Final = XERIAL_HEADER[:8]
 LZ4_MAGIC: Final = bytes.fromhex("04224d18")
 LZ4_FLAGS_AT: Final = 4
@@ -37,17 +37,17 @@ LZ4_INDEPENDENT: Final = 0x20
 XERIAL_BLOCK_BYTES: Final = 32 * 1024
 FIRST_GUESS_BYTES: Final = 64 * 1024
 LZ4_FAST_LEVEL: Final = 9
-"""What `compression.lz4.level` calls Kafka's fast compressor; all others are levels of the other, which begins at
-LZ4_HIGH_LEVEL_MIN."""
+"""The value of `compression.lz4.level` that selects Kafka's fast compressor. All others are levels of the high
+compressor, which begin at LZ4_HIGH_LEVEL_MIN."""
 LZ4_HIGH_LEVEL_MIN: Final = 3
 LZ4_HIGH_LEVEL_MAX: Final = 12
 ZSTD_LEVEL: Final = 3
-"""Kafka's and zstd's own."""
+"""The default of Kafka and of zstd."""
 
 
 def compress(codec: Compression, data: Buffer, level: int | None = None) -> bytes:
-    """Pack `data` so that Java's Kafka client can read it, at a level as Kafka's `compression.*.level` names them
-    (KIP-390); None: the codec's own. None and snappy have no levels."""
+    """Pack `data` so that Java's Kafka client can read it. Levels are those of Kafka's `compression.*.level` (KIP-390);
+    None: the codec's own. The codecs none and snappy have no levels."""
     match codec:
         case Compression.NONE:
             return bytes(data)
@@ -70,7 +70,7 @@ def compress(codec: Compression, data: Buffer, level: int | None = None) -> byte
 
 
 def decompress(codec: Compression, data: Buffer, limit: int) -> Buffer:
-    """Unpack to at most `limit` bytes. Raises CorruptData on bad input, or where it would unpack to more."""
+    """Unpack to at most `limit` bytes. Raises CorruptData on bad input, or where the result would be longer."""
     match codec:
         case Compression.NONE:
             if len(data) > limit:
@@ -87,15 +87,15 @@ def decompress(codec: Compression, data: Buffer, limit: int) -> Buffer:
 
 
 def _lz4_level(level: int | None) -> int:
-    """By lz4's own numbers: 0 is the fast compressor."""
+    """The level in lz4's own numbers, in which 0 is the fast compressor."""
     if level in (None, LZ4_FAST_LEVEL):
         return 0
     return max(LZ4_HIGH_LEVEL_MIN, min(level, LZ4_HIGH_LEVEL_MAX))
 
 
 def check_frame(codec: Compression, data: Buffer) -> None:
-    """Refuse what `decompress` reads and Java's reader does not: lz4 that is no frame of independent blocks. Raises
-    CorruptData."""
+    """Refuse input that `decompress` reads but Java's reader does not: lz4 that is not a frame of independent blocks.
+    Raises CorruptData."""
     if codec is not Compression.LZ4:
         return
     if bytes(data[:4]) != LZ4_MAGIC or len(data) < LZ4_FLAGS_AT + 1:
@@ -121,7 +121,7 @@ def _compress_xerial(data: Buffer) -> bytes:
 
 
 def _decompress_snappy(view: memoryview, limit: int) -> Buffer:
-    """Both framings that are in use: snappy-java's blocks, and librdkafka's one raw block."""
+    """Unpack either framing in use: snappy-java's blocks, and librdkafka's single raw block."""
     if view[:8] != XERIAL_MAGIC:
         return _snappy_block(view, limit)
     unpacked = bytearray()
@@ -151,7 +151,7 @@ def _snappy_block(block: memoryview, limit: int) -> bytearray:
 
 
 def _snappy_unpacked_length(block: memoryview) -> int:
-    """The varint (base 128, at most 32 bits) that a raw snappy block opens with."""
+    """The varint (base 128, at most 32 bits) at the start of a raw snappy block."""
     value = 0
     for shift, byte in zip(range(0, 35, 7), block, strict=False):
         value |= (byte & 0x7F) << shift
@@ -161,7 +161,7 @@ def _snappy_unpacked_length(block: memoryview) -> int:
 
 
 def _decompress_lz4(data: Buffer, limit: int) -> Buffer:
-    """Piece by piece, for lz4 makes room for all that it may unpack to: usually one piece."""
+    """Unpack piece by piece, because lz4 reserves room for all that it may unpack to. Usually there is one piece."""
     reader = lz4.frame.LZ4FrameDecompressor()
     size = max(FIRST_GUESS_BYTES, 8 * len(data))
     try:
@@ -183,7 +183,7 @@ def _decompress_lz4(data: Buffer, limit: int) -> Buffer:
 
 
 def _into_growing_buffer(codec: Any, data: Buffer, limit: int) -> Buffer:
-    """gzip and zstd frames do not say their unpacked size: double a buffer until it holds all."""
+    """Double a buffer until it holds everything, because gzip and zstd frames do not give their unpacked size."""
     size = min(limit, max(FIRST_GUESS_BYTES, 8 * len(data)))
     while True:
         buffer = bytearray(size)

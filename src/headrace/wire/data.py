@@ -1,7 +1,7 @@
-"""Messages that travel inside others, each led by an int16: a version, or the type of a record's key.
+"""Messages that travel inside others, each prefixed by an int16: a version, or the type of a record's key.
 
-The consumer protocol (in JoinGroup and SyncGroup) and the records of `__consumer_offsets`, whose keys are led by their
-type (1 offset commit, 2 group) and whose values are led by their version.
+These are the consumer protocol (in JoinGroup and SyncGroup) and the records of `__consumer_offsets`. Their keys begin
+with a type (1 offset commit, 2 group) and their values with a version.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _PREFIX: Final = struct.Struct(">h")
 
 
 class VersionedData:
-    """Bytes led by their version."""
+    """A message prefixed by its version."""
 
     def __init__(self, module: str, min_version: int, max_version: int, *, lenient: bool = False) -> None:
         messages = import_module(f"headrace.wire.messages.{module}")
@@ -26,19 +26,19 @@ class VersionedData:
         self.min_version: Final = min_version
         self.max_version: Final = max_version
         self.lenient: Final = lenient
-        """Read a version that is too new as the newest known, and ignore what follows: the consumer protocol's rule."""
+        """Read a version that is too new as the newest known one, and ignore the rest: the consumer protocol's rule."""
         self._readers: Final = messages.READERS
         self._writers: Final = messages.WRITERS
 
     def encode(self, version: int, message: Any) -> bytes:
-        """Version and message. Raises EncodeError."""
+        """Encode version and message. Raises EncodeError."""
         if not self.min_version <= version <= self.max_version:
             raise EncodeError(f"{self.name} has no version {version}")
         out = bytearray(_PREFIX.pack(version))
         return b"".join(encode_whole(self._writers[version - self.min_version], message, out, version))
 
     def decode(self, data: Buffer) -> tuple[int, Any]:
-        """(version, message). Raises DecodeError on anything wrong, a version that is not known included."""
+        """Decode to (version, message). Raises DecodeError on anything wrong, including an unknown version."""
         view = memoryview(data)
         if len(view) < 2:
             raise DecodeError(f"{self.name} is cut off")
@@ -53,7 +53,7 @@ class VersionedData:
 
 
 class TypedKey:
-    """A record's key, led by its type."""
+    """A record's key, prefixed by its type."""
 
     def __init__(self, module: str, record_type: int) -> None:
         messages = import_module(f"headrace.wire.messages.{module}")
@@ -67,14 +67,14 @@ class TypedKey:
         return b"".join(encode_whole(self._writer, message, out, 0))
 
     def decode(self, data: Buffer) -> Any:
-        """Raises DecodeError, also where the key is of another type: see `key_type`."""
+        """Decode a key. Raises DecodeError, also where the key is of another type: see `key_type`."""
         if key_type(data) != self.record_type:
             raise DecodeError(f"a key of type {key_type(data)} is no {self.name}")
         return decode_whole(self._reader, memoryview(data), 2, self.name)
 
 
 def key_type(data: Buffer) -> int:
-    """The type that leads a record's key. Raises DecodeError."""
+    """The type at the start of a record's key. Raises DecodeError."""
     if len(data) < 2:
         raise DecodeError("a record's key is cut off")
     record_type: int = _PREFIX.unpack_from(data)[0]
@@ -82,7 +82,7 @@ def key_type(data: Buffer) -> int:
 
 
 def _decode_start(reader: Any, view: memoryview, name: str) -> Any:
-    """Read one message that more bytes may follow."""
+    """Read one message; more bytes may follow it."""
     end: list[int] = []
 
     def measured(data: memoryview, at: int) -> tuple[Any, int]:

@@ -1,7 +1,8 @@
-"""What a broker tells of durable history, and does about it when it is asked to: a private API, for `headrace durable`.
+"""Requests about durable history: a broker reports it, and works on it on request. A private API for `headrace
+durable`.
 
-A request is a header and one JSON object, an answer one JSON object. Sans-IO. Promises: what is neither raises
-CorruptData and nothing else.
+A request is a header and one JSON object, an answer one JSON object. Sans-IO. Promises: other bytes raise CorruptData
+and nothing else.
 """
 
 from __future__ import annotations
@@ -15,17 +16,17 @@ from headrace.base.errors import CorruptData
 from headrace.base.reading import json_value
 
 API_KEY: Final = 18_517
-"""'HU': next to that of what is damaged."""
+"""'HU': the key after that of `headrace.wire.ailments`."""
 _HEADER: Final = struct.Struct(">hhih")
 SUMMARIES: Final = "summaries"
-"""What catalogs there are."""
+"""List the catalogs."""
 CATALOG: Final = "catalog"
-"""A part of one."""
+"""List a part of one catalog."""
 SWEEP: Final = "sweep"
 MERGE: Final = "merge"
-"""Of a topic's small segments."""
+"""Merge a topic's small segments."""
 RECOVER: Final = "recover"
-"""Of a topic's partitions whose brokers are gone for good."""
+"""Recover a topic's partitions whose brokers are gone for good."""
 
 
 class Stray(NamedTuple):
@@ -47,7 +48,7 @@ def encode_request(fields: Mapping[str, Any]) -> bytes:
 
 
 def decode_request(frame: memoryview) -> dict[str, Any]:
-    """A frame without its length."""
+    """The JSON object of a request frame without its length. Raises CorruptData."""
     return _fields(frame[_HEADER.size :])
 
 
@@ -58,7 +59,7 @@ def encode_answer(fields: Mapping[str, Any]) -> bytes:
 
 
 def decode_answer(frame: memoryview) -> dict[str, Any]:
-    """A frame without its length."""
+    """The JSON object of an answer frame without its length. Raises CorruptData."""
     return _fields(frame)
 
 

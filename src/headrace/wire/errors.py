@@ -1,6 +1,6 @@
-"""Kafka's error codes: what a client is told when something cannot be done. A client retries the retriable ones.
+"""Kafka's error codes, which tell a client that a request failed. A client retries the retriable ones.
 
-Codes, names and which are retriable are Kafka's (`Errors`, 4.1); the words are ours, for people.
+Codes, names and retriability are Kafka's (`Errors`, 4.1); the texts are ours, for people.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ class ErrorCode(IntEnum):
 
 
 def error_of(code: int) -> ErrorCode:
-    """The error with this code; UNKNOWN_SERVER_ERROR where a newer broker sends one that is not known here."""
+    """The error with this code; UNKNOWN_SERVER_ERROR for a code of a newer broker that is not known here."""
     try:
         return ErrorCode(code)  # type: ignore[call-arg]  # looks a member up by its value alone
     except ValueError:

@@ -1,8 +1,8 @@
 """Cut a stream of bytes into frames: a 4-byte length, then that many bytes. Sans-IO.
 
-A frame that lies whole in one read is a view of that read; one that spans reads is gathered in a buffer of its own
-size, so that each byte is copied at most once, whatever the sizes. A length that is negative or above the bound is
-refused before anything is set aside for it.
+A frame that lies whole in one read is a view of that read. A frame that spans reads is gathered in a buffer of its own
+size. So each byte is copied at most once, whatever the sizes. A length that is negative or above the bound is refused
+before anything is allocated for it.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from headrace.wire.varint import DecodeError
 LENGTH_BYTES: Final = 4
 _LENGTH: Final = struct.Struct(">i").unpack_from
 _FIRST_RESERVE_BYTES: Final = 1 << 20
-"""A claimed length reserves no more than this before its bytes have come; nothing at all before the second read."""
+"""A claimed length reserves no more than this before its bytes have arrived, and nothing before the second read."""
 
 
 class FrameSplitter:
-    """`feed` it what was read. After a DecodeError the stream has no meaning any more: close it."""
+    """Pass each read to `feed`. After a DecodeError the rest of the stream has no meaning; close it."""
 
     __slots__ = ("_body", "_filled", "_max_bytes", "_prefix", "_size")
 
     def __init__(self, max_bytes: int = REQUEST_BYTES_MAX) -> None:
         self._max_bytes = max_bytes
         self._prefix = b""
-        """The first bytes of a length that is not whole yet."""
+        """The first bytes of an incomplete length."""
         self._body: bytearray | None = None
         """The frame being gathered; it holds `_filled` of its `_size` bytes."""
         self._filled = 0
@@ -36,12 +36,12 @@ class FrameSplitter:
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes held of a frame that is not whole yet."""
+        """Bytes held of an incomplete frame."""
         return len(self._prefix) if self._body is None else LENGTH_BYTES + self._filled
 
     @property
     def unfinished_bytes(self) -> int:
-        """Size of the frame that is not whole yet, once its length is known; else 0."""
+        """Size of the incomplete frame, once its length is known; else 0."""
         return 0 if self._body is None else self._size
 
     def feed(self, data: Buffer) -> list[memoryview]:
@@ -78,7 +78,7 @@ class FrameSplitter:
         return frames
 
     def _finish_prefix(self, view: memoryview, frames: list[memoryview]) -> int:
-        """Complete a length that was cut by a read, and its frame where it is there. Return the next position."""
+        """Complete a length that a read had cut, and its frame if that is there too. Return the next position."""
         missing = LENGTH_BYTES - len(self._prefix)
         self._prefix += view[:missing]
         if len(self._prefix) < LENGTH_BYTES:
@@ -96,7 +96,7 @@ class FrameSplitter:
         self._size = size
 
     def _gather(self, view: memoryview, at: int, frames: list[memoryview]) -> int:
-        """Copy into the frame being gathered; hand it out when it is whole. Return the next position."""
+        """Copy into the frame being gathered; hand it out when it is complete. Return the next position."""
         body = self._body
         assert body is not None
         taken = min(self._size - self._filled, len(view) - at)

@@ -1,8 +1,8 @@
 """Request and response headers, and whole frames (length, header, body) ready to be sent.
 
 The header's form follows from key and version (KIP-482): flexible versions carry tagged fields, which are skipped. The
-client id is a classic string in both. The response to ApiVersions never has a flexible header, so that a client that
-asked in a version unknown to the broker can read the answer (KIP-511).
+client id is a classic string in both. The response to ApiVersions never has a flexible header. So a client that asked
+in a version unknown to the broker can read the answer (KIP-511).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class RequestHeader(NamedTuple):
 def decode_request_header(frame: memoryview) -> tuple[RequestHeader, int]:
     """The header of a frame (without its length), and where the body begins. Raises DecodeError.
 
-    A version that is too new is taken as flexible where the API is, so that ApiVersions can be answered at all.
+    A version that is too new is treated as flexible where the API is, so that ApiVersions can always be answered.
     """
     try:
         key, version, correlation_id, length = _FIXED.unpack_from(frame)
@@ -57,7 +57,7 @@ def decode_request_header(frame: memoryview) -> tuple[RequestHeader, int]:
 
 
 def encode_key(api_key: int, version: int) -> bytes:
-    """The bytes that the frame of a request opens with."""
+    """The bytes at the start of a request frame."""
     return _KEY.pack(api_key, version)
 
 

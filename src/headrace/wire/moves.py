@@ -1,6 +1,6 @@
-"""What commands ask of a broker about moves, and what it tells: a private API, JSON both ways. Sans-IO.
+"""Requests of commands about moves, and a broker's answers: a private API, JSON both ways. Sans-IO.
 
-Promises: what is not such a request or answer raises CorruptData and nothing else.
+Promises: bytes that are not such a request or answer raise CorruptData and nothing else.
 """
 
 from __future__ import annotations
@@ -14,33 +14,33 @@ from headrace.base.errors import CorruptData
 from headrace.base.reading import json_value
 
 API_KEY: Final = 18_525
-"""Far above the keys that Kafka gives out, and near to those of brokers that copy."""
+"""Far above the keys that Kafka assigns, and near the key of the replica fetch."""
 _HEADER: Final = struct.Struct(">hhih")
 LIST: Final = "list"
-"""All moves that are under way, as far as this broker knows."""
+"""List all moves under way that this broker knows of."""
 MEASURE: Final = "measure"
-"""How much this broker would have to export before it hands over what it leads of a topic."""
+"""Measure how much this broker would have to export before it hands over its partitions of a topic."""
 MOVE: Final = "move"
-"""Have partitions moved."""
+"""Move partitions."""
 
 
 class MoveRequest(NamedTuple):
-    """`kind` is one of the above."""
+    """A request; `kind` is one of the above."""
 
     kind: str
     topic: str | None = None
     partitions: tuple[int, ...] = ()
-    """Of the topic; none: all."""
+    """Partitions of the topic; empty: all."""
     broker: int | None = None
-    """Whom they are to leave; None: whoever leads them."""
+    """The broker that they leave; None: any leader."""
     to: int | None = None
-    """None: the controller chooses."""
+    """The target broker; None: the controller chooses."""
     bytes_per_second: int = -1
     dry_run: bool = False
 
 
 class MoveView(NamedTuple):
-    """One move that is under way, or that is measured."""
+    """One move that is under way, or that was measured."""
 
     topic: str
     partition: int
@@ -48,33 +48,33 @@ class MoveView(NamedTuple):
     target: int
     phase: str
     bytes_left: int
-    """To export before the seal; -1: this broker does not know, for it is not the source."""
+    """Bytes to export before the seal; -1: unknown, because this broker is not the source."""
     obstacle: str
-    """Why its last step failed; empty: it did not."""
+    """The reason why its last step failed; empty: it did not fail."""
 
 
 class FinishedView(NamedTuple):
-    """One that this broker has taken over."""
+    """A finished move that this broker took over."""
 
     topic: str
     partition: int
     source: int
     offset: int
-    """From which on it is its own."""
+    """First offset that the broker wrote itself."""
     pause_ms: int
 
 
 class AskedView(NamedTuple):
-    """What became of a wish for one partition."""
+    """The result of a request to move one partition."""
 
     topic: str
     partition: int
     source: int
     target: int
     is_handed_over: bool
-    """Through the store; else it is copied."""
+    """True: through the store; False: it is copied."""
     refusal: str
-    """Empty: it is on its way."""
+    """The reason for a refusal; empty: the move is under way."""
 
 
 class MoveAnswer(NamedTuple):
@@ -91,7 +91,7 @@ def encode_request(request: MoveRequest) -> bytes:
 
 
 def decode_request(frame: memoryview) -> MoveRequest:
-    """A frame without its length."""
+    """The request in a frame without its length. Raises CorruptData."""
     fields = _fields(frame[_HEADER.size :])
     try:
         partitions = tuple(int(each) for each in fields.pop("partitions"))
@@ -108,7 +108,7 @@ def encode_answer(answer: MoveAnswer) -> bytes:
 
 
 def decode_answer(frame: memoryview) -> MoveAnswer:
-    """A frame without its length."""
+    """The answer in a frame without its length. Raises CorruptData."""
     fields = _fields(frame)
     try:
         return MoveAnswer(

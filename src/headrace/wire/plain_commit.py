@@ -1,8 +1,9 @@
-"""Plain offset commits, read and answered without the general codec: nearly all of them are that.
+"""Plain offset commits, read and answered without the general codec. Nearly all commits are plain.
 
-Plain is what has no tags and no lengths of more than a byte. The slow twin is `headrace.wire.messages.offset_commit`,
-generated; tests/wire/test_plain_commit.py holds this one to it. What is not exactly of this form is left to the twin,
-the malformed above all. Flexible versions only (8 to 10); up to 9 a topic is named, from 10 on it goes by its id.
+A plain request has no tags, and no lengths of more than a byte. The slow twin is the generated
+`headrace.wire.messages.offset_commit`; tests/wire/test_plain_commit.py compares the two. Every other request, above all
+a malformed one, is left to the twin. Flexible versions only (8 to 10). Up to 9 a topic goes by its name, from 10 on by
+its id.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ _PARTITION: Final = Struct(">iqiB").unpack_from
 _PARTITION_BYTES: Final = 17
 _UUID_BYTES: Final = 16
 _LONG: Final = 128
-"""From here on a compact length takes more than one byte."""
+"""The first length whose compact form takes more than one byte."""
 
 _ANSWER_FRONT: Final = Struct(">iiBiB").pack
 """Length, correlation id, header's tags, throttle time, count of topics plus one."""
 _ANSWER_FRONT_BYTES: Final = 10
-"""Of it, after the length."""
+"""Bytes of `_ANSWER_FRONT` after the length."""
 _ANSWER_PARTITION: Final = Struct(">ihB").pack
 """Index, error, tags."""
 _SINGLE_ANSWER: Final = Struct(">BihBBB").pack
@@ -48,7 +49,7 @@ Positions: TypeAlias = list[tuple[int, int, int, str]]
 
 
 class PlainCommit(NamedTuple):
-    """The request. Topics are as they stand in the frame, which is how they stand in the answer."""
+    """The request. Topics are bytes as in the frame, which is their form in the answer, too."""
 
     correlation_id: int
     group_id: str
@@ -60,8 +61,7 @@ class PlainCommit(NamedTuple):
 
 
 def read_plain_commit(frame: memoryview) -> PlainCommit | None:
-    """What a frame (without its length) of an OffsetCommit request asks for; None where it is to be read by the
-    twin."""
+    """The OffsetCommit request in a frame without its length; None where the twin must read it."""
     data = bytes(frame)
     try:
         version, correlation_id, client_id_bytes = _HEADER(data)
@@ -122,12 +122,12 @@ def read_plain_commit(frame: memoryview) -> PlainCommit | None:
 
 
 def topic_of(topic: bytes, *, by_id: bool) -> bytes:
-    """Its id (from version 10 on), or its name as UTF-8."""
+    """The topic's id (from version 10 on), or its name as UTF-8."""
     return topic if by_id else topic[1:]
 
 
 def write_plain_answer(correlation_id: int, topics: Sequence[tuple[bytes, Positions]], errors: Sequence[int]) -> Buffer:
-    """The whole frame of the answer, its length first. One error for each partition, in their order."""
+    """The whole frame of the answer with its length: one error for each partition, in their order."""
     if len(errors) == 1:
         ((topic, ((index, *_),)),) = topics
         front = _ANSWER_FRONT(_SINGLE_ANSWER_BYTES + len(topic), correlation_id, 0, 0, _ONE)

@@ -1,9 +1,9 @@
 """Plain fetch requests, read and answered without the general codec: those of consumers that keep no session.
 
-They name all of their partitions each time, so that one request has many parts, each of which says little. The slow
-twin is `headrace.wire.messages.fetch`, generated; tests/wire/test_plain_fetch.py holds this one to it. What is not
-exactly of this form (sessions, replicas, tags, large requests) is left to the twin, the malformed above all. Versions
-9 to 17: flexible from 12 on, without a replica id from 15 on; up to 12 a topic is named, from 13 on it goes by its id.
+They name all of their partitions each time, so that one request has many small parts. The slow twin is the generated
+`headrace.wire.messages.fetch`; tests/wire/test_plain_fetch.py compares the two. Every other request (sessions,
+replicas, tags, large requests), above all a malformed one, is left to the twin. Versions 9 to 17: flexible from 12 on,
+without a replica id from 15 on. Up to 12 a topic goes by its name, from 13 on by its id.
 """
 
 from __future__ import annotations
@@ -26,47 +26,47 @@ _HEADER: Final = Struct(">2xhih").unpack_from
 """Version, correlation id, length of the client id."""
 _HEADER_BYTES: Final = 10
 _FRONT: Final = Struct(">iiiibiii").unpack_from
-"""Replica id, longest wait, least and most bytes, isolation level, session id and epoch, count of topics."""
+"""Replica id, longest wait, minimum and maximum bytes, isolation level, session id and epoch, count of topics."""
 _FRONT_BYTES: Final = 29
 _FLEXIBLE_FRONT: Final = Struct(">Biiiibii").unpack_from
-"""The same, the header's tags before it and without the count."""
+"""`_FRONT` with the header's tags before it and without the count."""
 _FLEXIBLE_FRONT_BYTES: Final = 26
 _LATE_FRONT: Final = Struct(">Biiibii").unpack_from
-"""The same without the replica id."""
+"""`_FLEXIBLE_FRONT` without the replica id."""
 _LATE_FRONT_BYTES: Final = 22
 _LENGTH: Final = Struct(">h").unpack_from
 _COUNT: Final = Struct(">i").unpack_from
 _PARTITION: Final = Struct(">iiq8xi")
-"""Index, leader epoch, offset, most bytes."""
+"""Index, leader epoch, offset, maximum bytes."""
 _FLEXIBLE_PARTITION: Final = Struct(">iiq12xiB")
-"""The same and its tags."""
+"""`_PARTITION` and its tags."""
 _UUID_BYTES: Final = 16
 _LONG: Final = 128
-"""From here on a compact length takes more than one byte."""
+"""The first length whose compact form takes more than one byte."""
 _CONSUMER: Final = -1
 _NO_SESSION: Final = (0, -1)
 
 _ANSWER_FRONT: Final = Struct(">iiihii").pack
 """Length, correlation id, throttle time, error, session, count of topics."""
 _ANSWER_FRONT_BYTES: Final = 18
-"""Of it, after the length."""
+"""Bytes of `_ANSWER_FRONT` after the length."""
 _FLEXIBLE_ANSWER_FRONT: Final = Struct(">iiBihi").pack
 """Length, correlation id, header's tags, throttle time, error, session."""
 _FLEXIBLE_ANSWER_FRONT_BYTES: Final = 15
 _ANSWER_COUNT: Final = Struct(">i").pack
 _ANSWER_PARTITION: Final = Struct(">ihqqqii").pack
-"""Index, error, high watermark, last stable offset, log start, how many aborted transactions, bytes of records."""
+"""Index, error, high watermark, last stable offset, log start, number of aborted transactions, bytes of records."""
 _RACK_ANSWER_PARTITION: Final = Struct(">ihqqqiii").pack
-"""The same, with no preferred replica before the bytes."""
+"""`_ANSWER_PARTITION` with no preferred replica before the bytes."""
 _FLEXIBLE_ANSWER_PARTITION: Final = Struct(">ihqqqBi").pack
-"""The same without the bytes."""
+"""`_RACK_ANSWER_PARTITION` without the bytes."""
 _NO_TAGS: Final = b"\0"
 _JOINED_BYTES_MAX: Final = 64 * 1024
-"""Answers up to here go as one buffer: a copy costs less than many pieces."""
+"""Answers up to this size are joined into one buffer: a copy costs less than many pieces."""
 
 
 class Asked(NamedTuple):
-    """What is wanted of one partition."""
+    """The part of a fetch request for one partition."""
 
     partition: int
     leader_epoch: int
@@ -75,7 +75,7 @@ class Asked(NamedTuple):
 
 
 class PlainFetch(NamedTuple):
-    """The request. Topics are as they stand in the frame, which is how they stand in the answer."""
+    """The request. Topics are bytes as in the frame, which is their form in the answer, too."""
 
     version: int
     correlation_id: int
@@ -84,7 +84,7 @@ class PlainFetch(NamedTuple):
     bytes_max: int
     isolation_level: int
     rack: bytes
-    """ASCII; empty: none is named."""
+    """In ASCII; empty: the request names none."""
     topics: list[tuple[bytes, list[Asked]]]
 
 
@@ -93,7 +93,7 @@ PlainFound: TypeAlias = tuple[int, int, int, int, Buffer]
 
 
 def read_plain_fetch(frame: memoryview) -> PlainFetch | None:
-    """What a frame (without its length) of a fetch request asks for; None where it is to be read by the twin."""
+    """The fetch request in a frame without its length; None where the twin must read it."""
     if len(frame) > PLAIN_FETCH_BYTES_MAX:
         return None
     try:
@@ -126,7 +126,7 @@ def _read_rest(frame: memoryview, at: int, version: int, correlation_id: int) ->
         entries = _PARTITION.iter_unpack(frame[names_end + 4 : end])
         topics.append((bytes(frame[at:names_end]), [new(Asked, entry) for entry in entries]))
         at = end
-    if _COUNT(frame, at) != (0,):  # forgotten
+    if _COUNT(frame, at) != (0,):  # forgotten topics
         return None
     at += 4
     rack = b""
@@ -175,7 +175,7 @@ def _read_flexible_rest(frame: memoryview, at: int, version: int, correlation_id
     rack_at = at + 1
     rack_end = rack_at + frame[rack_at]
     if frame[at] != 1 or not 0 < frame[rack_at] < _LONG or rack_end + 1 != len(frame) or frame[rack_end]:
-        return None  # something is forgotten, or there is more
+        return None  # there are forgotten topics, or more
     rack = bytes(frame[rack_at + 1 : rack_end])
     if not rack.isascii():
         return None
@@ -184,7 +184,7 @@ def _read_flexible_rest(frame: memoryview, at: int, version: int, correlation_id
 
 
 def topic_of(topic: bytes, version: int) -> bytes:
-    """Its id (from version 13 on), or its name as UTF-8."""
+    """The topic's id (from version 13 on), or its name as UTF-8."""
     if version >= TOPIC_ID_VERSION:
         return topic
     return topic[1 if version >= FLEXIBLE_VERSION else 2 :]
@@ -197,8 +197,8 @@ def write_plain_found(
     *,
     committed_only: bool = False,
 ) -> list[Buffer]:
-    """The whole frame of an answer without errors, its length first. Aborted transactions are none, and under
-    read_uncommitted (not `committed_only`) null."""
+    """The whole frame of an answer without errors, with its length. Aborted transactions are an empty array, or null
+    under read_uncommitted (not `committed_only`)."""
     parts: list[Buffer] = [b""]
     flexible = version >= FLEXIBLE_VERSION
     aborted = (1 if committed_only else 0) if flexible else (0 if committed_only else -1)

@@ -1,9 +1,9 @@
-"""Plain JoinGroup, SyncGroup and Heartbeat, read and answered without the general codec: nearly all of them are that.
+"""Plain JoinGroup, SyncGroup and Heartbeat, read and answered without the general codec. Nearly all of them are plain.
 
-Plain is what has no tags, a group with a name, and no name of 127 bytes or more. What is read is the generated message,
-and what is written is the frame that its codec makes: `headrace.wire.messages` is the slow twin, and
-tests/wire/test_plain_groups.py holds this one to it. What is not exactly of this form is left to the twin, the
-malformed above all. Flexible versions only. Any answer can be written here.
+A plain request has no tags, a group with a name, and no name of 127 bytes or more. Readers return the generated
+message, and writers make the frame that its codec makes. The slow twin is `headrace.wire.messages`;
+tests/wire/test_plain_groups.py compares the two. Every other request, above all a malformed one, is left to the twin.
+Flexible versions only. Any answer can be written here.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ JOIN_VERSIONS: Final = range(7, 10)
 SYNC_VERSIONS: Final = range(5, 6)
 HEARTBEAT_VERSIONS: Final = range(4, 5)
 PLAIN_NAME_BYTES_MAX: Final = 126
-"""Its compact length is one byte."""
+"""The longest name whose compact length is one byte."""
 
 _REASON_VERSION: Final = 8
 _SKIP_ASSIGNMENT_VERSION: Final = 9
@@ -35,14 +35,14 @@ _INT_BYTES: Final = 4
 _TWO: Final = Struct(">ii").unpack_from
 _TWO_BYTES: Final = 8
 _LONG: Final = 128
-"""From here on a compact length takes more than one byte."""
+"""The first length whose compact form takes more than one byte."""
 
 _FRONT: Final = Struct(">iiBih").pack
 """Length, correlation id, header's tags, throttle time, error."""
 _FRONT_BYTES: Final = 11
-"""Of it, after the length."""
+"""Bytes of `_FRONT` after the length."""
 _HEARTBEAT_ANSWER: Final = Struct(">iiBihB").pack
-"""As `_FRONT`, and tags."""
+"""`_FRONT`, and tags."""
 _GENERATION: Final = Struct(">i").pack
 _NO_TAGS: Final = b"\0"
 _NULL: Final = b"\0"
@@ -51,39 +51,40 @@ _FLAGS: Final = (b"\0", b"\1")
 
 
 class _NotPlainError(Exception):
-    """The twin is to read it."""
+    """The twin must read this request."""
 
 
 _LEFT: Final = (_NotPlainError, error, IndexError, UnicodeDecodeError, DecodeError)
-"""What is raised where a frame is not plain, or ends too early."""
+"""Errors that mean that a frame is not plain, or ends too early."""
 
 
 class PlainHeader(NamedTuple):
-    """Who asks."""
+    """Version, correlation and client of a request."""
 
     version: int
     correlation_id: int
     client_id: str
-    """Empty where there is none."""
+    """Empty where the request has none."""
 
 
 PlainRequest: TypeAlias = tuple[PlainHeader, Any]
-"""And for what: a generated request."""
+"""A header and its generated request."""
 _Read: TypeAlias = Callable[[bytes], PlainRequest]
 
 
 def read_plain_heartbeat(frame: memoryview) -> PlainRequest | None:
-    """What a frame (without its length) of HEARTBEAT_VERSIONS asks for; None where the twin is to read it."""
+    """The Heartbeat request in a frame (without its length) of HEARTBEAT_VERSIONS; None where the twin must read it."""
     return _read(_heartbeat, frame)
 
 
 def read_plain_join(frame: memoryview) -> PlainRequest | None:
-    """As `read_plain_heartbeat`, of JOIN_VERSIONS; None also where there may be more than a subscription's bytes."""
+    """Like `read_plain_heartbeat`, for JoinGroup in JOIN_VERSIONS. None also where a subscription might be too
+    large."""
     return _read(_join, frame) if len(frame) <= GROUP_SUBSCRIPTION_BYTES_MAX else None
 
 
 def read_plain_sync(frame: memoryview) -> PlainRequest | None:
-    """As `read_plain_heartbeat`, of SYNC_VERSIONS."""
+    """Like `read_plain_heartbeat`, for SyncGroup in SYNC_VERSIONS."""
     return _read(_sync, frame)
 
 
@@ -153,13 +154,13 @@ def _opened(data: bytes) -> tuple[PlainHeader, str, int]:
 
 
 def _end(data: bytes, at: int) -> None:
-    """No tags, and nothing after them."""
+    """Check that the frame ends here, after an empty tag section."""
     if data[at] or at + 1 != len(data):
         raise _NotPlainError
 
 
 def _name(data: bytes, at: int) -> tuple[str, int]:
-    """And where it ends."""
+    """A name, and where it ends."""
     size = data[at]
     if not 0 < size < _LONG:
         raise _NotPlainError
@@ -168,7 +169,7 @@ def _name(data: bytes, at: int) -> tuple[str, int]:
 
 
 def _nullable(data: bytes, at: int) -> tuple[str | None, int]:
-    """A name, or none, and where it ends."""
+    """A name or None, and where it ends."""
     return _name(data, at) if data[at] else (None, at + 1)
 
 
@@ -198,7 +199,7 @@ def write_plain_heartbeat(header: PlainHeader, response: HeartbeatResponse) -> B
 
 
 def write_plain_join(header: PlainHeader, response: JoinGroupResponse) -> Buffer:
-    """As `write_plain_heartbeat`."""
+    """The whole frame of the answer, its length first."""
     throttle_ms, error_code, generation, protocol_type, protocol, leader, skips, member_id, members = response
     parts = [
         _GENERATION(generation),
@@ -215,7 +216,7 @@ def write_plain_join(header: PlainHeader, response: JoinGroupResponse) -> Buffer
 
 
 def write_plain_sync(header: PlainHeader, response: SyncGroupResponse) -> Buffer:
-    """As `write_plain_heartbeat`."""
+    """The whole frame of the answer, its length first."""
     throttle_ms, error_code, protocol_type, protocol, assignment = response
     parts = [_text(protocol_type), _text(protocol), _size(len(assignment)), assignment]
     return _framed(header, throttle_ms, error_code, parts)
@@ -235,5 +236,5 @@ def _text(text: str | None) -> bytes:
 
 
 def _size(count: int) -> bytes:
-    """Of so many bytes or elements, as compact lengths are."""
+    """A compact length of `count` bytes or elements."""
     return bytes((count + 1,)) if count + 1 < _LONG else varint(count + 1)

@@ -1,9 +1,9 @@
-"""Plain produce requests, read and answered without the general codec: nearly all of them are that.
+"""Plain produce requests, read and answered without the general codec. Nearly all of them are plain.
 
-Plain is what has no transaction and no tags, and a batch for each of its partitions. The slow twin is
-`headrace.wire.messages.produce`, generated; tests/wire/test_plain_produce.py holds this one to it. What is not exactly
-of this form is left to the twin, the malformed above all. Flexible versions only (9 to 13); up to 12 a topic is named,
-from 13 on it goes by its id.
+A plain request has no transaction and no tags, and a batch for each of its partitions. The slow twin is the generated
+`headrace.wire.messages.produce`; tests/wire/test_plain_produce.py compares the two. Every other request, above all a
+malformed one, is left to the twin. Flexible versions only (9 to 13). Up to 12 a topic goes by its name, from 13 on by
+its id.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ _PARTITION: Final = Struct(">iB").unpack_from
 _PARTITION_BYTES: Final = 5
 _UUID_BYTES: Final = 16
 _LONG: Final = 128
-"""From here on a compact length takes more than one byte."""
+"""The first length whose compact form takes more than one byte."""
 _NO_TAGS: Final = b"\0"
 
 _ANSWER_FRONT: Final = Struct(">iiBB").pack
 """Length, correlation id, header's tags, count of topics plus one."""
 _ANSWER_FRONT_BYTES: Final = 6
-"""Of it, after the length."""
+"""Bytes of `_ANSWER_FRONT` after the length."""
 _ANSWER_PARTITION: Final = Struct(">ihqqqBBB").pack
 """Index, error, offset, log append time, log start, no record errors, no message, tags."""
 _ANSWER_TOLD: Final = Struct(">ihqqqB").pack
-"""The same up to the message."""
+"""`_ANSWER_PARTITION` up to the message."""
 _SINGLE_ANSWER: Final = Struct(">BihqqqBBBBiB").pack
 """Count of partitions plus one, the partition, the topic's tags, throttle time, tags."""
 _SINGLE_ANSWER_BYTES: Final = _ANSWER_FRONT_BYTES + Struct(">BihqqqBBBBiB").size
@@ -53,7 +53,7 @@ Batches: TypeAlias = list[tuple[int, memoryview]]
 
 
 class PlainProduce(NamedTuple):
-    """The request. Topics are as they stand in the frame, which is how they stand in the answer."""
+    """The request. Topics are bytes as in the frame, which is their form in the answer, too."""
 
     correlation_id: int
     acks: int
@@ -62,7 +62,7 @@ class PlainProduce(NamedTuple):
 
 
 class PlainAnswer(NamedTuple):
-    """What became of one partition's batch."""
+    """The result of one partition's batch."""
 
     partition: int
     error_code: int
@@ -73,7 +73,7 @@ class PlainAnswer(NamedTuple):
 
 
 def read_plain_produce(frame: memoryview) -> PlainProduce | None:
-    """What a frame (without its length) of a produce request asks for; None where it is to be read by the twin."""
+    """The produce request in a frame without its length; None where the twin must read it."""
     try:
         version, correlation_id, client_id_bytes = _HEADER(frame)
         at = _HEADER_BYTES
@@ -115,14 +115,14 @@ def read_plain_produce(frame: memoryview) -> PlainProduce | None:
 
 
 def topic_of(topic: bytes, *, by_id: bool) -> bytes:
-    """Its id (from version 13 on), or its name as UTF-8."""
+    """The topic's id (from version 13 on), or its name as UTF-8."""
     return topic if by_id else topic[1:]
 
 
 def write_single_answer(
     correlation_id: int, topic: bytes, index: int, error_code: int, offset: int, time_ms: int, start: int
 ) -> Buffer:
-    """`write_plain_answer` where there is one partition, and nothing to tell of it but the error."""
+    """`write_plain_answer` for a single partition, with its error code and no message."""
     return b"".join(
         (
             _ANSWER_FRONT(_SINGLE_ANSWER_BYTES + len(topic), correlation_id, 0, _ONE),
@@ -133,7 +133,7 @@ def write_single_answer(
 
 
 def write_plain_answer(correlation_id: int, topics: Sequence[tuple[bytes, Iterable[PlainAnswer]]]) -> Buffer:
-    """The whole frame of the answer, its length first: at most 126 topics, and as many partitions of each."""
+    """The whole frame of the answer with its length: at most 126 topics, and as many partitions of each."""
     parts = [b""]
     for topic, answers in topics:
         parts += (topic, b"")

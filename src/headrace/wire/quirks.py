@@ -1,7 +1,7 @@
-"""Requests of known clients that are not quite the protocol, put right before they are decoded.
+"""Repairs requests of known clients that differ slightly from the protocol, before they are decoded.
 
-Decoders stay strict: they end exactly at a request's end. Apache Kafka's do not, and so clients get away with more;
-each case here names the client and repairs only bytes that no correct client could have sent.
+Decoders are strict: they end exactly at a request's end. Apache Kafka's are not, so clients get away with more. Each
+case here names the client and repairs only bytes that no correct client could have sent.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ NULL_IN_FOUR_BYTES: Final = b"\x00\x00\x00\x00"
 
 
 def repaired(api_key: int, version: int, body: memoryview) -> memoryview:
-    """The body of a request as its client meant it. No copy where nothing is wrong."""
+    """The body of a request as its client meant it. Nothing is copied where nothing is wrong."""
     if api_key == ApiKey.METADATA and version >= METADATA_COMPACT_SINCE:
         return _metadata(body, flags=3 if version <= 10 else 2)
     return body
@@ -24,7 +24,8 @@ def repaired(api_key: int, version: int, body: memoryview) -> memoryview:
 def _metadata(body: memoryview, flags: int) -> memoryview:
     """librdkafka (seen in 2.16.1) asks for all topics with a null list of four bytes, where flexible versions have one.
 
-    A correct request that begins with a null list is that byte, the flags and an empty tag section: three shorter.
+    A correct request that begins with a null list is that byte, the flags and an empty tag section: three bytes
+    shorter.
     """
     padded = len(NULL_IN_FOUR_BYTES) + flags + 1
     if len(body) == padded and bytes(body[:4]) == NULL_IN_FOUR_BYTES:

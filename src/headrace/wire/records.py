@@ -1,9 +1,9 @@
 """The records inside a batch, version 2: unpacked to and packed from tuples.
 
-Promises that every varint, length and count is checked against the bytes that are there, and that bad ones raise
-`CorruptData`. For tools, tests, coordinators and our own client: the data path never unpacks a record.
+Promises: every varint, length and count is checked against the bytes that are there. Bad ones raise `CorruptData`. This
+is for tools, tests, coordinators and our own client: the data path never unpacks a record.
 
-A record is: length, attributes (unused), timestamp delta, offset delta, key, value, headers; all integers are zigzag
+A record is: length, attributes (unused), timestamp delta, offset delta, key, value, headers. All integers are zigzag
 varints, and length -1 is null.
 """
 
@@ -21,19 +21,20 @@ TIMESTAMP_MAX: Final = 2**63 - 1
 
 VARINTS_KEPT: Final = 2_048
 VARINTS: Final = tuple(encode_unsigned_varint(number << 1) for number in range(VARINTS_KEPT))
-"""Zigzag, by number."""
+"""Zigzag varints, indexed by number."""
 NO_ATTRIBUTES_NO_DELTA: Final = b"\0\0"
 NO_HEADERS: Final = b"\0"
 NULL: Final = b"\1"
 
 NAMES_KEEP_BYTES: Final = "surrogateescape"
-"""How names of headers that are no UTF-8 are decoded: Kafka takes them, and they come back as they were."""
+"""The error handler for header names that are not UTF-8. Kafka accepts them, and they are encoded to the same bytes
+again."""
 
 RecordHeaders: TypeAlias = tuple[tuple[str, bytes | None], ...]
 
 
 class Record(NamedTuple):
-    """One record. To encode, `offset` counts only in relation to the first record's of the batch."""
+    """One record. To encode, `offset` counts only relative to the first record of the batch."""
 
     offset: int
     timestamp: int
@@ -44,7 +45,7 @@ class Record(NamedTuple):
 
 
 def readable_name(name: str) -> str:
-    """A header's name for people: U+FFFD where it is no UTF-8, as Java shows it."""
+    """A header's name for people: bytes that are not UTF-8 become U+FFFD, as in Java."""
     return name if name.isascii() else name.encode(errors=NAMES_KEEP_BYTES).decode(errors="replace")
 
 
@@ -64,8 +65,8 @@ def unpack_records(data: bytes, count: int, base_offset: int, base_timestamp: in
 
 
 def unpack_pairs(data: bytes, count: int) -> list[tuple[bytes | None, bytes | None]]:
-    """Keys and values alone, some four times as fast; else as `unpack_records`, but that headers are not looked at, nor
-    what times and offsets say. Raises CorruptData."""
+    """Keys and values alone, about four times as fast. Like `unpack_records`, but headers, times and offsets are not
+    checked. Raises CorruptData."""
     pairs: list[tuple[bytes | None, bytes | None]] = []
     at = 0
     try:
@@ -111,8 +112,8 @@ def pack_records(records: Sequence[Record], base_offset: int, base_timestamp: in
 
 
 def pack_pairs(pairs: Iterable[tuple[bytes | None, bytes | None]]) -> bytes:
-    """The inverse of `unpack_pairs`: records of one time without headers, as `pack_records` packs them, in a third of
-    the time."""
+    """The inverse of `unpack_pairs`: records of one time without headers. Packs like `pack_records`, in a third of the
+    time."""
     parts: list[bytes] = []
     for at, (key, value) in enumerate(pairs):
         body = b"".join((NO_ATTRIBUTES_NO_DELTA, _varint(at), *_sized(key), *_sized(value), NO_HEADERS))
@@ -125,7 +126,7 @@ def _sized(data: bytes | None) -> tuple[bytes, bytes]:
 
 
 def _varint(value: int) -> bytes:
-    """Zigzag, of a number that is not negative."""
+    """The zigzag varint of a non-negative number."""
     return VARINTS[value] if value < VARINTS_KEPT else encode_unsigned_varint(value << 1)
 
 
@@ -148,7 +149,7 @@ def read_record(data: bytes, at: int, base_offset: int, base_timestamp: int) -> 
 
 
 def read_varint(data: bytes, at: int, bits: int = 32) -> tuple[int, int]:
-    """A zigzag varint of at most 32 bits in 5 bytes, or 64 in 10. Raises CorruptData, or IndexError at the data's
+    """Read a zigzag varint: at most 32 bits in 5 bytes, or 64 in 10. Raises CorruptData, or IndexError at the data's
     end."""
     byte = data[at]
     at += 1

@@ -1,12 +1,20 @@
-"""Frames by which one broker copies what another leads: a private API, on the leader's ordinary listener.
+"""Frames with which a follower copies partitions from their leader: a private API, on the leader's ordinary listener.
 
-A follower's frame begins with who it is, in the same bytes each time, so that a leader reads them once. Then it says
-where it stands (`placed`: from there on it wants all that is appended), how far it has flushed since (`flushed`), and
-what it copies no more; and whether it wants an answer: the next batches, as soon as there are any. Answers come in
-order. `generation` is the follower's number for one placing of one partition, and in all that follows its name: what
-was sent for an earlier placing is told by it. Kafka's Fetch (replica id, one fetch at a time) could say neither when a
-log is flushed while a fetch waits, nor what is on its way already; decision 0020. Sans-IO. Promises: what is not such a
-frame raises CorruptData and nothing else, and sets nothing aside beyond the frame's own size.
+A follower's frame begins with the same bytes each time, which identify it (`Who`), so that a leader reads them once.
+Then it has:
+- `placed`: partitions and the log end offsets from which the follower wants everything that is appended;
+- `flushed`: how far it has flushed each since then;
+- `forgotten`: partitions that it no longer copies;
+- whether it wants an answer: the next batches, as soon as there are any.
+
+Answers come in order. `generation` is the follower's number for one placement of one partition and identifies it from
+then on. So the follower recognises batches that were sent for an earlier placement.
+
+Kafka's Fetch (replica id, one fetch at a time) cannot do this. It reports no flush while a fetch waits, and does not
+say which batches are already on their way (decision 0020).
+
+Promises: bytes that are not such a frame raise CorruptData and nothing else. Decoding allocates nothing beyond the
+frame's own size. Sans-IO.
 """
 
 from __future__ import annotations
@@ -32,27 +40,27 @@ from headrace.base.ports import Buffer
 from headrace.wire.codec import new
 
 API_KEY: Final = 18_515
-"""'HS': far above the keys that Kafka gives out."""
+"""'HS': far above the keys that Kafka assigns."""
 VERSION: Final = 0
 HEADER: Final = struct.pack(">hhih", API_KEY, VERSION, 0, -1)
 """A request's header: key, version, correlation id, no client id."""
 _WHO: Final = struct.Struct(">iqi")
-"""Follower and its broker epoch, leader."""
+"""The follower and its broker epoch, and the leader."""
 _FRONT: Final = struct.Struct(">?iiii")
-"""Whether an answer is wanted, its most bytes, and the counts of the rows."""
+"""Whether an answer is wanted, its maximum bytes, and the counts of the rows."""
 _PLACED: Final = struct.Struct(">16siiiqiqq")
 _FLUSHED: Final = struct.Struct(">iqq")
 _FORGOTTEN: Final = struct.Struct(">i")
 _ANSWER_ROW: Final = struct.Struct(">ihqqiqqqi")
 _DAMAGE: Final = struct.Struct(">qq")
-"""Behind a row whose diverging epoch is `_DAMAGED`, and before its records."""
+"""Follows a row whose diverging epoch is `_DAMAGED`, before its records."""
 _DAMAGED: Final = -3
 _LENGTH: Final = struct.Struct(">i")
 _TEXT_LENGTH: Final = struct.Struct(">B")
 
 
 class Who(NamedTuple):
-    """Whose frame it is, and whom it takes the reader for."""
+    """The follower that sends a frame, and the leader that it is meant for."""
 
     cluster_id: ClusterId
     replica: BrokerId
@@ -66,17 +74,17 @@ class Placed(NamedTuple):
     key: TopicPartition
     generation: int
     leader_epoch: LeaderEpoch
-    """That the follower follows."""
+    """Epoch of the leader that the follower follows."""
     log_end: Offset
     last_epoch: LeaderEpoch
-    """Of the record before `log_end`, if only it is known; else -1."""
+    """Epoch of the record before `log_end`, if only it is known; else -1."""
     flushed_end: Offset
     readable_from: Offset
-    """Nothing that it lacks, or has damaged, is at it or above."""
+    """The follower's log lacks nothing at or above this offset, and nothing there is damaged."""
 
 
 class Flushed(NamedTuple):
-    """Everything below `flushed_end` is durable there."""
+    """Everything below `flushed_end` is durable on the follower."""
 
     generation: int
     flushed_end: Offset
@@ -84,48 +92,48 @@ class Flushed(NamedTuple):
 
 
 class ReplicaFetch(NamedTuple):
-    """What a follower says."""
+    """A follower's request."""
 
     wants_answer: bool
     bytes_max: int
     placed: Sequence[Placed] = ()
     flushed: Sequence[Flushed] = ()
     forgotten: Sequence[int] = ()
-    """Generations."""
+    """Generations of placements that have ended."""
 
 
 class Copied(NamedTuple):
-    """What the leader says of one partition."""
+    """A leader's answer for one partition."""
 
     generation: int
     error: int
     high_watermark: Offset
     log_start: Offset
-    """Of the leader's log; where the follower is out of its range: where a copy is to begin."""
+    """Start of the leader's log. Where the follower's offset is out of range, the copy must begin here."""
     diverging_epoch: LeaderEpoch
-    """-1: it does not diverge. Else the leader's largest epoch not above that of the follower's last batch; -2: it has
-    none so old. Where the follower is to begin anew: that of the leader's record before, where it is known."""
+    """-1: the follower does not diverge. Otherwise the leader's largest epoch that is not above that of the follower's
+    last batch; -2: it has none so old. Where the copy must begin again, the epoch of the leader's record before that,
+    if known."""
     diverging_end: Offset
     gaps_below: Offset
-    """Below it the leader's log was compacted: batches and records may be missing."""
+    """Below this offset the leader's log was compacted, so batches and records may be missing."""
     skip_to: Offset
-    """The log's end, where compaction has left nothing before it; -1: batches follow."""
+    """End of the leader's log where compaction left nothing before it; -1: batches follow."""
     damaged: tuple[Offset, Offset] | None
-    """Between these (the second not among them) lies all that is known to be damaged of the leader's log; None: nothing
-    is."""
+    """All known damage of the leader's log lies between these offsets, the second exclusive; None: there is none."""
     records: Buffer
-    """Whole batches that follow on those sent before. Where a copy is to begin anew: a snapshot of the producers as of
-    `log_start`, or nothing where none is known."""
+    """Complete batches that follow those sent before. Where a copy must begin again: a snapshot of the producers as of
+    `log_start`, empty where none is known."""
 
 
 def encode_who(who: Who) -> bytes:
-    """How each of its frames begins, without the length."""
+    """The start of each frame of this follower, without the length."""
     cluster_id = who.cluster_id.encode()
     return b"".join((HEADER, _TEXT_LENGTH.pack(len(cluster_id)), cluster_id, _WHO.pack(*who[1:])))
 
 
 def decode_who(frame: memoryview) -> tuple[Who, bytes]:
-    """Of a frame without its length; and how the frames of the same begin. Raises CorruptData."""
+    """The sender of a frame without its length, and the bytes that all its frames begin with. Raises CorruptData."""
     try:
         if bytes(frame[: len(HEADER)]) != HEADER:
             raise ValueError("its header is another one")
@@ -140,7 +148,7 @@ def decode_who(frame: memoryview) -> tuple[Who, bytes]:
 
 
 def encode_request(who: bytes, request: ReplicaFetch) -> bytes:
-    """The whole frame, its length first; `who`: as of `encode_who`."""
+    """The whole frame, its length first; `who` comes from `encode_who`."""
     wants_answer, bytes_max, placed, flushed, forgotten = request
     parts = [who, _FRONT.pack(wants_answer, bytes_max, len(placed), len(flushed), len(forgotten))]
     parts += [_PLACED.pack(key.topic_id.bytes, key.partition, *row) for key, *row in placed]
@@ -150,7 +158,7 @@ def encode_request(who: bytes, request: ReplicaFetch) -> bytes:
 
 
 def decode_request(frame: memoryview, at: int) -> ReplicaFetch:
-    """A frame without its length, behind `at` bytes that say whose it is. Raises CorruptData."""
+    """Decode a frame without its length; its first `at` bytes identify the sender. Raises CorruptData."""
     try:
         wants_answer, bytes_max, placed, flushed, forgotten = _FRONT.unpack_from(frame, at)
         at += _FRONT.size
@@ -194,7 +202,7 @@ def _placed(
 
 
 def encode_answer(rows: Iterable[Copied]) -> list[Buffer]:
-    """The whole frame, its length first; records are among the buffers as they are."""
+    """The whole frame, its length first. Records are among the buffers as they are."""
     buffers: list[Buffer] = []
     head = bytearray(_LENGTH.size)
     size = 0
@@ -219,7 +227,7 @@ def encode_answer(rows: Iterable[Copied]) -> list[Buffer]:
 
 
 def decode_answer(frame: memoryview) -> list[Copied]:
-    """A frame without its length; records are views of it. Raises CorruptData."""
+    """Decode a frame without its length. Records are views of it. Raises CorruptData."""
     rows: list[Copied] = []
     at, end = 0, len(frame)
     try:

@@ -1,7 +1,8 @@
-"""What a topic asks of each record of a client's batch, and which records do not do so (Kafka's LogValidator, KIP-467).
+"""Rules of a topic for each record of a client's batch, and the records that break them (Kafka's LogValidator,
+KIP-467).
 
-Promises that the usual batch costs one comparison (`Rules.hold`), and that one which breaks a rule is read a second
-time to name its records. Whether records can be read at all is `walking`'s to say.
+Promises: the usual batch costs one comparison (`Rules.hold`). A batch that breaks a rule is read a second time to name
+its records. Whether records can be read at all is decided by `walking`.
 """
 
 from __future__ import annotations
@@ -17,39 +18,40 @@ from headrace.wire.walking import NO_TIME, Walked
 
 
 class RecordFault(NamedTuple):
-    """One record that is refused, and why."""
+    """One refused record and the reason."""
 
     batch_index: int
-    """Its place in the batch, from 0."""
+    """The record's position in the batch, from 0."""
     message: str
 
 
 class Broken(NamedTuple):
-    """The rules that some records break: INVALID_RECORD, or INVALID_TIMESTAMP where a time is among them."""
+    """The outcome for a batch with refused records: INVALID_TIMESTAMP where a time is among the faults, else
+    INVALID_RECORD."""
 
     error: ErrorCode
     message: str
     faults: tuple[RecordFault, ...]
-    """The first RECORD_FAULTS_MAX."""
+    """The first RECORD_FAULTS_MAX faults."""
 
 
 class Rules(NamedTuple):
-    """What a topic asks of each record."""
+    """Rules of a topic for each record."""
 
     keyed: bool = False
-    """It has a key, for the topic is compacted."""
+    """The record must have a key, because the topic is compacted."""
     earliest_ms: int = TIMESTAMP_MIN
     latest_ms: int = TIMESTAMP_MAX
-    """Its time lies between these (KIP-937); -1, no time, always does."""
+    """The record's time must lie between these (KIP-937); -1, no time, always passes."""
 
     def hold(self, walked: Walked) -> bool:
-        """Whether all records of a batch keep them. False also where only a second reading can tell."""
+        """Whether all records of a batch obey the rules. False also where only a second reading can decide."""
         if self.keyed and not walked.all_keyed:
             return False
         return self.earliest_ms <= walked.oldest_timestamp and walked.newest_timestamp <= self.latest_ms
 
     def fault(self, record: Record) -> tuple[ErrorCode, str] | None:
-        """What is wrong with one record; None: nothing."""
+        """The fault of one record; None: it has none."""
         if self.keyed and record.key is None:
             return ErrorCode.INVALID_RECORD, "A compacted topic takes no record without a key."
         time = record.timestamp
@@ -63,8 +65,8 @@ NO_RULES: Final = Rules()
 
 
 def broken_rules(batch: Buffer, walked: Walked, rules: Rules, *, limit: int) -> Broken | None:
-    """Which rules records of a batch break that has been walked. Raises CorruptBatch where it unpacks to more than
-    `limit` bytes."""
+    """The rules that records of a walked batch break; None: they break none. Raises CorruptBatch where the batch
+    unpacks to more than `limit` bytes."""
     if rules.hold(walked):
         return None
     header, at, number = parse_header(batch), 0, 0

@@ -1,5 +1,5 @@
-"""Varints as Kafka writes them: unsigned (lengths, counts and tags of flexible versions, KIP-482) and zigzag (fields
-of records, KIP-98). Little-endian groups of 7 bits. The hot paths have their own inlined twins; these are the
+"""Varints as Kafka writes them: unsigned (lengths, counts and tags of flexible versions, KIP-482) and zigzag (fields of
+records, KIP-98). They are little-endian groups of 7 bits. The hot paths have their own inlined twins; these are the
 reference.
 
 Decoders never read past the buffer's end and refuse a number wider than its type with `DecodeError`.
@@ -16,7 +16,7 @@ class DecodeError(CorruptData):
 
 
 def encode_unsigned_varint(value: int) -> bytes:
-    """`value` in [0, 2**64)."""
+    """Encode a `value` in [0, 2**64)."""
     if value < 0:
         raise ValueError(f"an unsigned varint cannot hold {value}")
     out = bytearray()
@@ -46,7 +46,7 @@ def decode_unsigned_varint(data: Buffer, at: int, *, bits: int = 32) -> tuple[in
 
 
 def encode_varint(value: int) -> bytes:
-    """Zigzag of a signed 64-bit number; Kafka's varint and varlong look alike on the wire."""
+    """Zigzag encoding of a signed 64-bit number. Kafka's varint and varlong look alike on the wire."""
     return encode_unsigned_varint((value << 1) ^ (value >> 63))
 
 

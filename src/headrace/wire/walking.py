@@ -1,12 +1,17 @@
 """Checks that the records of one batch can be read, without building any of them.
 
-A broker runs this over every batch that a client sends, so it is a hot path: the usual forms are read inline, and runs
-of records of one layout are compared column by column in C (slices of bytes with a stride). Its slow twin is
-`records.unpack_records`; tests/wire/test_walking.py holds it to that, and tests/interop/test_validation.py to Kafka.
+A broker runs this over every batch that a client sends, so it is a hot path. The usual forms are read inline. Runs of
+records with one layout are compared column by column in C (slices of bytes with a stride). Its slow twin is
+`records.unpack_records`: tests/wire/test_walking.py compares the two, and tests/interop/test_validation.py compares it
+with Kafka.
 
-Promises that what it accepts Java's `DefaultRecord.readFrom` reads, that its time is linear in the bytes whatever they
-are, and that bad bytes raise `CorruptData` and nothing else. It is stricter than Kafka in two things: offset deltas
-must rise by one from 0 also in batches that are not compressed, and a length below -1 is refused.
+Promises:
+- Java's `DefaultRecord.readFrom` reads whatever this accepts.
+- Its time is linear in the bytes, whatever they are.
+- Bad bytes raise `CorruptData` and nothing else.
+
+It is stricter than Kafka in two ways. Offset deltas must rise by one from 0 in uncompressed batches, too, and a length
+below -1 is refused.
 """
 
 from __future__ import annotations
@@ -21,12 +26,13 @@ from headrace.wire.records import TIMESTAMP_MAX, TIMESTAMP_MIN, read_record, rea
 
 NO_TIME: Final = -1
 _LATEST: Final = 1 << 64
-"""Beyond all timestamp deltas."""
+"""Above all timestamp deltas."""
 
 RUN_MIN: Final = 8
-"""Records of one layout for which looking at their columns pays."""
+"""Fewest records of one layout for which comparing columns pays."""
 RUN_TRIED: Final = 16
-"""Records that are looked at after a run of none; after one of n, four times n more. So time stays linear."""
+"""Records that the search for a run compares after one that found none; after a run of n records, 4n more. So the time
+stays linear."""
 _DELTAS_OF_ONE_BYTE: Final = 64
 _DELTAS_OF_TWO_BYTES: Final = 8_192
 _DELTAS: Final = bytes(delta << 1 for delta in range(_DELTAS_OF_ONE_BYTE))
@@ -35,25 +41,25 @@ _DELTAS_FIRST: Final = bytes(delta << 1 & 0x7F | 0x80 for delta in range(_DELTAS
 _DELTAS_SECOND: Final = bytes(delta << 1 >> 7 for delta in range(_DELTAS_OF_TWO_BYTES))
 """The first and second bytes of the varints of offset deltas that have two."""
 _EVEN: Final = bytes(range(0, 0x80, 2))
-"""Varints of one byte of numbers that are not negative."""
+"""One-byte varints of non-negative numbers."""
 _EVEN_FIRST: Final = bytes(range(0x80, 0x100, 2))
 """First bytes of longer varints of such numbers."""
 _UP_TO: Final = tuple(bytes(range(highest + 1)) for highest in range(256))
 
 
 class Walked(NamedTuple):
-    """What the records of a batch say, all together. Times in milliseconds since 1970."""
+    """A summary of the records of a batch. Times are in milliseconds since 1970."""
 
     oldest_timestamp: int
-    """No record is older; all may be a little newer."""
+    """No record is older; all may be slightly newer."""
     newest_timestamp: int
-    """The highest; -1 where no record has a time, or all are before 1970."""
+    """The highest time; -1 where no record has a time, or all are before 1970."""
     all_keyed: bool
-    """Each has a key."""
+    """Each record has a key."""
 
 
 UNWALKED: Final = Walked(NO_TIME, NO_TIME, True)
-"""Of a batch whose records are not looked at: the broker's own, or where `headrace.validate.records` is false."""
+"""Stands for a batch whose records are not read: the broker's own, or where `headrace.validate.records` is false."""
 
 
 def walk_records(data: bytes, count: int, base_timestamp: int) -> Walked:
@@ -128,7 +134,7 @@ def walk_records(data: bytes, count: int, base_timestamp: int) -> Walked:
                 or (key & 1 and key != 1)
                 or (value & 1 and value != 1)
                 or end > size
-            ):  # unusual, or wrong
+            ):  # an unusual form, or wrong
                 one = range(index, index + 1)
                 at, oldest, newest, all_keyed = _walk_slowly(data, start, one, oldest, newest, all_keyed)
                 index += 1
@@ -173,7 +179,7 @@ def walk_records(data: bytes, count: int, base_timestamp: int) -> Walked:
 def _walk_slowly(
     data: bytes, at: int, indexes: range, oldest: int, newest: int, all_keyed: bool
 ) -> tuple[int, int, int, bool]:
-    """Read records of any form from `at` on: where they end, and what all together say. Raises CorruptData."""
+    """Read records of any form from `at` on. Returns where they end and their summary. Raises CorruptData."""
     try:
         for index in indexes:
             record, at = read_record(data, at, 0, 0)
@@ -187,24 +193,24 @@ def _walk_slowly(
 
 
 class _Layout(NamedTuple):
-    """Where the fields of one record without headers lie."""
+    """Where the fields of a record without headers lie."""
 
     start: int
     time_at: int
     offset_at: int
     key_at: int
     key_end: int
-    """Of the key's length."""
+    """End of the key's length."""
     value_at: int
     value_end: int
-    """Of the value's length."""
+    """End of the value's length."""
     end: int
 
 
 def _run(data: bytes, layout: _Layout, index: int, most: int) -> tuple[int, int]:
-    """How many records behind this one, at most `most`, are laid out like it, and their highest timestamp delta.
+    """The number of records behind this one with the same layout, at most `most`, and their highest timestamp delta.
 
-    The first of them has offset delta `index`. Their lengths are the same, and their timestamp deltas not negative.
+    The first of them has offset delta `index`. Their lengths are equal, and their timestamp deltas not negative.
     """
     start, time_at, offset_at, key_at, key_end, value_at, value_end, end = layout
     stride = end - start
@@ -241,13 +247,13 @@ def _run(data: bytes, layout: _Layout, index: int, most: int) -> tuple[int, int]
 
 
 def _highest(column: bytes) -> int:
-    """The highest byte. Times mostly rise: then one look in C is enough."""
+    """The highest byte. Times mostly rise, so one comparison in C is usually enough."""
     last = column[-1]
     return last if not column.translate(None, _UP_TO[last]) else max(column)
 
 
 def _past_headers(data: bytes, at: int, end: int) -> int:
-    """Where the headers end whose count stands at `at`, in a record that ends at `end`. Raises CorruptData, or
+    """The end of the headers whose count stands at `at`, in a record that ends at `end`. Raises CorruptData, or
     IndexError where `data` ends first."""
     count, at = read_varint(data, at)
     if not 0 <= count <= min(RECORD_HEADERS_MAX, (end - at) // 2):
