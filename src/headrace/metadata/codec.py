@@ -1,8 +1,12 @@
 """Metadata events as JSON, one object each, and the image as JSON for people.
 
-Promises: `decode_event(encode_event(e)) == e`; whatever is not such JSON raises CorruptData, nothing else. The shape of
-an event follows from its dataclass, so that a new event needs no code here. An event of an unknown number, or of a
-newer version, is refused rather than half understood. `shape_of` gives any frozen dataclass of such fields its JSON.
+Promises:
+- `decode_event(encode_event(e)) == e`.
+- Text that is not such JSON raises CorruptData, and nothing else.
+- An event with an unknown number, or of a newer version, is refused rather than half understood.
+
+The shape of an event follows from its dataclass, so a new event needs no code here. `shape_of` gives the JSON of any
+frozen dataclass with such fields.
 """
 
 from __future__ import annotations
@@ -29,13 +33,13 @@ EVENT_TYPES: Final[Mapping[int, type[Any]]] = {event.TYPE: event for event in ty
 
 
 def encode_event(event: MetadataEvent) -> dict[str, Any]:
-    """A JSON object: the event's number and version, its name for the reader, and its fields."""
+    """A JSON object: the event's number and version, its name for human readers, and its fields."""
     cls: Any = type(event)
     return {"type": cls.TYPE, "version": cls.VERSION, "event": cls.__name__, **shape_of(cls).encode(event)}
 
 
 def decode_event(value: object) -> MetadataEvent:
-    """Raises CorruptData."""
+    """The inverse of `encode_event`. Raises CorruptData."""
     if not isinstance(value, dict):
         raise CorruptData(f"A metadata event is not a JSON object: {value!r:.100}.")
     cls: Any = EVENT_TYPES.get(value.get("type", -1)) if isinstance(value.get("type"), int) else None
@@ -48,7 +52,7 @@ def decode_event(value: object) -> MetadataEvent:
 
 
 def encode_events(events: Iterable[MetadataEvent]) -> bytes:
-    """JSON lines, UTF-8: what one commit-log entry holds."""
+    """JSON lines, UTF-8: the content of one commit-log entry."""
     return b"".join(encode_line(event) for event in events)
 
 
@@ -63,7 +67,7 @@ def decode_events(data: bytes | memoryview) -> tuple[MetadataEvent, ...]:
 
 
 def decode_line(line: bytes) -> MetadataEvent:
-    """Raises CorruptData."""
+    """The inverse of `encode_line`. Raises CorruptData."""
     try:
         value = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -72,7 +76,7 @@ def decode_line(line: bytes) -> MetadataEvent:
 
 
 def image_as_json(image: MetadataImage) -> dict[str, Any]:
-    """The whole image for people and tools: a dict that `json.dumps` takes, in a fixed order."""
+    """The whole image for people and tools: a dict for `json.dumps`, in a fixed order."""
     topics = sorted(image.topics.values(), key=lambda topic: topic.name)
     return {
         "cluster_id": image.cluster_id,
@@ -106,12 +110,12 @@ def _catalog_as_json(image: MetadataImage) -> Iterator[tuple[str, Any]]:
         yield f"{prefix}/cur", {"head": catalog.head, "end_offset": catalog.end_offset}
 
 
-# How a Python type looks in JSON. Shapes are built once per type, from its annotations.
+# The JSON form of Python types. Shapes are built once per type, from its annotations.
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """`encode` takes a value of the type; `decode` takes parsed JSON and where it stands, and raises CorruptData."""
+    """`encode` takes a value of the type. `decode` takes parsed JSON and its location, and raises CorruptData."""
 
     encode: Callable[[Any], Any]
     decode: Callable[[Any, str], Any]
@@ -119,7 +123,7 @@ class Shape:
 
 @cache
 def shape_of(kind: Any) -> Shape:
-    """The JSON of a type: of plain values, UUIDs, number enums, dataclasses, and optionals, tuples and mappings of
+    """The JSON form of a type: of plain values, UUIDs, number enums, dataclasses, and optionals, tuples and mappings of
     these."""
     while hasattr(kind, "__supertype__"):  # a NewType is its base on disk
         kind = kind.__supertype__

@@ -1,8 +1,8 @@
-"""What a config may be, and how its text is read: one `ConfigDef` a config.
+"""The values that a config may have, and how their text is read: one `ConfigDef` per config.
 
-Promises: a value is read as Kafka's ConfigDef reads it (`headrace.base.reading`), kept as Kafka describes it, and
-refused in one sentence that names the key. What an earlier version took, and Java would not read, is still understood
-where it is kept. Source: Kafka's ConfigDef.
+Promises: a value is read as Kafka's ConfigDef reads it (`headrace.base.reading`) and stored in the form in which Kafka
+describes it. A bad value is refused in one sentence that names the key. A stored value that an earlier version accepted
+is still understood, even where Java would not read it. Source: Kafka's ConfigDef.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SHORT_MAX: Final = 2**15 - 1
 
 
 class ConfigType(IntEnum):
-    """As DescribeConfigs numbers them (KIP-569)."""
+    """Types, with the numbers of DescribeConfigs (KIP-569)."""
 
     BOOLEAN = 1
     STRING = 2
@@ -36,14 +36,14 @@ class ConfigType(IntEnum):
 
 NUMBERS: Final = (ConfigType.INT, ConfigType.SHORT, ConfigType.LONG)
 MOST: Final = {ConfigType.INT: INT_MAX, ConfigType.SHORT: SHORT_MAX, ConfigType.LONG: LONG_MAX}
-"""Of each type of whole number."""
+"""The maximum of each type of whole number."""
 
 Value: TypeAlias = str | int | float | bool
-"""A list is its items, joined by commas."""
+"""A list is stored as its items, joined by commas."""
 
 
 def read(type_: ConfigType, text: str) -> Value:
-    """The text as that type. ValueError says in a few words why it is not."""
+    """Read the text as that type. Raises ValueError that says briefly what is wrong."""
     match type_:
         case ConfigType.BOOLEAN:
             return truth(text)
@@ -58,7 +58,7 @@ def read(type_: ConfigType, text: str) -> Value:
 
 
 def written(value: Value) -> str:
-    """As Kafka describes it (ConfigDef.convertToString)."""
+    """The value as Kafka describes it (ConfigDef.convertToString)."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return fraction_text(value) if isinstance(value, float) else str(value)
@@ -66,8 +66,8 @@ def written(value: Value) -> str:
 
 @lru_cache(maxsize=CONFIG_TEXTS_KEPT_MAX)
 def understood(type_: ConfigType, text: str) -> Value:
-    """`read` of a text that is kept already: earlier versions took what Python reads, `1_000` or `0_0.5`. The text
-    itself where it is neither."""
+    """`read` of a text that is stored already: earlier versions accepted Python's forms, such as `1_000` or `0_0.5`.
+    Returns the text itself where neither can read it."""
     try:
         return read(type_, text)
     except ValueError:
@@ -88,33 +88,33 @@ class ConfigDef:
     """None: null, there is no value."""
     doc: str
     topic: bool = False
-    """Whether topics have it (under `key`); else only brokers do."""
+    """Whether topics have it (under `key`); otherwise only brokers do."""
     broker_key: str | None = None
-    """The broker config that gives a topic config its default; for a broker-only config None: `key` itself."""
+    """The broker config that gives a topic config its default. For a broker-only config None: `key` itself."""
     coarser: tuple[tuple[str, int], ...] = ()
-    """Other names that a broker may be started with for `broker_key`, the finest first, each with the number of its
-    unit that one of theirs is: log.retention.hours for log.retention.ms."""
+    """Other names for `broker_key` with which a broker may be started, the finest first. Each has the number of finest
+    units in one of its own: log.retention.hours for log.retention.ms."""
     dynamic: bool = True
     """Whether it can be changed while a broker runs."""
     low: float | None = None
     high: float | None = None
     values: tuple[str, ...] | None = None
-    """The values that it may take, where they are few; those of each item, of a list."""
+    """The allowed values, where they are few; for a list, those of each item."""
     in_any_case: bool = False
     """Whether `values` may be written in capitals."""
     pattern: str | None = None
-    """A regular expression for all of the value."""
+    """A regular expression for the whole value."""
     form: str = ""
-    """The same in words."""
+    """The pattern in words."""
     honoured: tuple[str, ...] | None = None
     """The values that change nothing here, or that code honours; None: all."""
     instead: str = ""
-    """What to do for another value: a clause that begins with what to use."""
+    """Advice for other values: a clause that begins with the alternative."""
     is_hidden: bool = False
-    """Described only where somebody has set it (Kafka's internal configs, and those that it has no more)."""
+    """Described only where somebody has set it (Kafka's internal configs, and removed ones)."""
 
     def problem(self, value: str) -> str | None:
-        """Why the value cannot be, as a sentence that names the key; None where it can."""
+        """Why the value is not allowed, as a sentence that names the key; None where it is."""
         try:
             self.parsed(value)
         except ValueError as error:
@@ -122,7 +122,7 @@ class ConfigDef:
         return None
 
     def parsed(self, value: str) -> Value:
-        """ValueError says in a few words why it cannot be."""
+        """The value as its type. Raises ValueError that says briefly what is wrong."""
         found = read(self.type, value)
         if isinstance(found, (int, float)) and not isinstance(found, bool):
             self._check_number(found)
@@ -136,11 +136,11 @@ class ConfigDef:
         if self.honoured is not None and text not in self.honoured:
             raise ValueError(self._not_honoured())
         if self.type is ConfigType.LIST and self.values is not None:
-            return ",".join(dict.fromkeys(text.split(",")))  # named twice is named once, as in Kafka
+            return ",".join(dict.fromkeys(text.split(",")))  # a repeated item counts once, as in Kafka
         return text if self.in_any_case else found
 
     def kept(self, value: str) -> str:
-        """A value that can be, as it is stored and described."""
+        """An allowed value, as it is stored and described."""
         return written(self.parsed(value))
 
     def _check_number(self, number: float) -> None:
@@ -148,7 +148,7 @@ class ConfigDef:
             return
         low = -math.inf if self.low is None else self.low
         high = self.high if self.high is not None else MOST.get(self.type, math.inf)
-        if not low <= number <= high:  # neither is NaN, which Kafka lets pass
+        if not low <= number <= high:  # this refuses NaN, too, which Kafka accepts
             raise ValueError(f"it must be between {low} and {high}")
 
     def _check_values(self, text: str, values: tuple[str, ...]) -> None:

@@ -1,8 +1,8 @@
-"""The one table of configs: what each is called, what it may be, and what it is where nobody said.
+"""The one table of configs: the name, the allowed values and the default of each.
 
-Promises: a value that is accepted is honoured, or changes nothing; one that no code honours yet is refused by name,
-never swallowed. To add a config: one `ConfigDef` here, one field in `headrace.metadata.configs.TopicConfig` where it is
-a topic's, and the code that honours it. Source: Kafka's TopicConfig and AbstractKafkaConfig.
+Promises: a value that is accepted is honoured, or changes nothing. A value that no code honours yet is refused by name,
+never ignored. To add a config, add one `ConfigDef` here and the code that honours it. A topic's config also needs one
+field in `headrace.metadata.configs.TopicConfig`. Source: Kafka's TopicConfig and AbstractKafkaConfig.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 RACK_AWARE: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
-"""By Kafka's name for it, lest its operators have to change theirs."""
+"""Kafka's name for it, so that its operators need not change theirs."""
 HOUR_MS: Final = 3_600_000
 
 
@@ -811,7 +811,7 @@ BROKER_DEFS: Final[Mapping[str, ConfigDef]] = {definition.key: definition for de
 """Every broker config, by the broker's name for it (`log.retention.ms`, not `retention.ms`)."""
 
 EVERY_TOPIC_DEF: Final[Mapping[str, ConfigDef]] = dict(sorted({**known_topic_defs(TOPIC_DEFS), **TOPIC_DEFS}.items()))
-"""Those and the configs of Kafka that nothing here reads (`known_configs`), by name, sorted."""
+"""Those, and the configs of Kafka that nothing here reads (`known_configs`), sorted by name."""
 EVERY_BROKER_DEF: Final[Mapping[str, ConfigDef]] = dict(
     sorted({**known_broker_defs(BROKER_DEFS), **BROKER_DEFS}.items())
 )
@@ -838,4 +838,5 @@ GROUP_DEFS: Final[Mapping[str, ConfigDef]] = {
         ),
     )
 }
-"""Configs of single groups, by name, sorted: of those of the consumer protocol (KIP-848); others keep them unused."""
+"""Configs of single groups, sorted by name. They are those of the consumer protocol (KIP-848); other groups store them
+unused."""

@@ -1,7 +1,7 @@
-"""What a config is here and now: the topic's own value, a broker's, or the default of the table.
+"""The effective value of a config: the topic's own, a broker's, or the default of the table.
 
-Promises: the level nearest to the topic wins; every level that sets a config is told. Sources: KIP-226 (where values
-come from, and their synonyms). The table itself is `headrace.metadata.config_table`.
+Promises: the level nearest to the topic wins, and every level that sets a config is reported. Sources: KIP-226 (sources
+of values, and their synonyms). The table itself is `headrace.metadata.config_table`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ __all__ = [
 
 
 class ConfigSource(IntEnum):
-    """Where a value comes from, as DescribeConfigs numbers them (KIP-226)."""
+    """Sources of values, with the numbers of DescribeConfigs (KIP-226)."""
 
     UNKNOWN = 0
     DYNAMIC_TOPIC_CONFIG = 1
@@ -62,16 +62,16 @@ class ConfigSource(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigValue:
-    """One effective value with its story."""
+    """One effective value and the levels that it comes from."""
 
     key: str
-    """The name under which it was asked: the topic's, or the broker's."""
+    """The requested name: the topic's, or the broker's."""
     value: str | None
-    """As Kafka writes it, however it was set; None: null."""
+    """The value as Kafka writes it, however it was set; None: null."""
     source: ConfigSource
     definition: ConfigDef
     synonyms: tuple[tuple[str, str | None, ConfigSource], ...]
-    """(name, value, source) of every level that sets it, the one in force first, the built-in default last."""
+    """(name, value, source) of every level that sets it, the effective one first, the built-in default last."""
 
     @property
     def is_default(self) -> bool:
@@ -112,8 +112,8 @@ def topic_values(
     node: BrokerId | None = None,
     replicas: int = 1,
 ) -> dict[str, ConfigValue]:
-    """Every topic config as it holds on broker `node` for a topic with these configs of its own, by name, sorted.
-    `broker_configs` are the static ones, which that broker was started with."""
+    """Every topic config that is effective on broker `node` for a topic with these configs of its own, sorted by name.
+    `broker_configs` are the static ones, with which that broker was started."""
     levels = _levels(image, broker_configs, node)
     return _described(_value(key, each, topic_configs, levels, replicas) for key, each in EVERY_TOPIC_DEF.items())
 
@@ -121,7 +121,7 @@ def topic_values(
 def broker_values(
     image: MetadataImage, broker_configs: Mapping[str, str], *, node: BrokerId | None = None
 ) -> dict[str, ConfigValue]:
-    """Every broker config as it holds on broker `node`, by the broker's name for it, sorted."""
+    """Every broker config that is effective on broker `node`, by the broker's name for it, sorted."""
     levels = _levels(image, broker_configs, node)
     return _described(_value(key, definition, {}, levels, 1) for key, definition in EVERY_BROKER_DEF.items())
 
@@ -129,7 +129,7 @@ def broker_values(
 def group_values(
     image: MetadataImage, group: str, broker_configs: Mapping[str, str], *, node: BrokerId | None = None
 ) -> dict[str, ConfigValue]:
-    """Every config of a group as it holds on broker `node`, by name, sorted, whether or not there is such a group."""
+    """Every config of a group that is effective on broker `node`, sorted by name. The group need not exist."""
     levels, source = _levels(image, broker_configs, node), ConfigSource.DYNAMIC_GROUP_CONFIG
     own: Mapping[str, str] = image.group_configs.get(group) or {}
     return {key: _value(key, definition, own, levels, 1, source) for key, definition in GROUP_DEFS.items()}
@@ -142,7 +142,7 @@ def _described(values: Iterable[ConfigValue]) -> dict[str, ConfigValue]:
 def broker_value(
     image: MetadataImage, broker_configs: Mapping[str, str], key: str, *, node: BrokerId | None = None
 ) -> ConfigValue:
-    """One broker config. The key is in the table, or the caller is wrong."""
+    """One broker config. The key must be in the table."""
     return _value(key, BROKER_DEFS[key], {}, _levels(image, broker_configs, node), 1)
 
 
@@ -190,7 +190,7 @@ def _coarser(
     levels: Iterable[tuple[Mapping[str, str], ConfigSource]],
     synonyms: list[tuple[str, str | None, ConfigSource]],
 ) -> str | None:
-    """What the first of the coarser names that is set says, in the finest unit; all that are set become synonyms."""
+    """The value of the first of the coarser names that is set, in the finest unit. All that are set become synonyms."""
     value: str | None = None
     for name, unit in definition.coarser:
         for configs, source in levels:
@@ -204,7 +204,7 @@ def _coarser(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicConfig:
-    """A topic's effective configs, typed. -1 means no limit where a limit is meant."""
+    """A topic's effective configs, typed. For limits, -1 means none."""
 
     cleanup_policy: str
     compression_gzip_level: int
@@ -246,8 +246,8 @@ class TopicConfig:
 def topic_config(
     image: MetadataImage, topic: TopicImage, broker_configs: Mapping[str, str], *, node: BrokerId | None = None
 ) -> TopicConfig:
-    """What holds for this topic on broker `node`. Costs tens of microseconds: keep it until `LocalChanges` says that
-    the topic is reconfigured."""
+    """The topic's effective configs on broker `node`. Costs tens of microseconds, so callers keep the result until
+    `LocalChanges` says that the topic is reconfigured."""
     levels, replicas = _levels(image, broker_configs, node), topic.settled_replicas
     values = (_value(key, each, topic.configs, levels, replicas) for key, each in TOPIC_DEFS.items())
     return TopicConfig(**{value.key.replace(".", "_"): _typed(value) for value in values})  # type: ignore[arg-type]  # a test compares the names and types
@@ -258,12 +258,12 @@ def _typed(value: ConfigValue) -> Value:
 
 
 def topic_config_problem(configs: Mapping[str, str | None]) -> str | None:
-    """The first reason for which these cannot be a topic's configs, as a sentence naming the key; None: they can."""
+    """The first reason why these are not allowed as a topic's configs, as a sentence naming the key; None: they are."""
     return _first_problem(configs, EVERY_TOPIC_DEF, "topic")
 
 
 def topic_config_conflict(image: MetadataImage, configs: Mapping[str, str]) -> str | None:
-    """Why these, each fit for itself, cannot be one topic's configs together; None where they can."""
+    """Why these configs, each valid by itself, cannot be one topic's configs together; None where they can."""
     levels = _levels(image, {}, None)
     shortest, longest = (
         _value(key, TOPIC_DEFS[key], configs, levels, 1).number()
@@ -275,19 +275,20 @@ def topic_config_conflict(image: MetadataImage, configs: Mapping[str, str]) -> s
 
 
 def kept_topic_configs(configs: Mapping[str, str | None]) -> dict[str, str]:
-    """As they are stored, once `topic_config_problem` has none with them."""
+    """The configs as they are stored, after `topic_config_problem` found no problem."""
     return {key: EVERY_TOPIC_DEF[key].kept(value) for key, value in configs.items() if value is not None}
 
 
 def broker_config_problem(configs: Mapping[str, str | None]) -> str | None:
-    """The same for a broker's, under the broker's names."""
+    """The first reason why these are not allowed as a broker's configs, under the broker's names; None: they are."""
     return _first_problem(configs, EVERY_BROKER_DEF, "broker")
 
 
 def group_config_problem(
     image: MetadataImage, configs: Mapping[str, str | None], broker_configs: Mapping[str, str], *, node: BrokerId
 ) -> str | None:
-    """The same for a group's, which has to be within the bounds of broker `node`'s configs."""
+    """The first reason why these are not allowed as a group's configs; None: they are. They must be within the bounds
+    of broker `node`'s configs."""
     if problem := _first_problem(configs, GROUP_DEFS, "group"):
         return problem
     for key, value in configs.items():
@@ -317,6 +318,6 @@ def _first_problem(configs: Mapping[str, str | None], table: Mapping[str, Config
 
 
 def check_broker_configs(configs: Mapping[str, str]) -> None:
-    """Raises UsageError, naming the key, where a static broker config is unknown or cannot be."""
+    """Raises UsageError, naming the key, where a static broker config is unknown or not allowed."""
     if problem := broker_config_problem(configs):
         raise UsageError(problem)

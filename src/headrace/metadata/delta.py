@@ -1,7 +1,7 @@
-"""What one committed entry changed, and what that asks of one broker.
+"""The changes that one committed entry made, and the resulting work for one broker.
 
-Promises: costs what the change costs, not what the cluster holds (where the touched topics are known). Never says how
-a log is opened or closed: that is the broker's.
+Promises: costs what the change costs, not what the cluster holds (where the touched topics are known). Never says how a
+log is opened or closed: that is the broker's part.
 """
 
 from __future__ import annotations
@@ -30,19 +30,18 @@ class LocalPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalChanges:
-    """What one broker is to do. To be carried out in the order of the fields."""
+    """Work for one broker, to be carried out in the order of the fields."""
 
     deleted: tuple[TopicPartition, ...]
-    """Held, or left, before and not any more: the topic is gone, or this broker is no replica of it."""
+    """Held or left before, and no more: the topic is gone, or this broker is no replica of it."""
     left: tuple[TopicPartition, ...]
-    """Held before, and sealed by this broker: it serves them no more, and keeps their logs."""
+    """Held before, and sealed by this broker: it no longer serves them, but keeps their logs."""
     leaders: tuple[LocalPartition, ...]
-    """Led by this broker, and new or changed. Where the leader epoch is the known one, only the ISR changed."""
+    """Led by this broker, and new or changed. With an unchanged leader epoch, only the ISR changed."""
     followers: tuple[LocalPartition, ...]
     """Held but not led, and new or changed."""
     reconfigured: tuple[TopicImage, ...]
-    """Topics of which it holds a partition and whose effective configs may have changed; new topics are not among
-    them."""
+    """Topics with a partition on this broker whose effective configs may have changed; new topics are excluded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +62,7 @@ class ImageDelta:
         return cls(before, before.replay(events, index=index), touched)
 
     def changed_topics(self) -> Iterator[tuple[TopicImage | None, TopicImage | None]]:
-        """(before, after) of every topic that differs; None where it is not there."""
+        """(before, after) of every topic that differs; None where the topic is absent."""
         topic_ids = self.topic_ids
         if topic_ids is None:
             topic_ids = frozenset(self.before.topics) | frozenset(self.after.topics)
@@ -73,7 +72,7 @@ class ImageDelta:
                 yield before, after
 
     def deleted_partitions(self) -> list[TopicPartition]:
-        """Every partition that was there before and is not any more, in order."""
+        """Every partition that existed before and no longer does, in order."""
         return sorted(
             TopicPartition(before.id, partition.index)
             for before, after in self.changed_topics()
@@ -82,7 +81,7 @@ class ImageDelta:
         )
 
     def local_changes(self, node: BrokerId) -> LocalChanges:
-        """What this change asks of broker `node`, in a deterministic order."""
+        """Work for broker `node` that follows from this change, in a deterministic order."""
         deleted: list[TopicPartition] = []
         left: list[TopicPartition] = []
         leaders: list[LocalPartition] = []
@@ -90,7 +89,7 @@ class ImageDelta:
         for before, after in self.changed_topics():
             for was, now in zip_longest(_partitions(before), _partitions(after)):
                 if was is now:
-                    continue  # as nearly all of a topic
+                    continue  # nearly all partitions of a topic are unchanged
                 held = was is not None and node in was.replicas
                 if now is not None and node in now.replicas:
                     if not held or was != now:
@@ -127,14 +126,14 @@ class ImageDelta:
 
 
 def _differ(before: TopicImage, after: TopicImage) -> bool:
-    """In what effective configs follow from."""
+    """Whether the topics differ in anything that determines their effective configs."""
     if before.configs != after.configs:
         return True
     return _are_replaced(before, after) and before.settled_replicas != after.settled_replicas
 
 
 def _are_replaced(before: TopicImage, after: TopicImage) -> bool:
-    """Whether any partition has other replicas, or is otherwise on its way to others."""
+    """Whether any partition has other replicas, or another reassignment."""
     pairs = zip(before.partitions, after.partitions, strict=False)
     return len(before.partitions) != len(after.partitions) or any(
         was is not now and (was.replicas, was.adding, was.removing) != (now.replicas, now.adding, now.removing)

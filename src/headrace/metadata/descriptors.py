@@ -1,7 +1,7 @@
-"""Durable segments as the metadata knows them: what describes one, and the hash chain that binds a catalog's.
+"""Durable segments in the metadata: their descriptors, and the hash chain that binds those of a catalog.
 
-Promises: a descriptor and an entry are read back as they were written, and whatever is changed in them is noticed.
-Never reads or writes an object: that is `headrace.storage.tier`.
+Promises: a descriptor and an entry are read back as they were written, and any change to them is detected. Never reads
+or writes an object: that is the part of `headrace.storage.tier`.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from headrace.base.ids import NO_EPOCH, LeaderEpoch, Offset, PartitionIndex, Top
 
 CHAIN_VERSION: Final = 1
 DIGEST_CHARS: Final = 16
-"""Of the SHA-256 of the object, in its name."""
+"""Digits of the object's SHA-256 that its name holds."""
 _SHA256_HEX: Final = re.compile(r"[0-9a-f]{64}\Z")
 _LOST: Final = re.compile(r"lost-before-([0-9a-f]{64})\Z")
 _VOUCHER: Final = re.compile(r"([0-9]{20})-([0-9]{20})-([0-9a-f]{64})\Z")
 _INT64_END: Final = 2**63
 _INT32_END: Final = 2**31
 Row: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, int, str]
-"""What a descriptor says, but for its key: `COLUMNS`."""
+"""The fields of a descriptor except its key: `COLUMNS`."""
 COLUMNS: Final = (
     "start_offset",
     "end_offset",
@@ -46,7 +46,7 @@ _row_of: Final = attrgetter(*COLUMNS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentDescriptor:
-    """What one durable segment holds, and how to prove it. Immutable, as the object is.
+    """The content of one durable segment, and its proof. Immutable, like the object.
 
     Invariants: ``0 <= start_offset <= end_offset``; ``0 < batch_bytes < object_bytes``.
     """
@@ -57,14 +57,14 @@ class SegmentDescriptor:
     end_offset: Offset
     """Inclusive."""
     leader_epoch: LeaderEpoch
-    """Of the leader that exported it; the batches inside keep the epochs under which they were appended."""
+    """Epoch of the leader that exported it. The batches inside keep the epochs in which they were appended."""
     first_timestamp_ms: int
-    """Of the first record."""
+    """Timestamp of the first record."""
     last_timestamp_ms: int
-    """The largest in the segment."""
+    """The largest timestamp in the segment."""
     records: int
     batch_bytes: int
-    """Length of the record batches, which are the object's beginning."""
+    """Length of the record batches, with which the object begins."""
     object_bytes: int
     """Length of the whole object, footer included."""
     crc32c: int
@@ -72,7 +72,7 @@ class SegmentDescriptor:
     sha256: str
     """SHA-256 of the whole object, 64 lower-case hexadecimal digits."""
     last_epoch: LeaderEpoch = NO_EPOCH
-    """In which the last batch was appended; -1: not known (in segments of earlier versions)."""
+    """Epoch in which the last batch was appended; -1: not known (in segments of earlier versions)."""
 
     @property
     def next_offset(self) -> Offset:
@@ -80,11 +80,11 @@ class SegmentDescriptor:
 
     @property
     def lacks_records(self) -> bool:
-        """Compaction has taken some of those that were given its offsets."""
+        """Whether compaction has removed some of the records that had its offsets."""
         return self.records <= self.end_offset - self.start_offset
 
     def to_json(self) -> dict[str, Any]:
-        """A dict of strings and ints that `from_json` reads back to an equal descriptor. What is not known is left out,
+        """A dict of strings and ints that `from_json` reads back to an equal descriptor. Unknown fields are left out,
         so that the hashes of earlier versions hold."""
         known = {name: getattr(self, name) for name in SegmentDescriptor.__slots__}
         if self.last_epoch == NO_EPOCH:
@@ -93,7 +93,8 @@ class SegmentDescriptor:
 
     @classmethod
     def from_json(cls, value: object) -> SegmentDescriptor:
-        """Raises CorruptData where a field is missing, of another type, or contradicts another."""
+        """The inverse of `to_json`. Raises CorruptData where a field is missing, of another type, or contradicts
+        another."""
         if not isinstance(value, Mapping):
             raise CorruptData(f"A segment descriptor is not a JSON object: {value!r:.100}.")
         known: dict[str, Any] = {}
@@ -109,7 +110,7 @@ class SegmentDescriptor:
         return descriptor
 
     def contradiction(self) -> str | None:
-        """What in this descriptor cannot be, in a few words; None where all can."""
+        """The contradiction in this descriptor, in a few words; None where there is none."""
         return contradiction(*self.row)
 
     @property
@@ -131,7 +132,7 @@ def contradiction(
     crc32c: int,
     sha256: str,
 ) -> str | None:
-    """As that of a descriptor with this row."""
+    """`SegmentDescriptor.contradiction` for a row of fields."""
     if not 0 <= start <= end:
         return f"offsets {start} to {end} are no range"
     if not 0 < batch_bytes < object_bytes:
@@ -148,7 +149,7 @@ def contradiction(
 
 
 def is_hash(text: str) -> bool:
-    """Whether it can be a SHA-256."""
+    """Whether the text has the form of a SHA-256."""
     return _SHA256_HEX.match(text) is not None
 
 
@@ -157,7 +158,7 @@ def segment_name(start: int, end: int, leader_epoch: int, sha256: str) -> str:
     return f"{start:020d}-{end:020d}-{leader_epoch:010d}-{sha256[:DIGEST_CHARS]}.segment"
 
 
-# The hash chain. Each catalog event's hash covers the one before it, so the head proves the whole history.
+# The hash chain. Each catalog event's hash covers the previous one, so the head proves the whole history.
 
 
 def genesis_hash(topic_id: TopicId, partition: PartitionIndex) -> str:
@@ -166,7 +167,7 @@ def genesis_hash(topic_id: TopicId, partition: PartitionIndex) -> str:
 
 
 def published_hash(previous: str, segment: SegmentDescriptor) -> str:
-    """The head after a segment was appended to the catalog: as `_link(previous, "published", [segment.to_json()])`."""
+    """The head after a segment was appended to the catalog: `_link(previous, "published", [segment.to_json()])`."""
     return published_hash_of(previous, segment.key, *segment.row)
 
 
@@ -185,7 +186,7 @@ def published_hash_of(
     crc32c: int,
     sha256: str,
 ) -> str:
-    """The same, of a descriptor's row: a planner asks for very many."""
+    """`published_hash` for the fields of a descriptor: a planner calls it very often."""
     known = "" if last_epoch == NO_EPOCH else f'"last_epoch":{last_epoch},'
     text = (
         f'[{quoted(previous)},"published",{{"batch_bytes":{batch_bytes},"crc32c":{crc32c},"end_offset":{end},'
@@ -197,7 +198,7 @@ def published_hash_of(
 
 
 def replaced_hash(previous: str, vouchers: Sequence[str]) -> str:
-    """The head after one segment took the place of others, in the same range (merging, compaction)."""
+    """The head after one segment replaced others in the same range (merging, compaction)."""
     return _link(previous, "replaced", [list(vouchers)])
 
 
@@ -213,13 +214,14 @@ def _link(previous: str, kind: str, content: list[Any]) -> str:
 
 
 Link: TypeAlias = tuple[str, ...]
-"""What one event other than a publication did to a catalog. A deletion: the segments that it took from the beginning,
-by their SHA-256, in offset order. A replacement: the `Voucher` of what came in the place of
-others, and then those of earlier replacements that are still wanted and hung on what has gone. See `lost_link` too."""
+"""The effect on a catalog of one event other than a publication. A deletion has the segments that it removed from the
+beginning, by their SHA-256, in offset order. A replacement has the `Voucher` of the new segment first. After it come
+the vouchers of earlier replacements that are still needed and were linked to segments that are gone. See `lost_link`
+too."""
 
 
 class Voucher(NamedTuple):
-    """Binds a segment that took the place of others to the chain, whose earlier links are of those others."""
+    """Binds a segment that replaced others to the chain, whose earlier links are those of the replaced segments."""
 
     start_offset: int
     end_offset: int
@@ -231,31 +233,31 @@ class Voucher(NamedTuple):
 
     @classmethod
     def of(cls, segment: SegmentDescriptor, previous_hash: str, hash_: str) -> Voucher:
-        """`previous_hash`: of the first that it replaces; `hash_`: of the last."""
+        """`previous_hash` is that of the first segment that it replaces, `hash_` that of the last."""
         proof = _link(previous_hash, "substitute", [hash_, segment.to_json()])
         return cls(segment.start_offset, segment.end_offset, proof)
 
     @classmethod
     def parse(cls, text: str) -> Voucher | None:
-        """None: it is none."""
+        """The voucher; None where the text is none."""
         found = _VOUCHER.match(text)
         return None if found is None else cls(int(found[1]), int(found[2]), found[3])
 
 
 def vouchers_of(link: Link) -> list[Voucher]:
-    """None where it is not a replacement."""
+    """The vouchers of a replacement; an empty list where the link is not a replacement."""
     found = [voucher for text in link if (voucher := Voucher.parse(text)) is not None]
     return found if len(found) == len(link) else []
 
 
 def lost_link(head: str) -> Link:
-    """Stands for links that are not known any more, in a catalog of which `head` is known again. Snapshots of 0.1.0
-    before decision 0038 could lose some; what was published since is a majority's word, and is kept."""
+    """Stands for unknown links in a catalog whose `head` is known again. Snapshots of 0.1.0 before decision 0038 could
+    lose some. A segment that was published since is a majority's decision and is kept."""
     return (f"lost-before-{head}",)
 
 
 def linked(head: str, links: Iterable[Link]) -> str:
-    """The head after these."""
+    """The head after these links."""
     for link in links:
         if len(link) == 1 and (lost := _LOST.match(link[0])):
             head = lost[1]
@@ -265,7 +267,7 @@ def linked(head: str, links: Iterable[Link]) -> str:
 
 
 def links_from_json(value: object) -> tuple[Link, ...]:
-    """Raises CorruptData."""
+    """The links in parsed JSON. Raises CorruptData."""
     if not isinstance(value, list) or not all(
         isinstance(removed, list) and all(isinstance(each, str) for each in removed) for removed in value
     ):
@@ -275,21 +277,21 @@ def links_from_json(value: object) -> tuple[Link, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogEntry:
-    """One segment with its place in the chain: ``hash = published_hash(previous_hash, descriptor)``, but for one that
-    took the place of others, which has the first one's `previous_hash` and the last one's `hash`, and a voucher."""
+    """One segment with its place in the chain: ``hash = published_hash(previous_hash, descriptor)``. A substitute,
+    which replaced others, has the `previous_hash` of the first of them, the `hash` of the last, and a voucher."""
 
     descriptor: SegmentDescriptor
     previous_hash: str
     hash: str
     deletions: tuple[Link, ...] = ()
-    """What was deleted or replaced since the entry before this one was published: `previous_hash` is that entry's hash
-    with these linked to it. Empty for a catalog's first."""
+    """Deletions and replacements since the previous entry was published. `previous_hash` is that entry's hash with
+    these linked to it. Empty for the first entry of a catalog."""
     is_substitute: bool = False
-    """It took the place of others."""
+    """The segment replaced others."""
 
     @property
     def voucher(self) -> Voucher:
-        """Of a substitute."""
+        """The voucher of a substitute."""
         return Voucher.of(self.descriptor, self.previous_hash, self.hash)
 
     def to_json(self) -> dict[str, Any]:
@@ -304,8 +306,8 @@ class CatalogEntry:
 
     @classmethod
     def from_json(cls, value: object) -> CatalogEntry:
-        """Raises CorruptData where the entry is malformed or its hash is not the one of its content; that of a
-        substitute is for its voucher to prove."""
+        """The inverse of `to_json`. Raises CorruptData where the entry is malformed or its hash does not match its
+        content. The hash of a substitute is proven by its voucher instead."""
         if not isinstance(value, Mapping):
             raise CorruptData(f"A catalog entry is not a JSON object: {value!r:.100}.")
         descriptor = SegmentDescriptor.from_json(value.get("descriptor"))

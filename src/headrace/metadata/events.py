@@ -1,9 +1,11 @@
-"""The facts that make up cluster state: each one something that has happened, in the past tense.
+"""The facts that make up cluster state: each is something that has happened, in the past tense.
 
-Promises: an event carries absolute values (the epoch that now holds, not "one more"), so that replaying it twice
-changes nothing; its `TYPE` number is never reused and its `VERSION` rises when a field is added. Never decides and
-never reads a clock. Numbers 20 to 23 are kept for events that no code emits yet
-(docs/ARCHITECTURE.md names them).
+Promises:
+- An event carries absolute values (the epoch that now holds, not "one more"), so replaying it twice changes nothing.
+- Its `TYPE` number is never reused, and its `VERSION` rises when a field is added.
+- It never decides and never reads a clock.
+
+Numbers 20 to 23 are kept for events that no code emits yet (docs/ARCHITECTURE.md names them).
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ from headrace.metadata.values import Endpoint, PartitionImage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterBorn:
-    """The first event of every cluster: its identity, given once."""
+    """The first event of every cluster: its identity, assigned once."""
 
     TYPE: ClassVar[int] = 0
     VERSION: ClassVar[int] = 0
@@ -43,7 +45,7 @@ class ClusterBorn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerRegistered:
-    """One process start of a broker: a new incarnation, fenced until a `BrokerUnfenced` of the same epoch."""
+    """One process start of a broker: a new incarnation, fenced until a `BrokerUnfenced` with its epoch."""
 
     TYPE: ClassVar[int] = 1
     VERSION: ClassVar[int] = 1
@@ -53,12 +55,12 @@ class BrokerRegistered:
     endpoints: tuple[Endpoint, ...]
     rack: str | None = None
     incarnation: IncarnationId | None = None
-    """The process's own name for this start of it (version 1)."""
+    """The id that the process chose for this start (version 1)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerFenced:
-    """The broker may lead nothing and joins no ISR, until it is unfenced."""
+    """The broker may lead no partition and join no ISR until it is unfenced."""
 
     TYPE: ClassVar[int] = 2
     VERSION: ClassVar[int] = 0
@@ -76,7 +78,7 @@ class BrokerUnfenced:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerRemoved:
-    """The broker is no part of the cluster any more; it holds no replica by then. It may register again, as anew."""
+    """The broker is no longer part of the cluster; by then it holds no replica. It may register again as a new one."""
 
     TYPE: ClassVar[int] = 4
     VERSION: ClassVar[int] = 0
@@ -86,9 +88,11 @@ class BrokerRemoved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicCreated:
-    """A topic with all its partitions, their first leaders and its own configs (never the defaults). Version 1: its
-    partitions may have `kept_in`; version 2: `adding` and `removing`; version 3: `assignment_epoch` and `move`;
-    version 4: `is_unclean`; version 5: `recovered_epoch`, and `desired_replicas` of the topic."""
+    """A topic with all its partitions, their first leaders and its own configs (never the defaults).
+
+    Version 1: its partitions may have `kept_in`. Version 2: `adding` and `removing`. Version 3: `assignment_epoch` and
+    `move`. Version 4: `is_unclean`. Version 5: `recovered_epoch`, and `desired_replicas` of the topic.
+    """
 
     TYPE: ClassVar[int] = 5
     VERSION: ClassVar[int] = 5
@@ -101,7 +105,7 @@ class TopicCreated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DesiredReplicasChanged:
-    """How many replicas each partition of the topic shall have, as brokers come."""
+    """The number of replicas that each partition of the topic gets as brokers join."""
 
     TYPE: ClassVar[int] = 32
     VERSION: ClassVar[int] = 0
@@ -120,7 +124,7 @@ class TopicDeleted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionsAdded:
-    """More partitions, numbered on from those that the topic has. Versions: as TopicCreated."""
+    """More partitions, numbered on from those that the topic has. Versions are those of TopicCreated."""
 
     TYPE: ClassVar[int] = 7
     VERSION: ClassVar[int] = 4
@@ -130,7 +134,7 @@ class PartitionsAdded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigChanged:
-    """Configs set or (None) removed: of a topic, else of a broker, else the default of all brokers."""
+    """Configs that were set or (None) removed: those of a topic, else of a broker, else the default of all brokers."""
 
     TYPE: ClassVar[int] = 8
     VERSION: ClassVar[int] = 0
@@ -141,7 +145,7 @@ class ConfigChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupConfigChanged:
-    """Configs of a consumer group set or (None) removed, whether or not there is such a group."""
+    """Configs of a consumer group that were set or (None) removed. The group need not exist."""
 
     TYPE: ClassVar[int] = 33
     VERSION: ClassVar[int] = 0
@@ -164,7 +168,7 @@ class LeaderChanged:
     kept_in: DirectoryId | None = None
     """As `PartitionImage.kept_in` (version 1)."""
     unclean: bool = False
-    """The leader was not in sync, or has lost its disk (version 2)."""
+    """The leader was not in sync, or had lost its disk (version 2)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,10 +186,13 @@ class IsrChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicasChanged:
-    """The brokers that hold the partition; all of its ISR is among them. Version 1: a step of a reassignment, with the
-    ISR in the order of the replicas (None: it is as it was), and as `PartitionImage` has them what comes and goes.
-    Version 2: `recovered_epoch`, where all of them begin behind durable history in an assignment that begins with that
-    leader epoch; in one entry with the `LeaderChanged` that begins it."""
+    """The brokers that hold the partition; all of its ISR is among them.
+
+    Version 1: a step of a reassignment. It has the ISR in the order of the replicas (None: unchanged). It also has the
+    replicas that are added and removed, as in `PartitionImage`. Version 2: `recovered_epoch`, where all replicas begin
+    behind durable history. The assignment begins with that leader epoch, and the `LeaderChanged` that begins the epoch
+    is in the same entry.
+    """
 
     TYPE: ClassVar[int] = 11
     VERSION: ClassVar[int] = 2
@@ -197,12 +204,12 @@ class ReplicasChanged:
     adding: tuple[BrokerId, ...] = ()
     removing: tuple[BrokerId, ...] = ()
     recovered_epoch: int = 0
-    """As `PartitionImage.recovered_epoch`; 0: it is as it was."""
+    """As in `PartitionImage.recovered_epoch`; 0: unchanged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveStarted:
-    """The partition is to be handed over to `target` by its only replica."""
+    """The partition's only replica is to hand it over to `target`."""
 
     TYPE: ClassVar[int] = 12
     VERSION: ClassVar[int] = 0
@@ -216,7 +223,7 @@ class MoveStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveSealed:
-    """The source has written its last record, and durable history has it. In one entry with the `LeaderChanged` and
+    """The source has written its last record, and durable history has it. The entry also has the `LeaderChanged` and
     `ReplicasChanged` that make the target the owner, in the leader epoch `assignment_epoch`."""
 
     TYPE: ClassVar[int] = 13
@@ -230,7 +237,7 @@ class MoveSealed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveFinished:
-    """The target goes on where the source ended, and may write; nobody needs the source's log any more."""
+    """The target continues where the source ended, and may write. The source's log is no longer needed."""
 
     TYPE: ClassVar[int] = 14
     VERSION: ClassVar[int] = 0
@@ -241,7 +248,7 @@ class MoveFinished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveCancelled:
-    """The source stays the owner, in a new leader epoch: a seal that was proposed in the one before it is refused."""
+    """The source stays the owner, in a new leader epoch. A seal that was proposed in the epoch before is refused."""
 
     TYPE: ClassVar[int] = 15
     VERSION: ClassVar[int] = 0
@@ -253,8 +260,8 @@ class MoveCancelled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentPublished:
-    """A durable segment joined the catalog. `previous_hash` is the chain's head that it continues. Version 1: the
-    descriptor may say of which epoch its last batch is."""
+    """A durable segment joined the catalog. `previous_hash` is the head of the chain that it continues. Version 1: the
+    descriptor may have the epoch of its last batch."""
 
     TYPE: ClassVar[int] = 16
     VERSION: ClassVar[int] = 1
@@ -266,7 +273,8 @@ class SegmentPublished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogAnchored:
-    """Where a catalog goes on whose beginning is deleted. In snapshots alone: it is what earlier events came to."""
+    """The point where a catalog continues whose beginning is deleted. Only in snapshots, as the result of earlier
+    events."""
 
     TYPE: ClassVar[int] = 17
     VERSION: ClassVar[int] = 0
@@ -274,14 +282,15 @@ class CatalogAnchored:
     partition: PartitionIndex
     head: str
     end_offset: Offset
-    """Up to which history was held before what follows, inclusive; -1: none was."""
+    """Last offset of the history held before that point, inclusive; -1: there was none."""
     log_start_offset: Offset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentsDeleted:
-    """Durable history begins at `log_start_offset` now. `removed`: segments, by their SHA-256, that lie whole below it
-    and leave the catalog; their objects go later. `previous_hash` is the chain's head that this continues."""
+    """Durable history begins at `log_start_offset` now. `removed` are the segments, by their SHA-256, that lie wholly
+    below it and leave the catalog; their objects go later. `previous_hash` is the head of the chain that this
+    continues."""
 
     TYPE: ClassVar[int] = 18
     VERSION: ClassVar[int] = 0
@@ -294,8 +303,8 @@ class SegmentsDeleted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogListed:
-    """What a catalog holds behind what was told of it before, and what has happened behind its last entry. In snapshots
-    alone: it is what earlier events came to."""
+    """Entries of a catalog behind those listed before, and the links behind its last entry. Only in snapshots, as the
+    result of earlier events."""
 
     TYPE: ClassVar[int] = 30
     VERSION: ClassVar[int] = 0
@@ -307,8 +316,8 @@ class CatalogListed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentsReplaced:
-    """One segment takes the place of those (by their SHA-256, in order) that hold its offsets; their objects go later.
-    `previous_hash` is the chain's head that this continues."""
+    """One segment replaces those (by their SHA-256, in order) that hold its offsets; their objects go later.
+    `previous_hash` is the head of the chain that this continues."""
 
     TYPE: ClassVar[int] = 31
     VERSION: ClassVar[int] = 0
@@ -333,7 +342,7 @@ class ProducerIdsAllocated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaChanged:
-    """Quotas of one entity set or (None) removed, by Kafka's names for them (KIP-546)."""
+    """Quotas of one entity that were set or (None) removed, by Kafka's names for them (KIP-546)."""
 
     TYPE: ClassVar[int] = 24
     VERSION: ClassVar[int] = 0
@@ -343,8 +352,8 @@ class QuotaChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuorumGrown:
-    """Older versions wrote it when the quorum had `controller.voters` voters, and then promoted nobody any more. Read,
-    and of no effect."""
+    """Older versions wrote this when the quorum had `controller.voters` voters, and promoted nobody after it. It is
+    read and has no effect."""
 
     TYPE: ClassVar[int] = 25
     VERSION: ClassVar[int] = 0
@@ -353,7 +362,8 @@ class QuorumGrown:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VoteWithheld:
-    """An operator has taken the broker's vote: it is not promoted by itself. Not `withheld`: it may be again."""
+    """An operator has removed the broker's vote, so it is not promoted automatically. With `withheld` false it may be
+    again."""
 
     TYPE: ClassVar[int] = 40
     VERSION: ClassVar[int] = 0
@@ -363,15 +373,15 @@ class VoteWithheld:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuorumRecovered:
-    """The quorum was lost, and an operator had one broker go on with what it knew: a new lineage begins."""
+    """The quorum was lost, and an operator let one broker continue with its own state. A new lineage begins."""
 
     TYPE: ClassVar[int] = 41
     VERSION: ClassVar[int] = 0
     number: int
     recovery: str
-    """A random id: as `Lineage`."""
+    """A random id, as in `Lineage`."""
     broker_id: BrokerId
-    """Whose metadata it goes on with."""
+    """The broker whose metadata the cluster continues with."""
     at_ms: int
     """Milliseconds since 1970."""
 
@@ -390,7 +400,7 @@ class MoveProven:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveRetargeted:
-    """After the seal, another broker is to go on. In one entry as `MoveSealed`."""
+    """After the seal, another broker is to continue. The entry has the other events of `MoveSealed`, too."""
 
     TYPE: ClassVar[int] = 29
     VERSION: ClassVar[int] = 0

@@ -1,7 +1,7 @@
 """The features of the cluster and the level of each, by Kafka's names (KIP-584).
 
-Each has one level: what this version of Headrace does cannot be turned off, and nothing more can be turned on. So
-nothing is stored. Never here: `transaction.version`, on whose level 2 clients begin transactions of another kind.
+Each has one level: nothing that this version of Headrace does can be turned off, and nothing more can be turned on. So
+nothing is stored. `transaction.version` is never here: at its level 2, clients begin transactions of another kind.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import Final
 
 FEATURES: Final[Mapping[str, int]] = {
     "group.version": 1,  # consumer groups of the new protocol (KIP-848)
-    "metadata.version": 27,  # 4.1-IV1, by Kafka's count: of the release whose APIs and tools are served
+    "metadata.version": 27,  # 4.1-IV1, in Kafka's numbering: the release whose APIs and tools are served
 }
 UPGRADE_TYPES: Final = (1, 2, 3)
 """Upgrade, safe downgrade, unsafe downgrade, as UpdateFeatures numbers them."""
 
 
 def update_problem(name: str, level: int, upgrade_type: int) -> str | None:
-    """Why a feature cannot be brought to a level, as a sentence; None where it has that level."""
+    """Why a feature cannot be brought to a level, as a sentence; None where it has that level already."""
     wrong = f"Invalid update version {level} for feature {name}"
     if name not in FEATURES:
         return f"{wrong}: this cluster does not support the feature, only {' and '.join(FEATURES)}."

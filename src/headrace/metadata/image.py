@@ -1,8 +1,11 @@
 """All cluster state at one moment. `MetadataImage.replay` is the only place where state changes.
 
-Promises: an image never changes and shares structure with the one before it; `replay` is total (an event that cannot
-apply is passed over, never raised on), deterministic, and idempotent (epochs and names decide whether an event is
-news). Never decides: an event that should not have been emitted is the controller's fault, not judged here.
+Promises: an image never changes, and shares structure with the one before it. `replay` is:
+- total: an event that cannot apply is skipped, and never raises;
+- deterministic;
+- idempotent: epochs and names decide whether an event is news.
+
+It never decides. An event that should not have been emitted is the controller's fault and is not judged here.
 """
 
 from __future__ import annotations
@@ -61,37 +64,39 @@ _NO_QUOTAS: Final[immutables.Map[QuotaEntity, immutables.Map[str, float]]] = imm
 class MetadataImage:
     """All cluster state after the commit log's entry `index`.
 
-    Invariants: `topic_ids` is exactly the inverse of `topics` by name; `catalog` has an entry only for a partition
-    that exists; every broker in a replica list has been registered (it may be fenced).
+    Invariants:
+    - `topic_ids` is exactly the inverse of `topics` by name.
+    - `catalog` has an entry only for a partition that exists.
+    - Every broker in a replica list has been registered (it may be fenced).
     """
 
     cluster_id: ClusterId
     index: int
-    """Of the last commit-log entry replayed; 0 before the first."""
+    """Index of the last commit-log entry replayed; 0 before the first."""
     brokers: immutables.Map[BrokerId, BrokerImage]
     topics: immutables.Map[TopicId, TopicImage]
     topic_ids: immutables.Map[str, TopicId]
     broker_configs: immutables.Map[BrokerId | None, immutables.Map[str, str]]
-    """Dynamic broker configs; under None those of all brokers."""
+    """Dynamic broker configs; the key None has those of all brokers."""
     catalog: immutables.Map[TopicPartition, PartitionCatalog]
-    """Durable segments; absent until a partition's first."""
+    """Durable segments; absent until a partition's first one."""
     next_producer_id: ProducerId
     withheld: frozenset[BrokerId] = frozenset()
-    """Brokers whose vote in the quorum an operator has taken: they are not promoted by themselves."""
+    """Brokers whose vote in the quorum an operator has removed: they are not promoted automatically."""
     group_configs: immutables.Map[str, immutables.Map[str, str]] = _NO_GROUP_CONFIGS
-    """Of consumer groups, by the group's name; absent: none."""
+    """Configs of consumer groups, by the group's name; absent: none."""
     recovery: QuorumRecovery | None = None
-    """The last recovery of a quorum that was lost; None: it never was."""
+    """The last recovery of a lost quorum; None: there was none."""
     quotas: immutables.Map[QuotaEntity, immutables.Map[str, float]] = _NO_QUOTAS
-    """Of clients, by entity and then by key; absent: none. The same object until one changes."""
+    """Client quotas, by entity and then by key; absent: none. It stays one object until a quota changes."""
     leaderships: immutables.Map[BrokerId, int] = _NO_COUNTS
-    """How many partitions each broker leads; absent: none. Follows from `topics`, as do the next two."""
+    """Number of partitions that each broker leads; absent: none. This and the next two follow from `topics`."""
     copies: immutables.Map[BrokerId, int] = _NO_COUNTS
-    """How many partitions each broker is a replica of."""
+    """Number of partitions that each broker is a replica of."""
     preferences: immutables.Map[BrokerId, int] = _NO_COUNTS
-    """How many partitions each broker is the first replica of, and so is to lead."""
+    """Number of partitions for which each broker is the first replica, and so the preferred leader."""
     moves: immutables.Map[TopicPartition, Move] = _NO_MOVES
-    """What is handed over. Follows from `topics`."""
+    """Moves under way. Follows from `topics`."""
 
     @property
     def lineage(self) -> Lineage:
@@ -115,18 +120,18 @@ class MetadataImage:
         return self.catalog.get(key) or PartitionCatalog.empty(*key)
 
     def live_brokers(self) -> list[BrokerImage]:
-        """The unfenced ones, by id."""
+        """The unfenced brokers, by id."""
         return sorted((broker for broker in self.brokers.values() if not broker.fenced), key=lambda broker: broker.id)
 
-    # what anyone may ask
+    # queries
 
     def contains(self, topic: str, partition: int | None = None) -> bool:
-        """Whether there is such a topic; with `partition`, whether it has that one."""
+        """Whether the topic exists; with `partition`, whether it has that partition."""
         found = self.topic(topic)
         return found is not None and (partition is None or 0 <= partition < len(found.partitions))
 
     def topic_names(self) -> list[str]:
-        """Of all topics, sorted."""
+        """Names of all topics, sorted."""
         return sorted(self.topic_ids)
 
     def all_partitions(self) -> Iterator[tuple[TopicImage, PartitionImage]]:
@@ -141,12 +146,12 @@ class MetadataImage:
         return found.partitions[partition] if found is not None and self.contains(topic, partition) else None
 
     def nodes(self, listener: str) -> dict[BrokerId, Endpoint]:
-        """Where each live broker is reached by this listener; one that lacks the listener is left out."""
+        """Addresses of the live brokers for this listener; a broker without the listener is left out."""
         found = ((broker.id, broker.endpoint(listener)) for broker in self.live_brokers())
         return {broker: endpoint for broker, endpoint in found if endpoint is not None}
 
     def replica_endpoints(self, topic: str, partition: int, listener: str) -> dict[BrokerId, Endpoint]:
-        """Where the live replicas of one partition are reached by this listener."""
+        """Addresses of the live replicas of one partition for this listener."""
         info, nodes = self.partition_info(topic, partition), self.nodes(listener)
         return {replica: nodes[replica] for replica in info.replicas if replica in nodes} if info is not None else {}
 
@@ -157,14 +162,14 @@ class MetadataImage:
         lacking = {broker.id: names - {endpoint.listener for endpoint in broker.endpoints} for broker in live}
         return {broker: tuple(sorted(missing)) for broker, missing in lacking.items() if missing}
 
-    # changing, and keeping
+    # changes and snapshots
 
     def replay(
         self, events: Iterable[MetadataEvent], *, index: int | None = None, is_snapshot: bool = False
     ) -> MetadataImage:
-        """The image after one committed entry, at `index` where given. An entry at or below `self.index` is old news
-        and gives this image back. Raises CorruptData where it `is_snapshot` and what it says of durable history does
-        not hold: were that left out, its objects would be taken for orphans."""
+        """The image after one committed entry, at `index` if that is given. An entry at or below `self.index` is old
+        news, and this image is returned. In a snapshot (`is_snapshot`), durable history that does not hold raises
+        CorruptData. If it were left out, its objects would count as orphans."""
         if index is not None and index <= self.index:
             return self
         builder = ImageBuilder(self, is_snapshot=is_snapshot)
@@ -263,7 +268,7 @@ def _snapshot_of_history(key: TopicPartition, catalog: PartitionCatalog) -> Iter
 
 
 def _pieces(partitions: tuple[PartitionImage, ...]) -> list[tuple[PartitionImage, ...]]:
-    """At least one, none of which is long to encode."""
+    """Parts of the partitions, at least one part, none of which takes long to encode."""
     size = SNAPSHOT_PARTITIONS_PER_EVENT_MAX
     return [partitions[at : at + size] for at in range(0, max(1, len(partitions)), size)]
 

@@ -1,8 +1,8 @@
-"""Configs of Kafka that nothing here reads, known by name: which of their values are taken, stored and described.
+"""Configs of Kafka that nothing here reads, known by name: which of their values are accepted, stored and described.
 
-Promises: every config of the Kafka that `kafka_configs` is of is either honoured (`config_table`) or here. A value that
-changes nothing is taken: any, where the config tunes what Kafka alone has, or a part of it that is off; else only
-Kafka's default. All other values would ask for something that is not done, and are refused by name.
+Promises: every config of the Kafka version in `kafka_configs` is either honoured (`config_table`) or listed here. Any
+value of a config is accepted if the config tunes something that only Kafka has, or a part of it that is off. Otherwise
+only Kafka's default is. Another value would ask for something that is not done, and is refused by name.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from headrace.metadata.kafka_configs import BROKER_FACTS, TOPIC_FACTS, Fact
 
 
 class _Free(NamedTuple):
-    """Configs of which any value that Kafka takes changes nothing here: by name, or by how the name begins (a dot at
-    its end)."""
+    """Configs for which any value that Kafka accepts changes nothing here. They are listed by name, or by a prefix that
+    ends with a dot."""
 
     doc: str
     names: tuple[str, ...]
@@ -88,17 +88,17 @@ FREE: Final = (
 )
 
 NOT_FREE: Final = frozenset({"remote.log.storage.system.enable", "transaction.two.phase.commit.enable"})
-"""Switches, though they begin as above: on, they would ask for what is not there."""
+"""Switches under one of the prefixes above. Turned on, they would ask for something that does not exist here."""
 
 LEAST: Final = {"log.cleaner.threads": 1}
-"""Where less, which Kafka takes, would ask for something."""
+"""Minimum values. Kafka accepts lower ones, but these would ask for something."""
 
 ALSO: Final = {
     "group.consumer.assignment.interval.ms": ("0",),
     "group.coordinator.rebalance.protocols": ("classic,consumer", "consumer,classic"),
     "metric.reporters": ("",),
 }
-"""Values beside Kafka's default that are what happens anyway."""
+"""Values beside Kafka's default that describe what happens anyway."""
 
 TOLD_OTHERWISE: Final = {
     "advertised.listeners": "start the broker with --advertise",
@@ -116,7 +116,7 @@ TOLD_OTHERWISE: Final = {
     "node.id": "start the broker with --id",
     "process.roles": "every broker may be the controller",
 }
-"""What Kafka has a config for and Headrace an option, or nothing: no value is taken, and none described."""
+"""Kafka configs for which Headrace has an option, or nothing: no value is accepted, and none described."""
 
 INSTEAD: Final = {
     "max.connection.creation.rate": "max.connections and max.connections.per.ip bound connections",
@@ -160,17 +160,17 @@ OF_KAFKA_3: Final = (
         is_hidden=True,
     ),
 )
-"""Topics that MirrorMaker or a backup brings may still have them."""
+"""Topics from MirrorMaker or a backup may still have these."""
 
 
 def known_topic_defs(honoured: Container[str]) -> Mapping[str, ConfigDef]:
-    """Every topic config of Kafka that is not among those, by name."""
+    """Every topic config of Kafka that is not in `honoured`, by name."""
     defs = [_definition(fact, is_topic=True) for fact in TOPIC_FACTS if fact.key not in honoured]
     return {each.key: each for each in (*defs, *OF_KAFKA_3)}
 
 
 def known_broker_defs(honoured: Container[str]) -> Mapping[str, ConfigDef]:
-    """The same for brokers, under the broker's names."""
+    """Every broker config of Kafka that is not in `honoured`, under the broker's names."""
     return {fact.key: _definition(fact, is_topic=False) for fact in BROKER_FACTS if fact.key not in honoured} | {
         each.broker_key: each for each in OF_KAFKA_3 if each.broker_key is not None
     }
@@ -200,7 +200,7 @@ def _definition(fact: Fact, *, is_topic: bool) -> ConfigDef:
 
 
 def _free(key: str) -> str | None:
-    """Why any value is taken; None where not."""
+    """Why any value is accepted; None where it is not."""
     for doc, names in FREE:
         if any(key.startswith(name) if name.endswith(".") else key == name for name in names):
             return doc

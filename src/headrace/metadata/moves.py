@@ -1,8 +1,13 @@
-"""A topic move as the metadata knows it: who hands a partition over to whom, and how far that has come (DESIGN 4).
+"""A topic move in the metadata: the source and target of a partition, and the phase that the move has reached (DESIGN
+4).
 
-A move is aimed (`MoveStarted`), proven (`MoveProven`: the target has read the store), sealed (`MoveSealed`: the target
-leads, and the owner writes nothing any more) and finished (`MoveFinished`: the target may write). It is a part of its
-partition, so that whoever has the image can go on with it after any crash.
+A move has four phases:
+- aimed (`MoveStarted`);
+- proven (`MoveProven`): the target has read the store;
+- sealed (`MoveSealed`): the target leads, and the owner no longer writes;
+- finished (`MoveFinished`): the target may write.
+
+It is a part of its partition, so that any holder of the image can continue it after a crash.
 """
 
 from __future__ import annotations
@@ -16,26 +21,26 @@ UNLIMITED_RATE = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageStateSealed:
-    """Where an owner has left a partition: at `storage/topics/<topic id>/<partition>/state`, until the move is
-    finished. Durable history holds all from `log_start_offset` to `last_committed_offset`."""
+    """The final state of an owner's partition: at `storage/topics/<topic id>/<partition>/state`, until the move is
+    finished. Durable history holds everything from `log_start_offset` to `last_committed_offset`."""
 
     last_committed_offset: Offset
-    """The last that the owner has written; -1: it never wrote any."""
+    """The last offset that the owner wrote; -1: it never wrote any."""
     log_start_offset: Offset
     leader_epoch: LeaderEpoch
-    """In which the owner led."""
+    """Epoch in which the owner led."""
     broker_id: BrokerId
-    """The owner."""
+    """The owner's id."""
     timestamp_ms: int
-    """When it stopped taking records, by its wall clock."""
+    """Time when it stopped accepting records, by its wall clock."""
     epochs: tuple[tuple[LeaderEpoch, Offset], ...]
-    """Leader epochs of its log, and where each began."""
+    """Leader epochs of its log, and the offset where each began."""
     producers: str
-    """What it knew of its producers: a producer snapshot, compressed and in base 64."""
+    """The owner's producer snapshot, compressed and in base 64."""
 
     @property
     def next_offset(self) -> Offset:
-        """Where the target goes on."""
+        """The offset where the target continues."""
         return Offset(self.last_committed_offset + 1)
 
 
@@ -46,8 +51,8 @@ class Move:
     source: BrokerId
     target: BrokerId
     bytes_per_second: int = UNLIMITED_RATE
-    """Most that is exported while the source serves; -1: no bound."""
+    """Highest export rate while the source serves; -1: no bound."""
     proven_by: BrokerEpoch | None = None
-    """The incarnation of the target that has read what the source exported."""
+    """The incarnation of the target that has read the source's exports."""
     state: StorageStateSealed | None = None
-    """None: the source serves still, and the move can be cancelled."""
+    """None: the source still serves, and the move can be cancelled."""

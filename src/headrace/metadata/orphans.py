@@ -1,37 +1,35 @@
-"""Which objects of durable segments nothing will ever refer to.
+"""Finds objects of durable segments that nothing will ever refer to.
 
-Promises: `is_orphan` is true only of an object that no catalog names, in this image and in every later one: whatever an
-exporter has under way, of this leader epoch or of an older one, on this broker or another. It rests on the image alone
-and may be asked of one that is behind. Never looks at a store, nor at a clock.
+Promises: `is_orphan` is true only of an object that no catalog names, in this image and in every later one. That holds
+whatever an exporter has under way, in this leader epoch or an older one, on this broker or another. It depends on the
+image alone, which may be outdated. Never looks at a store, nor at a clock.
 
-An exported segment enters a catalog by `controller.durable.publish_segment` alone, which decides on an image that holds
-this one, and takes it only where (1) the topic's id is known, (2) its leader epoch is the partition's, (3) it starts
-where the catalog ends, or above it where the catalog is empty, and (4) its key says the same of it. So it is refused
-for ever:
+An exported segment enters a catalog only by `controller.durable.publish_segment`, which decides on an image that
+includes this one. It accepts the segment only if:
+- (1) the topic's id is known;
+- (2) its leader epoch is the partition's;
+- (3) it starts where the catalog ends, or above that where the catalog is empty;
+- (4) its key agrees with all of this.
 
-======================================  ==========================================================================
-the key says                            because
-======================================  ==========================================================================
-a leader epoch below the partition's    a partition's leader epoch only rises: (2) never holds again
-a start below the catalog's end         the end of a catalog only rises, through deletions too: (3) never holds again
-a topic that was, and is gone           an id is given once: (1) never holds again (`broker.durable.sweeper` sees to it)
-anything else                           it may be on its way: kept
-======================================  ==========================================================================
+So these keys are refused for ever:
+- A leader epoch below the partition's: that epoch only rises, so (2) never holds again.
+- A start below the catalog's end: the end only rises, also through deletions, so (3) never holds again.
+- A topic that was deleted: ids are never reused, so (1) never holds again. `broker.durable.sweeper` decides this case.
 
-One that was made of others (its key says in which leader epoch) enters by `replace_segments` alone, and only where (5)
-that is the partition's leader epoch, and (6) it holds just what some segments there hold. So it is refused for ever:
+Any other object may be on its way, and is kept.
 
-======================================  ==========================================================================
-the key says                            because
-======================================  ==========================================================================
-made in an epoch below the partition's  (5) never holds again
-below the catalog's end, a start or an  where segments meet only changes by their leaving, or by one taking the place
-end at which no segment starts or ends  of several: they never meet there again, and (6) never holds
-======================================  ==========================================================================
+A merged segment (its key has the leader epoch of the merge) enters only by `replace_segments`. It is accepted only if:
+- (5) that epoch is the partition's leader epoch;
+- (6) it holds exactly the range of some segments in the catalog.
 
-Whoever adds another event by which a segment enters a catalog has to add to this.
+So these keys are refused for ever:
+- Made in an epoch below the partition's: (5) never holds again.
+- Below the catalog's end, with a start or an end at which no segment starts or ends: (6) never holds. Boundaries
+  between segments only disappear, by deletion or merging; a new one never arises there.
 
-An object that is kept comes under one of the others in time: the leader publishes the next segment, or another leads.
+Another event by which a segment enters a catalog must be added to this list.
+
+An object that is kept falls under one of the other cases in time: the leader publishes the next segment, or changes.
 """
 
 from __future__ import annotations
@@ -43,7 +41,8 @@ from headrace.metadata.segments import PartitionCatalog
 
 
 def is_orphan(image: MetadataImage, key: SegmentKey) -> bool:
-    """See the module. False for a topic that is not in the image: it may not be in it yet."""
+    """Whether the object is an orphan, as the module says. False for an unknown topic: it may not be in the image
+    yet."""
     where = TopicPartition(key.topic_id, key.partition)
     partition = image.partition(where)
     if partition is None or key.cluster_id != image.cluster_id:
@@ -58,7 +57,7 @@ def is_orphan(image: MetadataImage, key: SegmentKey) -> bool:
 
 
 def _may_fit(catalog: PartitionCatalog, key: SegmentKey) -> bool:
-    """Whether segments that are here, or are yet to come, may hold just what it does."""
+    """Whether segments that exist now, or will, may hold exactly the range of this key."""
     first, last = catalog.entries.holding(key.start_offset), catalog.entries.holding(key.end_offset)
     starts = key.start_offset > catalog.end_offset
     ends = key.end_offset > catalog.end_offset
@@ -68,7 +67,7 @@ def _may_fit(catalog: PartitionCatalog, key: SegmentKey) -> bool:
 
 
 def has_left(image: MetadataImage, key: SegmentKey) -> bool:
-    """Whether an orphan may have been in its catalog before, so that somebody may still be reading it."""
+    """Whether an orphan may have been in its catalog before, so that a reader may still be using it."""
     catalog = image.durable(TopicPartition(key.topic_id, key.partition))
     entry = catalog.entries.holding(key.start_offset)
     return key.end_offset < catalog.log_start_offset or (entry is not None and entry.is_substitute)

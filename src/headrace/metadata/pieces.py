@@ -1,7 +1,7 @@
-"""Part of a catalog as JSON: some 200 bytes for each segment, and of the chain the hashes at both ends.
+"""Part of a catalog as JSON: about 200 bytes for each segment, and the hashes of the chain at both ends.
 
-Promises: `run_of(piece_of(run))` gives the same entries; a piece whose rows do not give its last hash, or contradict
-themselves or one another, is refused. Snapshots of the image and the mirror's chunks are made of these.
+Promises: `run_of(piece_of(run))` gives the same entries. A piece is refused if its rows do not give its last hash, or
+contradict themselves or one another. Snapshots of the image and the mirror's chunks consist of pieces.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ from headrace.metadata.runs import ROW, Run, Unusual
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnusualRow:
-    """What of a row is not as of nearly all."""
+    """Fields of a row that differ from nearly all other rows."""
 
     at: int
     key: str | None = None
-    """Where it is not the directory and the usual name."""
+    """The key, where it is not the directory and the usual name."""
     links: tuple[tuple[str, ...], ...] = ()
-    """Deletions and replacements since the row before."""
+    """Deletions and replacements since the previous row."""
     hash: str | None = None
-    """Of a substitute: of the last segment that it replaces."""
+    """For a substitute: the hash of the last segment that it replaces."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """Entries that follow on one another, at least one."""
+    """Consecutive entries, at least one."""
 
     directory: str
-    """What the keys of the objects begin with."""
+    """Common prefix of the objects' keys."""
     previous_hash: str
-    """Of the first row, with its links in it."""
+    """Previous hash of the first row, with its links in it."""
     hash: str
-    """Of the last row."""
+    """Hash of the last row."""
     rows: tuple[Row, ...]
     unusual: tuple[UnusualRow, ...] = ()
 
@@ -76,8 +76,8 @@ USUAL: Final = UnusualRow(at=-1)
 
 
 def run_of(piece: Piece) -> Run:
-    """Raises CorruptData. That substitutes are vouched for is for the whole catalog to show. No object is made of a
-    row, for a planner reads very many."""
+    """The run of a piece. Raises CorruptData. Vouchers of substitutes are checked for the whole catalog, not here. No
+    object is made per row, because a planner reads very many."""
     odd_rows = {each.at: each for each in piece.unusual}
     if any(not 0 <= at < len(piece.rows) or not is_hash(odd.hash or piece.hash) for at, odd in odd_rows.items()):
         raise CorruptData("What is unusual of a catalog's rows is of none of them.")

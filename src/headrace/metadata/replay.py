@@ -1,9 +1,12 @@
-"""How each event changes the image: a mutable working copy of one image, for one committed entry.
+"""The effect of each event on the image: a mutable working copy of one image, for one committed entry.
 
-Promises: `apply` is total: an event that names what is not there, or is older than what is, changes nothing; but for
-a snapshot, where what is refused of durable history raises CorruptData. A committed event of a catalog is taken also
-where a link of the chain before it is lost: its offsets say where it belongs. A thousand changes to one topic in one
-entry copy its partitions once. Used by `MetadataImage.replay` alone.
+Promises:
+- `apply` is total: an event that names something absent, or is outdated, changes nothing.
+- In a snapshot, refused durable history raises CorruptData instead.
+- A committed event of a catalog is applied even where an earlier link of the chain is lost: its offsets place it.
+- A thousand changes to one topic in one entry copy its partitions once.
+
+Used by `MetadataImage.replay` alone.
 """
 
 from __future__ import annotations
@@ -94,7 +97,7 @@ class ImageBuilder:
         return self.topics.finish()
 
     def _count(self, partition: PartitionImage, change: int) -> None:
-        """Keep the brokers' loads: `change` is 1 for a partition that is now, -1 for one that was."""
+        """Update the brokers' counts: `change` is 1 for a new partition, -1 for its previous form."""
         if partition.leader != NO_LEADER:
             _add(self.leaderships, partition.leader, change)
         _add(self.preferences, partition.replicas[0], change)
@@ -102,7 +105,7 @@ class ImageBuilder:
             _add(self.copies, replica, change)
 
     def _put(self, partitions: list[PartitionImage], partition: PartitionImage) -> None:
-        """In the place of the one that was."""
+        """Replace the partition's previous form."""
         self._count(partitions[partition.index], -1)
         partitions[partition.index] = partition
         self._count(partition, 1)
@@ -224,7 +227,7 @@ class ImageBuilder:
             self.moves.pop(key, None)
 
     def _list(self, topic_id: TopicId) -> list[PartitionImage] | None:
-        """The topic's partitions, to be changed in place; None where there is no such topic."""
+        """The topic's partitions, to be changed in place; None where the topic does not exist."""
         found = self.partitions.get(topic_id)
         if found is None and (topic := self.topics.get(topic_id)) is not None:
             found = self.partitions[topic_id] = list(topic.partitions)
@@ -378,7 +381,7 @@ class ImageBuilder:
         self.catalog[key] = joined.with_links(event.links)
 
     def _refuse(self, key: TopicPartition, problem: str) -> None:
-        """Raises CorruptData in a snapshot."""
+        """Skip the event, or raise CorruptData in a snapshot."""
         if self.is_snapshot:
             raise CorruptData(
                 f"What the metadata snapshot says of durable history of partition {key.partition} of topic "
@@ -392,7 +395,7 @@ class ImageBuilder:
 
 
 def _moved(known: PartitionImage, event: MoveEvent) -> PartitionImage | None:
-    """None where the event cannot be of this partition as it is."""
+    """The partition after the event; None where the event does not fit its state."""
     move = known.move
     if isinstance(event, MoveStarted):
         if known.is_sealed:
@@ -428,7 +431,7 @@ def _add(counts: immutables.MapMutation[BrokerId, int], broker: BrokerId, change
 
 
 def changed(configs: immutables.Map[str, V], changes: Mapping[str, V | None]) -> immutables.Map[str, V]:
-    """The configs (or quotas) with the changes made; a None removes its key."""
+    """The configs (or quotas) with the changes applied; None removes a key."""
     working = configs.mutate()
     for key, value in changes.items():
         if value is None:

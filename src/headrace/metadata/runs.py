@@ -1,8 +1,8 @@
-"""The entries of a catalog, packed: some 150 bytes each, where objects would take 900.
+"""The packed entries of a catalog: about 150 bytes each, where objects would take 900.
 
-Promises: what is taken out equals what was put in. Immutable, and structurally shared: one more entry copies at most
-CATALOG_RUN_ENTRIES packed ones. What is unusual of an entry (a key of another form, links, a substitute) is kept
-beside.
+Promises: entries read out equal those put in. Runs are immutable and share structure: one more entry copies at most
+CATALOG_RUN_ENTRIES packed ones. Unusual parts of an entry (a key of another form, links, a substitute) are stored
+separately.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from headrace.base.limits import CATALOG_RUN_ENTRIES
 from headrace.metadata.descriptors import CatalogEntry, Link, SegmentDescriptor, linked, segment_name
 
 ROW: Final = Struct(">qqqqqqqiiI32s32s")
-"""Start and end offset, first and last timestamp, records, bytes of the batches and of the object, epoch of the
+"""Start and end offset, first and last timestamp, records, bytes of the batches and of the object. Then epoch of the
 exporter and of the last batch, CRC32C, SHA-256, hash."""
 HASH_BYTES: Final = 32
 _OFFSET: Final = Struct(">q")
 _TIMES: Final = Struct(f">q16xq{ROW.size - 32}x")
-"""Of a row: start offset and last timestamp."""
+"""Start offset and last timestamp of a row."""
 
 
 class Unusual(NamedTuple):
-    """What of an entry is not as of nearly all."""
+    """Fields of an entry that differ from nearly all other entries."""
 
     key: str | None = None
-    """Where it is not the run's directory and `segment_name`."""
+    """The key, where it is not the run's directory and `segment_name`."""
     links: tuple[Link, ...] = ()
     is_substitute: bool = False
 
@@ -38,16 +38,16 @@ USUAL: Final = Unusual()
 
 
 class Run:
-    """Entries that follow on one another, at least one; each row's hash is the next one's previous hash, with the links
-    between linked to it."""
+    """Consecutive entries, at least one. Each row's hash, with the links between linked to it, is the next one's
+    previous hash."""
 
     __slots__ = ("directory", "packed", "previous_hash", "unusual")
 
     def __init__(self, directory: str, previous_hash: str, packed: bytes, unusual: Mapping[int, Unusual]) -> None:
         self.directory = directory
-        """What the keys of its objects begin with."""
+        """Common prefix of its objects' keys."""
         self.previous_hash = previous_hash
-        """Of its first entry, whose links are in it already."""
+        """Previous hash of its first entry, with that entry's links in it."""
         self.packed = packed
         self.unusual = unusual
 
@@ -72,17 +72,17 @@ class Run:
 
     @property
     def end_offset(self) -> Offset:
-        """Inclusive."""
+        """Last offset, inclusive."""
         return Offset(ROW.unpack_from(self.packed, len(self.packed) - ROW.size)[1])
 
     @property
     def hash(self) -> str:
-        """Of its last entry."""
+        """Hash of its last entry."""
         return self.packed[-HASH_BYTES:].hex()
 
     @property
     def links(self) -> tuple[Link, ...]:
-        """Of its first entry."""
+        """Links of its first entry."""
         return self.unusual.get(0, USUAL).links
 
     @property
@@ -108,7 +108,7 @@ class Run:
         return _entry(row, odd, self.directory, previous)
 
     def entries(self, first: int = 0) -> Iterator[CatalogEntry]:
-        """From this row on."""
+        """The entries from this row on."""
         if first >= len(self):
             return
         entry = self.entry(first)
@@ -124,7 +124,7 @@ class Run:
         return map(self.entry, sorted(self.unusual))
 
     def part(self, first: int, after: int | None = None) -> Run:
-        """Some of its rows, at least one."""
+        """A run of some of its rows, at least one."""
         after = len(self) if after is None else after
         if (first, after) == (0, len(self)):
             return self
@@ -133,13 +133,13 @@ class Run:
         return Run(self.directory, previous, self.packed[first * ROW.size : after * ROW.size], unusual)
 
     def without_links(self) -> Run:
-        """Those of its first entry."""
+        """The run without the links of its first entry."""
         first = self.unusual.get(0, USUAL)._replace(links=())
         rest = {at: odd for at, odd in self.unusual.items() if at}
         return Run(self.directory, self.previous_hash, self.packed, rest if first == USUAL else {0: first, **rest})
 
     def with_run(self, other: Run) -> Run | None:
-        """With the other's entries behind its own; None where these are too many, or their keys are of another form."""
+        """The run with the other's entries appended; None where that is too many, or their keys have another form."""
         if len(self) + len(other) > CATALOG_RUN_ENTRIES or self.directory != other.directory:
             return None
         unusual = self.unusual
@@ -148,7 +148,7 @@ class Run:
         return Run(self.directory, self.previous_hash, self.packed + other.packed, unusual)
 
     def begins_with(self, other: Run) -> bool:
-        """Whether all of the other's segments are its first ones."""
+        """Whether its first segments are all those of the other."""
         return self.packed.startswith(other.packed) and self.directory == other.directory
 
 
@@ -239,7 +239,7 @@ class Entries(Mapping[Offset, CatalogEntry]):
     __hash__ = None  # type: ignore[assignment]
 
     def at(self, number: int) -> CatalogEntry:
-        """The one with so many before it. Raises IndexError."""
+        """The entry at this position. Raises IndexError."""
         for run in self.runs:
             if number < len(run):
                 return run.entry(number)
@@ -247,7 +247,7 @@ class Entries(Mapping[Offset, CatalogEntry]):
         raise IndexError(number)
 
     def times(self) -> Iterator[tuple[int, int]]:
-        """Where each begins, and its last timestamp, in order: no entry is made for it."""
+        """Start and last timestamp of each entry, in order, without making entries."""
         for run in self.runs:
             yield from _TIMES.iter_unpack(run.packed)
 
@@ -260,7 +260,7 @@ class Entries(Mapping[Offset, CatalogEntry]):
         return found if offset <= found.descriptor.end_offset else None
 
     def reaching(self, offset: int) -> Iterator[CatalogEntry]:
-        """In order, from the first one on that holds `offset` or begins above it."""
+        """The entries in order, from the first one that holds `offset` or begins above it."""
         number = max(0, self._run_of(offset))
         for run in self.runs[number : number + 1]:
             first = max(0, run.floor(offset))
@@ -269,29 +269,29 @@ class Entries(Mapping[Offset, CatalogEntry]):
             yield from run.entries()
 
     def starts(self, offset: int) -> Iterator[Offset]:
-        """Where the entries begin that begin at `offset` or above, in order."""
+        """The starts of the entries at `offset` or above, in order."""
         number = max(0, self._run_of(offset))
         for run in self.runs[number:]:
             yield from map(run.start_of, range(run.floor(offset - 1) + 1, len(run)))
 
     def count(self, start: int, end: int) -> int:
-        """Entries that begin at offset `start` or above, and at `end` or below."""
+        """Number of entries that begin at offset `start` or above, and at `end` or below."""
         return self._rank(end + 1) - self._rank(start)
 
     def _rank(self, offset: int) -> int:
-        """Entries that begin below `offset`."""
+        """Number of entries that begin below `offset`."""
         number = self._run_of(offset - 1)
         if number < 0:
             return 0
         return sum(map(len, self.runs[:number])) + self.runs[number].floor(offset - 1) + 1
 
     def unusual(self) -> Iterator[CatalogEntry]:
-        """Substitutes and those that have links, in order; others may be among them."""
+        """Substitutes and entries with links, in order; others may be among them."""
         for run in self.runs:
             yield from run.unusual_entries()
 
     def gone(self, since: Entries) -> Iterator[SegmentDescriptor]:
-        """Segments that are here, and not in what came of this `since`."""
+        """Segments that are here, and not in the later state `since`."""
         there = {run.start_offset: run for run in since.runs}
         for run in self.runs:
             now = there.get(run.start_offset)
@@ -302,26 +302,27 @@ class Entries(Mapping[Offset, CatalogEntry]):
                 if found is None or found.descriptor != entry.descriptor:
                     yield entry.descriptor
 
-    # others that come of it
+    # derived copies
 
     def with_run(self, run: Run) -> Entries:
-        """Behind all."""
+        """The entries with a run appended."""
         joined = self.runs[-1].with_run(run) if self.runs else None
         runs = (*self.runs, run) if joined is None else (*self.runs[:-1], joined)
         return Entries(runs, len(self) + len(run))
 
     def since(self, start: int) -> Entries:
-        """Those that begin at `start` or above; what was linked before the first of them is not needed any more."""
+        """The entries that begin at `start` or above. Links before the first of them are dropped, as they are no longer
+        needed."""
         runs = [run for run in self.runs if run.end_offset >= start]
         if runs:
             runs[0] = runs[0].part(runs[0].floor(start - 1) + 1).without_links()
         return Entries(runs)
 
     def with_substitute(self, entry: CatalogEntry) -> Entries:
-        """In the place of all those in its range."""
+        """The entries with this one in the place of all those in its range."""
         low, high = self._run_of(entry.descriptor.start_offset), self._run_of(entry.descriptor.end_offset)
         if low and len(self.runs[low - 1]) < CATALOG_RUN_ENTRIES // 2:
-            low -= 1  # so that runs do not become short
+            low -= 1  # keeps runs from becoming short
         kept = [each for run in self.runs[low : high + 1] for each in run.entries()]
         before = [each for each in kept if each.descriptor.end_offset < entry.descriptor.start_offset]
         behind = [each for each in kept if each.descriptor.start_offset > entry.descriptor.end_offset]

@@ -1,4 +1,4 @@
-"""What the key of a durable segment's object says of it: whose it is, which offsets it holds, who exported it.
+"""The key of a durable segment's object: its topic and partition, its offsets, and its exporter.
 
 Promises: `SegmentKey.parse(str(key)) == key`, and nothing else is parsed. Sans-IO.
 """
@@ -19,7 +19,7 @@ _KEY: Final = re.compile(
 
 
 class SegmentKey(NamedTuple):
-    """What an object's key says of the segment in it."""
+    """The facts about a segment that its object's key has."""
 
     cluster_id: ClusterId
     topic_id: TopicId
@@ -30,7 +30,7 @@ class SegmentKey(NamedTuple):
     leader_epoch: LeaderEpoch
     digest: str
     made_in: LeaderEpoch | None = None
-    """Of one that was made of others: the leader epoch in which."""
+    """For a merged segment: the leader epoch in which it was made."""
 
     def __str__(self) -> str:
         offsets = f"{self.start_offset:020d}-{self.end_offset:020d}"
@@ -40,7 +40,7 @@ class SegmentKey(NamedTuple):
 
     @classmethod
     def parse(cls, key: str) -> SegmentKey | None:
-        """None: it is no key that `str` of any of these gives."""
+        """The parsed key; None where `str` gives no such key."""
         found = _KEY.fullmatch(key)
         if found is None:
             return None
@@ -70,7 +70,7 @@ class SegmentKey(NamedTuple):
         *,
         made_in: LeaderEpoch | None = None,
     ) -> SegmentKey:
-        """What the key of this segment has to be."""
+        """The key that this segment must have."""
         return cls(
             cluster_id,
             *partition,
@@ -83,7 +83,7 @@ class SegmentKey(NamedTuple):
 
 
 def topics_prefix(cluster_id: ClusterId) -> str:
-    """Of a directory for each topic."""
+    """The prefix of a directory for each topic."""
     return f"clusters/{cluster_id}/topics/"
 
 
@@ -92,6 +92,6 @@ def partition_prefix(cluster_id: ClusterId, key: TopicPartition) -> str:
 
 
 def is_misnamed(cluster_id: ClusterId, partition: TopicPartition, segment: SegmentDescriptor) -> bool:
-    """Whether its key is not that of an export of it. One that is no segment's key at all is never swept."""
+    """Whether the key is not that of an export of the segment. A key that is no segment's key at all is never swept."""
     named = SegmentKey.parse(segment.key)
     return named is not None and named != SegmentKey.of(cluster_id, partition, segment)

@@ -1,8 +1,8 @@
 """One partition's catalog of durable segments, and its hash chain.
 
-Promises: a catalog has no gap and no overlap, and each of its segments is bound by SHA-256 to all that came before.
-Never reads or writes an object: that is `headrace.storage.tier`. `descriptors` says what a segment is, `runs` how the
-entries are kept.
+Promises: a catalog has no gap and no overlap, and SHA-256 binds each of its segments to all earlier ones. Never reads
+or writes an object: that is the part of `headrace.storage.tier`. `descriptors` defines a segment, `runs` stores the
+entries.
 """
 
 from __future__ import annotations
@@ -52,27 +52,29 @@ __all__ = [
 class PartitionCatalog:
     """The durable history of one partition: contiguous segments and the head of their chain. Structurally shared.
 
-    Invariants: each entry starts one above the end of the one before it and holds its hash, with the deletions since
-    then linked to it, as `previous_hash`; `head` is the last entry's hash with `deletions` linked to it; no entry lies
-    whole below `log_start_offset`, which is at most `next_offset`; a substitute is vouched for by the last replacement
-    of its range, and all that are vouched for are here.
+    Invariants:
+    - Each entry starts one above the end of the entry before it.
+    - Its `previous_hash` is that entry's hash, with the deletions since then linked to it.
+    - `head` is the last entry's hash with `deletions` linked to it.
+    - No entry lies wholly below `log_start_offset`, which is at most `next_offset`.
+    - The last replacement of its range vouches for a substitute, and all substitutes with a voucher are here.
     """
 
     head: str
     entries: Entries = field(default_factory=Entries)
-    """By start offset."""
+    """Entries by start offset."""
     start_offset: Offset = NO_OFFSET
-    """Of the first segment; -1 while there is none."""
+    """Start offset of the first segment; -1 while there is none."""
     last_start: Offset = NO_OFFSET
     """Start offset of the last segment; -1 while there is none."""
     end_offset: Offset = NO_OFFSET
     """The durable frontier: the last offset that was ever held, inclusive; -1 where none was."""
     log_start_offset: Offset = FIRST_OFFSET
-    """What lies below is deleted: no reader is given it, though the first segment may still hold it."""
+    """Offsets below this are deleted: readers do not get them, though the first segment may still hold them."""
     deletions: tuple[Link, ...] = ()
-    """And replacements, since the last entry was published."""
+    """Deletions and replacements since the last entry was published."""
     batch_bytes: int = 0
-    """Of all entries."""
+    """Total of all entries."""
 
     @classmethod
     def empty(cls, topic_id: TopicId, partition: PartitionIndex) -> PartitionCatalog:
@@ -80,22 +82,23 @@ class PartitionCatalog:
 
     @property
     def next_offset(self) -> Offset:
-        """Where the next segment starts; 0 in a catalog that never held any, which may also begin higher."""
+        """Where the next segment starts. It is 0 in a catalog that never held any, which may also begin higher."""
         return Offset(self.end_offset + 1)
 
     @property
     def readable_start(self) -> Offset:
-        """The first offset that may be read of it; its end where there is none."""
+        """The first offset that may be read from it; its end where there is none."""
         return max(self.start_offset, self.log_start_offset) if self.entries else self.next_offset
 
     @property
     def mirrored_end(self) -> Offset:
-        """What lies below is in the mirror, whenever that was written last: nothing more is published before."""
+        """The mirror has everything below this, whenever it was last written, because nothing more is published
+        there."""
         return self.last_start if self.entries else self.next_offset
 
     def joined_start(self, local_start: Offset) -> Offset:
-        """Where this history and a log that begins at `local_start` begin together. What a gap parts from the log does
-        not count, nor what is deleted."""
+        """The common start of this history and a log that begins at `local_start`. History that a gap separates from
+        the log does not count, and neither do deleted offsets."""
         joins = self.entries and self.start_offset < local_start <= self.next_offset
         return max(self.start_offset if joins else local_start, self.log_start_offset)
 
@@ -112,12 +115,12 @@ class PartitionCatalog:
         return self.entries.reaching(offset + 1)
 
     def reaching(self, offset: int) -> Iterator[CatalogEntry]:
-        """From the entry on that holds `offset`, or begins above it."""
+        """The entries from the one that holds `offset`, or begins above it."""
         return self.entries.reaching(offset)
 
     def differs_from(self, epochs: Sequence[tuple[LeaderEpoch, Offset]]) -> Offset | None:
-        """Where a log with these epochs, in order, has records that cannot be those which are here: from the first
-        epoch on that begins below the end, in a segment that was exported in an older one."""
+        """The offset from which records of a log with these epochs, in order, cannot be the ones in this history. It is
+        the start of the first epoch that begins below the end, in a segment that was exported in an older one."""
         for epoch, start in epochs:
             entry = self.entries.holding(start)
             if entry is not None and epoch > entry.descriptor.leader_epoch:
@@ -160,8 +163,8 @@ class PartitionCatalog:
         )
 
     def joined(self, run: Run) -> PartitionCatalog | None:
-        """This catalog with these behind its end; None where they do not go on from there, with its head. That their
-        hashes are right has been seen to."""
+        """This catalog with the run appended; None where the run does not continue it with its head. The caller has
+        checked the run's hashes."""
         links = run.links if self.entries else ()
         goes_on = run.start_offset == self.next_offset if self.entries else run.start_offset >= self.next_offset
         if not goes_on or run.links != links or linked(self.head, links) != run.previous_hash:
@@ -177,24 +180,24 @@ class PartitionCatalog:
         )
 
     def with_links(self, links: Sequence[Link]) -> PartitionCatalog:
-        """With what has happened behind its last entry, but for what that did to the entries."""
+        """This catalog with links behind its last entry; their effects on the entries are not applied."""
         return replace(self, head=linked(self.head, links), deletions=(*self.deletions, *links))
 
     def at(self, head: str) -> PartitionCatalog:
-        """This catalog where a committed event says that its head was this one: where it is another, links are lost
-        here, and what was committed behind them is not refused for that."""
+        """This catalog with the head that a committed event names. Where the present head differs, links are lost here;
+        events committed behind them are not refused for that."""
         return self if head == self.head or not is_hash(head) else self.with_links([lost_link(head)])
 
     def unvouched(self) -> str | None:
         """Why its substitutes are not those that the chain vouches for, in a few words; None where they are."""
         return unvouched(self.start_offset, self.entries.unusual(), self.deletions)
 
-    # one segment in the place of others
+    # replacing segments by one
 
     def replacement_refusal(self, descriptor: SegmentDescriptor, removed: Sequence[str]) -> str | None:
-        """Why this segment may not take the place of those (by their SHA-256, in order), as one sentence; None where it
-        may. They are of the same exporter's epoch, by which one sees where a log differs; and the last one stays, for
-        its footer is what a log begins behind."""
+        """Why this segment may not replace those (by their SHA-256, in order), as one sentence; None where it may. All
+        of them need one exporter's epoch, which shows where a log differs. The last segment stays, because a log begins
+        behind its footer."""
         if problem := descriptor.contradiction():
             return f"The segment's descriptor is impossible: {problem}."
         if len(removed) > SEGMENTS_REPLACED_AT_ONCE_MAX:
@@ -214,8 +217,8 @@ class PartitionCatalog:
         return None
 
     def between(self, start: int, end: int) -> list[CatalogEntry]:
-        """The entries that hold these offsets (inclusive) and no others; none where they hold others. No more than may
-        be replaced at once, and one."""
+        """The entries that hold exactly these offsets (inclusive); an empty list where entries hold others, too. At
+        most one more than may be replaced at once."""
         found: list[CatalogEntry] = []
         for entry in self.reaching(start):
             found.append(entry)
@@ -257,7 +260,7 @@ class PartitionCatalog:
     # deleting from the beginning
 
     def below(self, offset: Offset, count_max: int | None = None) -> list[SegmentDescriptor]:
-        """The segments that lie whole below `offset`, or the first of them."""
+        """The segments that lie wholly below `offset`, or the first of them."""
         found: list[SegmentDescriptor] = []
         for entry in islice(self, count_max):
             if entry.descriptor.next_offset > offset:
@@ -266,8 +269,8 @@ class PartitionCatalog:
         return found
 
     def deleted(self, log_start_offset: Offset, removed: Link) -> PartitionCatalog:
-        """This catalog with its beginning moved up to `log_start_offset`, at most its end, where it is below; `removed`
-        is linked to the chain, and are those that lie whole below it, where they are still here."""
+        """This catalog with its beginning moved up to `log_start_offset`, at most to its end. `removed` is linked to
+        the chain: the segments wholly below that offset, of which some may be gone already."""
         start = max(self.log_start_offset, min(log_start_offset, self.next_offset))
         gone = self.below(start)
         first = gone[-1].next_offset if gone else self.start_offset
@@ -285,7 +288,7 @@ class PartitionCatalog:
 
     @property
     def anchor(self) -> PartitionCatalog:
-        """What is left of it without its entries and deletions: these, replayed on it, give this catalog."""
+        """The catalog without its entries and deletions; replaying these on it gives the catalog again."""
         first = self.entries.get(self.start_offset)
         if first is None:
             return self

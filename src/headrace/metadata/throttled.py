@@ -1,4 +1,5 @@
-"""Which replicas of a topic a replication throttle is for: what `*.replication.throttled.replicas` says (KIP-73)."""
+"""The replicas of a topic that a replication throttle is for: the value of `*.replication.throttled.replicas`
+(KIP-73)."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ ALL: Final = "*"
 
 
 class ThrottledReplicas(NamedTuple):
-    """All of them, or some by partition and broker."""
+    """All replicas, or some by partition and broker."""
 
     all: bool = False
     some: frozenset[tuple[int, int]] = frozenset()
@@ -24,7 +25,7 @@ NONE_THROTTLED: Final = ThrottledReplicas()
 
 
 def throttled_replicas(text: str) -> ThrottledReplicas:
-    """`text` is of the form that the config table accepts."""
+    """Parse `text`, which has a form that the config table accepts."""
     text = text.strip()
     if not text:
         return NONE_THROTTLED

@@ -1,5 +1,5 @@
-"""The nouns that metadata events and the metadata image share. Promises: frozen, comparable, no behaviour of their own
-beyond reading themselves."""
+"""Values that metadata events and the metadata image share. Promises: frozen and comparable, with no behaviour beyond
+reading themselves."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """Where a broker is reached: the address that it advertises, not the one that it binds."""
+    """The address that a broker advertises, not the one that it binds."""
 
     listener: str
     host: str
@@ -42,9 +42,12 @@ class Endpoint:
 class PartitionImage:
     """One partition as the cluster sees it.
 
-    Invariants: `isr` is a subset of `replicas`, in replica order, and never empty; `leader` is a member of `isr` or
-    NO_LEADER; both epochs only rise; `adding` and `removing` are replicas, and have no broker in common, nor all; where
-    it has a `move` it has one replica: the source's before the seal, the target's after it.
+    Invariants:
+    - `isr` is a subset of `replicas`, in replica order, and never empty.
+    - `leader` is a member of `isr` or NO_LEADER.
+    - Both epochs only rise.
+    - `adding` and `removing` are replicas, have no broker in common, and are not all of them.
+    - With a `move` it has one replica: the source's before the seal, the target's after it.
     """
 
     index: PartitionIndex
@@ -54,24 +57,24 @@ class PartitionImage:
     replicas: tuple[BrokerId, ...]
     isr: tuple[BrokerId, ...]
     kept_in: DirectoryId | None = None
-    """The directory that alone holds what was acknowledged, once the last member of the ISR has come back with another
-    one: only with it may that member lead again."""
+    """The directory that alone holds all acknowledged records, after the last member of the ISR came back with another
+    one. That member may lead again only with this directory."""
     adding: tuple[BrokerId, ...] = ()
-    """Replicas that a reassignment brings, and that have not all been in sync yet (KIP-455)."""
+    """Replicas that a reassignment adds, until all of them have been in sync (KIP-455)."""
     removing: tuple[BrokerId, ...] = ()
-    """Replicas that go once they are."""
+    """Replicas that are removed after that."""
     assignment_epoch: int = 0
-    """The leader epoch that began with the last sealed hand-over, or recovery, 0 before the first: a log that is
-    stamped with another one was left behind by an earlier owner."""
+    """The leader epoch that began with the last sealed hand-over or recovery; 0 before the first. A log stamped with
+    another one was left behind by an earlier owner."""
     recovered_epoch: int = 0
-    """The leader epoch that began when it was last recovered from durable history alone, 0: it never was. A log that is
-    stamped with an earlier assignment may hold what was acknowledged and is nowhere else: it never wins, and is never
+    """The leader epoch that began when it was last recovered from durable history alone; 0: it never was. A log stamped
+    with an earlier assignment may be the only one with some acknowledged records. It never wins, and is never
     deleted."""
     is_unclean: bool = False
-    """Its leader was elected uncleanly in this epoch: what is lost is given up, and where its log is not there, it goes
-    on behind durable history."""
+    """Its leader was elected uncleanly in this epoch. Lost records are given up; a missing log begins behind durable
+    history."""
     move: Move | None = None
-    """Its hand-over to another broker, while that is under way."""
+    """Its hand-over to another broker, while one is under way."""
 
     @property
     def is_sealed(self) -> bool:
@@ -80,7 +83,7 @@ class PartitionImage:
 
     @property
     def left_by(self) -> BrokerId | None:
-        """Who has sealed it, and keeps its log until the move is finished."""
+        """The broker that sealed it, and keeps its log until the move is finished."""
         return self.move.source if self.move is not None and self.move.state is not None else None
 
     @property
@@ -95,30 +98,30 @@ class PartitionImage:
 
     @property
     def replication_factor(self) -> int:
-        """How many replicas it has, or will have once it is reassigned."""
+        """Number of replicas, once a reassignment under way is done."""
         return len(self.replicas) - len(self.removing)
 
     @property
     def settled_replicas(self) -> int:
-        """How many replicas it has whatever becomes of its reassignment: fewer than its replication factor until those
-        that are added are in sync."""
+        """Number of replicas that it has whatever becomes of its reassignment. It is below the replication factor until
+        the added ones are in sync."""
         return len(self.replicas) - max(len(self.adding), len(self.removing))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuorumRecovery:
-    """The last recovery of a quorum that was lost."""
+    """The last recovery of a lost quorum."""
 
     lineage: Lineage
     broker_id: BrokerId
-    """Whose metadata the cluster went on with."""
+    """The broker whose metadata the cluster continued with."""
     at_ms: int
     """Milliseconds since 1970."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerImage:
-    """One registered broker, in its last incarnation."""
+    """One registered broker, in its latest incarnation."""
 
     id: BrokerId
     epoch: BrokerEpoch
@@ -127,10 +130,10 @@ class BrokerImage:
     rack: str | None
     fenced: bool
     incarnation: IncarnationId | None = None
-    """The process that registered it last; None where an older version did."""
+    """The process that registered it last; None: an older version did."""
 
     def endpoint(self, listener: str) -> Endpoint | None:
-        """Where it is reached by that listener's name; None where it has no such one."""
+        """Its address on the listener of that name; None where it has no such listener."""
         return next((endpoint for endpoint in self.endpoints if endpoint.listener == listener), None)
 
 
@@ -142,21 +145,21 @@ class TopicImage:
     id: TopicId
     partitions: tuple[PartitionImage, ...]
     configs: immutables.Map[str, str]
-    """The topic's own; the defaults are in `headrace.metadata.configs`."""
+    """The topic's own configs; the defaults are in `headrace.metadata.configs`."""
     desired_replicas: int = 0
-    """How many replicas each partition shall have, as brokers come (`controller.growth`); 0: as many as it has."""
+    """Number of replicas that each partition gets as brokers join (`controller.growth`); 0: it keeps its number."""
 
     @property
     def replication_factor(self) -> int:
-        """Of its first partition, and so of all but while they are reassigned."""
+        """Replication factor of its first partition, and so of all that are not being reassigned."""
         return self.partitions[0].replication_factor
 
     @property
     def settled_replicas(self) -> int:
-        """The fewest of any partition. Looks at them all."""
+        """The fewest settled replicas of any partition. Looks at all of them."""
         return min((partition.settled_replicas for partition in self.partitions), default=0)
 
     @property
     def internal(self) -> bool:
-        """Whether Kafka keeps it for itself (clients hide it by default)."""
+        """Whether it is one of Kafka's internal topics, which clients hide by default."""
         return self.name in INTERNAL_TOPICS

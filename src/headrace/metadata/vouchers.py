@@ -1,9 +1,9 @@
-"""Whether the segments that took the place of others in a catalog are those that its chain vouches for.
+"""Checks that the substitutes in a catalog, segments that replaced others, are those that its chain vouches for.
 
-The chain's links of what was replaced are gone with it; a substitute stands between the hashes of the first and the
-last of these, which anything could. What binds it is the link of the replacement itself, further on in the chain.
-Promises: a substitute that was never committed, one that was replaced itself, and what it replaced are all told apart
-from it.
+The chain's links of replaced segments are gone with them. A substitute stands between the hashes of the first and the
+last of these, where any segment could stand. The link of the replacement itself, further on in the chain, binds it.
+Promises: a substitute is distinguished from one that was never committed, from one that was replaced itself, and from
+the segments that it replaced.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from headrace.metadata.descriptors import CatalogEntry, Link, Voucher, vouchers_
 
 
 def unvouched(start: int, entries: Iterable[CatalogEntry], links: Sequence[Link]) -> str | None:
-    """Why the substitutes of a catalog that begins at offset `start` are not just those that its chain vouches for, in
-    a few words; None where they are. `entries`: at least those that are substitutes or have links, in order; `links`:
-    those behind the last entry."""
+    """Why the substitutes of a catalog that begins at offset `start` are not exactly those that its chain vouches for,
+    in a few words; None where they are. `entries` has at least substitutes and entries with links, in order; `links`
+    are those behind the last entry."""
     living = Living()
     found: dict[int, Voucher] = {}
     for entry in entries:
@@ -33,7 +33,7 @@ def unvouched(start: int, entries: Iterable[CatalogEntry], links: Sequence[Link]
 
 
 class Living:
-    """Vouchers of what was not replaced since. Invariant: no two overlap."""
+    """Vouchers of segments that have not been replaced since. Invariant: no two overlap."""
 
     def __init__(self) -> None:
         self._starts: list[int] = []
@@ -43,13 +43,13 @@ class Living:
         return iter(self._vouchers)
 
     def on_links(self, links: Iterable[Link]) -> None:
-        """In the chain's order."""
+        """Apply links in the chain's order."""
         for link in links:
             for voucher in vouchers_of(link):
                 self._on_replaced(voucher)
 
     def _on_replaced(self, voucher: Voucher) -> None:
-        """It ends those that it overlaps."""
+        """The new voucher ends those that it overlaps."""
         low = bisect_right(self._starts, voucher.start_offset)
         if low and self._vouchers[low - 1].end_offset >= voucher.start_offset:
             low -= 1

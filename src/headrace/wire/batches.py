@@ -272,8 +272,8 @@ def _unpacked(packed: memoryview, header: BatchHeader, limit: int) -> bytes:
 
 
 def small_records(batch: Buffer) -> list[Record] | None:
-    """Like `decode_records`, for a broker that must not be held up. Returns None where it would take too long or fails:
-    a batch with a correct CRC and unreadable records came so from its client, and is not damage."""
+    """Like `decode_records`, for a broker that must not be held up. Returns None where it would take too long or fails.
+    A batch with a correct CRC and unreadable records came so from its client, and is not damage."""
     if parse_header(batch).count > UNPACKED_RECORDS_MAX:
         return None
     try:
